@@ -70,11 +70,13 @@ def check(
     _check_lease(vcluster, owner, starts_at, duration, site.policy)
     watermarks.version(tx, watermarks.RESERVED, lock=True)
     seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True)
-    wish = wished(tx, vcluster, owner, tuples, spread=spread, duration=duration, site=site, now=now)
-    wish = replace(wish, starts_at=starts_at)
+    request = unmade(
+        tx, vcluster, owner, tuples, spread=spread, duration=duration, site=site, now=now
+    )
+    request = replace(request, starts_at=starts_at)
     if owner.hours_limit is not None:
         used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
-        if why := admission.over_hours(seen.site, wish, owner.hours_limit, used, now):
+        if why := admission.over_hours(seen.site, request, owner.hours_limit, used, now):
             raise Refused("conflict", why, "duration")
     documents = templates.for_matching(tx, {one.template_id for one in tuples})
     hidden = (
@@ -85,12 +87,12 @@ def check(
     known = whatif.masked(
         replace(seen.site, templates={**seen.site.templates, **documents}), hidden
     )
-    if why := admission.refusal(known, wish, site.policy, now):
+    if why := admission.refusal(known, request, site.policy, now):
         raise Refused("conflict", why, "starts_at")
     watermarks.raise_version(tx, watermarks.RESERVED)
 
 
-def wished(
+def unmade(
     tx: Tx,
     vcluster: Vcluster,
     owner: Group,

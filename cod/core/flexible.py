@@ -49,7 +49,7 @@ def place(
     seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True).site
     documents = templates.for_matching(tx, {one.template_id for one in tuples})
     seen = replace(seen, templates={**seen.templates, **documents})
-    wish = advance_reservations.wished(
+    request = advance_reservations.unmade(
         tx, vcluster, owner, tuples, spread=spread, duration=duration, site=site, now=now
     )
     used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
@@ -64,7 +64,7 @@ def place(
     if vcluster.expires_at is not None:  # its lease has to last until the start
         last = min(last, vcluster.expires_at - 1.0)
     curve = energy_curve.current(tx, site.energy)
-    found = flexible.choose(seen, wish, last, curve, site.policy, now, over_hours)
+    found = flexible.choose(seen, request, last, curve, site.policy, now, over_hours)
     if found is None:
         return now + flexible.SOON, ""  # likewise
     return found.start, _why(found, site.energy.curve_of)

@@ -43,7 +43,7 @@ def check(
     own: Counter[int] = Counter()
     for (kind, its_own), count in counts.items():
         own[kind.type] += count * its_own
-    wish = PendingRequest(
+    request = PendingRequest(
         whatif.NOBODYS,
         vcluster.id,
         0,
@@ -61,7 +61,7 @@ def check(
             for (kind, its_own), count in counts.items()
             if not its_own
         ],
-        holdings=[
+        allocations=[
             Allocation(vcluster.id, NodeKind(*kind), count, 0)
             for (kind, its_own), count in counts.items()
             if its_own
@@ -70,12 +70,12 @@ def check(
         templates=templates.for_matching(tx, {one.template_id for one in tuples}),
         expected=node_counts.expected(tx),
     )
-    why = reasons.never(wish, Feasibility(snapshot))
+    why = reasons.never(request, Feasibility(snapshot))
     if not why:
         return
     holder = None if vcluster.state == VclusterState.PENDING else vcluster
     room = address_blocks.room(tx, holder, site, isolated=vcluster.isolated)
-    helps = whatif.remedies(snapshot, wish, room)
+    helps = whatif.remedies(snapshot, request, room)
     raise Impossible(
         f"{why}. Possible: {' or '.join(map(whatif.said, helps))}" if helps else why,
         field,

@@ -103,16 +103,16 @@ def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
 
 def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> Snapshot:
     inertia = {each.id: preemption.inertia(_priority(read, each), rules) for each in read.live}
-    wishes = _wishes(read, many, _user_ranks(read, rules, now))
-    isolated = {wish.id for wish in wishes if wish.isolated}
+    requests = _pending_requests(read, many, _user_ranks(read, rules, now))
+    isolated = {request.id for request in requests if request.isolated}
     seen = Snapshot(
         types={kind.id: kind for kind in read.types},
-        lots=[_lot(one) for one in read.free],
+        free_nodes=[_free(one) for one in read.free],
         coming=[
             IncomingNodes(NodeKind(*one.kind), count, one.request_id, one.soon, one.since)
             for one, count in read.coming.items()
         ],
-        holdings=[
+        allocations=[
             Allocation(
                 one.vcluster_id,
                 NodeKind(*one.kind),
@@ -141,7 +141,7 @@ def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> Snapshot
             for one in read.reclaims
         ],
         site=read.site,
-        wishes=wishes,
+        requests=requests,
         templates=read.templates,
         deserted=read.deserted,
         turn=turns.number(rules, now),
@@ -161,7 +161,7 @@ def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> Snapshot
     return entitlements.shared(seen)
 
 
-def _lot(one: node_counts.Free) -> FreeNodes:
+def _free(one: node_counts.Free) -> FreeNodes:
     key = one.key
     cache = None if key.template is None or key.group is None else Cache(key.template, key.group)
     return FreeNodes(
@@ -213,16 +213,18 @@ def _user_ranks(read: PassRows, rules: Policy, now: float) -> Mapping[int, int]:
     }
 
 
-def _wishes(read: PassRows, many: bool, user_ranks: Mapping[int, int]) -> list[PendingRequest]:
+def _pending_requests(
+    read: PassRows, many: bool, user_ranks: Mapping[int, int]
+) -> list[PendingRequest]:
     live = {one.id: one for one in read.live}
     own: defaultdict[int, Counter[int]] = defaultdict(Counter)
     for one in read.held:
         own[one.vcluster_id][one.kind.type] += one.nodes
-    wishes = []
+    requests = []
     for request in read.pending:
         vcluster = live[request.vcluster_id]
         subnet = (vcluster.subnet or "") if many else ""
-        wishes.append(
+        requests.append(
             PendingRequest(
                 request.id,
                 vcluster.id,
@@ -242,4 +244,4 @@ def _wishes(read: PassRows, many: bool, user_ranks: Mapping[int, int]) -> list[P
                 user_rank=user_ranks.get(vcluster.id, 0),
             )
         )
-    return wishes
+    return requests

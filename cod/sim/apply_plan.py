@@ -41,14 +41,14 @@ def apply(world: World, plan: Plan) -> None:
     world.remember_odd(dict(plan.odd))
     for grant in plan.grants:
         _grant(world, grant)
-    for ease in plan.reductions:
-        _ease(world, ease)
+    for reduction in plan.reductions:
+        _reduce(world, reduction)
     for reclaim_id in plan.overdue:
         _seize(world, world.reclaims.get(reclaim_id))
-    for take in plan.preemptions:
-        _take(world, take)
-    for no in plan.refusals:
-        _tell(world, no)
+    for preempt in plan.preemptions:
+        _preempt(world, preempt)
+    for refusal in plan.refusals:
+        _tell(world, refusal)
     for change in plan.power_changes:
         _change_power(world, change)
 
@@ -97,7 +97,7 @@ def _grant(world: World, grant: Grant) -> None:
         picked = [
             (machine, share.template_id)
             for share in grant.shares
-            for machine in world.pool.pick(share.lot, share.count)
+            for machine in world.pool.pick(share.free_nodes, share.count)
         ]
     except LookupError as error:
         raise Impossible(f"request {request.id}: {error}") from None
@@ -125,69 +125,74 @@ def _seat(world: World, machine: Machine, request: ClusterRequest, template_id: 
     request.cluster.held[machine] = None
 
 
-def _take(world: World, take: Preempt) -> None:
+def _preempt(world: World, preempt: Preempt) -> None:
     """Reclaim nodes: their holder chooses which, and has until the deadline to give them back."""
-    request, cluster = world.pending.get(take.request_id), world.clusters[take.vcluster_id]
+    request, cluster = world.pending.get(preempt.request_id), world.clusters[preempt.vcluster_id]
     if request is None:
         raise Impossible(
-            f"{take.count} nodes are taken for request {take.request_id}, which does not wait"
+            f"{preempt.count} nodes are taken for request {preempt.request_id}, which does not wait"
         )
     now, policy = world.clock.now, world.policy
     inertia = preemption.inertia(cluster.priority, policy)
     mobile = [
         one
         for one in cluster.held
-        if one.kind == take.kind and not one.reclaim and (one.assigned_at or 0.0) + inertia <= now
+        if one.kind == preempt.kind
+        and not one.reclaim
+        and (one.assigned_at or 0.0) + inertia <= now
     ]
-    wish = request.as_pending()
+    pending = request.as_pending()
     kept = world.kept()
     may_lose = preemption.takeable(
         cluster.as_holder(),
         len(mobile),
-        wish.priority,
-        wish.vcluster_id,
+        pending.priority,
+        pending.vcluster_id,
         now,
         beyond=kept.beyond(cluster.as_holder().group_id),
-        within=kept.within(wish),
+        within=kept.within(pending),
     )
-    if may_lose < take.count and wish.priority <= cluster.as_holder().priority:
+    if may_lose < preempt.count and pending.priority <= cluster.as_holder().priority:
         # a grant of this very plan has used up what its group may take: the next pass plans anew
         return
     deadline = now + preemption.grace(cluster.group, policy)
-    reclaim = Reclaim(world.new_id(), cluster, request, take.kind, deadline, take.count)
+    reclaim = Reclaim(world.new_id(), cluster, request, preempt.kind, deadline, preempt.count)
     chosen = cluster.owner.choose(reclaim, mobile)
-    if len(chosen) != take.count or take.count > may_lose or not set(chosen) <= set(mobile):
+    if len(chosen) != preempt.count or preempt.count > may_lose or not set(chosen) <= set(mobile):
         raise Impossible(
-            f"{take.count} nodes are taken from vcluster {cluster.name}, of {may_lose} that may be"
+            f"{preempt.count} nodes are taken from vcluster {cluster.name}, of {may_lose} that may"
+            " be"
         )
     for machine in chosen:
         machine.reclaim = reclaim.id
         world.pool.reserve(machine, request.id)
     world.reclaims[reclaim.id] = reclaim
-    cluster.leaving += take.count
+    cluster.leaving += preempt.count
     cluster.changed()
-    world.stats.taken += take.count
+    world.stats.taken += preempt.count
     world.stats.reclaims += 1
     cluster.owner.asked_back(reclaim, chosen)
 
 
-def _ease(world: World, ease: PreemptLess) -> None:
+def _reduce(world: World, reduction: PreemptLess) -> None:
     """Let the last of the chosen machines stay."""
-    reclaim = world.reclaims[ease.reclaim_id]
+    reclaim = world.reclaims[reduction.reclaim_id]
     chosen = [machine for machine in reclaim.cluster.held if machine.reclaim == reclaim.id]
-    if len(chosen) != ease.left + ease.count:
+    if len(chosen) != reduction.left + reduction.count:
         raise Impossible(
-            f"{ease.count} of {len(chosen)} nodes that are being taken are not wanted,"
-            f" {ease.left} are"
+            f"{reduction.count} of {len(chosen)} nodes that are being taken are not wanted,"
+            f" {reduction.left} are"
         )
-    for machine in cast(list[Machine], leases.victims(cast(Any, chosen), len(chosen)))[ease.left :]:
+    for machine in cast(list[Machine], leases.victims(cast(Any, chosen), len(chosen)))[
+        reduction.left :
+    ]:
         world.spare(machine)
 
 
-def _tell(world: World, no: Refusal) -> None:
-    request = world.pending[no.request_id]
-    if not no.final:
-        request.reason, request.wish = no.sentence, None
+def _tell(world: World, refusal: Refusal) -> None:
+    request = world.pending[refusal.request_id]
+    if not refusal.final:
+        request.reason, request.pending = refusal.sentence, None
         return
     world.decide(request, RequestState.REJECTED)
     if request.kind == "create":
@@ -198,10 +203,12 @@ def _tell(world: World, no: Refusal) -> None:
 
 
 def _change_power(world: World, change: PowerChange) -> None:
-    """Nodes of the lot that this plan has not given to anybody are woken or put to sleep."""
-    idle_time = world.energy.idle_time if change.sleep and change.lot.readiness == WARM else None
+    """Wake or put to sleep nodes of the pool that this plan has not given to anybody."""
+    idle_time = (
+        world.energy.idle_time if change.sleep and change.free_nodes.readiness == WARM else None
+    )
     try:
-        picked = world.pool.pick(change.lot, change.count, idle_time)
+        picked = world.pool.pick(change.free_nodes, change.count, idle_time)
     except LookupError as error:
         raise Impossible(f"{'sleep' if change.sleep else 'wake'} ({change.why}): {error}") from None
     for machine in picked:

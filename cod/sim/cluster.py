@@ -23,7 +23,7 @@ from cod.states import Disk, NodeState, RequestState, VclusterState
 
 
 class FreeKey(NamedTuple):
-    """What makes free nodes a lot."""
+    """What the free nodes of one pool have in common."""
 
     kind: NodeKind
     readiness: int
@@ -154,7 +154,7 @@ class Cluster:
         """Note that the cluster's machines, size or lease have changed."""
         self.seen = self.holder = None
         for request in self.pending.values():
-            request.wish = None
+            request.pending = None
 
     def as_holder(self) -> Holder:
         """Return the cluster as the holder of its nodes, in the form that the manager sees."""
@@ -162,13 +162,13 @@ class Cluster:
             self.holder = preemption.holder(self, self.group.priority, len(self.held), self.leaving)
         return self.holder
 
-    def holdings(self, policy: Policy, now: float) -> tuple[Allocation, ...]:
+    def allocations(self, policy: Policy, now: float) -> tuple[Allocation, ...]:
         """Return the cluster's machines as the manager sees them."""
         if self.seen is None or now >= self.seen_until:
-            self.seen, self.seen_until = self._holdings(policy, now)
+            self.seen, self.seen_until = self._allocations(policy, now)
         return self.seen
 
-    def _holdings(self, policy: Policy, now: float) -> tuple[tuple[Allocation, ...], float]:
+    def _allocations(self, policy: Policy, now: float) -> tuple[tuple[Allocation, ...], float]:
         inertia = preemption.inertia(self.priority, policy)
         started: dict[NodeKind, Counter[float]] = defaultdict(Counter)
         count: Counter[NodeKind] = Counter()
@@ -211,13 +211,13 @@ class ClusterRequest:
     state: RequestState = RequestState.PENDING
     reason: str = ""
     up: int = 0
-    wish: PendingRequest | None = None
+    pending: PendingRequest | None = None
 
     def as_pending(self) -> PendingRequest:
-        """Return the request as the wish that the manager sees."""
-        if self.wish is None:
+        """Return the request as the manager's policy sees it."""
+        if self.pending is None:
             cluster = self.cluster
-            self.wish = PendingRequest(
+            self.pending = PendingRequest(
                 self.id,
                 cluster.id,
                 cluster.priority,
@@ -231,7 +231,7 @@ class ClusterRequest:
                 self.reason,
                 cluster.lease_time,
             )
-        return self.wish
+        return self.pending
 
 
 @dataclass(eq=False, slots=True)

@@ -34,22 +34,22 @@ class Groups:
         self.kept: Counter[int] = Counter()
         self.lost: Counter[int] = Counter()
         self.won: Counter[int] = Counter()
-        self.wishes = {wish.id: wish for wish in seen.wishes}
+        self.requests = {request.id: request for request in seen.requests}
         for holder in seen.holders.values():
             if not self.over(holder):
                 self.kept[holder.group_id] += holder.held - holder.leaving
-        for take in planned.preemptions:
-            self.lost[seen.holders[take.vcluster_id].group_id] += take.count
+        for preempt in planned.preemptions:
+            self.lost[seen.holders[preempt.vcluster_id].group_id] += preempt.count
         reclaims = {reclaim.id: reclaim.vcluster_id for reclaim in seen.reclaims}
         for less in planned.reductions:
             if (holder_ := seen.holders.get(reclaims[less.reclaim_id])) is not None:
                 self.won[holder_.group_id] += less.count
         for grant in planned.grants:
-            wish = self.wishes[grant.request_id]
-            self.won[wish.group_id] += 0 if wish.preemptible else _nodes(grant)
-        for wish in seen.wishes:  # what a move brings counts from the beginning
-            if wish.source_id is not None:
-                self.won[wish.group_id] += _size(wish)
+            request = self.requests[grant.request_id]
+            self.won[request.group_id] += 0 if request.preemptible else _nodes(grant)
+        for request in seen.requests:  # what a move brings counts from the beginning
+            if request.source_id is not None:
+                self.won[request.group_id] += _size(request)
 
     def over(self, holder: Holder) -> bool:
         """Return whether a vcluster's lease has run out."""
@@ -60,19 +60,19 @@ class Groups:
         """Return what a group is promised."""
         return self._seen.entitlements.get(group_id, ANYTHING)
 
-    def may_take(self, wish: PendingRequest, holder: Holder) -> str:
+    def may_take(self, request: PendingRequest, holder: Holder) -> str:
         """Return by what right a request takes from a vcluster: 'priority', 'guarantee', 'share';
         '' by none."""
-        if holder.priority < wish.priority:
+        if holder.priority < request.priority:
             return "priority"
-        if not self._seen.entitlements or wish.preemptible:
+        if not self._seen.entitlements or request.preemptible:
             return ""
-        most, own = self.kept[wish.group_id] + _size(wish), self.of(wish.group_id)
-        most -= self.lost[wish.group_id]
+        most, own = self.kept[request.group_id] + _size(request), self.of(request.group_id)
+        most -= self.lost[request.group_id]
         if most <= own.guarantee:
             return "guarantee"
         sure = max(own.guarantee, own.share or 0)
-        return "share" if holder.priority == wish.priority and most <= sure else ""
+        return "share" if holder.priority == request.priority and most <= sure else ""
 
     def broken(self) -> Iterator[str]:
         """Yield a sentence for each promise to a group that the plan breaks."""
@@ -83,16 +83,19 @@ class Groups:
             yield from _shares(self._seen)
 
     def _by_right(self) -> Iterator[tuple[Preempt, str, PendingRequest, int]]:
-        for take in self._planned.preemptions:
-            wish, holder = self.wishes[take.request_id], self._seen.holders[take.vcluster_id]
-            yield take, self.may_take(wish, holder), wish, holder.group_id
+        for preempt in self._planned.preemptions:
+            request, holder = (
+                self.requests[preempt.request_id],
+                self._seen.holders[preempt.vcluster_id],
+            )
+            yield preempt, self.may_take(request, holder), request, holder.group_id
 
     def _victims(self) -> Iterator[str]:
         """Yield groups that lose what they are sure of: their guarantees to anybody, their shares
         to equals."""
         equals: Counter[int] = Counter()
-        for take, right, _, group_id in self._by_right():
-            equals[group_id] += take.count if right == "share" else 0
+        for preempt, right, _, group_id in self._by_right():
+            equals[group_id] += preempt.count if right == "share" else 0
         for group_id, count in self.lost.items():
             own = self.of(group_id)
             had = self.kept[group_id] + self.won[group_id]
@@ -108,12 +111,12 @@ class Groups:
         """Yield groups whose requests together take more by their guarantee and share than these
         are."""
         claimed: dict[int, set[int]] = defaultdict(set)
-        for _, right, wish, _ in self._by_right():
+        for _, right, request, _ in self._by_right():
             if right in ("guarantee", "share"):
-                claimed[wish.group_id].add(wish.id)
+                claimed[request.group_id].add(request.id)
         for group_id, requests in claimed.items():
             own = self.of(group_id)
-            wanted = sum(_size(self.wishes[one]) for one in requests)
+            wanted = sum(_size(self.requests[one]) for one in requests)
             had = self.kept[group_id] - self.lost[group_id]
             if had + wanted > max(own.guarantee, own.share or 0):
                 yield (
@@ -124,18 +127,18 @@ class Groups:
     def _limits(self) -> Iterator[str]:
         """Yield groups that are granted more than they may hold."""
         held: dict[int, Counter[int]] = defaultdict(Counter)
-        for holding in self._seen.holdings:
-            if (holder := self._seen.holders.get(holding.vcluster_id)) is not None:
-                held[holder.group_id][holding.kind.type] += holding.count
+        for allocation in self._seen.allocations:
+            if (holder := self._seen.holders.get(allocation.vcluster_id)) is not None:
+                held[holder.group_id][allocation.kind.type] += allocation.count
         got: dict[int, Counter[int]] = defaultdict(Counter)
         for grant in self._planned.grants:
-            wish = self.wishes[grant.request_id]
-            if wish.source_id is not None:
+            request = self.requests[grant.request_id]
+            if request.source_id is not None:
                 continue
-            if self.of(wish.group_id).used_up:
-                yield f"request {wish.id}: is granted, its group has used all node-hours"
-            for share in grant.shares if not wish.preemptible else ():
-                got[wish.group_id][share.lot.kind.type] += share.count
+            if self.of(request.group_id).used_up:
+                yield f"request {request.id}: is granted, its group has used all node-hours"
+            for share in grant.shares if not request.preemptible else ():
+                got[request.group_id][share.free_nodes.kind.type] += share.count
         for group_id, types in got.items():
             own, total = self.of(group_id), held[group_id] + types
             if own.limit is not None and total.total() > own.limit:
@@ -152,8 +155,8 @@ def _nodes(grant: Grant) -> int:
     return sum(share.count for share in grant.shares)
 
 
-def _size(wish: PendingRequest) -> int:
-    return sum(one.count for one in wish.tuples)
+def _size(request: PendingRequest) -> int:
+    return sum(one.count for one in request.tuples)
 
 
 # ---------------------------------------------------------------- shares
@@ -200,9 +203,9 @@ def _demand(seen: Snapshot, wants: Mapping[int, Entitlement]) -> tuple[Counter[i
     for holder in seen.holders.values():
         held[holder.group_id] += 0 if holder.drain_until is not None else holder.held
     waits: Counter[int] = Counter()
-    for wish in seen.wishes:
-        if wish.starts_at is None and not wish.preemptible:
-            waits[wish.group_id] += _size(wish)
+    for request in seen.requests:
+        if request.starts_at is None and not request.preemptible:
+            waits[request.group_id] += _size(request)
     most: Counter[int] = Counter()
     least: Counter[int] = Counter()
     for group_id, own in wants.items():
@@ -240,23 +243,23 @@ def passed_over(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> It
     if planned.holds or planned.reserved or seen.dear:
         return
     places = _places(seen, policy, now)
-    waits = {no.request_id for no in planned.refusals if no.code == "busy"}
-    wishes = {wish.id: wish for wish in seen.wishes}
-    reserved = {lot.reserved for lot in seen.lots} | {one.reserved for one in seen.coming}
+    waits = {refusal.request_id for refusal in planned.refusals if refusal.code == "busy"}
+    requests = {request.id: request for request in seen.requests}
+    reserved = {free.reserved for free in seen.free_nodes} | {one.reserved for one in seen.coming}
     reserved |= {reclaim.request_id for reclaim in seen.reclaims}
     for one in sorted((waits - reserved) & places.keys()):
-        wish = wishes[one]
-        if not _plain(wish, seen):
+        request = requests[one]
+        if not _plain(request, seen):
             continue
         for grant in planned.grants:
             other = places.get(grant.request_id)
             if other is None or places[one] >= other:
                 continue
-            if (wish.group_id in seen.entitlements) != (
-                wishes[grant.request_id].group_id in seen.entitlements
+            if (request.group_id in seen.entitlements) != (
+                requests[grant.request_id].group_id in seen.entitlements
             ):
                 continue
-            if _enough(wish, grant, seen):
+            if _enough(request, grant, seen):
                 yield (
                     f"request {one} waits, and request {grant.request_id}, which is behind it, gets"
                     " nodes that are enough for it"
@@ -271,35 +274,35 @@ def _places(seen: Snapshot, policy: Policy, now: float) -> dict[int, Place]:
     shares, those that have waited long, then those within shares, by ranks; then by age."""
     groups, kept = Groups(seen, Plan(), now), Counter[int]()
     places: dict[int, Place] = {}
-    for wish in sorted(seen.wishes, key=lambda one: (-one.priority, one.submitted_at, one.id)):
-        if wish.source_id is not None or wish.starts_at is not None:
+    for request in sorted(seen.requests, key=lambda one: (-one.priority, one.submitted_at, one.id)):
+        if request.source_id is not None or request.starts_at is not None:
             continue
-        own = groups.of(wish.group_id)
-        age = wish.submitted_at
+        own = groups.of(request.group_id)
+        age = request.submitted_at
         if policy.age_step > 0:
             age = math.floor(age / policy.age_step)
-        had = groups.kept[wish.group_id] + kept[wish.group_id] + _size(wish)
-        sure = not wish.preemptible and had <= own.guarantee
-        within = not wish.preemptible and had <= max(own.guarantee, own.share or 0)
+        had = groups.kept[request.group_id] + kept[request.group_id] + _size(request)
+        sure = not request.preemptible and had <= own.guarantee
+        within = not request.preemptible and had <= max(own.guarantee, own.share or 0)
         if within and seen.entitlements:
-            kept[wish.group_id] += _size(wish)
-        long = 0 < policy.hold_after <= now - wish.submitted_at
+            kept[request.group_id] += _size(request)
+        long = 0 < policy.hold_after <= now - request.submitted_at
         if own.share is not None and long and not sure:
             stage, rank = 0, 0
         else:
             stage, rank = (1 if within else 2), own.rank
-        places[wish.id] = (not sure, -wish.priority, stage, rank, age)
+        places[request.id] = (not sure, -request.priority, stage, rank, age)
     return places
 
 
-def _plain(wish: PendingRequest, seen: Snapshot) -> bool:
+def _plain(request: PendingRequest, seen: Snapshot) -> bool:
     """Return whether a request is for nodes of one kind, and nothing but their number stands
     against it."""
-    own = seen.entitlements.get(wish.group_id, ANYTHING)
-    document = seen.templates.get(wish.tuples[0].template_id, "<requires>")
+    own = seen.entitlements.get(request.group_id, ANYTHING)
+    document = seen.templates.get(request.tuples[0].template_id, "<requires>")
     return (
-        len(wish.tuples) == 1
-        and not wish.isolated
+        len(request.tuples) == 1
+        and not request.isolated
         and own.limit is None
         and not own.type_limits
         and not own.used_up
@@ -308,14 +311,14 @@ def _plain(wish: PendingRequest, seen: Snapshot) -> bool:
     )
 
 
-def _enough(wish: PendingRequest, grant: Grant, seen: Snapshot) -> bool:
+def _enough(request: PendingRequest, grant: Grant, seen: Snapshot) -> bool:
     """Return whether what was granted to another, free for all, is enough for a request."""
-    (one,) = wish.tuples
+    (one,) = request.tuples
     there: Counter[NodeKind] = Counter()
     for share in grant.shares:
-        kind = share.lot.kind
-        if share.lot.reserved or kind.port or kind.subnet not in ("", wish.subnet):
+        kind = share.free_nodes.kind
+        if share.free_nodes.reserved or kind.port or kind.subnet not in ("", request.subnet):
             continue
         if not satisfies(one.attributes, seen.types[kind.type].attributes):
             there[kind] += share.count
-    return one.count <= (there.total() if wish.may_spread else max(there.values(), default=0))
+    return one.count <= (there.total() if request.may_spread else max(there.values(), default=0))

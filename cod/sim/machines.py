@@ -135,7 +135,7 @@ class MachinePool:
 
     # ------------------------------------------------------------ what the manager sees
 
-    def lots(self, idle_time: float) -> Iterator[FreeNodes]:
+    def free_nodes(self, idle_time: float) -> Iterator[FreeNodes]:
         """Yield the free nodes."""
         long_ago = self._clock.now - idle_time
         for key, bucket in self.free.items():
@@ -149,15 +149,15 @@ class MachinePool:
         for key, count in self.coming.items():
             yield IncomingNodes(key.kind, count, key.reserved, key.waking)
 
-    def pick(self, lot: FreeNodes, count: int, idle_time: float | None = None) -> list[Machine]:
-        """Return `count` nodes of a lot, by id; with `idle_time`, only such as have idled so long.
+    def pick(self, free: FreeNodes, count: int, idle_time: float | None = None) -> list[Machine]:
+        """Return `count` nodes of a pool, by id; with `idle_time`, only such as have idled so long.
         Raises LookupError."""
-        bucket = self.free.get(FreeKey(lot.kind, lot.readiness, lot.cache, lot.reserved), {})
+        bucket = self.free.get(FreeKey(free.kind, free.readiness, free.cache, free.reserved), {})
         fit = [
             one for one in bucket if idle_time is None or one.since <= self._clock.now - idle_time
         ]
         if len(fit) < count:
-            raise LookupError(f"{count} nodes wanted of {lot}, there are {len(fit)}")
+            raise LookupError(f"{count} nodes wanted of {free}, there are {len(fit)}")
         return sorted(fit, key=lambda machine: machine.id)[:count]
 
 

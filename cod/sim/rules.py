@@ -30,7 +30,7 @@ def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[st
     groups = Groups(seen, planned, now)
     return [
         *_grants(seen, planned),
-        *_takes(seen, planned, groups),
+        *_preemptions(seen, planned, groups),
         *groups.broken(),
         *passed_over(seen, planned, policy, now),
         *_leases(seen, planned, now),
@@ -39,75 +39,76 @@ def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[st
 
 
 def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
-    wishes = {wish.id: wish for wish in seen.wishes}
+    requests = {request.id: request for request in seen.requests}
     used: Counter[FreeNodes] = Counter()
-    there: Counter[FreeNodes] = Counter(dict.fromkeys(seen.lots, 0))
-    for lot in seen.lots:
-        there[lot] += lot.count
+    there: Counter[FreeNodes] = Counter(dict.fromkeys(seen.free_nodes, 0))
+    for free in seen.free_nodes:
+        there[free] += free.count
     for grant in planned.grants:
-        yield from _whole(grant, wishes[grant.request_id])
-        yield from _fitting(grant, wishes[grant.request_id], seen)
+        yield from _whole(grant, requests[grant.request_id])
+        yield from _constraints(grant, requests[grant.request_id], seen)
         for share in grant.shares:
-            used[share.lot] += share.count
+            used[share.free_nodes] += share.count
     for change in planned.power_changes:
-        used[change.lot] += change.count
+        used[change.free_nodes] += change.count
     yield from (
-        f"{count} nodes are used of a lot of {there[lot]}: {lot}"
-        for lot, count in used.items()
-        if count > there[lot]
+        f"{count} nodes are used of a pool of {there[free]}: {free}"
+        for free, count in used.items()
+        if count > there[free]
     )
     answered = Counter(grant.request_id for grant in planned.grants)
-    answered.update(no.request_id for no in planned.refusals)
+    answered.update(refusal.request_id for refusal in planned.refusals)
     yield from (
-        f"request {request} is decided about twice"
-        for request, count in answered.items()
-        if count > 1
+        f"request {one} is decided about twice" for one, count in answered.items() if count > 1
     )
 
 
-def _whole(grant: Grant, wish: PendingRequest) -> Iterator[str]:
+def _whole(grant: Grant, request: PendingRequest) -> Iterator[str]:
     """Yield what a grant lacks: a request is granted whole or not at all, but for a move."""
-    for position, one in enumerate(wish.tuples):
+    for position, one in enumerate(request.tuples):
         got = sum(share.count for share in grant.shares if share.position == position)
-        if got > one.count or (got < one.count and wish.source_id is None):
-            yield f"request {wish.id}: {got} nodes for tuple {position}, which wants {one.count}"
+        if got > one.count or (got < one.count and request.source_id is None):
+            yield f"request {request.id}: {got} nodes for tuple {position}, which wants {one.count}"
     if any(share.count < 1 for share in grant.shares):
-        yield f"request {wish.id}: a share of no nodes"
+        yield f"request {request.id}: a share of no nodes"
 
 
-def _fitting(grant: Grant, wish: PendingRequest, seen: Snapshot) -> Iterator[str]:
+def _constraints(grant: Grant, request: PendingRequest, seen: Snapshot) -> Iterator[str]:
     """Constraints are met: attributes, blocks, reservations, templates."""
     blocks: dict[int, set[NodeKind]] = defaultdict(set)
     for share in grant.shares:
-        one, lot = wish.tuples[share.position], share.lot
-        blocks[share.position].add(lot.kind)
-        if satisfies(one.attributes, seen.types[lot.kind.type].attributes):
-            yield f"request {wish.id}: nodes of type {lot.kind.type}, which lack what it wants"
-        if lot.reserved not in (0, wish.id):
-            yield f"request {wish.id}: nodes that are reserved for request {lot.reserved}"
+        one, free = request.tuples[share.position], share.free_nodes
+        blocks[share.position].add(free.kind)
+        if satisfies(one.attributes, seen.types[free.kind.type].attributes):
+            yield f"request {request.id}: nodes of type {free.kind.type}, which lack what it wants"
+        if free.reserved not in (0, request.id):
+            yield f"request {request.id}: nodes that are reserved for request {free.reserved}"
         if share.template_id != one.template_id:
-            yield f"request {wish.id}: template {share.template_id} in place of {one.template_id}"
-        if lot.kind.subnet not in ("", wish.subnet):
             yield (
-                f"request {wish.id}: nodes on {lot.kind.subnet}, its addresses are on {wish.subnet}"
+                f"request {request.id}: template {share.template_id} in place of {one.template_id}"
             )
-    if not wish.may_spread:
+        if free.kind.subnet not in ("", request.subnet):
+            yield (
+                f"request {request.id}: nodes on {free.kind.subnet}, its addresses are on"
+                f" {request.subnet}"
+            )
+    if not request.may_spread:
         yield from (
-            f"request {wish.id}: tuple {position} comes from {len(kinds)} blocks"
+            f"request {request.id}: tuple {position} comes from {len(kinds)} blocks"
             for position, kinds in blocks.items()
             if len(kinds) > 1
         )
 
 
-def _takes(seen: Snapshot, planned: Plan, groups: Groups) -> Iterator[str]:
-    wishes = {wish.id: wish for wish in seen.wishes}
-    mobile = {(one.vcluster_id, one.kind): one.mobile for one in seen.holdings}
+def _preemptions(seen: Snapshot, planned: Plan, groups: Groups) -> Iterator[str]:
+    requests = {request.id: request for request in seen.requests}
+    mobile = {(one.vcluster_id, one.kind): one.mobile for one in seen.allocations}
     by_holder: Counter[int] = Counter()
     by_holding: Counter[tuple[int, NodeKind]] = Counter()
-    for take in planned.preemptions:
-        by_holder[take.vcluster_id] += take.count
-        by_holding[take.vcluster_id, take.kind] += take.count
-        yield from _may_take(take, wishes, seen, groups)
+    for preempt in planned.preemptions:
+        by_holder[preempt.vcluster_id] += preempt.count
+        by_holding[preempt.vcluster_id, preempt.kind] += preempt.count
+        yield from _may_take(preempt, requests, seen, groups)
     for vcluster, count in by_holder.items():
         holder = seen.holders[vcluster]
         surplus = holder.held - holder.leaving - holder.floor
@@ -126,31 +127,34 @@ def _takes(seen: Snapshot, planned: Plan, groups: Groups) -> Iterator[str]:
         for one in planned.reductions
         if open_[one.reclaim_id] != one.count + one.left or one.count < 1
     )
-    yield from _no_more_than_short(seen, planned, wishes)
+    yield from _no_more_than_short(seen, planned, requests)
 
 
 def _may_take(
-    take: Preempt, wishes: Mapping[int, PendingRequest], seen: Snapshot, groups: Groups
+    preempt: Preempt, requests: Mapping[int, PendingRequest], seen: Snapshot, groups: Groups
 ) -> Iterator[str]:
-    wish, holder = wishes[take.request_id], seen.holders[take.vcluster_id]
-    if holder.id == wish.vcluster_id:
-        yield f"request {wish.id}: takes from its own vcluster {holder.id}"
+    request, holder = requests[preempt.request_id], seen.holders[preempt.vcluster_id]
+    if holder.id == request.vcluster_id:
+        yield f"request {request.id}: takes from its own vcluster {holder.id}"
     if groups.over(holder):
-        yield f"request {wish.id}: takes from vcluster {holder.id}, whose lease is over"
-    if not groups.may_take(wish, holder):
+        yield f"request {request.id}: takes from vcluster {holder.id}, whose lease is over"
+    if not groups.may_take(request, holder):
         yield (
-            f"request {wish.id} of priority {wish.priority} takes from vcluster {holder.id} of"
-            f" {holder.priority}"
+            f"request {request.id} of priority {request.priority} takes from vcluster"
+            f" {holder.id} of {holder.priority}"
         )
-    kind = seen.types[take.kind.type].attributes
-    if all(satisfies(one.attributes, kind) for one in wish.tuples):
-        yield f"request {wish.id}: takes nodes of type {take.kind.type}, which lack what it wants"
-    if take.count < 1:
-        yield f"request {wish.id}: takes no nodes from vcluster {holder.id}"
+    kind = seen.types[preempt.kind.type].attributes
+    if all(satisfies(one.attributes, kind) for one in request.tuples):
+        yield (
+            f"request {request.id}: takes nodes of type {preempt.kind.type}, which lack what it"
+            " wants"
+        )
+    if preempt.count < 1:
+        yield f"request {request.id}: takes no nodes from vcluster {holder.id}"
 
 
 def _no_more_than_short(
-    seen: Snapshot, planned: Plan, wishes: Mapping[int, PendingRequest]
+    seen: Snapshot, planned: Plan, requests: Mapping[int, PendingRequest]
 ) -> Iterator[str]:
     """Yield complaints about requests that take more nodes than they lack. With what is reserved
     for it where nodes are taken, now or since before, a request never has more than it wants; nor,
@@ -160,21 +164,21 @@ def _no_more_than_short(
     in one block may begin anew in another.
     """
     granted = {grant.request_id for grant in planned.grants}
-    takers = {take.request_id for take in planned.preemptions}
+    takers = {preempt.request_id for preempt in planned.preemptions}
     yield from (f"request {one}: is granted and takes" for one in granted & takers)
-    rejected = {no.request_id for no in planned.refusals if no.final}
+    rejected = {refusal.request_id for refusal in planned.refusals if refusal.final}
     open_, had = _open(seen, planned), _had(seen)
-    whose = {0} if len(wishes) == 1 else set()
-    for request in sorted(set(open_) & set(wishes) - granted - rejected):
+    whose = {0} if len(requests) == 1 else set()
+    for request in sorted(set(open_) & set(requests) - granted - rejected):
         here = set(open_[request])
-        if wishes[request].may_spread:
-            here |= {kind for kind, _ in had if _would_do(kind, wishes[request], seen)}
+        if requests[request].may_spread:
+            here |= {kind for kind, _ in had if _would_do(kind, requests[request], seen)}
         there = sum(
             count
             for (kind, reserved), count in had.items()
             if kind in here and reserved in whose | {request}
         )
-        count, wanted = open_[request].total(), sum(one.count for one in wishes[request].tuples)
+        count, wanted = open_[request].total(), sum(one.count for one in requests[request].tuples)
         if count + there > wanted:
             yield (
                 f"request {request}: {count} are taken, {there} are there or on their way, {wanted}"
@@ -185,9 +189,9 @@ def _no_more_than_short(
 def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[NodeKind]]:
     """Return what is being taken for each request when the plan is carried out, by kind."""
     open_: dict[int, Counter[NodeKind]] = defaultdict(Counter)
-    for take in planned.preemptions:
-        open_[take.request_id][take.kind] += take.count
-    left = {ease.reclaim_id: ease.left for ease in planned.reductions}
+    for preempt in planned.preemptions:
+        open_[preempt.request_id][preempt.kind] += preempt.count
+    left = {reduction.reclaim_id: reduction.left for reduction in planned.reductions}
     for reclaim in seen.reclaims:
         if left.get(reclaim.id, reclaim.open):
             open_[reclaim.request_id][reclaim.kind] += left.get(reclaim.id, reclaim.open)
@@ -197,16 +201,16 @@ def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[NodeKind]]:
 def _had(seen: Snapshot) -> Counter[tuple[NodeKind, int]]:
     """Return what is free or on its way, by kind and whom it is reserved for."""
     had: Counter[tuple[NodeKind, int]] = Counter()
-    for lot in seen.lots:
-        had[lot.kind, lot.reserved] += lot.count
+    for free in seen.free_nodes:
+        had[free.kind, free.reserved] += free.count
     for coming in seen.coming:
         had[coming.kind, coming.reserved] += coming.count
     return had
 
 
-def _would_do(kind: NodeKind, wish: PendingRequest, seen: Snapshot) -> bool:
-    return kind.subnet in ("", wish.subnet) and any(
-        not satisfies(one.attributes, seen.types[kind.type].attributes) for one in wish.tuples
+def _would_do(kind: NodeKind, request: PendingRequest, seen: Snapshot) -> bool:
+    return kind.subnet in ("", request.subnet) and any(
+        not satisfies(one.attributes, seen.types[kind.type].attributes) for one in request.tuples
     )
 
 
@@ -230,8 +234,8 @@ def _reserve(seen: Snapshot, planned: Plan) -> Iterator[str]:
     """Yield changes of power of nodes that are not as they have to be: warm, idle and nobody's, or
     asleep."""
     for change in planned.power_changes:
-        lot = change.lot
-        if change.sleep and (lot.readiness != 0 or lot.reserved or change.count > lot.idle):
-            yield f"{change.count} nodes are put to sleep of {lot}"
-        if not change.sleep and lot.readiness == 0:
-            yield f"{change.count} nodes are woken that are awake: {lot}"
+        free = change.free_nodes
+        if change.sleep and (free.readiness != 0 or free.reserved or change.count > free.idle):
+            yield f"{change.count} nodes are put to sleep of {free}"
+        if not change.sleep and free.readiness == 0:
+            yield f"{change.count} nodes are woken that are awake: {free}"

@@ -133,15 +133,17 @@ class Simulation:
     def _traced(self, rule: Trace) -> None:
         log = swf.load(self.scenario.folder / rule.file)
         self.remarks += log.remarks(rule.file)
-        lots: dict[int, list[Job]] = defaultdict(list)
+        free_nodes: dict[int, list[Job]] = defaultdict(list)
         start = log.jobs[0].submit if log.jobs else 0.0
         for entry in log.jobs:
             key = 0 if rule.by == "job" else getattr(entry, rule.by)
             labels = [f"{rule.name}-{one}" if one >= 0 else "" for one in (entry.queue, entry.user)]
             size = -(-entry.procs // rule.cores)
-            lots[key].append(Job(entry.submit - start, size, entry.runtime, entry.asked, *labels))
+            free_nodes[key].append(
+                Job(entry.submit - start, size, entry.runtime, entry.asked, *labels)
+            )
         owner = next(one for one in self.scenario.groups if one.name == rule.group)
-        for number, jobs in sorted(lots.items()):
+        for number, jobs in sorted(free_nodes.items()):
             in_time = takewhile(lambda job: job.at <= self.end, jobs)
             name = f"{rule.name}-{number}"
             if rule.by == "job":
@@ -151,7 +153,7 @@ class Simulation:
                 group = self.world.group(
                     f"{rule.group}-{number}", owner.priority, owner.default_lease, owner.max_lease
                 )
-                queue = self._fitted(_as(Queue, rule, name), rule.least * (len(lots) - 1))
+                queue = self._fitted(_as(Queue, rule, name), rule.least * (len(free_nodes) - 1))
                 QueueOwner(self.world, queue, group, in_time)
 
     # ------------------------------------------------------------ samples

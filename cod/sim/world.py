@@ -172,7 +172,7 @@ class World:
             self.decide(request, RequestState.WITHDRAWN)
             self.stir()
 
-    def give_back(self, cluster: Cluster, machines: Iterable[Machine]) -> None:
+    def restore(self, cluster: Cluster, machines: Iterable[Machine]) -> None:
         """The vcluster shrinks by these machines; those that were reclaimed go on to who waits for
         them."""
         for machine in machines:
@@ -408,13 +408,13 @@ class World:
         )
         seen = Snapshot(
             types=self.pool.types,
-            lots=list(self.pool.lots(self.energy.idle_time)),
+            free_nodes=list(self.pool.free_nodes(self.energy.idle_time)),
             coming=list(self.pool.ways()),
-            holdings=[
+            allocations=[
                 one
                 for cluster in alive
                 if cluster.held
-                for one in cluster.holdings(self.policy, now)
+                for one in cluster.allocations(self.policy, now)
             ],
             holders={
                 one.id: one.as_holder() for one in alive if one.state is not VclusterState.RELEASING
@@ -426,7 +426,7 @@ class World:
                 for one in self.reclaims.values()
             ],
             site=self.pool.site,
-            wishes=[request.as_pending() for request in self.pending.values()],
+            requests=[request.as_pending() for request in self.pending.values()],
             templates=self.templates,
             deserted=[
                 one.id for one in alive if one.state is VclusterState.RELEASING and not one.released

@@ -68,7 +68,7 @@ class Starts(Periodic):
         if before is not None and seen.site is before.site and began < self._next:
             return
         self._next = began + AGAIN
-        if seen.site.wishes:
+        if seen.site.requests:
             await self._tell(starts.question(seen, self._site.current, now))
         if not self.running or not await self._hold(self._clock()):
             return

@@ -105,7 +105,9 @@ def one_pass(engine: Engine, site: Site, before: Rest | None = None) -> tuple[Pa
     seen = looked.site
     loaded = time.perf_counter()
     if before is not None and before[1].lasts(seen, site, now):
-        return Pass(loaded - began, time.perf_counter() - loaded, 0.0, wishes=len(seen.wishes)), (
+        return Pass(
+            loaded - began, time.perf_counter() - loaded, 0.0, requests=len(seen.requests)
+        ), (
             looked,
             before[1],
         )
@@ -126,7 +128,7 @@ def one_pass(engine: Engine, site: Site, before: Rest | None = None) -> tuple[Pa
         len(acts),
         len(planned.grants),
         sum(share.count for grant in planned.grants for share in grant.shares),
-        len(seen.wishes),
+        len(seen.requests),
     )
     return done, None if planned else (looked, flow.still(seen, site, now))
 
@@ -154,7 +156,7 @@ def pass_until_rest(engine: Engine, site: Site) -> tuple[int, int]:
         done, rest = one_pass(engine, site)
         granted += done.granted
         if rest:
-            return granted, done.wishes
+            return granted, done.requests
     raise RuntimeError(f"the world does not come to rest: {done}")
 
 
@@ -224,7 +226,7 @@ def measured(database: str, url: str, size: Size) -> Result:
     print(
         f"  {database:15} {size!s:32} load {result.first.load:6.3f}  plan {result.first.plan:6.3f} "
         f" apply {result.first.apply:7.2f} s ({result.first.acts:,} acts, {result.first.nodes:,}"
-        f" nodes)  {result.memory:5.0f} MB  unchanged, {result.anew.wishes:,} waiting:"
+        f" nodes)  {result.memory:5.0f} MB  unchanged, {result.anew.requests:,} waiting:"
         f" {whole(result.anew):6.3f} s, then {whole(result.still):6.3f} s, look"
         f" {result.look:6.4f} s",
         flush=True,

@@ -78,24 +78,24 @@ def random_site(load: Load, dice: random.Random) -> Snapshot:
                 float(memory * nics),
                 0.0,
             )
-    lots = [
+    free_nodes = [
         FreeNodes(NodeKind(number, block, ""), WARM, dice.randint(2, 12))
         for number in types
         for block in range(1, load.blocks + 1)
     ]
-    free = sum(lot.count for lot in lots)
-    wishes: list[PendingRequest] = []
+    total = sum(free.count for free in free_nodes)
+    requests: list[PendingRequest] = []
     wanted = 0
-    while wanted < load.demand * free:
+    while wanted < load.demand * total:
         tuples = tuple(
             RequestTuple(dice.randint(1, load.most), _attributes(dice), 1)
             for _ in range(dice.randint(1, load.tuples))
         )
         wanted += sum(one.count for one in tuples)
-        wishes.append(
+        requests.append(
             PendingRequest(
-                len(wishes) + 1,
-                len(wishes) + 1,
+                len(requests) + 1,
+                len(requests) + 1,
                 0,
                 dice.random(),
                 1,
@@ -105,9 +105,9 @@ def random_site(load: Load, dice: random.Random) -> Snapshot:
             )
         )
     site = Counter[int]()
-    for lot in lots:
-        site[lot.kind.type] += lot.count
-    return Snapshot(types, lots, site=dict(site), wishes=wishes, templates={1: TEMPLATE})
+    for free in free_nodes:
+        site[free.kind.type] += free.count
+    return Snapshot(types, free_nodes, site=dict(site), requests=requests, templates={1: TEMPLATE})
 
 
 def _attributes(dice: random.Random) -> str:
@@ -122,7 +122,7 @@ def _attributes(dice: random.Random) -> str:
 def cost(seen: Snapshot, done: Decision) -> float:
     """The sum of the granted nodes' types' costs."""
     return sum(
-        seen.types[share.lot.kind.type].cost * share.count
+        seen.types[share.free_nodes.kind.type].cost * share.count
         for grant in done.grants
         for share in grant.shares
     )
@@ -141,18 +141,20 @@ class Program:
 
     def __init__(self, seen: Snapshot) -> None:
         self._seen = seen
-        fitting = Feasibility(seen)
+        feasibility = Feasibility(seen)
         self.columns: list[tuple[PendingRequest, int, NodeKind | None, int]] = [
-            (wish, -1, None, 0) for wish in seen.wishes
+            (request, -1, None, 0) for request in seen.requests
         ]
-        for wish in seen.wishes:
-            for position, one in enumerate(wish.tuples):
-                for kind in fitting.fit(one, wish).kinds:
-                    self.columns.append((wish, position, kind, 1 if wish.may_spread else one.count))
+        for request in seen.requests:
+            for position, one in enumerate(request.tuples):
+                for kind in feasibility.fit(one, request).kinds:
+                    self.columns.append(
+                        (request, position, kind, 1 if request.may_spread else one.count)
+                    )
         self._free = Counter[NodeKind]()
-        for lot in seen.lots:
-            self._free[lot.kind] += lot.count
-        count = len(seen.wishes)
+        for free in seen.free_nodes:
+            self._free[free.kind] += free.count
+        count = len(seen.requests)
         self.satisfied = np.array([1.0] * count + [0.0] * (len(self.columns) - count))
         self.costs = np.array(
             [
@@ -165,20 +167,20 @@ class Program:
     def _whole(self) -> LinearConstraint:
         """Each tuple of a satisfied request has all its nodes, of another none."""
         rows = {
-            (wish.id, position): number
-            for number, (wish, position) in enumerate(
-                (wish, position)
-                for wish in self._seen.wishes
-                for position in range(len(wish.tuples))
+            (request.id, position): number
+            for number, (request, position) in enumerate(
+                (request, position)
+                for request in self._seen.requests
+                for position in range(len(request.tuples))
             )
         }
         matrix = lil_array((len(rows), len(self.columns)))
-        for column, (wish, position, kind, worth) in enumerate(self.columns):
+        for column, (request, position, kind, worth) in enumerate(self.columns):
             if kind is None:
-                for place, one in enumerate(wish.tuples):
-                    matrix[rows[wish.id, place], column] = -one.count
+                for place, one in enumerate(request.tuples):
+                    matrix[rows[request.id, place], column] = -one.count
             else:
-                matrix[rows[wish.id, position], column] = worth
+                matrix[rows[request.id, position], column] = worth
         return LinearConstraint(matrix.tocsr(), 0, 0)
 
     def _capacity(self) -> LinearConstraint:
@@ -218,7 +220,7 @@ class Program:
     def cheapest_of(self, granted: set[int]) -> float:
         """What it costs to satisfy just those."""
         wanted = np.array(
-            [float(kind is None and wish.id in granted) for wish, _, kind, _ in self.columns]
+            [float(kind is None and request.id in granted) for request, _, kind, _ in self.columns]
         )
         return self.best(self.costs, LinearConstraint(wanted[None, :], len(granted), np.inf))
 
@@ -238,7 +240,7 @@ class Tally:
         """One more site."""
         done = decide(seen, POLICY, 0.0)
         program = Program(seen)
-        self.requests += len(seen.wishes)
+        self.requests += len(seen.requests)
         self.granted += len(done.grants)
         self.optimum += program.most()
         self.cost += cost(seen, done)

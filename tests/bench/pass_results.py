@@ -29,7 +29,7 @@ class Pass:
     """One pass: seconds of its parts; how many acts it had; requests that it granted, nodes that it
     gave them.
 
-    wishes  pending requests that it looked at
+    requests  pending requests that it looked at
     """
 
     load: float
@@ -38,7 +38,7 @@ class Pass:
     acts: int = 0
     granted: int = 0
     nodes: int = 0
-    wishes: int = 0
+    requests: int = 0
 
 
 @dataclass
@@ -213,7 +213,7 @@ def write_table(results: Sequence[Result]) -> None:
             f"{first.acts:,}",
             f"{first.nodes:,}",
             f"{one.memory:.0f} MB",
-            f"{one.anew.wishes:,}",
+            f"{one.anew.requests:,}",
             f"{whole(one.anew):.3f} s",
             f"{whole(one.still):.3f} s",
             f"{1000 * one.look:.1f} ms",

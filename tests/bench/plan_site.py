@@ -50,19 +50,19 @@ def synthetic(nodes: int, requests: int, seed: int = 1) -> Snapshot:
         for block in range(1, BLOCKS + 1)
     ]
     each = nodes // len(kinds)
-    lots = [lot for kind in kinds for lot in _lots(kind, each * 20 // 100, dice)]
+    free_nodes = [free for kind in kinds for free in _free_nodes(kind, each * 20 // 100, dice)]
     coming = [IncomingNodes(kind, each * 5 // 100 + 1) for kind in kinds]
-    holdings = [one for kind in kinds for one in _holdings(kind, each * 75 // 100, dice)]
+    allocations = [one for kind in kinds for one in _allocations(kind, each * 75 // 100, dice)]
     held, site = Counter[int](), Counter[int]()
-    for holding in holdings:
-        held[holding.vcluster_id] += holding.count
-    for part in (*lots, *coming, *holdings):
+    for allocation in allocations:
+        held[allocation.vcluster_id] += allocation.count
+    for part in (*free_nodes, *coming, *allocations):
         site[part.kind.type] += part.count
     return Snapshot(
         {number: _type(number) for number in range(1, TYPES + 1)},
-        lots,
+        free_nodes,
         coming,
-        holdings,
+        allocations,
         {
             number: Holder(
                 number,
@@ -76,7 +76,7 @@ def synthetic(nodes: int, requests: int, seed: int = 1) -> Snapshot:
         },
         (),
         dict(site),
-        _wishes(requests, dice),
+        _requests(requests, dice),
         {number: _template(number) for number in range(1, TEMPLATES + 1)},
     )
 
@@ -97,7 +97,7 @@ def _template(number: int) -> str:
     )
 
 
-def _lots(kind: NodeKind, nodes: int, dice: random.Random) -> Iterator[FreeNodes]:
+def _free_nodes(kind: NodeKind, nodes: int, dice: random.Random) -> Iterator[FreeNodes]:
     alike = Counter[tuple[int, Cache | None]]()
     for _ in range(nodes):
         cached = Cache(dice.randint(1, TEMPLATES), dice.randint(1, 20))
@@ -105,7 +105,7 @@ def _lots(kind: NodeKind, nodes: int, dice: random.Random) -> Iterator[FreeNodes
     return (FreeNodes(kind, readiness, count, cache) for (readiness, cache), count in alike.items())
 
 
-def _holdings(kind: NodeKind, nodes: int, dice: random.Random) -> Iterator[Allocation]:
+def _allocations(kind: NodeKind, nodes: int, dice: random.Random) -> Iterator[Allocation]:
     for vcluster in dice.sample(range(1, VCLUSTERS + 1), 12):
         count = min(nodes, max(1, nodes // 12))
         if count:
@@ -113,7 +113,7 @@ def _holdings(kind: NodeKind, nodes: int, dice: random.Random) -> Iterator[Alloc
             yield Allocation(vcluster, kind, count, dice.randint(0, count), NOW + 100)
 
 
-def _wishes(requests: int, dice: random.Random) -> list[PendingRequest]:
+def _requests(requests: int, dice: random.Random) -> list[PendingRequest]:
     wants = [
         f'<requires><memory><mib min="{dice.randint(1, 36) * 1024}"/></memory>'
         f'<cpu><cores min="{number % 30 + 2}"/></cpu></requires>'
@@ -150,27 +150,27 @@ def after(seen: Snapshot, done: Plan) -> Snapshot:
     """The site after the plan, as far as it matters for the next: what was granted is gone, what
     was taken is told."""
     gone = {grant.request_id for grant in done.grants} | {
-        no.request_id for no in done.refusals if no.final
+        refusal.request_id for refusal in done.refusals if refusal.final
     }
-    told = {no.request_id: no.sentence for no in done.refusals}
+    told = {refusal.request_id: refusal.sentence for refusal in done.refusals}
     given = Counter[FreeNodes]()
-    held = {wish.id: Counter[NodeKind]() for wish in seen.wishes}
+    held = {request.id: Counter[NodeKind]() for request in seen.requests}
     for grant in done.grants:
         for share in grant.shares:
-            given[share.lot] += share.count
-            held[grant.request_id][share.lot.kind] += share.count
+            given[share.free_nodes] += share.count
+            held[grant.request_id][share.free_nodes.kind] += share.count
     lost = Counter[tuple[int, NodeKind]]()
-    for take in done.preemptions:
-        lost[take.vcluster_id, take.kind] += take.count
+    for preempt in done.preemptions:
+        lost[preempt.vcluster_id, preempt.kind] += preempt.count
     leaving = Counter[int]()
     for (vcluster_id, _), count in lost.items():
         leaving[vcluster_id] += count
     return replace(
         seen,
-        lots=[replace(lot, count=lot.count - given[lot]) for lot in seen.lots],
-        holdings=[
+        free_nodes=[replace(free, count=free.count - given[free]) for free in seen.free_nodes],
+        allocations=[
             replace(one, mobile=one.mobile - lost[one.vcluster_id, one.kind])
-            for one in seen.holdings
+            for one in seen.allocations
         ]
         + [
             Allocation(1000 + one, kind, count, 0, NOW + 300)
@@ -179,10 +179,17 @@ def after(seen: Snapshot, done: Plan) -> Snapshot:
         ],
         holders={one.id: replace(one, leaving=leaving[one.id]) for one in seen.holders.values()},
         reclaims=[
-            OpenReclaim(number, take.vcluster_id, take.request_id, take.kind, take.count, NOW + 300)
-            for number, take in enumerate(done.preemptions)
+            OpenReclaim(
+                number,
+                preempt.vcluster_id,
+                preempt.request_id,
+                preempt.kind,
+                preempt.count,
+                NOW + 300,
+            )
+            for number, preempt in enumerate(done.preemptions)
         ],
-        wishes=[replace(one, reason=told[one.id]) for one in seen.wishes if one.id not in gone],
+        requests=[replace(one, reason=told[one.id]) for one in seen.requests if one.id not in gone],
     )
 
 

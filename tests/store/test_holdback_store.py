@@ -45,13 +45,13 @@ def waiting(engine: Engine, site: Site) -> Site:
 
 def pending(engine: Engine, site: Site, now: float) -> set[int]:
     in_tx(engine, run_pass, site, now)
-    return {wish.vcluster_id for wish in in_tx(engine, flow.snapshot, site, now).wishes}
+    return {request.vcluster_id for request in in_tx(engine, flow.snapshot, site, now).requests}
 
 
 def test_leases_come_with_the_requests(engine: Engine, site: Site) -> None:
     site = waiting(engine, site)
     ask(engine, site, "short", 1, 61.0, 600.0)
-    leases = [wish.lease for wish in in_tx(engine, flow.snapshot, site, 61.0).wishes]
+    leases = [request.lease for request in in_tx(engine, flow.snapshot, site, 61.0).requests]
     assert leases == [site.policy.default_lease, 600.0]
 
 
@@ -63,7 +63,7 @@ def test_a_pass_holds_nodes_back_and_its_preview_says_so(engine: Engine, site: S
     holds = [
         line for line in in_tx(engine, flow.preview, site=site, now=now) if line.kind == "hold"
     ]
-    request = in_tx(engine, flow.snapshot, site, now).wishes[0].id
+    request = in_tx(engine, flow.snapshot, site, now).requests[0].id
     assert [(line.vcluster, line.request_id, line.nodes) for line in holds] == [
         ("large", request, 1)
     ]

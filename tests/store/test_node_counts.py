@@ -94,13 +94,13 @@ def by_hand(tx: Tx, idle_since: float) -> Counter[Any]:
 def test_lots_are_what_counting_by_hand_gives(tx: Tx, mixed: Site) -> None:
     seen = flow.snapshot(tx, mixed, NOW + 10.0)
     counted: Counter[Any] = Counter()
-    for lot in seen.lots:
-        key = (lot.kind, lot.readiness, lot.cache, lot.reserved)
-        assert ("count", key) not in counted, "one lot a key"
-        counted["count", key] = lot.count
-        counted["idle", key] = lot.idle
+    for free in seen.free_nodes:
+        key = (free.kind, free.readiness, free.cache, free.reserved)
+        assert ("count", key) not in counted, "one pool a key"
+        counted["count", key] = free.count
+        counted["idle", key] = free.idle
     assert counted == by_hand(tx, NOW + 10.0 - mixed.energy.idle_time)
-    assert len({lot.reserved for lot in seen.lots}) == 2
+    assert len({free.reserved for free in seen.free_nodes}) == 2
 
 
 def test_coming_and_held_nodes_are_what_counting_by_hand_gives(tx: Tx, mixed: Site) -> None:
@@ -127,16 +127,16 @@ def test_coming_and_held_nodes_are_what_counting_by_hand_gives(tx: Tx, mixed: Si
             key = node.vcluster_id, NodeKind(node.type_id or 0, node.block_id or 0, "")
             held["count", key] += 1
             held["mobile", key] += (node.assigned_at or 0.0) + 10.0 <= 12.0 and node.id not in kept
-    for holding in seen.holdings:
-        key = holding.vcluster_id, holding.kind
-        assert (holding.count, holding.mobile) == (held["count", key], held["mobile", key])
+    for allocation in seen.allocations:
+        key = allocation.vcluster_id, allocation.kind
+        assert (allocation.count, allocation.mobile) == (held["count", key], held["mobile", key])
     assert sum(holder.held for holder in seen.holders.values()) == sum(
         count for (what, _), count in held.items() if what == "count"
     )
 
 
 def test_each_lot_can_be_picked_whole(tx: Tx, mixed: Site) -> None:
-    """The nodes that are counted are those that are picked: every lot, all of it, and no node
+    """The nodes that are counted are those that are picked: every pool, all of it, and no node
     twice."""
     taken: set[int] = set()
     for one in node_counts.free(tx, node_counts.kept(tx, NOW), False, NOW):
@@ -162,14 +162,14 @@ def test_inertia_is_the_priorities_own(tx: Tx, site: Site) -> None:
     rules = Policy(inertia=100.0, inertia_by_priority={9: 5.0})
     seen = {
         one.vcluster_id: one
-        for one in flow.snapshot(tx, replace(site, policy=rules), 16.0).holdings
+        for one in flow.snapshot(tx, replace(site, policy=rules), 16.0).allocations
     }
     assert {
         one: (seen[one].count, seen[one].mobile, seen[one].immune_until) for one in (low, high)
     } == {low: (2, 0, 110.0), high: (2, 1, 25.0)}
     ends = {
         one.vcluster_id: one
-        for one in flow.snapshot(tx, replace(site, policy=rules), 110.0).holdings
+        for one in flow.snapshot(tx, replace(site, policy=rules), 110.0).allocations
     }
     assert (ends[low].mobile, ends[low].immune_until) == (
         2,
@@ -187,7 +187,7 @@ def test_subnets_count_where_there_are_several(tx: Tx, site: Site) -> None:
     )
 
     def subnets(seen: Snapshot) -> list[tuple[str, int]]:
-        return sorted((lot.kind.subnet, lot.count) for lot in seen.lots)
+        return sorted((free.kind.subnet, free.count) for free in seen.free_nodes)
 
     assert subnets(flow.snapshot(tx, site, 1.0)) == [("", 3)]
     assert subnets(flow.snapshot(tx, two, 1.0)) == [("", 1), ("far", 1), ("lab", 1)]
@@ -270,11 +270,13 @@ def test_when_time_alone_gives_something_to_do(tx: Tx, site: Site) -> None:
     assert flow.due(replace(seen, reclaims=()), rules, 101.0) == 120.0, (
         "a draining lease's nodes are seized"
     )
-    alone = replace(seen, reclaims=(), holders={}, wishes=())
+    alone = replace(seen, reclaims=(), holders={}, requests=())
     assert flow.due(alone, rules, 101.0) == float("inf")
-    fresh = [replace(one, immune_until=107.0) for one in seen.holdings]
-    assert flow.due(replace(alone, holdings=fresh), rules, 101.0) == float("inf"), "nobody waits"
-    assert flow.due(replace(alone, holdings=fresh, wishes=seen.wishes), rules, 101.0) == 107.0
+    fresh = [replace(one, immune_until=107.0) for one in seen.allocations]
+    assert flow.due(replace(alone, allocations=fresh), rules, 101.0) == float("inf"), "nobody waits"
+    assert (
+        flow.due(replace(alone, allocations=fresh, requests=seen.requests), rules, 101.0) == 107.0
+    )
     holder = replace(next(iter(seen.holders.values())), expires_at=5000.0, drain_until=None)
     assert flow.due(replace(alone, holders={1: holder}), rules, 101.0) == 4000.0, "its warning"
     assert flow.due(replace(alone, holders={1: holder}), rules, 4000.0) == 5000.0
@@ -299,10 +301,10 @@ def test_a_preview_names_what_the_pass_then_does(tx: Tx, site: Site) -> None:
         "wake",
         "warn",
     ]
-    ease = next(line for line in lines if line.kind == "ease")
-    assert (ease.vcluster, ease.nodes) == ("loser24", 1)
-    take = next(line for line in lines if line.kind == "take")
-    assert (take.vcluster, take.nodes, take.about) == (
+    reduction = next(line for line in lines if line.kind == "ease")
+    assert (reduction.vcluster, reduction.nodes) == ("loser24", 1)
+    preempt = next(line for line in lines if line.kind == "take")
+    assert (preempt.vcluster, preempt.nodes, preempt.about) == (
         "loser16",
         1,
         "for vcluster winner16, which goes first",

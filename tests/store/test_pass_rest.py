@@ -48,7 +48,7 @@ def test_a_plan_is_done_as_planned_and_the_next_passes_come_to_rest(engine: Engi
 
 
 def test_tuples_served_from_one_lot_get_different_nodes(engine: Engine) -> None:
-    """Each share is picked by rule, not by id: two shares of a lot must not pick the same node."""
+    """Each share is picked by rule, not by id: two shares of a pool must not pick the same node."""
     with engine.begin() as tx:
         template_id = add_template(tx)
         for number in range(2):

@@ -169,7 +169,9 @@ def test_a_node_without_a_usable_port_does_not_answer_a_reclaim_for_an_isolated_
         plug(tx, number, "usable")
     create(tx, site, "lab", 1, True)
     [_, request] = requests.every(tx)
-    [kind] = [one.kind for one in plan.look(tx, site, NOW).site.holdings if one.kind.port == USABLE]
+    [kind] = [
+        one.kind for one in plan.look(tx, site, NOW).site.allocations if one.kind.port == USABLE
+    ]
     batch, taken = vclusters.by_name(tx, "batch"), nodes.by_name(tx, "node0")
     assert batch is not None
     assert taken is not None
@@ -242,21 +244,23 @@ def test_all_agree_which_nodes_have_usable_ports(
         seen = plan.look(tx, rules, NOW).site
         usable = Counter(how == "usable" for how, _, _ in machines)
         counted: Counter[str] = Counter()
-        for row in (*seen.lots, *seen.holdings):
+        for row in (*seen.free_nodes, *seen.allocations):
             counted[row.kind.port] += row.count
         assert counted == Counter({USABLE: usable[True], UNUSABLE: usable[False]})
-        for lot in seen.lots:
-            kind = node_counts.NodeKindRow(*lot.kind)
+        for counted in seen.free_nodes:
+            kind = node_counts.NodeKindRow(*counted.kind)
             picked = node_counts.pick_free(
                 tx,
-                node_counts.FreeKey("off" if lot.readiness else "inactive", kind, None, None, 0),
-                lot.count,
+                node_counts.FreeKey(
+                    "off" if counted.readiness else "inactive", kind, None, None, 0
+                ),
+                counted.count,
                 False,
             )
-            assert len(picked) == lot.count
+            assert len(picked) == counted.count
             ids = {node.id for node in picked}
             assert node_counts.with_usable_ports(tx, ids) == (ids if kind.port == USABLE else set())
-        for one in seen.holdings:
+        for one in seen.allocations:
             assert (
                 len(
                     node_counts.pick_held(

@@ -197,12 +197,12 @@ def test_people_see_no_priority_of_it(engine: Engine, world: Site) -> None:
     ask(engine, world, "filler", 4, 1.0, preemptible=True)
     ask(engine, world, "other", 1, 2.0, preemptible=True)
     seen = in_tx(engine, flow.look, world, 3.0)
-    (wish,) = seen.site.wishes
-    assert wish.priority == PREEMPTIBLE
+    (request,) = seen.site.requests
+    assert request.priority == PREEMPTIBLE
     why = in_tx(
         engine,
         explain.waits,
-        request_id=wish.id,
+        request_id=request.id,
         scene=seen.scene,
         snapshot=seen.site,
         site=world,

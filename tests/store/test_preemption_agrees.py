@@ -192,12 +192,12 @@ def _simulated(vcluster: Vcluster, group: Group) -> Cluster:
 
 def planner(site: Site, seen: Snapshot, number: int, kind: NodeKind) -> int:
     """How many nodes the planner would take from one vcluster."""
-    lenders = Candidates(seen, NOW)
+    candidates = Candidates(seen, NOW)
     holder = site.vclusters[number].id
     priority = effective(site.request.priority, site.vclusters[site.own].preemptible)
-    if holder == site.request.vcluster_id or not lenders.lends(holder, Level(priority - 1)):
+    if holder == site.request.vcluster_id or not candidates.can_lose(holder, Level(priority - 1)):
         return 0
-    return lenders.able(kind, holder)
+    return candidates.able(kind, holder)
 
 
 def taken(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | None:
@@ -220,7 +220,7 @@ def taken(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | No
 def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | None:
     """Return the nodes that the simulator would take."""
     request = ClusterRequest(1, site.sim[site.own], "grow", 1, NOW)
-    request.wish = replace(
+    request.request = replace(
         request.as_pending(),
         priority=effective(site.request.priority, site.vclusters[site.own].preemptible),
     )
@@ -237,7 +237,7 @@ def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] 
         kept=lambda: Kept(Snapshot({}), NOW),
     )
     try:
-        sim_plan._take(world, Preempt(1, site.sim[number].id, kind, count))
+        sim_plan._preempt(world, Preempt(1, site.sim[number].id, kind, count))
     except sim_plan.Impossible:
         return None
     # of equals what a grant of the same plan may have used up is left for the next pass
@@ -264,8 +264,8 @@ def test_all_agree_who_may_lose_how_many_nodes(
         seen = flow.snapshot(tx, SITE, NOW)
         for number, vcluster in enumerate(site.vclusters):
             assert site.sim[number].as_holder() == seen.holders[vcluster.id]
-            theirs = {one.kind: one for one in seen.holdings if one.vcluster_id == vcluster.id}
-            assert {one.kind: one for one in site.sim[number].holdings(POLICY, NOW)} == theirs
+            theirs = {one.kind: one for one in seen.allocations if one.vcluster_id == vcluster.id}
+            assert {one.kind: one for one in site.sim[number].allocations(POLICY, NOW)} == theirs
             for kind in site.kinds:
                 most = planner(site, seen, number, kind)
                 event(f"may lose {most}")

@@ -98,16 +98,16 @@ def test_a_look_is_the_last_one_as_long_as_nothing_changes(engine: Engine) -> No
     fill(engine, Size(200, 30))
     first = in_tx(engine, flow.look, SITE, NOW)
     assert in_tx(engine, flow.look, SITE, NOW, first).site is first.site
-    one = first.site.wishes[0].id
+    one = first.site.requests[0].id
     with engine.begin() as tx:
         tx.execute(
             update(t.node_requests).where(t.node_requests.c.id == one).values(state="withdrawn")
         )
     second = in_tx(engine, flow.look, SITE, NOW, first)
     assert second.site == in_tx(engine, flow.snapshot, SITE, NOW)
-    assert {wish.id for wish in first.site.wishes} - {wish.id for wish in second.site.wishes} == {
-        one
-    }
+    assert {request.id for request in first.site.requests} - {
+        request.id for request in second.site.requests
+    } == {one}
     ask(engine, Size(200, 30), 5)
     assert in_tx(engine, flow.look, SITE, NOW, second).site == in_tx(
         engine, flow.snapshot, SITE, NOW

@@ -216,10 +216,10 @@ def test_kept_nodes_count_for_every_group_and_go_to_their_own_first(lab: Lab) ->
     for number, (disk, group_id) in enumerate(left, 1):
         lab.machine(number, "trampoline", disk=disk, cached_group_id=group_id, **columns)
         lab.boots(number)
-    (lot,) = node_counts.free(lab.tx, [], False, 0.0)
-    assert lot.nodes == 3
+    (free,) = node_counts.free(lab.tx, [], False, 0.0)
+    assert free.nodes == 3
     for count, names in ((1, {"node3"}), (2, {"node2", "node3"})):
-        picked = node_counts.pick_free(lab.tx, lot.key, count, False, group_id=own)
+        picked = node_counts.pick_free(lab.tx, free.key, count, False, group_id=own)
         assert {node.name for node in picked} == names
 
 

@@ -61,7 +61,7 @@ def kind(type_id: int = SMALL, block: int = 0, subnet: str = "") -> NodeKind:
     return NodeKind(type_id, block, subnet)
 
 
-def lot(
+def free(
     count: int, where: NodeKind | int = SMALL, readiness: int = WARM, **columns: Any
 ) -> FreeNodes:
     """Free nodes."""
@@ -70,7 +70,7 @@ def lot(
     )
 
 
-def wish(number: int, *counts: int | RequestTuple, **columns: Any) -> PendingRequest:
+def request(number: int, *counts: int | RequestTuple, **columns: Any) -> PendingRequest:
     """A request for so many nodes of any kind (a tuple for each count), of a vcluster of its
     own."""
     tuples = tuple(
@@ -104,7 +104,7 @@ def site(**columns: Any) -> Snapshot:
 def census(seen: Snapshot) -> dict[int, int]:
     """How many nodes there are of each type."""
     total: Counter[int] = Counter()
-    for rows in (seen.lots, seen.coming, seen.holdings):
+    for rows in (seen.free_nodes, seen.coming, seen.allocations):
         for row in rows:
             total[row.kind.type] += row.count
     return dict(total)
@@ -146,7 +146,7 @@ def snapshots(
     """
     kinds = st.sampled_from(KINDS)
     reserved = st.sampled_from([0, 0, 0] if settled else [0, 0, 0, OLD, 99])
-    lots = draw(
+    free_nodes = draw(
         st.lists(
             st.builds(
                 FreeNodes, kinds, st.sampled_from([WARM, COLD]), st.integers(1, 3), CACHES, reserved
@@ -160,7 +160,7 @@ def snapshots(
             st.builds(IncomingNodes, kinds, st.integers(1, 3), reserved, st.booleans()), max_size=3
         )
     )
-    holders, holdings, reclaims = [], [], []
+    holders, allocations, reclaims = [], [], []
     for number in range(1, draw(st.integers(0, 4)) + 1):
         own = draw(st.dictionaries(kinds, st.integers(1, 4), max_size=3))
         held = sum(own.values())
@@ -177,7 +177,7 @@ def snapshots(
                 if given_up
                 else ()
             )
-            holdings.append(
+            allocations.append(
                 Allocation(
                     number, where, count, mobile, immune, tuple(one for one in started if one[1])
                 )
@@ -209,8 +209,8 @@ def snapshots(
     wanted = (
         st.builds(RequestTuple, st.integers(1, 4), st.just(""), st.just(1)) if contended else TUPLES
     )
-    wishes = [
-        wish(
+    requests = [
+        request(
             number,
             *draw(st.lists(wanted, min_size=1, max_size=tuples)),
             priority=draw(st.integers(2 if contended else 0, 3)),
@@ -221,23 +221,25 @@ def snapshots(
         )
         for number in range(1, draw(st.integers(0, 5)) + 1)
     ]
-    if preemptible and wishes and draw(st.integers(0, 3)) == 3:
-        wishes[-1] = replace(wishes[-1], priority=PREEMPTIBLE)
-    if wishes and not settled:
-        wishes[0] = replace(wishes[0], id=OLD, may_wait=True)
-    if holders and wishes and draw(st.booleans()):
+    if preemptible and requests and draw(st.integers(0, 3)) == 3:
+        requests[-1] = replace(requests[-1], priority=PREEMPTIBLE)
+    if requests and not settled:
+        requests[0] = replace(requests[0], id=OLD, may_wait=True)
+    if holders and requests and draw(st.booleans()):
         grows = holders[0]
-        own = Counter({one.kind.type: one.count for one in holdings if one.vcluster_id == grows.id})
-        wishes[-1] = replace(
-            wishes[-1], vcluster_id=grows.id, priority=grows.priority, own=dict(own)
+        own = Counter(
+            {one.kind.type: one.count for one in allocations if one.vcluster_id == grows.id}
+        )
+        requests[-1] = replace(
+            requests[-1], vcluster_id=grows.id, priority=grows.priority, own=dict(own)
         )
     seen = site(
-        lots=lots,
+        free_nodes=free_nodes,
         coming=coming,
         holders=holders,
-        holdings=holdings,
+        allocations=allocations,
         reclaims=reclaims,
-        wishes=wishes,
+        requests=requests,
     )
     aside = draw(st.dictionaries(st.sampled_from(sorted(TYPES)), st.integers(1, 2), max_size=1))
     return replace(seen, site=dict(Counter(seen.site) + Counter(aside)))
@@ -253,7 +255,7 @@ def shuffled(seen: Snapshot, shuffle: Callable[[list[Any]], None]) -> Snapshot:
 
     rows = {
         name: turned(getattr(seen, name))
-        for name in ("lots", "coming", "holdings", "reclaims", "wishes", "deserted")
+        for name in ("free_nodes", "coming", "allocations", "reclaims", "requests", "deserted")
     }
     tables = {
         name: dict(turned(getattr(seen, name).items()))
@@ -271,33 +273,34 @@ def carried_out(
     """The site when a decision has been carried out: what is granted is held, what is taken is on
     its way out."""
     gone = {grant.request_id for grant in done.grants} | {
-        no.request_id for no in done.refusals if no.final
+        refusal.request_id for refusal in done.refusals if refusal.final
     }
-    told = {no.request_id: no.sentence for no in done.refusals}
+    told = {refusal.request_id: refusal.sentence for refusal in done.refusals}
     seen = _cleared(seen, gone)
-    wishes = {one.id: one for one in seen.wishes}
+    requests = {one.id: one for one in seen.requests}
     for grant in done.grants:
         for share in grant.shares:
             seen = _given(
                 seen,
                 replace(
-                    share.lot, reserved=0 if share.lot.reserved in gone else share.lot.reserved
+                    share.free_nodes,
+                    reserved=0 if share.free_nodes.reserved in gone else share.free_nodes.reserved,
                 ),
                 share.count,
-                wishes[grant.request_id],
+                requests[grant.request_id],
                 now,
                 now + policy.inertia,
             )
-    for ease in done.reductions:
-        reclaim = next(one for one in seen.reclaims if one.id == ease.reclaim_id)
-        assert reclaim.open == ease.count + ease.left
-        seen = _taken(seen, reclaim.vcluster_id, reclaim.kind, -ease.count)
-        rest = [replace(reclaim, open=ease.left)] if ease.left else []
+    for reduction in done.reductions:
+        reclaim = next(one for one in seen.reclaims if one.id == reduction.reclaim_id)
+        assert reclaim.open == reduction.count + reduction.left
+        seen = _taken(seen, reclaim.vcluster_id, reclaim.kind, -reduction.count)
+        rest = [replace(reclaim, open=reduction.left)] if reduction.left else []
         seen = replace(
-            seen, reclaims=[one for one in seen.reclaims if one.id != ease.reclaim_id] + rest
+            seen, reclaims=[one for one in seen.reclaims if one.id != reduction.reclaim_id] + rest
         )
-    for take in done.preemptions:
-        seen = _taken(seen, take.vcluster_id, take.kind, take.count)
+    for preempt in done.preemptions:
+        seen = _taken(seen, preempt.vcluster_id, preempt.kind, preempt.count)
         number = max((one.id for one in seen.reclaims), default=0) + 1
         seen = replace(
             seen,
@@ -305,19 +308,19 @@ def carried_out(
                 *seen.reclaims,
                 OpenReclaim(
                     number,
-                    take.vcluster_id,
-                    take.request_id,
-                    take.kind,
-                    take.count,
+                    preempt.vcluster_id,
+                    preempt.request_id,
+                    preempt.kind,
+                    preempt.count,
                     now + policy.reclaim_grace,
                 ),
             ],
         )
     return replace(
         seen,
-        wishes=[
+        requests=[
             replace(one, reason=told.get(one.id, one.reason))
-            for one in seen.wishes
+            for one in seen.requests
             if one.id not in gone
         ],
     )
@@ -325,9 +328,9 @@ def carried_out(
 
 def _cleared(seen: Snapshot, gone: set[int]) -> Snapshot:
     """Nothing is reserved for, or being taken for, requests that wait no longer."""
-    lots: Counter[FreeNodes] = Counter()
-    for one in seen.lots:
-        lots[replace(one, count=0, reserved=0 if one.reserved in gone else one.reserved)] += (
+    free_nodes: Counter[FreeNodes] = Counter()
+    for one in seen.free_nodes:
+        free_nodes[replace(one, count=0, reserved=0 if one.reserved in gone else one.reserved)] += (
             one.count
         )
     for reclaim in seen.reclaims:
@@ -335,7 +338,7 @@ def _cleared(seen: Snapshot, gone: set[int]) -> Snapshot:
             seen = _taken(seen, reclaim.vcluster_id, reclaim.kind, -reclaim.open)
     return replace(
         seen,
-        lots=[replace(one, count=count) for one, count in lots.items()],
+        free_nodes=[replace(one, count=count) for one, count in free_nodes.items()],
         coming=[
             replace(one, reserved=0 if one.reserved in gone else one.reserved)
             for one in seen.coming
@@ -352,16 +355,16 @@ def _given(
     now: float,
     immune_until: float,
 ) -> Snapshot:
-    lots = [
+    free_nodes = [
         (
             replace(one, count=one.count - count)
             if replace(one, count=0) == replace(where, count=0)
             else one
         )
-        for one in seen.lots
+        for one in seen.free_nodes
     ]
-    assert sum(one.count for one in lots) == sum(one.count for one in seen.lots) - count
-    assert all(one.count >= 0 for one in lots)
+    assert sum(one.count for one in free_nodes) == sum(one.count for one in seen.free_nodes) - count
+    assert all(one.count >= 0 for one in free_nodes)
     ends = now + wanted.lease if wanted.lease < float("inf") else None
     known = seen.holders.get(
         wanted.vcluster_id,
@@ -379,7 +382,7 @@ def _given(
     known = replace(
         known, held=known.held + count, floor=0 if wanted.preemptible else known.floor + count
     )
-    held = {(one.vcluster_id, one.kind): one for one in seen.holdings}
+    held = {(one.vcluster_id, one.kind): one for one in seen.allocations}
     before = held.get((known.id, where.kind), Allocation(known.id, where.kind, 0, 0))
     held[known.id, where.kind] = (
         replace(before, count=before.count + count, immune_until=immune_until)
@@ -393,25 +396,25 @@ def _given(
     )
     return replace(
         seen,
-        lots=[one for one in lots if one.count],
+        free_nodes=[one for one in free_nodes if one.count],
         holders={**seen.holders, known.id: known},
-        holdings=list(held.values()),
+        allocations=list(held.values()),
     )
 
 
 def _taken(seen: Snapshot, vcluster_id: int, where: NodeKind, count: int) -> Snapshot:
-    holdings = [
+    allocations = [
         (
             replace(one, mobile=one.mobile - count)
             if (one.vcluster_id, one.kind) == (vcluster_id, where)
             else one
         )
-        for one in seen.holdings
+        for one in seen.allocations
     ]
     loser = seen.holders[vcluster_id]
     return replace(
         seen,
-        holdings=holdings,
+        allocations=allocations,
         holders={**seen.holders, vcluster_id: replace(loser, leaving=loser.leaving + count)},
     )
 
@@ -426,13 +429,13 @@ def nodes_of(done: Decision, request_id: int) -> Counter[NodeKind]:
     nodes: Counter[NodeKind] = Counter()
     for grant in done.grants:
         for share in grant.shares if grant.request_id == request_id else ():
-            nodes[share.lot.kind] += share.count
+            nodes[share.free_nodes.kind] += share.count
     return nodes
 
 
 def codes(done: Decision) -> dict[int, str]:
     """The codes of those that are not granted."""
-    return {no.request_id: no.code for no in done.refusals}
+    return {refusal.request_id: refusal.code for refusal in done.refusals}
 
 
 def in_turn(rows: Sequence[Any]) -> list[Any]:

@@ -111,7 +111,7 @@ def _nodes(site: World) -> list[str]:
     held = Counter(machine for cluster in site.clusters.values() for machine in cluster.held)
     free = Counter(machine for bucket in pool.free.values() for machine in bucket)
     wrong += [f"{machine.name} is held by {count}" for machine, count in held.items() if count > 1]
-    wrong += [f"{machine.name} is in {count} lots" for machine, count in free.items() if count > 1]
+    wrong += [f"{machine.name} is in {count} pools" for machine, count in free.items() if count > 1]
     wrong += [f"{machine.name} is free and held" for machine in held.keys() & free.keys()]
     for machine in pool.machines:
         if (machine.cluster is not None) != (machine in held) or (
@@ -119,7 +119,7 @@ def _nodes(site: World) -> list[str]:
         ):
             wrong.append(f"{machine.name} and its holder disagree")
         if isinstance(machine.counted_as, FreeKey) != (machine in free):
-            wrong.append(f"{machine.name} is not in its lot")
+            wrong.append(f"{machine.name} is not in its pool")
         if machine.cluster is not None and machine.state in (
             NodeState.OFF,
             NodeState.INACTIVE,

@@ -23,7 +23,7 @@ from cod.policy.scheduler.snapshot import (
     PendingRequest,
     Snapshot,
 )
-from tests.unit.policy_sites import SMALL, kind, site, wish
+from tests.unit.policy_sites import SMALL, kind, request, site
 
 STEP = 60.0
 
@@ -60,7 +60,7 @@ class Stream:
             self.now += STEP
             for number, job in coming.items():
                 if self.now - STEP < job.at <= self.now:
-                    self._pending[number] = wish(
+                    self._pending[number] = request(
                         number, job.count, submitted_at=job.at, lease=job.lease
                     )
             self._running = {one: row for one, row in self._running.items() if row[1] > self.now}
@@ -71,7 +71,7 @@ class Stream:
                 self.waits[grant.request_id] = self.now - job.at
                 held: Counter[NodeKind] = Counter()
                 for share in grant.shares:
-                    held[share.lot.kind] += share.count
+                    held[share.free_nodes.kind] += share.count
                 self._running[grant.request_id] = self.now + job.lease, self.now + job.runs, held
                 del self._pending[grant.request_id]
             self.used += sum(held.total() for *_, held in self._running.values()) * STEP
@@ -86,13 +86,13 @@ class Stream:
         for *_, held in self._running.values():
             free -= held
         return site(
-            lots=[FreeNodes(one, 0, count) for one, count in free.items()],
-            wishes=list(self._pending.values()),
+            free_nodes=[FreeNodes(one, 0, count) for one, count in free.items()],
+            requests=list(self._pending.values()),
             holders=[
                 Holder(1000 + one, f"v{one}", 0, held.total(), held.total(), expires_at=ends)
                 for one, (ends, _, held) in self._running.items()
             ],
-            holdings=[
+            allocations=[
                 Allocation(1000 + one, where, count, 0)
                 for one, (*_, held) in self._running.items()
                 for where, count in held.items()

@@ -36,13 +36,13 @@ from tests.unit.policy_sites import (
     SMALL,
     TYPES,
     codes,
+    free,
     granted,
     holder,
     kind,
-    lot,
     nodes_of,
+    request,
     site,
-    wish,
 )
 
 ONE, TWO = kind(SMALL, 1), kind(SMALL, 2)
@@ -70,7 +70,7 @@ def reservation(
     lease: float = 1000.0,
     **columns: Any,
 ) -> PendingRequest:
-    return wish(number, count, starts_at=start, lease=lease, **columns)
+    return request(number, count, starts_at=start, lease=lease, **columns)
 
 
 def decided(now: float = NOW, policy: Policy = RULES, **columns: Any) -> Decision:
@@ -78,7 +78,7 @@ def decided(now: float = NOW, policy: Policy = RULES, **columns: Any) -> Decisio
 
 
 def test_it_waits_for_its_start_and_begins_then() -> None:
-    seen: dict[str, Any] = {"lots": [lot(4, ONE)], "wishes": [reservation(1, 4)]}
+    seen: dict[str, Any] = {"free_nodes": [free(4, ONE)], "requests": [reservation(1, 4)]}
     done = decided(**seen)
     assert (granted(done), codes(done)) == ([], {1: "reserved"})
     assert done.refusals[0].sentence == "is reserved from 1970-01-01 03:03 UTC on"
@@ -88,28 +88,30 @@ def test_it_waits_for_its_start_and_begins_then() -> None:
 
 def test_nodes_are_lent_to_who_is_back_in_time_only() -> None:
     seen: dict[str, Any] = {
-        "lots": [lot(4, ONE)],
-        "wishes": [reservation(1, 3), wish(2, 1), wish(3, 1), wish(4, 2, lease=9_700.0)],
+        "free_nodes": [free(4, ONE)],
+        "requests": [reservation(1, 3), request(2, 1), request(3, 1), request(4, 2, lease=9_700.0)],
     }
     done = decided(**seen)
     # one is spare; the lease of 4, its grace and the erasing end by the start
     assert granted(done) == [2, 4]
     assert codes(done) == {1: "reserved", 3: "busy"}
-    longer = [*seen["wishes"][:3], wish(4, 2, lease=9_701.0)]
-    assert granted(decided(lots=[lot(4, ONE)], wishes=longer)) == [2]
+    longer = [*seen["requests"][:3], request(4, 2, lease=9_701.0)]
+    assert granted(decided(free_nodes=[free(4, ONE)], requests=longer)) == [2]
 
 
 @pytest.mark.parametrize("priority", [0, 7])
 def test_it_holds_against_every_priority(priority: int) -> None:
-    done = decided(lots=[lot(4, ONE)], wishes=[reservation(1, 4), wish(2, 1, priority=priority)])
+    done = decided(
+        free_nodes=[free(4, ONE)], requests=[reservation(1, 4), request(2, 1, priority=priority)]
+    )
     assert granted(done) == []
 
 
 def test_what_leases_bring_back_in_time_need_not_stay_free() -> None:
     held: dict[str, Any] = {
-        "lots": [lot(2, ONE)],
-        "holdings": [Allocation(1, ONE, 2, 2)],
-        "wishes": [reservation(1, 2), wish(2, 2, priority=1)],
+        "free_nodes": [free(2, ONE)],
+        "allocations": [Allocation(1, ONE, 2, 2)],
+        "requests": [reservation(1, 2), request(2, 2, priority=1)],
     }
     early = decided(holders=[holder(1, 2, 2, expires_at=START - 300)], **held)
     assert granted(early) == [2]
@@ -122,23 +124,23 @@ def test_what_it_counts_on_is_not_taken_for_others() -> None:
     on."""
     seen: dict[str, Any] = {
         "holders": [holder(1, 2, 0, expires_at=START - 300)],
-        "holdings": [Allocation(1, ONE, 2, 2)],
-        "wishes": [wish(2, 2, priority=3)],
+        "allocations": [Allocation(1, ONE, 2, 2)],
+        "requests": [request(2, 2, priority=3)],
     }
-    assert [take.count for take in decided(**seen).preemptions] == [2]
-    seen["wishes"].append(reservation(1, 2))
+    assert [preempt.count for preempt in decided(**seen).preemptions] == [2]
+    seen["requests"].append(reservation(1, 2))
     assert decided(**seen).preemptions == ()
 
 
 def test_nodes_of_lower_priority_are_reclaimed_in_time() -> None:
     seen: dict[str, Any] = {
         "holders": [holder(1, 4, 1)],
-        "holdings": [Allocation(1, ONE, 4, 4)],
-        "wishes": [reservation(1, 3, priority=2)],
+        "allocations": [Allocation(1, ONE, 4, 4)],
+        "requests": [reservation(1, 3, priority=2)],
     }
     assert decided(START - 281, **seen).preemptions == ()
-    [take] = decided(START - 280, **seen).preemptions
-    assert (take.request_id, take.vcluster_id, take.count) == (1, 1, 3)
+    [preempt] = decided(START - 280, **seen).preemptions
+    assert (preempt.request_id, preempt.vcluster_id, preempt.count) == (1, 1, 3)
 
 
 def test_nodes_of_a_quick_type_are_taken_in_time_where_those_of_a_slow_one_would_do() -> None:
@@ -146,15 +148,15 @@ def test_nodes_of_a_quick_type_are_taken_in_time_where_those_of_a_slow_one_would
     seen = site(
         coming=[IncomingNodes(kind(BIG, 1), 3)],
         holders=[holder(1, 4, 1)],
-        holdings=[Allocation(1, ONE, 4, 4)],
-        wishes=[],
+        allocations=[Allocation(1, ONE, 4, 4)],
+        requests=[],
     )
     seen = replace(seen, types=types)
     one = reservation(admission.LAST, 3, priority=2)
     assert admission.refusal(seen, one, RULES, START - 500) == ""
-    seen = replace(seen, wishes=[replace(one, id=1)])
-    [take] = decide(seen, RULES, START - 130).preemptions
-    assert (take.vcluster_id, take.count) == (1, 3)
+    seen = replace(seen, requests=[replace(one, id=1)])
+    [preempt] = decide(seen, RULES, START - 130).preemptions
+    assert (preempt.vcluster_id, preempt.count) == (1, 3)
 
 
 def test_what_a_types_nodes_take_to_come_back_is_counted_with() -> None:
@@ -162,28 +164,28 @@ def test_what_a_types_nodes_take_to_come_back_is_counted_with() -> None:
     slow = learnt(500.0)
     for ends, expected in ((START - 600, [2]), (START - 599, [])):
         seen = site(
-            lots=[lot(2, ONE)],
+            free_nodes=[free(2, ONE)],
             holders=[holder(1, 2, 2, expires_at=ends)],
-            holdings=[Allocation(1, ONE, 2, 2)],
-            wishes=[reservation(1, 2), wish(2, 2, priority=1)],
+            allocations=[Allocation(1, ONE, 2, 2)],
+            requests=[reservation(1, 2), request(2, 2, priority=1)],
         )
         assert granted(decide(replace(seen, types=slow), RULES, NOW)) == expected
-    lent = site(
+    preempted = site(
         holders=[holder(1, 4, 1)],
-        holdings=[Allocation(1, ONE, 4, 4)],
-        wishes=[reservation(1, 3, priority=2)],
+        allocations=[Allocation(1, ONE, 4, 4)],
+        requests=[reservation(1, 3, priority=2)],
     )
-    lent = replace(lent, types=slow)
-    assert decide(lent, RULES, START - 581).preemptions == ()
-    assert [one.count for one in decide(lent, RULES, START - 580).preemptions] == [3]
-    coming = replace(site(lots=[lot(4, ONE)], wishes=[reservation(1, 3)]), types=slow)
-    for start, free in ((START + 1599, False), (START + 1600, True)):
+    preempted = replace(preempted, types=slow)
+    assert decide(preempted, RULES, START - 581).preemptions == ()
+    assert [one.count for one in decide(preempted, RULES, START - 580).preemptions] == [3]
+    coming = replace(site(free_nodes=[free(4, ONE)], requests=[reservation(1, 3)]), types=slow)
+    for start, fits in ((START + 1599, False), (START + 1600, True)):
         second = reservation(admission.LAST, 2, start)
-        assert (admission.refusal(coming, second, RULES, NOW) == "") == free
+        assert (admission.refusal(coming, second, RULES, NOW) == "") == fits
 
 
 def test_two_that_do_not_fit_together_are_refused_with_the_next_start() -> None:
-    seen = site(lots=[lot(4, ONE)], wishes=[reservation(1, 3)])
+    seen = site(free_nodes=[free(4, ONE)], requests=[reservation(1, 3)])
     second = reservation(admission.LAST, 2, START + 500)
     said = admission.refusal(seen, second, RULES, NOW)
     assert (
@@ -198,7 +200,9 @@ def test_two_that_do_not_fit_together_are_refused_with_the_next_start() -> None:
 
 def test_what_can_never_be_and_what_the_limit_forbids_is_refused() -> None:
     seen = site(
-        lots=[lot(4, ONE)], wishes=[reservation(1, 2)], entitlements={9: Entitlement(limit=3)}
+        free_nodes=[free(4, ONE)],
+        requests=[reservation(1, 2)],
+        entitlements={9: Entitlement(limit=3)},
     )
     assert "the site has 4 matching" in admission.refusal(seen, reservation(2, 5), RULES, NOW)
     said = admission.refusal(seen, reservation(2, 2), RULES, NOW)
@@ -214,10 +218,10 @@ def test_the_limit_of_a_type_is_checked_at_its_time() -> None:
     another type."""
     gpu = kind(BIG)
     seen = site(
-        lots=[lot(4, gpu), lot(2, ONE)],
+        free_nodes=[free(4, gpu), free(2, ONE)],
         holders=[holder(1, 2, 2, group_id=9, expires_at=START - 100)],
-        holdings=[Allocation(1, gpu, 2, 0)],
-        wishes=[reservation(1, RequestTuple(2, BIG_ONLY, 1))],
+        allocations=[Allocation(1, gpu, 2, 0)],
+        requests=[reservation(1, RequestTuple(2, BIG_ONLY, 1))],
         entitlements={9: Entitlement(type_limits={BIG: 3})},
     )
     more = reservation(admission.LAST, RequestTuple(2, BIG_ONLY, 1))
@@ -230,21 +234,21 @@ def test_the_limit_of_a_type_is_checked_at_its_time() -> None:
         seen, replace(more, starts_at=START - 1), RULES, NOW
     )
     assert admission.refusal(seen, replace(more, starts_at=START + 1300), RULES, NOW) == ""
-    either = replace(seen, wishes=[*seen.wishes, reservation(2, 2)])
+    either = replace(seen, requests=[*seen.requests, reservation(2, 2)])
     assert forecast.Forecast(either, Feasibility(either), RULES, NOW).failed == set()
     assert nodes_of(decide(either, RULES, START), 2) == {ONE: 2}
 
 
 def test_what_a_group_has_reserved_counts_for_requests_that_last_until_then() -> None:
     seen: dict[str, Any] = {
-        "lots": [lot(8, ONE)],
+        "free_nodes": [free(8, ONE)],
         "entitlements": {9: Entitlement(limit=4)},
-        "wishes": [reservation(1, 3), wish(2, 2, lease=9_900.0), wish(3, 2, lease=9_901.0)],
+        "requests": [reservation(1, 3), request(2, 2, lease=9_900.0), request(3, 2, lease=9_901.0)],
     }
     done = decided(**seen)
     assert (granted(done), codes(done)) == ([2], {1: "reserved", 3: "limit"})
-    assert granted(decided(**{**seen, "wishes": seen["wishes"][::2]})) == []
-    waits = next(no for no in done.refusals if no.request_id == 3)
+    assert granted(decided(**{**seen, "requests": seen["requests"][::2]})) == []
+    waits = next(refusal for refusal in done.refusals if refusal.request_id == 3)
     assert (
         waits.sentence
         == "waits: its group may hold 4 nodes at once, and has reserved some of them in advance"
@@ -255,7 +259,9 @@ def test_what_a_group_has_reserved_counts_for_requests_that_last_until_then() ->
 def test_node_hours_of_each_month_count_with_what_is_used_and_reserved() -> None:
     """The first of February 1970 is day 31: half of this reservation is in each month."""
     february, hour = 31 * 86400.0, 3600.0
-    seen = site(lots=[lot(9, ONE)], wishes=[reservation(1, 2, february - 20 * hour, 10 * hour)])
+    seen = site(
+        free_nodes=[free(9, ONE)], requests=[reservation(1, 2, february - 20 * hour, 10 * hour)]
+    )
     asked = reservation(admission.LAST, 3, february - 10 * hour, 20 * hour)
     assert admission.over_hours(seen, asked, 100.0, 50 * hour, NOW) == ""
     assert (
@@ -271,11 +277,11 @@ def test_node_hours_of_each_month_count_with_what_is_used_and_reserved() -> None
 
 def test_a_lease_is_not_extended_over_what_its_group_has_reserved_within_its_limit() -> None:
     seen = site(
-        lots=[lot(8, ONE)],
-        wishes=[reservation(1, 3)],
+        free_nodes=[free(8, ONE)],
+        requests=[reservation(1, 3)],
         entitlements={9: Entitlement(limit=4)},
         holders=[holder(1, 2, 2, group_id=9, expires_at=NOW + 500)],
-        holdings=[Allocation(1, ONE, 2, 0)],
+        allocations=[Allocation(1, ONE, 2, 0)],
     )
     end, why = admission.bound(seen, 1, START + 1, RULES, NOW)
     assert (end, why[:24]) == (START - 300, "3 nodes are reserved for")
@@ -285,10 +291,10 @@ def test_a_lease_lasts_as_long_as_the_reservation_of_its_vcluster_makes_it() -> 
     """Request 1 lengthens the lease of vcluster 1 when it begins: nothing of what that holds is
     back for request 2."""
     seen = site(
-        lots=[lot(1, ONE)],
+        free_nodes=[free(1, ONE)],
         holders=[holder(1, 2, 2, expires_at=START + 100)],
-        holdings=[Allocation(1, ONE, 2, 0)],
-        wishes=[reservation(1, 1, lease=9000.0, vcluster_id=1)],
+        allocations=[Allocation(1, ONE, 2, 0)],
+        requests=[reservation(1, 1, lease=9000.0, vcluster_id=1)],
     )
     assert admission.refusal(seen, reservation(2, 2, START + 500), RULES, NOW).startswith(
         "2 nodes are not free"
@@ -299,8 +305,8 @@ def test_a_lease_lasts_as_long_as_the_reservation_of_its_vcluster_makes_it() -> 
 def test_a_lease_is_extended_up_to_what_is_reserved() -> None:
     seen = site(
         holders=[holder(1, 4, 4, expires_at=NOW + 500)],
-        holdings=[Allocation(1, ONE, 4, 0)],
-        wishes=[reservation(1, 4)],
+        allocations=[Allocation(1, ONE, 4, 0)],
+        requests=[reservation(1, 4)],
     )
     assert admission.bound(seen, 1, START - 300, RULES, NOW) == (START - 300, "")
     end, why = admission.bound(seen, 1, START - 200, RULES, NOW)
@@ -314,48 +320,50 @@ def test_a_reservation_whose_nodes_are_gone_begins_late() -> None:
     """Two of four nodes broke: what there is stays free for it, and it goes first when there is
     enough."""
     seen: dict[str, Any] = {
-        "lots": [lot(2, ONE)],
+        "free_nodes": [free(2, ONE)],
         "site": {SMALL: 4},
-        "wishes": [reservation(1, 4), wish(2, 1)],
+        "requests": [reservation(1, 4), request(2, 1)],
     }
     assert (granted(decided(START, **seen)), codes(decided(START + 60, **seen))[1]) == ([], "late")
-    assert granted(decided(START + 90, **{**seen, "lots": [lot(4, ONE)]})) == [1]
+    assert granted(decided(START + 90, **{**seen, "free_nodes": [free(4, ONE)]})) == [1]
 
 
 def test_one_that_is_late_says_when_its_nodes_are_expected() -> None:
     ends = START + 500
     seen: dict[str, Any] = {
-        "lots": [lot(2, ONE)],
+        "free_nodes": [free(2, ONE)],
         "holders": [holder(1, 2, 2, priority=3, expires_at=ends)],
-        "holdings": [Allocation(1, ONE, 2, 2)],
-        "wishes": [reservation(1, 4)],
+        "allocations": [Allocation(1, ONE, 2, 2)],
+        "requests": [reservation(1, 4)],
     }
-    [no] = decided(START + 60, **seen).refusals
-    assert no.code == "late"
-    assert no.sentence.endswith(f"they are expected by {reasons.at(ends + 300)}")
-    [no] = decided(START + 60, **{**seen, "holders": [holder(1, 2, 2, priority=3)]}).refusals
-    assert no.sentence.endswith("nobody knows yet when they are")
+    [refusal] = decided(START + 60, **seen).refusals
+    assert refusal.code == "late"
+    assert refusal.sentence.endswith(f"they are expected by {reasons.at(ends + 300)}")
+    [refusal] = decided(START + 60, **{**seen, "holders": [holder(1, 2, 2, priority=3)]}).refusals
+    assert refusal.sentence.endswith("nobody knows yet when they are")
 
 
 def test_a_vclusters_lease_goes_on_while_its_reservation_is_late() -> None:
     seen: dict[str, Any] = {
-        "lots": [lot(2, ONE)],
+        "free_nodes": [free(2, ONE)],
         "site": {SMALL: 5},
         "holders": [holder(1001, 1, 1, expires_at=START + 100)],
-        "holdings": [Allocation(1001, TWO, 1, 1)],
-        "wishes": [reservation(1, 4)],
+        "allocations": [Allocation(1001, TWO, 1, 1)],
+        "requests": [reservation(1, 4)],
     }
     assert codes(decided(START + 200, **seen)) == {1: "late"}
-    assert granted(decided(START + 200, **{**seen, "lots": [lot(4, ONE)]})) == [1]
+    assert granted(decided(START + 200, **{**seen, "free_nodes": [free(4, ONE)]})) == [1]
 
 
 def test_an_accepted_set_is_kept_when_an_earlier_one_could_choose_anew() -> None:
     """The first would do with either block; the second is large, and only block 2 is large enough
     for it."""
-    seen = site(lots=[lot(2, ONE), lot(3, TWO)], wishes=[reservation(1, 2), reservation(2, 3)])
+    seen = site(
+        free_nodes=[free(2, ONE), free(3, TWO)], requests=[reservation(1, 2), reservation(2, 3)]
+    )
     found = forecast.Forecast(seen, Feasibility(seen), RULES, NOW)
     assert found.failed == set()
-    assert {one.wish.id: dict(one.place) for one in found.placed} == {1: {ONE: 2}, 2: {TWO: 3}}
+    assert {one.request.id: dict(one.place) for one in found.placed} == {1: {ONE: 2}, 2: {TWO: 3}}
 
 
 # ---------------------------------------------------------------- streams
@@ -376,24 +384,24 @@ class World:
         # nodes being erased: free at, kind, count, reserved
         self.back: list[tuple[float, Any, int, int]] = []
         self.kept: list[tuple[Any, int, int]] = []  # kind, count, reserved for
-        self.wishes: list[PendingRequest] = []
+        self.requests: list[PendingRequest] = []
         self.began: dict[int, float] = {}
         self.accepted: dict[int, float] = {}
 
     def seen(self, now: float) -> Snapshot:
-        free = dict(self.blocks)
+        left = dict(self.blocks)
         for _, where, count, *_ in self.busy:
-            free[where] -= count
+            left[where] -= count
         for _, where, count, _ in self.back:
-            free[where] -= count
+            left[where] -= count
         seen = site(
-            lots=[lot(count, where) for where, count in free.items() if count],
+            free_nodes=[free(count, where) for where, count in left.items() if count],
             coming=[supply_row(where, count) for _, where, count, _ in self.back],
             holders=[
                 holder(number, count, floor, priority, expires_at=ends, group_id=group)
                 for number, _, count, ends, priority, floor, _, group in self.busy
             ],
-            holdings=[
+            allocations=[
                 Allocation(
                     number,
                     where,
@@ -404,7 +412,7 @@ class World:
                 for number, where, count, _, _, _, at, _ in self.busy
             ],
             entitlements=self.limits,
-            wishes=list(self.wishes),
+            requests=list(self.requests),
             site={SMALL: sum(self.blocks.values())},
         )
         return replace(seen, types=learnt(self.turnaround if self.turnaround == 300.0 else None))
@@ -416,14 +424,14 @@ class World:
             self.back.append((now + self.turnaround, one[1], one[2], 0))
         done = decide(self.seen(now), RULES, now)
         for grant in done.grants:
-            wanted = next(one for one in self.wishes if one.id == grant.request_id)
-            self.wishes.remove(wanted)
+            wanted = next(one for one in self.requests if one.id == grant.request_id)
+            self.requests.remove(wanted)
             self.began[wanted.id] = now
             for share in grant.shares:
                 self.busy.append(
                     [
-                        wanted.vcluster_id * 10 + share.lot.kind.block,
-                        share.lot.kind,
+                        wanted.vcluster_id * 10 + share.free_nodes.kind.block,
+                        share.free_nodes.kind,
                         share.count,
                         now + wanted.lease,
                         wanted.priority,
@@ -455,11 +463,11 @@ def broken(seed: int) -> list[int]:
                 group_id=group,
             )
             if not admission.refusal(world.seen(now), asked, RULES, now):
-                world.wishes.append(asked)
+                world.requests.append(asked)
                 world.accepted[number] = asked.starts_at or 0.0
         else:
-            world.wishes.append(
-                wish(
+            world.requests.append(
+                request(
                     number,
                     world.draw.randint(1, 4),
                     lease=100.0 * world.draw.randint(1, 30),
@@ -472,7 +480,7 @@ def broken(seed: int) -> list[int]:
             world.step(now)
             now += 100.0
     while (
-        any(one in world.accepted for one in (wish.id for wish in world.wishes))
+        any(one in world.accepted for one in (request.id for request in world.requests))
         and now < NOW + 200_000
     ):
         world.step(now)
@@ -506,13 +514,15 @@ def test_a_limit_that_forgets_what_is_reserved_breaks_them(monkeypatch: pytest.M
 def test_nothing_is_looked_at_without_reservations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plan as before where nobody reserves: the forecast is not even made."""
     monkeypatch.setattr(forecast, "Forecast", None)
-    assert granted(decided(lots=[FreeNodes(ONE, 0, 2)], wishes=[wish(1, 1), wish(2, 1)])) == [1, 2]
+    assert granted(
+        decided(free_nodes=[FreeNodes(ONE, 0, 2)], requests=[request(1, 1), request(2, 1)])
+    ) == [1, 2]
 
 
 # ---------------------------------------------------------------- starts that are near
 
 
-class Lenders:
+class Holders:
     """Vclusters that have grown beyond what they were created with, and lose nodes to reservations
     of higher priority: reclaims run to their deadlines, and erasing takes all of its time.
 
@@ -537,28 +547,28 @@ class Lenders:
         self.erased: list[tuple[float, Any, int, int]] = []  # when, kind, nodes, reserved for
         self.kept: list[tuple[Any, int, int]] = []  # kind, nodes, reserved for
         self.reclaims: dict[int, OpenReclaim] = {}
-        self.wishes: list[PendingRequest] = []
+        self.requests: list[PendingRequest] = []
         self.began: dict[int, float] = {}
         self.accepted: dict[int, float] = {}
         self.told: dict[int, str] = {}
 
     def seen(self, now: float) -> Snapshot:
-        free = dict(self.blocks)
+        left = dict(self.blocks)
         for _, where in self.repaired:
-            free[where] -= 1
+            left[where] -= 1
         for one in self.held.values():
-            free[one["kind"]] -= one["count"]
+            left[one["kind"]] -= one["count"]
         for _, where, count, _ in self.erased:
-            free[where] -= count
+            left[where] -= count
         for where, count, _ in self.kept:
-            free[where] -= count
+            left[where] -= count
         leaving = Counter[int]()
         for reclaim in self.reclaims.values():
             leaving[reclaim.vcluster_id] += reclaim.open
         return site(
-            lots=[
-                *(lot(count, where) for where, count in free.items() if count),
-                *(lot(count, where, reserved=one) for where, count, one in self.kept),
+            free_nodes=[
+                *(free(count, where) for where, count in left.items() if count),
+                *(free(count, where, reserved=one) for where, count, one in self.kept),
             ],
             coming=[
                 IncomingNodes(where, count, one, since=at - RULES.turnaround)
@@ -572,7 +582,7 @@ class Lenders:
                 )
                 for number, one in self.held.items()
             ],
-            holdings=[
+            allocations=[
                 Allocation(
                     number,
                     one["kind"],
@@ -585,7 +595,7 @@ class Lenders:
                 for number, one in self.held.items()
             ],
             reclaims=list(self.reclaims.values()),
-            wishes=list(self.wishes),
+            requests=list(self.requests),
             site={SMALL: sum(self.blocks.values())},
         )
 
@@ -624,7 +634,7 @@ class Lenders:
             self.repaired.append((back, where))
         else:
             where = sorted(self.blocks)[chosen - len(numbers) - len(self.erased)]
-            if sum(one.count for one in self.seen(now).lots if one.kind == where) > sum(
+            if sum(one.count for one in self.seen(now).free_nodes if one.kind == where) > sum(
                 count for kept, count, _ in self.kept if kept == where
             ):
                 self.repaired.append((back, where))
@@ -640,38 +650,47 @@ class Lenders:
             }
 
     def _carry_out(self, done: Decision, now: float) -> None:
-        for ease in done.reductions:
-            reclaim = self.reclaims.pop(ease.reclaim_id)
-            if ease.left:
-                self.reclaims[reclaim.id] = replace(reclaim, open=ease.left)
+        for reduction in done.reductions:
+            reclaim = self.reclaims.pop(reduction.reclaim_id)
+            if reduction.left:
+                self.reclaims[reclaim.id] = replace(reclaim, open=reduction.left)
         for grant in done.grants:
-            wanted = next(one for one in self.wishes if one.id == grant.request_id)
-            self.wishes.remove(wanted)
+            wanted = next(one for one in self.requests if one.id == grant.request_id)
+            self.requests.remove(wanted)
             self.began[wanted.id] = now
             self.kept = [one for one in self.kept if one[2] != wanted.id]
             self.erased = [(*one[:3], 0 if one[3] == wanted.id else one[3]) for one in self.erased]
             for place, share in enumerate(grant.shares):
                 floor = self.draw.randint(0, share.count)
                 self.held[wanted.id * 10 + place] = {
-                    "kind": share.lot.kind,
+                    "kind": share.free_nodes.kind,
                     "count": share.count,
                     "ends": now + wanted.lease,
                     "priority": wanted.priority,
                     "floor": share.count if wanted.starts_at is not None else floor,
                     "at": now,
                 }
-        for take in done.preemptions:
+        for preempt in done.preemptions:
             number = len(self.began) * 1000 + len(self.reclaims) + int(now) * 100_000
             grace = self.draw.choice([0.0, RULES.reclaim_grace, RULES.max_grace])
             self.reclaims[number] = OpenReclaim(
-                number, take.vcluster_id, take.request_id, take.kind, take.count, now + grace
+                number,
+                preempt.vcluster_id,
+                preempt.request_id,
+                preempt.kind,
+                preempt.count,
+                now + grace,
             )
-        self.told |= {no.request_id: no.sentence for no in done.refusals if no.code == "late"}
+        self.told |= {
+            refusal.request_id: refusal.sentence
+            for refusal in done.refusals
+            if refusal.code == "late"
+        }
 
 
-def lived(seed: int, failing: float = 0.0, ports: bool = False) -> tuple[Lenders, list[int]]:
+def lived(seed: int, failing: float = 0.0, ports: bool = False) -> tuple[Holders, list[int]]:
     """Return a random world that has come to its end, and the reservations that began late."""
-    world, now = Lenders(seed, failing, ports), NOW
+    world, now = Holders(seed, failing, ports), NOW
     for number in range(1, 30):
         reserves = world.draw.random() < 0.6
         columns: dict[str, Any] = {
@@ -686,17 +705,17 @@ def lived(seed: int, failing: float = 0.0, ports: bool = False) -> tuple[Lenders
             length = 100.0 * world.draw.randint(2, 9)
             asked = reservation(admission.LAST, count, start, length, **columns)
             if not admission.refusal(world.seen(now), asked, RULES, now):
-                world.wishes.append(replace(asked, id=number, vcluster_id=1000 + number))
+                world.requests.append(replace(asked, id=number, vcluster_id=1000 + number))
                 world.accepted[number] = start
         else:
             lease = 100.0 * world.draw.randint(3, 60)
-            world.wishes.append(wish(number, count, lease=lease, **columns))
+            world.requests.append(request(number, count, lease=lease, **columns))
         for _ in range(world.draw.randint(1, 12)):
             world.step(now)
-            now += Lenders.STEP
-    while any(one.starts_at is not None for one in world.wishes) and now < NOW + 20_000:
+            now += Holders.STEP
+    while any(one.starts_at is not None for one in world.requests) and now < NOW + 20_000:
         world.step(now)
-        now += Lenders.STEP
+        now += Holders.STEP
     limit = {one: start + reasons.PUNCTUAL for one, start in world.accepted.items()}
     return world, [one for one in limit if world.began.get(one, math.inf) > limit[one]]
 
@@ -712,7 +731,7 @@ def several(seeds: range) -> tuple[int, int]:
 
 def test_a_start_that_comes_before_nodes_can_be_taken_is_refused_with_the_earliest() -> None:
     """Grace, erasing and a minute have to fit before it: 80, 200 and 60 s."""
-    seen = site(holders=[holder(1, 4, 1)], holdings=[Allocation(1, ONE, 4, 4)])
+    seen = site(holders=[holder(1, 4, 1)], allocations=[Allocation(1, ONE, 4, 4)])
     asked = reservation(admission.LAST, 2, NOW + 339, priority=2)
     said = admission.refusal(seen, asked, RULES, NOW)
     first = math.ceil((NOW + 340) / 60) * 60
@@ -743,20 +762,22 @@ def test_what_is_taken_for_one_does_not_come_back_for_another() -> None:
     first = reservation(1, 2, NOW + 500, 1000.0, priority=2)
     seen = site(
         holders=[holder(1, 2, 0, expires_at=NOW + 480)],
-        holdings=[Allocation(1, ONE, 2, 2)],
-        wishes=[first],
+        allocations=[Allocation(1, ONE, 2, 2)],
+        requests=[first],
     )
     asked = reservation(admission.LAST, 2, NOW + 900)
-    assert admission.refusal(replace(seen, wishes=[]), asked, RULES, NOW) == ""
+    assert admission.refusal(replace(seen, requests=[]), asked, RULES, NOW) == ""
     assert admission.refusal(seen, asked, RULES, NOW) != ""
 
 
 def test_a_late_one_is_told_when_what_is_taken_for_it_is_there() -> None:
     """Nothing is being taken yet: grace and erasing begin now."""
     late = reservation(1, 2, NOW - 100, priority=2)
-    done = decided(holders=[holder(1, 4, 0)], holdings=[Allocation(1, ONE, 4, 4)], wishes=[late])
-    [take] = done.preemptions
-    assert take.count == 2
+    done = decided(
+        holders=[holder(1, 4, 0)], allocations=[Allocation(1, ONE, 4, 4)], requests=[late]
+    )
+    [preempt] = done.preemptions
+    assert preempt.count == 2
     first = math.ceil((NOW + 280) / 60) * 60
     assert done.refusals[0].sentence.endswith(f"expected by {reasons.at(first)}")
 
@@ -764,7 +785,7 @@ def test_a_late_one_is_told_when_what_is_taken_for_it_is_there() -> None:
 def test_nothing_is_counted_on_that_ends_before_it_can_be_taken() -> None:
     """What a lease that has ended still holds is not taken, and is back after the start."""
     ends = START - 290
-    seen = site(holders=[holder(1, 4, 0, expires_at=ends)], holdings=[Allocation(1, ONE, 4, 4)])
+    seen = site(holders=[holder(1, 4, 0, expires_at=ends)], allocations=[Allocation(1, ONE, 4, 4)])
     assert admission.refusal(seen, reservation(admission.LAST, 2, priority=2), RULES, NOW) != ""
 
 

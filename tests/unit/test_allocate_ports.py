@@ -32,13 +32,13 @@ from tests.unit.policy_sites import (
     POLICY,
     SMALL,
     codes,
+    free,
     granted,
     holder,
-    lot,
+    request,
     shuffled,
     site,
     snapshots,
-    wish,
 )
 
 WITH, WITHOUT = NodeKind(SMALL, 1, "", USABLE), NodeKind(SMALL, 1, "", UNUSABLE)
@@ -46,7 +46,7 @@ WITH, WITHOUT = NodeKind(SMALL, 1, "", USABLE), NodeKind(SMALL, 1, "", UNUSABLE)
 
 def isolated(number: int, count: int, **columns: Any) -> PendingRequest:
     """A request of an isolated vcluster."""
-    return wish(number, count, isolated=True, **columns)
+    return request(number, count, isolated=True, **columns)
 
 
 def ports(done: Decision) -> dict[int, Counter[str]]:
@@ -55,37 +55,42 @@ def ports(done: Decision) -> dict[int, Counter[str]]:
     for grant in done.grants:
         found[grant.request_id] = Counter()
         for share in grant.shares:
-            found[grant.request_id][share.lot.kind.port] += share.count
+            found[grant.request_id][share.free_nodes.kind.port] += share.count
     return found
 
 
 def test_an_isolated_vcluster_gets_nodes_with_usable_ports_only() -> None:
-    seen = site(lots=[lot(2, WITHOUT), lot(2, WITH, COLD)], wishes=[isolated(1, 2)])
+    seen = site(free_nodes=[free(2, WITHOUT), free(2, WITH, COLD)], requests=[isolated(1, 2)])
     assert ports(decide(seen, POLICY, NOW)) == {1: {USABLE: 2}}
 
 
 def test_others_have_all_nodes_of_a_block_and_leave_those_with_usable_ports_for_last() -> None:
-    seen = site(lots=[lot(2, WITH), lot(2, WITHOUT, COLD)], wishes=[wish(1, 3), isolated(2, 1)])
+    seen = site(
+        free_nodes=[free(2, WITH), free(2, WITHOUT, COLD)], requests=[request(1, 3), isolated(2, 1)]
+    )
     assert ports(decide(seen, POLICY, NOW)) == {1: {UNUSABLE: 2, USABLE: 1}, 2: {USABLE: 1}}
 
 
 @pytest.mark.parametrize("submitted", [(1.0, 100.0), (100.0, 1.0), (1.0, 1.0)])
 def test_nodes_with_usable_ports_are_not_given_twice(submitted: tuple[float, float]) -> None:
     seen = site(
-        lots=[lot(3, WITH), lot(1, WITHOUT)],
-        wishes=[wish(1, 2, submitted_at=submitted[0]), isolated(2, 2, submitted_at=submitted[1])],
+        free_nodes=[free(3, WITH), free(1, WITHOUT)],
+        requests=[
+            request(1, 2, submitted_at=submitted[0]),
+            isolated(2, 2, submitted_at=submitted[1]),
+        ],
     )
     assert ports(decide(seen, POLICY, NOW)) == {1: {UNUSABLE: 1, USABLE: 1}, 2: {USABLE: 2}}
 
 
 def test_a_request_waits_for_ports_and_says_how_many_nodes_are_left_out() -> None:
     seen = site(
-        lots=[lot(9, WITHOUT), lot(3, WITH)],
-        wishes=[isolated(1, 4), isolated(2, 13), isolated(3, 4, may_wait=False)],
+        free_nodes=[free(9, WITHOUT), free(3, WITH)],
+        requests=[isolated(1, 4), isolated(2, 13), isolated(3, 4, may_wait=False)],
     )
     done = decide(seen, POLICY, NOW)
     assert codes(done) == {1: "ports", 2: "impossible", 3: "now"}
-    said = {no.request_id: no.sentence for no in done.refusals}
+    said = {refusal.request_id: refusal.sentence for refusal in done.refusals}
     assert (
         said[1]
         == "waits: 4 nodes wanted, 12 nodes match; 9 of them have no usable switch port, and the"
@@ -98,10 +103,10 @@ def test_a_request_waits_for_ports_and_says_how_many_nodes_are_left_out() -> Non
 
 def test_the_explanation_of_one_that_waits_for_others_says_so_too() -> None:
     seen = site(
-        lots=[lot(1, WITHOUT)],
+        free_nodes=[free(1, WITHOUT)],
         holders=[holder(1, 3)],
-        holdings=[Allocation(1, WITH, 3, 0)],
-        wishes=[isolated(1, 2)],
+        allocations=[Allocation(1, WITH, 3, 0)],
+        requests=[isolated(1, 2)],
     )
     why = explain(seen, POLICY, NOW, 1)
     assert (why.code, why.fitting, why.portless, why.free) == ("busy", 3, 1, 0)
@@ -115,14 +120,14 @@ def test_only_nodes_with_usable_ports_are_taken_for_it() -> None:
     held = [Allocation(1, WITHOUT, 4, 4), Allocation(2, WITH, 1, 1), Allocation(1, WITH, 1, 1)]
     seen = site(
         holders=[holder(1, 5), holder(2, 1, priority=1)],
-        holdings=held,
-        wishes=[isolated(1, 2, priority=2)],
+        allocations=held,
+        requests=[isolated(1, 2, priority=2)],
     )
     assert set(decide(seen, POLICY, NOW).preemptions) == {
         Preempt(1, 1, WITH, 1),
         Preempt(1, 2, WITH, 1),
     }
-    assert codes(decide(replace(seen, wishes=[isolated(1, 3, priority=2)]), POLICY, NOW)) == {
+    assert codes(decide(replace(seen, requests=[isolated(1, 3, priority=2)]), POLICY, NOW)) == {
         1: "ports"
     }
 
@@ -130,8 +135,8 @@ def test_only_nodes_with_usable_ports_are_taken_for_it() -> None:
 def test_what_is_taken_for_it_is_not_taken_twice() -> None:
     seen = site(
         holders=[holder(1, 4, leaving=2)],
-        holdings=[Allocation(1, WITH, 4, 2)],
-        wishes=[isolated(1, 2, priority=2)],
+        allocations=[Allocation(1, WITH, 4, 2)],
+        requests=[isolated(1, 2, priority=2)],
         reclaims=[OpenReclaim(1, 1, 1, WITH, 2, NOW + 9)],
     )
     done = decide(seen, POLICY, NOW)
@@ -141,10 +146,10 @@ def test_what_is_taken_for_it_is_not_taken_twice() -> None:
 def test_it_holds_back_nodes_with_usable_ports_only() -> None:
     rules = replace(POLICY, hold_after=100.0)
     seen = site(
-        lots=[lot(2, WITH), lot(2, WITHOUT)],
+        free_nodes=[free(2, WITH), free(2, WITHOUT)],
         holders=[holder(1, 2, expires_at=NOW + 50)],
-        holdings=[Allocation(1, WITH, 2, 0)],
-        wishes=[isolated(1, 3), wish(2, 3), wish(3, 2)],
+        allocations=[Allocation(1, WITH, 2, 0)],
+        requests=[isolated(1, 3), request(2, 3), request(3, 2)],
     )
     done = decide(seen, rules, NOW)
     assert [(one.kind, one.free) for one in done.holds] == [(WITH, 1)], "two come back in time"
@@ -174,7 +179,7 @@ def parted(draw: st.DrawFn, most: int = 4) -> tuple[Snapshot, Snapshot]:
     seen = draw(snapshots())
     rows = {
         name: split(getattr(seen, name), [draw(st.integers(0, most)) for _ in getattr(seen, name)])
-        for name in ("lots", "coming", "holdings")
+        for name in ("free_nodes", "coming", "allocations")
     }
     return seen, replace(seen, **rows)
 
@@ -199,11 +204,14 @@ def test_ports_are_nothing_to_who_is_not_isolated(sites: tuple[Snapshot, Snapsho
 def test_where_all_ports_are_usable_isolation_changes_nothing(seen: Snapshot) -> None:
     rows = {
         name: split(getattr(seen, name), [9 for _ in getattr(seen, name)])
-        for name in ("lots", "coming", "holdings")
+        for name in ("free_nodes", "coming", "allocations")
     }
     reclaims = [replace(one, kind=one.kind.usable) for one in seen.reclaims]
     all_isolated = replace(
-        seen, **rows, reclaims=reclaims, wishes=[replace(one, isolated=True) for one in seen.wishes]
+        seen,
+        **rows,
+        reclaims=reclaims,
+        requests=[replace(one, isolated=True) for one in seen.requests],
     )
     assert outcome(decide(all_isolated, POLICY, NOW)) == outcome(decide(seen, POLICY, NOW))
 
@@ -214,34 +222,34 @@ def test_who_is_isolated_gets_usable_ports_and_no_node_goes_to_two(
     sites: tuple[Snapshot, Snapshot], chosen: set[int], random: Any
 ) -> None:
     seen = sites[1]
-    wishes = [replace(one, isolated=one.id in chosen) for one in seen.wishes]
-    ids = {one.id for one in wishes if one.isolated}
+    requests = [replace(one, isolated=one.id in chosen) for one in seen.requests]
+    ids = {one.id for one in requests if one.isolated}
     reclaims = [
         replace(one, kind=one.kind.usable) if one.request_id in ids else one
         for one in seen.reclaims
     ]
-    seen = replace(seen, wishes=wishes, reclaims=reclaims)
+    seen = replace(seen, requests=requests, reclaims=reclaims)
     done = decide(seen, POLICY, NOW)
     used: Counter[Any] = Counter()
     for grant in done.grants:
-        wanted = next(one for one in wishes if one.id == grant.request_id)
+        wanted = next(one for one in requests if one.id == grant.request_id)
         assert sum(share.count for share in grant.shares) == sum(one.count for one in wanted.tuples)
         for share in grant.shares:
-            assert not wanted.isolated or share.lot.kind.port == USABLE
-            used[share.lot] += share.count
+            assert not wanted.isolated or share.free_nodes.kind.port == USABLE
+            used[share.free_nodes] += share.count
     assert all(count <= one.count for one, count in used.items())
-    losers = {(one.vcluster_id, one.kind): one.mobile for one in seen.holdings}
-    for take in done.preemptions:
-        if take.request_id in ids:
-            assert take.kind.port == USABLE
-            assert take.count <= losers[take.vcluster_id, take.kind]
+    losers = {(one.vcluster_id, one.kind): one.mobile for one in seen.allocations}
+    for preempt in done.preemptions:
+        if preempt.request_id in ids:
+            assert preempt.kind.port == USABLE
+            assert preempt.count <= losers[preempt.vcluster_id, preempt.kind]
     assert {grant.request_id for grant in done.grants} | {
-        no.request_id for no in done.refusals
-    } == {one.id for one in wishes}
+        refusal.request_id for refusal in done.refusals
+    } == {one.id for one in requests}
     turned = shuffled(seen, random.shuffle)
     assert outcome(decide(turned, POLICY, NOW)) == outcome(done)
 
 
 def test_a_lot_that_is_warm_is_no_reason_to_take_usable_ports() -> None:
-    seen = site(lots=[lot(1, WITH, WARM), lot(1, WITHOUT, COLD)], wishes=[wish(1, 1)])
+    seen = site(free_nodes=[free(1, WITH, WARM), free(1, WITHOUT, COLD)], requests=[request(1, 1)])
     assert ports(decide(seen, POLICY, NOW)) == {1: {UNUSABLE: 1}}

@@ -43,8 +43,8 @@ from tests.unit.policy_sites import (
     TYPES,
     carried_out,
     codes,
+    free,
     granted,
-    lot,
     shuffled,
     snapshots,
 )
@@ -57,56 +57,56 @@ Property = Callable[[Snapshot], None]
 
 
 def each_node_goes_to_one(seen: Snapshot) -> None:
-    """No lot is used for more nodes than it has; reserved ones go only to whom they are reserved
+    """No pool is used for more nodes than it has; reserved ones go only to whom they are reserved
     for."""
     done = decide(seen, POLICY, NOW)
     used: Counter[FreeNodes] = Counter(done.kept)
     for grant in done.grants:
         for share in grant.shares:
             assert share.count > 0
-            assert share.lot.reserved in (0, grant.request_id)
-            used[share.lot] += share.count
-    have = Counter({one: one.count for one in seen.lots})
+            assert share.free_nodes.reserved in (0, grant.request_id)
+            used[share.free_nodes] += share.count
+    have = Counter({one: one.count for one in seen.free_nodes})
     assert not used - have
 
 
 def constraints_are_met(seen: Snapshot) -> None:
     """Whole or not at all; each tuple from nodes that would do, on the right subnet, from one
     block."""
-    wishes = {one.id: one for one in seen.wishes}
+    requests = {one.id: one for one in seen.requests}
     for grant in decide(seen, POLICY, NOW).grants:
-        wanted = wishes[grant.request_id]
+        wanted = requests[grant.request_id]
         for position, one in enumerate(wanted.tuples):
             shares = [share for share in grant.shares if share.position == position]
             assert sum(share.count for share in shares) == one.count
             assert {share.template_id for share in shares} == {one.template_id}
             for share in shares:
-                where = share.lot.kind
+                where = share.free_nodes.kind
                 assert satisfies(one.attributes, TYPES[where.type].attributes) == []
                 assert (one.template_id, where.type) not in {(2, 1), (2, 3), (3, 3)}
                 assert where.subnet in ("", wanted.subnet)
-            assert wanted.may_spread or len({share.lot.kind for share in shares}) == 1
+            assert wanted.may_spread or len({share.free_nodes.kind for share in shares}) == 1
 
 
 def nothing_protected_is_taken(seen: Snapshot) -> None:
     """Only from strictly lower priority, outside inertia, down to the creation size, and not where
     a lease is over."""
     done = decide(seen, POLICY, NOW)
-    wishes = {one.id: one for one in seen.wishes}
+    requests = {one.id: one for one in seen.requests}
     mobile: Counter[tuple[int, NodeKind]] = Counter()
-    for holding in seen.holdings:
-        mobile[holding.vcluster_id, holding.kind] += holding.mobile
+    for allocation in seen.allocations:
+        mobile[allocation.vcluster_id, allocation.kind] += allocation.mobile
     taken: Counter[tuple[int, NodeKind]] = Counter()
     lost: Counter[int] = Counter()
-    for take in done.preemptions:
-        loser = seen.holders[take.vcluster_id]
-        assert take.count > 0
-        assert loser.priority < wishes[take.request_id].priority
+    for preempt in done.preemptions:
+        loser = seen.holders[preempt.vcluster_id]
+        assert preempt.count > 0
+        assert loser.priority < requests[preempt.request_id].priority
         assert loser.drain_until is None
         assert (loser.expires_at or NOW + 1) > NOW
-        assert loser.id != wishes[take.request_id].vcluster_id
-        taken[loser.id, take.kind] += take.count
-        lost[loser.id] += take.count
+        assert loser.id != requests[preempt.request_id].vcluster_id
+        taken[loser.id, preempt.kind] += preempt.count
+        lost[loser.id] += preempt.count
     assert not taken - mobile
     assert all(
         seen.holders[one].held - seen.holders[one].leaving - count >= seen.holders[one].floor
@@ -118,22 +118,24 @@ def preemptible_vclusters_lose_first(seen: Snapshot) -> None:
     """Whatever protects others; and requests of preemptible vclusters take nothing."""
     done = decide(seen, POLICY, NOW)
     taken = Counter(
-        (take.vcluster_id, take.kind) for take in done.preemptions for _ in range(take.count)
+        (preempt.vcluster_id, preempt.kind)
+        for preempt in done.preemptions
+        for _ in range(preempt.count)
     )
-    wishes = {one.id: one for one in seen.wishes}
-    assert not any(wishes[take.request_id].preemptible for take in done.preemptions)
+    requests = {one.id: one for one in seen.requests}
+    assert not any(requests[preempt.request_id].preemptible for preempt in done.preemptions)
     # what is held for somebody counts on such nodes too
-    for take in done.preemptions if not done.holds else ():
+    for preempt in done.preemptions if not done.holds else ():
         left = [
             one
-            for one in seen.holdings
-            if one.kind == take.kind
+            for one in seen.allocations
+            if one.kind == preempt.kind
             and seen.holders[one.vcluster_id].preemptible
             and one.mobile > taken[one.vcluster_id, one.kind]
             and not over(seen.holders[one.vcluster_id], NOW)
-            and one.vcluster_id != wishes[take.request_id].vcluster_id
+            and one.vcluster_id != requests[preempt.request_id].vcluster_id
         ]
-        assert seen.holders[take.vcluster_id].preemptible or not left
+        assert seen.holders[preempt.vcluster_id].preemptible or not left
 
 
 def criteria_count_for_preemptible_vclusters_alone(seen: Snapshot) -> None:
@@ -152,22 +154,22 @@ def nothing_is_taken_in_vain(seen: Snapshot) -> None:
     used: Counter[FreeNodes] = Counter(done.kept)
     for grant in done.grants:
         for share in grant.shares:
-            used[share.lot] += share.count
-    for take in done.preemptions:
-        assert codes(done)[take.request_id] == "taking"
+            used[share.free_nodes] += share.count
+    for preempt in done.preemptions:
+        assert codes(done)[preempt.request_id] == "taking"
         assert all(
             used[one] == one.count
-            for one in seen.lots
-            if one.kind == take.kind and one.reserved in (0, take.request_id)
+            for one in seen.free_nodes
+            if one.kind == preempt.kind and one.reserved in (0, preempt.request_id)
         )
 
 
 def no_more_than_short_is_taken(seen: Snapshot) -> None:
     """Counted by hand, for each request of one tuple as if it were alone."""
-    for wanted in seen.wishes:
+    for wanted in seen.requests:
         if len(wanted.tuples) > 1 or wanted.may_spread:
             continue
-        done = decide(replace(seen, wishes=[wanted]), POLICY, NOW)
+        done = decide(replace(seen, requests=[wanted]), POLICY, NOW)
         if wanted.id in codes(done):
             taken = _still_taken(seen, done, wanted)
             assert len(taken) <= 1
@@ -178,22 +180,24 @@ def no_more_than_short_is_taken(seen: Snapshot) -> None:
 def no_more_than_short_goes_on_being_taken(seen: Snapshot) -> None:
     """When nodes have come free since, of any kind: also for requests that may be spread, one as if
     it were alone."""
-    for wanted in seen.wishes:
+    for wanted in seen.requests:
         after = carried_out(
-            replace(seen, wishes=[wanted]), decide(replace(seen, wishes=[wanted]), POLICY, NOW)
+            replace(seen, requests=[wanted]), decide(replace(seen, requests=[wanted]), POLICY, NOW)
         )
-        if len(wanted.tuples) > 1 or not after.wishes:
+        if len(wanted.tuples) > 1 or not after.requests:
             continue
-        for where in {one.kind for one in after.reclaims} | {one.kind for one in after.lots}:
+        for where in {one.kind for one in after.reclaims} | {one.kind for one in after.free_nodes}:
             done = decide(
-                replace(after, lots=[*after.lots, FreeNodes(where, 0, 1, Cache(3, 3))]), POLICY, NOW
+                replace(after, free_nodes=[*after.free_nodes, FreeNodes(where, 0, 1, Cache(3, 3))]),
+                POLICY,
+                NOW,
             )
             taken = _still_taken(after, done, wanted)
             kinds = set(taken)
             if wanted.may_spread:
                 kinds |= {
                     one.kind
-                    for one in (*after.lots, *after.coming, *after.holdings)
+                    for one in (*after.free_nodes, *after.coming, *after.allocations)
                     if _would_do(one.kind, wanted)
                 }
             there = sum(_to_be_had(after, one, wanted) for one in kinds) + (where in kinds)
@@ -211,23 +215,23 @@ def _would_do(where: NodeKind, wanted: PendingRequest) -> bool:
 def _still_taken(seen: Snapshot, done: Decision, wanted: PendingRequest) -> Counter[NodeKind]:
     """Return what is being taken for a request when the decision is carried out."""
     taken: Counter[NodeKind] = Counter()
-    for take in done.preemptions:
-        taken[take.kind] += take.count
+    for preempt in done.preemptions:
+        taken[preempt.kind] += preempt.count
     by_id = {one.id: one for one in seen.reclaims}
     for one in seen.reclaims:
         if one.request_id == wanted.id:
             taken[one.kind] += one.open
-    for ease in done.reductions:
-        assert by_id[ease.reclaim_id].open == ease.left + ease.count
-        taken[by_id[ease.reclaim_id].kind] -= ease.count
+    for reduction in done.reductions:
+        assert by_id[reduction.reclaim_id].open == reduction.left + reduction.count
+        taken[by_id[reduction.reclaim_id].kind] -= reduction.count
     return +taken
 
 
 def _to_be_had(seen: Snapshot, where: NodeKind, wanted: PendingRequest) -> int:
     mine = (0, wanted.id)
-    there = sum(one.count for one in seen.lots if one.kind == where and one.reserved in mine)
+    there = sum(one.count for one in seen.free_nodes if one.kind == where and one.reserved in mine)
     there += sum(one.count for one in seen.coming if one.kind == where and one.reserved in mine)
-    for one in seen.holdings:
+    for one in seen.allocations:
         loser = seen.holders[one.vcluster_id]
         if one.kind == where and (
             loser.drain_until is not None or (loser.expires_at or NOW + 1) <= NOW
@@ -243,12 +247,12 @@ def _to_be_had(seen: Snapshot, where: NodeKind, wanted: PendingRequest) -> int:
 def everybody_is_answered_once(seen: Snapshot) -> None:
     """Each request is granted or told why not; one that does not wait is not left waiting."""
     done = decide(seen, POLICY, NOW)
-    answered = granted(done) + [no.request_id for no in done.refusals]
-    assert sorted(answered) == sorted(one.id for one in seen.wishes)
-    assert all(no.sentence for no in done.refusals)
-    patient = {one.id: one.may_wait for one in seen.wishes}
-    assert all(no.final or patient[no.request_id] for no in done.refusals)
-    assert {take.request_id for take in done.preemptions} <= {
+    answered = granted(done) + [refusal.request_id for refusal in done.refusals]
+    assert sorted(answered) == sorted(one.id for one in seen.requests)
+    assert all(refusal.sentence for refusal in done.refusals)
+    patient = {one.id: one.may_wait for one in seen.requests}
+    assert all(refusal.final or patient[refusal.request_id] for refusal in done.refusals)
+    assert {preempt.request_id for preempt in done.preemptions} <= {
         one for one, code in codes(done).items() if code == "taking"
     }
 
@@ -263,10 +267,12 @@ def order_of_rows_means_nothing(seen: Snapshot) -> None:
 def who_comes_later_changes_nothing(seen: Snapshot) -> None:
     """What becomes of a request does not depend on those behind it."""
     done = decide(seen, POLICY, NOW)
-    for peer in seen.wishes:
+    for peer in seen.requests:
         rank = -peer.priority, priority.age(peer, POLICY)
-        before = [one for one in seen.wishes if (-one.priority, priority.age(one, POLICY)) <= rank]
-        alone = decide(replace(seen, wishes=before), POLICY, NOW)
+        before = [
+            one for one in seen.requests if (-one.priority, priority.age(one, POLICY)) <= rank
+        ]
+        alone = decide(replace(seen, requests=before), POLICY, NOW)
         assert (peer.id in granted(alone)) == (peer.id in granted(done))
         assert codes(alone).get(peer.id) == codes(done).get(peer.id)
 
@@ -276,7 +282,7 @@ def only_the_impossible_is_rejected(seen: Snapshot) -> None:
     they help."""
     done = decide(seen, POLICY, NOW)
     sizes: Counter[NodeKind] = Counter()
-    for part in (*seen.lots, *seen.coming, *seen.holdings):
+    for part in (*seen.free_nodes, *seen.coming, *seen.allocations):
         sizes[part.kind] += part.count
     aside = Counter(seen.site)
     for where, count in sizes.items():
@@ -291,7 +297,7 @@ def only_the_impossible_is_rejected(seen: Snapshot) -> None:
             )
         )
     ]
-    for wanted in seen.wishes:
+    for wanted in seen.requests:
         holder = seen.holders.get(wanted.vcluster_id)
         if (
             codes(done).get(wanted.id) == "now"
@@ -304,11 +310,11 @@ def only_the_impossible_is_rejected(seen: Snapshot) -> None:
                 replace(
                     seen,
                     coming=[],
-                    holdings=[],
+                    allocations=[],
                     holders={},
                     reclaims=[],
-                    wishes=[wanted],
-                    lots=[lot(count, where) for where, count in (sizes + home).items()],
+                    requests=[wanted],
+                    free_nodes=[free(count, where) for where, count in (sizes + home).items()],
                 ),
                 POLICY,
                 NOW,
@@ -326,10 +332,10 @@ def planning_again_decides_nothing(seen: Snapshot) -> None:
     assert not again.grants
     assert not again.preemptions
     assert not again.reductions
-    assert {no.request_id: (no.code, no.sentence) for no in again.refusals} == {
-        no.request_id: (no.code, no.sentence)
-        for no in decide(seen, POLICY, NOW).refusals
-        if not no.final
+    assert {refusal.request_id: (refusal.code, refusal.sentence) for refusal in again.refusals} == {
+        refusal.request_id: (refusal.code, refusal.sentence)
+        for refusal in decide(seen, POLICY, NOW).refusals
+        if not refusal.final
     }
 
 
@@ -351,30 +357,32 @@ def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
     satisfied instead (docs/allocation.md)."""
     done = decide(seen, POLICY, NOW)
     after = carried_out(seen, done)
-    lots: Counter[FreeNodes] = Counter({replace(one, count=0): one.count for one in after.lots})
+    free_nodes: Counter[FreeNodes] = Counter(
+        {replace(one, count=0): one.count for one in after.free_nodes}
+    )
     for one in after.coming:
-        lots[FreeNodes(one.kind, 0, 0, None, one.reserved)] += one.count
+        free_nodes[FreeNodes(one.kind, 0, 0, None, one.reserved)] += one.count
     for open_ in after.reclaims:
-        lots[FreeNodes(open_.kind, 0, 0, None, open_.request_id)] += open_.open
+        free_nodes[FreeNodes(open_.kind, 0, 0, None, open_.request_id)] += open_.open
     leaving = Counter({(one.vcluster_id, one.kind): one.open for one in after.reclaims})
     stay = []
-    for holding in after.holdings:
-        count = leaving[holding.vcluster_id, holding.kind]
-        if leases.over(after.holders[holding.vcluster_id], NOW):
-            lots[FreeNodes(holding.kind, 0, 0)] += holding.count - count
+    for allocation in after.allocations:
+        count = leaving[allocation.vcluster_id, allocation.kind]
+        if leases.over(after.holders[allocation.vcluster_id], NOW):
+            free_nodes[FreeNodes(allocation.kind, 0, 0)] += allocation.count - count
         else:
-            stay.append(replace(holding, count=holding.count - count))
+            stay.append(replace(allocation, count=allocation.count - count))
     there = replace(
         after,
         coming=[],
         reclaims=[],
-        holdings=stay,
-        lots=[replace(one, count=count) for one, count in lots.items() if count],
+        allocations=stay,
+        free_nodes=[replace(one, count=count) for one, count in free_nodes.items() if count],
     )
-    peers = Counter((one.priority, one.submitted_at // POLICY.age_step) for one in seen.wishes)
+    peers = Counter((one.priority, one.submitted_at // POLICY.age_step) for one in seen.requests)
     alone = {
         one.id
-        for one in seen.wishes
+        for one in seen.requests
         if peers[one.priority, one.submitted_at // POLICY.age_step] == 1
     }
     waiting = {one for one, code in codes(done).items() if code in ("coming", "taking")} & alone
@@ -451,7 +459,7 @@ def _mobile_is_all(enter: Any) -> Any:
     def entered(self: object, seen: Snapshot, now: float, victims: Sequence[str]) -> None:
         enter(
             self,
-            replace(seen, holdings=[replace(one, mobile=one.count) for one in seen.holdings]),
+            replace(seen, allocations=[replace(one, mobile=one.count) for one in seen.allocations]),
             now,
             victims,
         )
@@ -462,9 +470,9 @@ def _mobile_is_all(enter: Any) -> Any:
 def _forgets_to_count(draw: Any) -> Any:
     def drawn(self: inventory.Inventory, *arguments: Any) -> Any:
         left = dict(self.left)
-        lots = draw(self, *arguments)
+        free_nodes = draw(self, *arguments)
         self.left.update(left)
-        return lots
+        return free_nodes
 
     return drawn
 
@@ -473,12 +481,12 @@ def _no_takings(expect: Any) -> Any:
     return lambda self, seen, now: expect(self, replace(seen, reclaims=[]), now)
 
 
-def _one_more(borrow: Any) -> Any:
-    return lambda self, kind, count: borrow(self, kind, count + 1) or borrow(self, kind, count)
+def _one_more(preempt: Any) -> Any:
+    return lambda self, kind, count: preempt(self, kind, count + 1) or preempt(self, kind, count)
 
 
-def _one_less(take: Any) -> Any:
-    return lambda self, kind, count, *rest: take(self, kind, max(1, count - 1), *rest)
+def _one_less(preempt: Any) -> Any:
+    return lambda self, kind, count, *rest: preempt(self, kind, max(1, count - 1), *rest)
 
 
 FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
@@ -493,7 +501,7 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
             "at_once",
             lambda once: (
                 lambda want, free: once(
-                    replace(want, wish=replace(want.wish, may_spread=True)), free
+                    replace(want, request=replace(want.request, may_spread=True)), free
                 )
             ),
         ),
@@ -515,7 +523,7 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
         nothing_is_taken_in_vain,
         _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([], inventory.Missing(0, 0))),
     ),
-    (no_more_than_short_is_taken, _patched(placement._Loans, "_borrow", _one_more)),
+    (no_more_than_short_is_taken, _patched(placement._Victims, "_preempt", _one_more)),
     (no_more_than_short_is_taken, _patched(inventory.Inventory, "_expect", _no_takings)),
     (
         no_more_than_short_is_taken,
@@ -534,12 +542,12 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
         _patched(
             reasons,
             "why_not",
-            lambda _: lambda want, *_: reasons.run_out(replace(want.wish, may_wait=True)),
+            lambda _: lambda want, *_: reasons.run_out(replace(want.request, may_wait=True)),
         ),
     ),
     (
         order_of_rows_means_nothing,
-        _patched(priority, "peers", lambda _: lambda seen, *_: [[one] for one in seen.wishes]),
+        _patched(priority, "peers", lambda _: lambda seen, *_: [[one] for one in seen.requests]),
     ),
     (
         who_comes_later_changes_nothing,
@@ -555,9 +563,9 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
     (
         taken_nodes_bring_the_grant,
         _patched(
-            placement._Loans,
-            "_borrow",
-            lambda borrow: lambda self, kind, count: borrow(self, kind, max(1, count - 1)),
+            placement._Victims,
+            "_preempt",
+            lambda preempt: lambda self, kind, count: preempt(self, kind, max(1, count - 1)),
         ),
     ),
 ]

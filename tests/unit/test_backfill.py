@@ -39,20 +39,20 @@ from tests.unit.policy_sites import (
     SMALL,
     carried_out,
     codes,
+    free,
     granted,
     holder,
     kind,
-    lot,
     nodes_of,
+    request,
     site,
-    wish,
 )
 from tests.unit.stream import Job, Stream, crowd
 
 pytestmark = pytest.mark.slow
 
 ONE, TWO, BIGS = kind(SMALL, 1), kind(SMALL, 2), kind(BIG, 1)
-# the wishes of the examples have waited long
+# the requests of the examples have waited long
 PATIENT = replace(POLICY, hold_after=900.0, drain_grace=100.0)
 LATE = 990.0  # submitted ten seconds ago
 
@@ -65,10 +65,10 @@ def contended(**columns: Any) -> dict[str, Any]:
     """A block of 6: one vcluster holds 4 of it for 500 s more. Request 1 wants all 6, request 2
     came late."""
     return {
-        "lots": [lot(2, ONE)],
+        "free_nodes": [free(2, ONE)],
         "holders": [holder(1, 4, 4, expires_at=NOW + 500)],
-        "holdings": [Allocation(1, ONE, 4, 0)],
-        "wishes": [wish(1, 6), wish(2, 1, submitted_at=LATE)],
+        "allocations": [Allocation(1, ONE, 4, 0)],
+        "requests": [request(1, 6), request(2, 1, submitted_at=LATE)],
         **columns,
     }
 
@@ -96,7 +96,9 @@ def test_before_that_and_without_the_rule_it_is_passed(policy: Policy) -> None:
 
 
 def test_who_does_not_wait_holds_nothing() -> None:
-    done = decided(**contended(wishes=[wish(1, 6, may_wait=False), wish(2, 1, submitted_at=LATE)]))
+    done = decided(
+        **contended(requests=[request(1, 6, may_wait=False), request(2, 1, submitted_at=LATE)])
+    )
     assert (granted(done), codes(done), done.holds) == ([2], {1: "now"}, ())
 
 
@@ -104,12 +106,12 @@ def test_nothing_is_held_for_what_one_vcluster_would_have_to_lose_twice() -> Non
     """Let a vcluster without a lease's end hold five in each of two blocks, of which it may lose
     five altogether."""
     seen: dict[str, Any] = {
-        "lots": [lot(1, ONE), lot(1, BIGS)],
+        "free_nodes": [free(1, ONE), free(1, BIGS)],
         "holders": [holder(1, 10, 5)],
-        "holdings": [Allocation(1, ONE, 5, 5), Allocation(1, BIGS, 5, 5)],
-        "wishes": [
-            wish(1, RequestTuple(6, "", 1), RequestTuple(6, BIG_ONLY, 1), priority=1),
-            wish(2, 1, submitted_at=LATE),
+        "allocations": [Allocation(1, ONE, 5, 5), Allocation(1, BIGS, 5, 5)],
+        "requests": [
+            request(1, RequestTuple(6, "", 1), RequestTuple(6, BIG_ONLY, 1), priority=1),
+            request(2, 1, submitted_at=LATE),
         ],
     }
     done = decided(**seen)
@@ -128,17 +130,17 @@ def test_no_more_than_it_is_short_of() -> None:
     """Reserve what a request is short of: of five free ones it lacks three, one is reserved, one is
     on its way."""
     seen = contended(
-        lots=[lot(1, ONE, reserved=1), lot(1, ONE)],
+        free_nodes=[free(1, ONE, reserved=1), free(1, ONE)],
         coming=[IncomingNodes(ONE, 1)],
         holders=[holder(1, 3, 3, expires_at=NOW + 500)],
-        holdings=[Allocation(1, ONE, 3, 0)],
+        allocations=[Allocation(1, ONE, 3, 0)],
     )
     assert [(one.free, one.coming) for one in decided(**seen).holds] == [(1, 1)]
     roomy = contended(
-        lots=[lot(5, ONE)],
-        wishes=[wish(1, 3, 3), wish(2, 1, submitted_at=LATE)],
+        free_nodes=[free(5, ONE)],
+        requests=[request(1, 3, 3), request(2, 1, submitted_at=LATE)],
         holders=[holder(1, 1, 1, expires_at=NOW + 500)],
-        holdings=[Allocation(1, ONE, 1, 0)],
+        allocations=[Allocation(1, ONE, 1, 0)],
     )
     assert [(one.free, one.coming) for one in decided(**roomy).holds] == [(5, 0)]
 
@@ -146,9 +148,9 @@ def test_no_more_than_it_is_short_of() -> None:
 def test_the_rest_is_for_others() -> None:
     """Four nodes of the block come back by the time that the six are there."""
     seen = contended(
-        lots=[lot(3, ONE), lot(4, TWO)],
+        free_nodes=[free(3, ONE), free(4, TWO)],
         site={SMALL: 11},
-        wishes=[wish(1, 6), wish(2, 4, submitted_at=LATE)],
+        requests=[request(1, 6), request(2, 4, submitted_at=LATE)],
     )
     done = decided(**seen)
     assert (granted(done), nodes_of(done, 2)) == ([2], {TWO: 4})
@@ -158,7 +160,9 @@ def test_the_rest_is_for_others() -> None:
 def test_higher_priority_sees_nothing_of_it() -> None:
     """Count what it gets as coming back, too, when its lease is over."""
     done = decided(
-        **contended(wishes=[wish(1, 6), wish(2, 1, priority=1, submitted_at=LATE, lease=700.0)])
+        **contended(
+            requests=[request(1, 6), request(2, 1, priority=1, submitted_at=LATE, lease=700.0)]
+        )
     )
     assert granted(done) == [2]
     assert [(one.free, one.until) for one in done.holds] == [(1, NOW + 800)]
@@ -168,17 +172,17 @@ def test_what_others_wait_for_comes_back_too() -> None:
     """One of higher priority takes two from a low one; with these, when its lease is over, the
     first can be served."""
     seen = site(
-        lots=[lot(1, ONE)],
-        wishes=[
-            wish(1, 4, priority=1),
-            wish(2, 2, priority=2, lease=700.0),
-            wish(3, 1, submitted_at=LATE),
+        free_nodes=[free(1, ONE)],
+        requests=[
+            request(1, 4, priority=1),
+            request(2, 2, priority=2, lease=700.0),
+            request(3, 1, submitted_at=LATE),
         ],
         holders=[
             holder(1, 1, 1, priority=2, expires_at=NOW + 50),
             holder(2, 2, 1, expires_at=NOW + 90),
         ],
-        holdings=[Allocation(1, ONE, 1, 0), Allocation(2, ONE, 2, 1)],
+        allocations=[Allocation(1, ONE, 1, 0), Allocation(2, ONE, 2, 1)],
     )
     done = decide(seen, PATIENT, NOW)
     assert [(one.request_id, one.count) for one in done.preemptions] == [(2, 1)]
@@ -186,7 +190,7 @@ def test_what_others_wait_for_comes_back_too() -> None:
         [],
         [(1, 0, NOW + 800)],
     )
-    unknown = replace(seen, wishes=[replace(one, lease=float("inf")) for one in seen.wishes])
+    unknown = replace(seen, requests=[replace(one, lease=float("inf")) for one in seen.requests])
     assert decide(unknown, PATIENT, NOW).holds == ()
 
 
@@ -197,10 +201,10 @@ def test_what_is_being_taken_for_a_later_one_comes_back_too(
     """Hold for the first, which lacks six, beside two that are on their way to the second: one of
     them is free, and one is still to come."""
     done = decided(
-        lots=[lot(1, ONE, reserved=2), lot(1, ONE)],
-        wishes=[wish(1, 7), wish(2, 2, submitted_at=LATE, lease=lease)],
+        free_nodes=[free(1, ONE, reserved=2), free(1, ONE)],
+        requests=[request(1, 7), request(2, 2, submitted_at=LATE, lease=lease)],
         holders=[holder(1, 4, 4, expires_at=NOW + 500), holder(2, 1, 0, -1, leaving=1)],
-        holdings=[Allocation(1, ONE, 4, 0), Allocation(2, ONE, 1, 0)],
+        allocations=[Allocation(1, ONE, 4, 0), Allocation(2, ONE, 1, 0)],
         reclaims=[OpenReclaim(7, 2, 2, ONE, 1, NOW + 50)],
     )
     assert [(one.request_id, one.free, one.until) for one in done.holds] == (
@@ -212,10 +216,10 @@ def test_what_preemptible_vclusters_lend_goes_to_peers_before_one_of_them_holds_
     """Have the second of two of one age take what it needs, where the first cannot be served, and
     go on doing so."""
     seen = site(
-        lots=[lot(1, ONE)],
-        wishes=[wish(1, 6), wish(2, 3, lease=400.0)],
+        free_nodes=[free(1, ONE)],
+        requests=[request(1, 6), request(2, 3, lease=400.0)],
         holders=[holder(1, 3, 3, expires_at=NOW + 500), holder(2, 3, 0, PREEMPTIBLE)],
-        holdings=[Allocation(1, ONE, 3, 0), Allocation(2, ONE, 3, 3, started=((0.0, 3),))],
+        allocations=[Allocation(1, ONE, 3, 0), Allocation(2, ONE, 3, 3, started=((0.0, 3),))],
     )
     patient = replace(PATIENT, age_step=600.0)
     done = decide(seen, patient, NOW)
@@ -227,16 +231,16 @@ def test_what_preemptible_vclusters_lend_goes_to_peers_before_one_of_them_holds_
 
 
 def test_lower_priority_does_not_get_it() -> None:
-    assert granted(decided(**contended(wishes=[wish(1, 6, priority=1), wish(2, 1)]))) == []
+    assert granted(decided(**contended(requests=[request(1, 6, priority=1), request(2, 1)]))) == []
 
 
 def test_where_it_can_be_served_first() -> None:
     """The other block's vcluster goes later, though more is free there."""
     seen = site(
-        lots=[lot(1, ONE), lot(3, TWO)],
-        wishes=[wish(1, 5)],
+        free_nodes=[free(1, ONE), free(3, TWO)],
+        requests=[request(1, 5)],
         holders=[holder(1, 4, 4, expires_at=NOW + 50), holder(2, 3, 3, expires_at=NOW + 5000)],
-        holdings=[Allocation(1, ONE, 4, 0), Allocation(2, TWO, 3, 0)],
+        allocations=[Allocation(1, ONE, 4, 0), Allocation(2, TWO, 3, 0)],
     )
     assert [(one.kind, one.free, one.until) for one in decide(seen, PATIENT, NOW).holds] == [
         (ONE, 1, NOW + 150)
@@ -250,10 +254,10 @@ def test_where_it_can_be_served_first() -> None:
 
 def test_each_tuple_where_it_can_be_served() -> None:
     seen = site(
-        lots=[lot(1, ONE), lot(1, BIGS)],
-        wishes=[wish(1, 2, RequestTuple(2, BIG_ONLY, 1))],
+        free_nodes=[free(1, ONE), free(1, BIGS)],
+        requests=[request(1, 2, RequestTuple(2, BIG_ONLY, 1))],
         holders=[holder(1, 2, 2, expires_at=NOW + 50), holder(2, 1, 1, expires_at=NOW + 500)],
-        holdings=[Allocation(1, ONE, 2, 0), Allocation(2, BIGS, 1, 0)],
+        allocations=[Allocation(1, ONE, 2, 0), Allocation(2, BIGS, 1, 0)],
     )
     assert [(one.kind, one.free, one.until) for one in decide(seen, PATIENT, NOW).holds] == [
         (ONE, 0, NOW + 600),  # both are back by then
@@ -263,10 +267,10 @@ def test_each_tuple_where_it_can_be_served() -> None:
 
 def test_who_may_be_spread_holds_what_is_free_anywhere() -> None:
     seen = site(
-        lots=[lot(1, ONE), lot(2, TWO)],
-        wishes=[wish(1, 7, may_spread=True)],
+        free_nodes=[free(1, ONE), free(2, TWO)],
+        requests=[request(1, 7, may_spread=True)],
         holders=[holder(1, 3, 3, expires_at=NOW + 50), holder(2, 3, 3, expires_at=NOW + 5000)],
-        holdings=[Allocation(1, ONE, 3, 0), Allocation(2, TWO, 3, 0)],
+        allocations=[Allocation(1, ONE, 3, 0), Allocation(2, TWO, 3, 0)],
     )
     assert [(one.kind, one.free, one.until) for one in decide(seen, PATIENT, NOW).holds] == [
         (ONE, 1, NOW + 5100),
@@ -278,13 +282,13 @@ def test_what_lower_priorities_can_lose_is_left_to_it() -> None:
     """Two equals hold the rest: the late one must not take from the third either what the first
     will need."""
     seen = site(
-        lots=[],
-        wishes=[wish(1, 4, priority=2), wish(2, 2, priority=2, submitted_at=LATE)],
+        free_nodes=[],
+        requests=[request(1, 4, priority=2), request(2, 2, priority=2, submitted_at=LATE)],
         holders=[
             holder(1, 2, 2, priority=2, expires_at=NOW + 500),
             holder(2, 2, 0, expires_at=NOW + 9000),
         ],
-        holdings=[Allocation(1, ONE, 2, 0), Allocation(2, ONE, 2, 2)],
+        allocations=[Allocation(1, ONE, 2, 0), Allocation(2, ONE, 2, 2)],
     )
     done = decide(seen, PATIENT, NOW)
     assert (done.preemptions, [one.until for one in done.holds]) == ((), [NOW + 600])
@@ -303,22 +307,22 @@ def test_nothing_for_what_leases_do_not_bring() -> None:
 
 
 def test_nothing_where_its_own_nodes_are_in_the_way() -> None:
-    grows = wish(1, 6, vcluster_id=1, own={SMALL: 4})
-    seen = contended(wishes=[grows, wish(2, 1, submitted_at=LATE)], site={SMALL: 12})
+    grows = request(1, 6, vcluster_id=1, own={SMALL: 4})
+    seen = contended(requests=[grows, request(2, 1, submitted_at=LATE)], site={SMALL: 12})
     assert (granted(decided(**seen)), decided(**seen).holds) == ([2], ())
 
 
 def test_only_the_first_of_those_that_could_use_a_type_holds_any_of_it() -> None:
     seen = contended(
-        lots=[lot(2, ONE), lot(3, TWO), lot(1, BIGS)],
+        free_nodes=[free(2, ONE), free(3, TWO), free(1, BIGS)],
         site={SMALL: 11, BIG: 4},
-        wishes=[
-            wish(1, 6),
-            wish(2, 5, submitted_at=20.0),
-            wish(3, RequestTuple(3, BIG_ONLY, 1), submitted_at=30.0),
+        requests=[
+            request(1, 6),
+            request(2, 5, submitted_at=20.0),
+            request(3, RequestTuple(3, BIG_ONLY, 1), submitted_at=30.0),
         ],
         holders=[holder(1, 8, 8, expires_at=NOW + 500)],
-        holdings=[Allocation(1, ONE, 4, 0), Allocation(1, TWO, 2, 0), Allocation(1, BIGS, 2, 0)],
+        allocations=[Allocation(1, ONE, 4, 0), Allocation(1, TWO, 2, 0), Allocation(1, BIGS, 2, 0)],
     )
     assert [(one.request_id, one.kind) for one in decided(**seen).holds] == [(1, ONE), (3, BIGS)]
 
@@ -330,7 +334,9 @@ def test_only_the_first_of_those_that_could_use_a_type_holds_any_of_it() -> None
 def test_who_is_done_before_it_can_be_served_uses_what_is_held(
     lease: float, gets: list[int]
 ) -> None:
-    done = decided(**contended(wishes=[wish(1, 6), wish(2, 1, submitted_at=LATE, lease=lease)]))
+    done = decided(
+        **contended(requests=[request(1, 6), request(2, 1, submitted_at=LATE, lease=lease)])
+    )
     assert granted(done) == gets
     assert [one.free for one in done.holds] == [2 - len(gets)]
 
@@ -340,7 +346,10 @@ def test_who_grows_is_done_when_its_lease_is() -> None:
         return granted(
             decided(
                 **contended(
-                    wishes=[wish(1, 6), wish(2, 1, submitted_at=LATE, vcluster_id=2, lease=1.0)],
+                    requests=[
+                        request(1, 6),
+                        request(2, 1, submitted_at=LATE, vcluster_id=2, lease=1.0),
+                    ],
                     holders=[
                         holder(1, 4, 4, expires_at=NOW + 500),
                         holder(2, 1, 1, expires_at=ends),
@@ -354,8 +363,8 @@ def test_who_grows_is_done_when_its_lease_is() -> None:
 
 def test_what_is_left_of_it_is_held_on() -> None:
     """Lend both of two that are held, and then no more."""
-    late = [wish(number, 1, submitted_at=LATE + number, lease=100.0) for number in (2, 3, 4)]
-    done = decided(**contended(wishes=[wish(1, 6), *late]))
+    late = [request(number, 1, submitted_at=LATE + number, lease=100.0) for number in (2, 3, 4)]
+    done = decided(**contended(requests=[request(1, 6), *late]))
     assert granted(done) == [2, 3]
     assert [one.free for one in done.holds] == [0]
 
@@ -373,7 +382,7 @@ def test_people_are_told() -> None:
         "2 nodes are held for request 1, for 1 min 39 s now; all that request 1 wants is there in"
         " 10 min, as far as leases tell."
     )
-    none = site(**contended(lots=[], holdings=[Allocation(1, ONE, 6, 0)]))
+    none = site(**contended(free_nodes=[], allocations=[Allocation(1, ONE, 6, 0)]))
     assert (
         "What comes free is held for it, for 1 min 39 s now; all that"
         in explain(none, PATIENT, NOW, 1).sentence
@@ -388,9 +397,11 @@ def test_people_are_told() -> None:
 
 def test_a_plan_that_only_holds_is_nothing_to_do() -> None:
     seen = site(**contended())
-    told = {no.request_id: no.sentence for no in decide(seen, PATIENT, NOW).refusals}
+    told = {refusal.request_id: refusal.sentence for refusal in decide(seen, PATIENT, NOW).refusals}
     seen = replace(
-        seen, wishes=[replace(one, reason=told[one.id]) for one in seen.wishes], warned={1: 3600.0}
+        seen,
+        requests=[replace(one, reason=told[one.id]) for one in seen.requests],
+        warned={1: 3600.0},
     )
     done = plan(seen, PATIENT, Energy(), NOW)
     assert done.holds
@@ -399,29 +410,31 @@ def test_a_plan_that_only_holds_is_nothing_to_do() -> None:
 
 # ---------------------------------------------------------------- any site
 
-SOME = replace(POLICY, hold_after=NOW - 15.0)  # about half of the wishes have waited so long
+SOME = replace(POLICY, hold_after=NOW - 15.0)  # about half of the requests have waited so long
 
 
 def leased(seen: Snapshot) -> Snapshot:
-    """Some of the wishes have short leases."""
+    """Some of the requests have short leases."""
     return replace(
         seen,
-        wishes=[replace(one, lease=(50.0, 2e5, float("inf"))[one.id % 3]) for one in seen.wishes],
+        requests=[
+            replace(one, lease=(50.0, 2e5, float("inf"))[one.id % 3]) for one in seen.requests
+        ],
     )
 
 
 def pressed(seen: Snapshot) -> Snapshot:
-    """Return a site whose vclusters end; the wishes are of one priority, some have waited long,
+    """Return a site whose vclusters end; the requests are of one priority, some have waited long,
     some came late."""
-    wishes = [
+    requests = [
         replace(one, priority=3, may_wait=True, submitted_at=25.0 * (one.id % 2))
-        for one in leased(seen).wishes
+        for one in leased(seen).requests
     ]
     ends = {
         key: replace(one, priority=3, expires_at=NOW + 500, drain_until=None)
         for key, one in seen.holders.items()
     }
-    return replace(seen, wishes=wishes, holders=ends)
+    return replace(seen, requests=requests, holders=ends)
 
 
 PRESSED = properties.CONTENDED.map(pressed)
@@ -430,20 +443,20 @@ PRESSED = properties.CONTENDED.map(pressed)
 def free_of(seen: Snapshot, done: Decision) -> Counter[NodeKind]:
     """Unreserved free nodes that are neither granted nor kept."""
     left: Counter[NodeKind] = Counter()
-    for one in seen.lots:
+    for one in seen.free_nodes:
         left[one.kind] += one.count * (not one.reserved)
-    for lot_, count in done.kept.items():
-        left[lot_.kind] -= count * (not lot_.reserved)
+    for free_, count in done.kept.items():
+        left[free_.kind] -= count * (not free_.reserved)
     for grant in done.grants:
         for share in grant.shares:
-            left[share.lot.kind] -= share.count * (not share.lot.reserved)
+            left[share.free_nodes.kind] -= share.count * (not share.free_nodes.reserved)
     return left
 
 
 def never_more_is_held_than_is_short(seen: Snapshot) -> None:
     """Nor more than there is; for those that may, and have waited long."""
     done = decide(seen, SOME, NOW)
-    left, wishes = free_of(seen, done), {one.id: one for one in seen.wishes}
+    left, requests = free_of(seen, done), {one.id: one for one in seen.requests}
     held: Counter[tuple[int, NodeKind]] = Counter()
     for one in done.holds:
         assert one.free <= left[one.kind]
@@ -451,7 +464,7 @@ def never_more_is_held_than_is_short(seen: Snapshot) -> None:
             way.count for way in seen.coming if not way.reserved and way.kind == one.kind
         ) + sum(
             each.count
-            for each in seen.holdings
+            for each in seen.allocations
             if each.kind == one.kind and leases.over(seen.holders[each.vcluster_id], NOW)
         )
         held[one.request_id, one.kind] += (
@@ -459,14 +472,14 @@ def never_more_is_held_than_is_short(seen: Snapshot) -> None:
             + one.coming
             + sum(
                 part.count
-                for part in (*seen.lots, *seen.coming)
+                for part in (*seen.free_nodes, *seen.coming)
                 if (part.reserved, part.kind) == (one.request_id, one.kind)
                 and one.free + one.coming
             )
         )
     for number in {one.request_id for one in done.holds}:
         kinds = [one.kind for one in done.holds if one.request_id == number]
-        counts = [one.count for one in wishes[number].tuples]
+        counts = [one.count for one in requests[number].tuples]
         assert any(
             all(
                 held[number, one]
@@ -474,14 +487,16 @@ def never_more_is_held_than_is_short(seen: Snapshot) -> None:
                 for one in kinds
             )
             for way in itertools.product(kinds, repeat=len(counts))
-        ) or (wishes[number].may_spread and sum(held[number, one] for one in kinds) <= sum(counts))
+        ) or (
+            requests[number].may_spread and sum(held[number, one] for one in kinds) <= sum(counts)
+        )
         assert codes(done)[number] == "busy"
-        assert wishes[number].may_wait
-        assert NOW - wishes[number].submitted_at >= SOME.hold_after
+        assert requests[number].may_wait
+        assert NOW - requests[number].submitted_at >= SOME.hold_after
 
 
 def whoever_is_granted_has_all(seen: Snapshot) -> None:
-    wanted = {one.id: sum(each.count for each in one.tuples) for one in seen.wishes}
+    wanted = {one.id: sum(each.count for each in one.tuples) for one in seen.requests}
     for grant in decide(seen, SOME, NOW).grants:
         assert sum(share.count for share in grant.shares) == wanted[grant.request_id]
 
@@ -499,13 +514,16 @@ def nothing_is_held_in_vain(seen: Snapshot) -> None:
     rest from others."""
     done = decide(seen, SOME, NOW)
     for number in {one.request_id for one in done.holds}:
-        wanted = next(one for one in seen.wishes if one.id == number)
-        brief = {one.id for one in seen.wishes if one.id != number and one.lease < float("inf")}
+        wanted = next(one for one in seen.requests if one.id == number)
+        brief = {one.id for one in seen.requests if one.id != number and one.lease < float("inf")}
         after = replace(
             seen,
-            wishes=[wanted],
+            requests=[wanted],
             reclaims=[one for one in seen.reclaims if one.request_id not in brief],
-            lots=[replace(one, reserved=0) if one.reserved in brief else one for one in seen.lots],
+            free_nodes=[
+                replace(one, reserved=0) if one.reserved in brief else one
+                for one in seen.free_nodes
+            ],
             coming=[
                 replace(one, reserved=0) if one.reserved in brief else one for one in seen.coming
             ],
@@ -513,8 +531,8 @@ def nothing_is_held_in_vain(seen: Snapshot) -> None:
         gone: Counter[tuple[int, NodeKind]] = Counter()
         for reclaim in seen.reclaims:
             gone[reclaim.vcluster_id, reclaim.kind] += reclaim.open * (reclaim.request_id in brief)
-        for take in done.preemptions:
-            gone[take.vcluster_id, take.kind] += take.count * (take.request_id in brief)
+        for preempt in done.preemptions:
+            gone[preempt.vcluster_id, preempt.kind] += preempt.count * (preempt.request_id in brief)
         ending = {
             one.id
             for one in seen.holders.values()
@@ -523,17 +541,17 @@ def nothing_is_held_in_vain(seen: Snapshot) -> None:
         if wanted.vcluster_id in ending:
             continue  # its own nodes would be free, too
         rows: Counter[FreeNodes] = Counter()
-        for lot_ in after.lots:
-            rows[replace(lot_, count=0)] += lot_.count
-        for one in seen.holdings:
-            rows[lot(0, one.kind)] += (
+        for free_ in after.free_nodes:
+            rows[replace(free_, count=0)] += free_.count
+        for one in seen.allocations:
+            rows[free(0, one.kind)] += (
                 one.count if one.vcluster_id in ending else gone[one.vcluster_id, one.kind]
             )
         then = decide(
             replace(
                 after,
-                lots=[replace(one, count=count) for one, count in rows.items() if count],
-                holdings=[one for one in seen.holdings if one.vcluster_id not in ending],
+                free_nodes=[replace(one, count=count) for one, count in rows.items() if count],
+                allocations=[one for one in seen.allocations if one.vcluster_id not in ending],
                 reclaims=[one for one in after.reclaims if one.vcluster_id not in ending],
             ),
             POLICY,
@@ -545,11 +563,11 @@ def nothing_is_held_in_vain(seen: Snapshot) -> None:
 def nobody_behind_keeps_what_is_held(seen: Snapshot) -> None:
     """Give those behind who are not done in time only what is beyond the reservation."""
     done = decide(seen, SOME, NOW)
-    rank = {one.id: (-one.priority, priority.age(one, SOME)) for one in seen.wishes}
-    wishes = {one.id: one for one in seen.wishes}
+    rank = {one.id: (-one.priority, priority.age(one, SOME)) for one in seen.requests}
+    requests = {one.id: one for one in seen.requests}
     for number in {one.request_id for one in done.holds}:
         first = decide(
-            replace(seen, wishes=[one for one in seen.wishes if rank[one.id] <= rank[number]]),
+            replace(seen, requests=[one for one in seen.requests if rank[one.id] <= rank[number]]),
             SOME,
             NOW,
         )
@@ -560,9 +578,9 @@ def nobody_behind_keeps_what_is_held(seen: Snapshot) -> None:
                 for grant in done.grants
                 if rank[grant.request_id] > rank[number]
                 for share in grant.shares
-                if share.lot.kind == hold.kind
-                and not share.lot.reserved
-                and backfill.back(wishes[grant.request_id], seen, SOME, NOW) > hold.until
+                if share.free_nodes.kind == hold.kind
+                and not share.free_nodes.reserved
+                and backfill.back(requests[grant.request_id], seen, SOME, NOW) > hold.until
             )
             assert late + hold.free <= left[hold.kind]
 
@@ -609,8 +627,8 @@ def ran(hold_after: float, seed: int, early: float = 1.0) -> dict[int, float]:
     """How long the large ones waited, those that were granted."""
     made, large = stream(hold_after, seed, early)
     for seen, done in made.run(20 * HOUR):
-        assert Counter(one.id for one in seen.wishes) == Counter(
-            [*granted(done), *(no.request_id for no in done.refusals)]
+        assert Counter(one.id for one in seen.requests) == Counter(
+            [*granted(done), *(refusal.request_id for refusal in done.refusals)]
         )
     return {one: made.waits[one] for one in large if one in made.waits}
 
@@ -686,8 +704,8 @@ def _endless(returns: Any) -> Any:
 
 def _early(hold: Any) -> Any:
     def held(self: backfill.Backfill, want: Any) -> bool:
-        wanted: PendingRequest = replace(want.wish, submitted_at=0.0)
-        return bool(hold(self, replace(want, wish=wanted)))
+        wanted: PendingRequest = replace(want.request, submitted_at=0.0)
+        return bool(hold(self, replace(want, request=wanted)))
 
     return held
 

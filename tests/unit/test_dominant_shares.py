@@ -16,7 +16,18 @@ from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import Allocation, Entitlement, PendingRequest, Snapshot
 from cod.policy.sharing.shares import Standing, dominant
-from tests.unit.policy_sites import BIG, BIG_ONLY, NOW, POLICY, SMALL, holder, kind, lot, site, wish
+from tests.unit.policy_sites import (
+    BIG,
+    BIG_ONLY,
+    NOW,
+    POLICY,
+    SMALL,
+    free,
+    holder,
+    kind,
+    request,
+    site,
+)
 
 RULES = replace(POLICY, fair="dominant", age_step=0.0, hold_after=0.0)
 ONLY = {
@@ -32,24 +43,24 @@ def of_types(small: int, big: int) -> list[RequestTuple]:
 
 
 def test_the_types_of_the_tests_are_told_apart() -> None:
-    fitting = Feasibility(site(lots=[lot(2), lot(3, BIG)]))
-    found = [fitting.fit(one, wish(1, one)).kinds for one in of_types(1, 1)]
+    feasibility = Feasibility(site(free_nodes=[free(2), free(3, BIG)]))
+    found = [feasibility.fit(one, request(1, one)).kinds for one in of_types(1, 1)]
     assert [{one.type for one in kinds} for kinds in found] == [{SMALL}, {BIG}]
 
 
 def test_the_papers_example() -> None:
     """9 CPUs and 18 GB; a task of A takes 1 and 4, one of B 3 and 1: A has three tasks, B two."""
-    wishes = [
-        wish(100 * group + number, *of_types(*needs), group_id=group, may_spread=True)
+    requests = [
+        request(100 * group + number, *of_types(*needs), group_id=group, may_spread=True)
         for group, needs in ((A, (1, 4)), (B, (3, 1)))
         for number in range(5)
     ]
     seen = site(
-        lots=[lot(9), lot(18, BIG)],
+        free_nodes=[free(9), free(18, BIG)],
         entitlements={one: Entitlement(share=0, part=0.5) for one in (A, B)},
-        wishes=wishes,
+        requests=requests,
     )
-    groups = {one.id: one.group_id for one in wishes}
+    groups = {one.id: one.group_id for one in requests}
     granted = Counter(groups[one.request_id] for one in decide(seen, RULES, NOW).grants)
     assert granted == {A: 3, B: 2}
 
@@ -76,7 +87,7 @@ def test_requests_are_in_the_order_of_progressive_filling(
     seen, whole = world(groups, small, big), sum(weight for weight, _, _ in groups)
     found = priority.ordered(seen, RULES, Feasibility(seen), NOW)
     queues = {
-        group: sorted((one for one in seen.wishes if one.group_id == group), key=submitted)
+        group: sorted((one for one in seen.requests if one.group_id == group), key=submitted)
         for group in range(1, 1 + len(groups))
     }
     held = {number: list(one[1]) for number, one in enumerate(groups, 1)}
@@ -107,23 +118,23 @@ def world(
 ) -> Snapshot:
     """Return a site of so many nodes; each group has a weight, nodes and requests."""
     whole = sum(weight for weight, _, _ in groups)
-    wishes, holdings, holders = [], [], []
+    requests, allocations, holders = [], [], []
     for group, (_, has, needs) in enumerate(groups, 1):
         holders.append(holder(group, sum(has), group_id=group))
-        holdings += [
+        allocations += [
             Allocation(group, kind(one), count, 0)
             for one, count in zip((SMALL, BIG), has, strict=True)
             if count
         ]
         for place, one in enumerate(needs):
             number = 100 * place + group  # their requests came in turn
-            wishes.append(wish(number, *of_types(*one), group_id=group))
+            requests.append(request(number, *of_types(*one), group_id=group))
     return site(
-        lots=[lot(small), lot(big, BIG)],
+        free_nodes=[free(small), free(big, BIG)],
         site={SMALL: small, BIG: big},
-        holdings=holdings,
+        allocations=allocations,
         holders=holders,
-        wishes=wishes,
+        requests=requests,
         entitlements={
             group: Entitlement(share=0, part=weight / whole)
             for group, (weight, _, _) in enumerate(groups, 1)

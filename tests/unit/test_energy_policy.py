@@ -38,7 +38,7 @@ def node_type(number: int, **columns: object) -> NodeType:
 TYPES = {number: node_type(number) for number in (1, 2, 3)}
 
 
-def lot(
+def free(
     readiness: int, count: int, type_id: int = 1, block: int = 0, **columns: object
 ) -> FreeNodes:
     made = FreeNodes(NodeKind(type_id, block, ""), readiness, count)
@@ -46,9 +46,11 @@ def lot(
 
 
 def site(
-    *lots: FreeNodes, coming: tuple[IncomingNodes, ...] = (), types: Mapping[int, NodeType] = TYPES
+    *free_nodes: FreeNodes,
+    coming: tuple[IncomingNodes, ...] = (),
+    types: Mapping[int, NodeType] = TYPES,
 ) -> Snapshot:
-    return Snapshot(types=types, lots=lots, coming=coming)
+    return Snapshot(types=types, free_nodes=free_nodes, coming=coming)
 
 
 def done(
@@ -59,63 +61,68 @@ def done(
 ) -> list[tuple[bool, int, int, int]]:
     """(is it put to sleep, type, block, how many) of each."""
     planned = power_changes(snapshot, kept or {}, energy, granted or {})
-    return [(one.sleep, one.lot.kind.type, one.lot.kind.block, one.count) for one in planned]
+    return [
+        (one.sleep, one.free_nodes.kind.type, one.free_nodes.kind.block, one.count)
+        for one in planned
+    ]
 
 
 # ---------------------------------------------------------------- one rule at a time
 
 
 def test_below_the_low_mark_nodes_are_woken_up_to_it() -> None:
-    assert done(site(lot(WARM, 1), lot(COLD, 9))) == [(False, 1, 0, 1)]
-    assert done(site(lot(COLD, 9))) == [(False, 1, 0, 2)]
-    assert done(site(lot(COLD, 1))) == [(False, 1, 0, 1)], "no more than there are"
-    assert done(site(lot(WARM, 2), lot(COLD, 9))) == []
+    assert done(site(free(WARM, 1), free(COLD, 9))) == [(False, 1, 0, 1)]
+    assert done(site(free(COLD, 9))) == [(False, 1, 0, 2)]
+    assert done(site(free(COLD, 1))) == [(False, 1, 0, 1)], "no more than there are"
+    assert done(site(free(WARM, 2), free(COLD, 9))) == []
 
 
 def test_the_sentence_says_which_mark() -> None:
-    assert [one.why for one in power_changes(site(lot(WARM, 1), lot(COLD, 9)), {}, SITE)] == [
+    assert [one.why for one in power_changes(site(free(WARM, 1), free(COLD, 9)), {}, SITE)] == [
         "1 of type1 awake and spare, the low mark is 2"
     ]
-    assert [one.why for one in power_changes(site(lot(WARM, 6, idle=6)), {}, SITE)] == [
+    assert [one.why for one in power_changes(site(free(WARM, 6, idle=6)), {}, SITE)] == [
         "6 of type1 awake and spare, the high mark is 4"
     ]
 
 
 def test_waking_nodes_count_for_the_low_mark_and_others_on_their_way_do_not() -> None:
     kind = NodeKind(1, 0, "")
-    assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 2, waking=True),))) == []
-    assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 1, waking=True),))) == [
+    assert done(site(free(COLD, 9), coming=(IncomingNodes(kind, 2, waking=True),))) == []
+    assert done(site(free(COLD, 9), coming=(IncomingNodes(kind, 1, waking=True),))) == [
         (False, 1, 0, 1)
     ]
-    assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 2),))) == [(False, 1, 0, 2)]
-    assert done(site(lot(COLD, 9), coming=(IncomingNodes(kind, 2, reserved=7, waking=True),))) == [
+    assert done(site(free(COLD, 9), coming=(IncomingNodes(kind, 2),))) == [(False, 1, 0, 2)]
+    assert done(site(free(COLD, 9), coming=(IncomingNodes(kind, 2, reserved=7, waking=True),))) == [
         (False, 1, 0, 2)
     ]
     assert done(
-        site(lot(COLD, 9), coming=(IncomingNodes(NodeKind(2, 0, ""), 2, waking=True),))
+        site(free(COLD, 9), coming=(IncomingNodes(NodeKind(2, 0, ""), 2, waking=True),))
     ) == [(False, 1, 0, 2)]
 
 
 def test_above_the_high_mark_idle_nodes_fall_asleep_down_to_it() -> None:
-    assert done(site(lot(WARM, 9, idle=9))) == [(True, 1, 0, 5)]
-    assert done(site(lot(WARM, 9, idle=3))) == [(True, 1, 0, 3)], "only idle ones"
-    assert done(site(lot(WARM, 9))) == []
-    assert done(site(lot(WARM, 4, idle=4))) == []
-    assert done(site(lot(WARM, 3, idle=3), lot(COLD, 5))) == [], "between the marks nothing happens"
+    assert done(site(free(WARM, 9, idle=9))) == [(True, 1, 0, 5)]
+    assert done(site(free(WARM, 9, idle=3))) == [(True, 1, 0, 3)], "only idle ones"
+    assert done(site(free(WARM, 9))) == []
+    assert done(site(free(WARM, 4, idle=4))) == []
+    assert done(site(free(WARM, 3, idle=3), free(COLD, 5))) == [], (
+        "between the marks nothing happens"
+    )
 
 
 def test_nodes_that_hold_somebodys_software_fall_asleep_last() -> None:
     cache = Cache(7, 9)
-    snapshot = site(lot(WARM, 3, cache=cache, idle=3), lot(WARM, 3, block=5, idle=3))
+    snapshot = site(free(WARM, 3, cache=cache, idle=3), free(WARM, 3, block=5, idle=3))
     assert done(snapshot) == [(True, 1, 5, 2)]
-    assert done(replace(snapshot, lots=[*snapshot.lots, lot(WARM, 2, block=2)])) == [
+    assert done(replace(snapshot, free_nodes=[*snapshot.free_nodes, free(WARM, 2, block=2)])) == [
         (True, 1, 5, 3),
         (True, 1, 0, 1),
     ]
 
 
 def test_what_is_granted_or_kept_is_not_spare() -> None:
-    warm, cold = lot(WARM, 6, idle=6), lot(COLD, 9)
+    warm, cold = free(WARM, 6, idle=6), free(COLD, 9)
     assert done(site(warm), granted={warm: 1}) == [(True, 1, 0, 1)]
     assert done(site(warm), {warm: 1}, granted={warm: 1}) == []
     assert done(site(warm, cold), {warm: 3}, granted={warm: 2}) == [(False, 1, 0, 1)]
@@ -128,12 +135,12 @@ def test_what_is_granted_or_kept_is_not_spare() -> None:
 
 
 def test_reserved_nodes_are_no_reserve_and_stay_awake() -> None:
-    assert done(site(lot(WARM, 9, idle=9, reserved=3), lot(COLD, 5))) == [(False, 1, 0, 2)]
-    assert done(site(lot(WARM, 9, idle=9, reserved=3))) == []
+    assert done(site(free(WARM, 9, idle=9, reserved=3), free(COLD, 5))) == [(False, 1, 0, 2)]
+    assert done(site(free(WARM, 9, idle=9, reserved=3))) == []
 
 
 def test_need_is_woken_for_before_the_marks_and_without_them() -> None:
-    cold, warm = lot(COLD, 9), lot(WARM, 2)
+    cold, warm = free(COLD, 9), free(WARM, 2)
     assert done(site(warm, cold), {cold: 3}) == [(False, 1, 0, 3)]
     assert done(site(cold), {cold: 3}) == [(False, 1, 0, 5)], "and for the low mark, at once"
     assert done(site(cold), {cold: 8}) == [(False, 1, 0, 9)]
@@ -146,33 +153,33 @@ def test_need_is_woken_for_before_the_marks_and_without_them() -> None:
 
 
 def test_cold_nodes_that_are_reserved_are_woken() -> None:
-    cold = lot(COLD, 3, reserved=8)
-    assert done(site(lot(WARM, 2), cold)) == [(False, 1, 0, 3)]
-    assert done(site(lot(WARM, 2), cold), granted={cold: 2}) == [(False, 1, 0, 1)], (
+    cold = free(COLD, 3, reserved=8)
+    assert done(site(free(WARM, 2), cold)) == [(False, 1, 0, 3)]
+    assert done(site(free(WARM, 2), cold), granted={cold: 2}) == [(False, 1, 0, 1)], (
         "a grant wakes by itself"
     )
-    assert done(site(lot(WARM, 2), cold), {cold: 3}) == [(False, 1, 0, 3)], "not twice"
+    assert done(site(free(WARM, 2), cold), {cold: 3}) == [(False, 1, 0, 3)], "not twice"
 
 
 def test_granted_cold_nodes_are_not_woken_for_the_reserve() -> None:
-    cold = lot(COLD, 3)
+    cold = free(COLD, 3)
     assert done(site(cold), granted={cold: 2}) == [(False, 1, 0, 1)]
     assert done(site(cold), granted={cold: 3}) == []
 
 
 def test_an_unmanaged_reserve_stays_as_it_is() -> None:
     off = replace(SITE, manage=False)
-    assert done(site(lot(COLD, 9)), energy=off) == []
-    assert done(site(lot(WARM, 9, idle=9)), energy=off) == []
+    assert done(site(free(COLD, 9)), energy=off) == []
+    assert done(site(free(WARM, 9, idle=9)), energy=off) == []
 
 
 def test_no_type_wakes_and_sleeps_at_once() -> None:
-    cold = lot(COLD, 3, block=1)
-    warm = lot(WARM, 9, idle=9)
+    cold = free(COLD, 3, block=1)
+    warm = free(WARM, 9, idle=9)
     assert done(site(warm, cold), {cold: 2}) == [(False, 1, 1, 2)]
     waking = (IncomingNodes(NodeKind(1, 1, ""), 2, waking=True),)
     assert done(site(warm, coming=waking)) == []
-    assert done(site(warm, lot(WARM, 9, 2, idle=9), coming=waking)) == [(True, 2, 0, 5)], (
+    assert done(site(warm, free(WARM, 9, 2, idle=9), coming=waking)) == [(True, 2, 0, 5)], (
         "other types may sleep"
     )
 
@@ -186,13 +193,13 @@ def test_a_type_may_have_its_own_marks() -> None:
     assert marks(types[1], SITE) == (0, 4)
     assert marks(types[2], SITE) == (6, 6), "a low mark above the site's high one lifts it"
     assert marks(types[3], SITE) == (1, 1)
-    snapshot = site(lot(COLD, 9, 1), lot(COLD, 9, 2), lot(WARM, 9, 3, idle=9), types=types)
+    snapshot = site(free(COLD, 9, 1), free(COLD, 9, 2), free(WARM, 9, 3, idle=9), types=types)
     assert done(snapshot) == [(False, 2, 0, 6), (True, 3, 0, 8)]
 
 
 def test_the_cheapest_are_woken_first_and_the_hungriest_put_to_sleep() -> None:
     types = {1: node_type(1, cost=5.0), 2: node_type(2, cost=1.0), 3: node_type(3, cost=3.0)}
-    cold = [lot(COLD, 1, number) for number in (1, 2, 3)]
+    cold = [free(COLD, 1, number) for number in (1, 2, 3)]
     assert [each[1] for each in done(site(*cold, types=types))] == [2, 3, 1]
     assert [each[1] for each in done(site(*cold, types=types), {cold[0]: 1})] == [
         1,
@@ -204,7 +211,7 @@ def test_the_cheapest_are_woken_first_and_the_hungriest_put_to_sleep() -> None:
         2: node_type(2, watts_idle=300.0, watts_off=250.0),
         3: node_type(3),
     }
-    warm = [lot(WARM, 5, number, idle=5) for number in (1, 2, 3)]
+    warm = [free(WARM, 5, number, idle=5) for number in (1, 2, 3)]
     assert [each[1] for each in done(site(*warm, types=hungry))] == [1, 3, 2]
 
 
@@ -279,12 +286,12 @@ def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[FreeNodes, int], dict[FreeNo
             max_size=9,
         )
     )
-    lots, kept, granted = [], {}, {}
+    free_nodes, kept, granted = [], {}, {}
     for type_id, block, readiness, cache, reserved in keys:
         count = draw(st.integers(1, 25))
         idle = draw(st.integers(0, count)) if readiness == WARM else 0
         one = FreeNodes(NodeKind(type_id, block, ""), readiness, count, cache, reserved, idle)
-        lots.append(one)
+        free_nodes.append(one)
         granted[one] = draw(st.sampled_from((0, 0, count // 2, count)))
         kept[one] = draw(st.sampled_from((0, 0, (count - granted[one]) // 2, count - granted[one])))
     coming = draw(
@@ -309,7 +316,7 @@ def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[FreeNodes, int], dict[FreeNo
         )
         for number in (1, 2, 3)
     }
-    return Snapshot(types=types, lots=lots, coming=coming), kept, granted, energy
+    return Snapshot(types=types, free_nodes=free_nodes, coming=coming), kept, granted, energy
 
 
 def applied(
@@ -323,12 +330,12 @@ def applied(
     left: Counter[tuple[NodeKind, int, Cache | None, int]] = Counter()
     idle: Counter[tuple[NodeKind, int, Cache | None, int]] = Counter()
     held = Counter({_key(one): count for one, count in kept.items()})
-    for one in snapshot.lots:
+    for one in snapshot.free_nodes:
         left[_key(one)] = one.count - granted.get(one, 0)
         idle[_key(one)] = min(one.idle, left[_key(one)])
     waking: Counter[tuple[NodeKind, int]] = Counter()
     for change in planned:
-        kind, _, cache, reserved = key = _key(change.lot)
+        kind, _, cache, reserved = key = _key(change.free_nodes)
         left[key] -= change.count
         if change.sleep:
             idle[key] -= change.count
@@ -337,7 +344,7 @@ def applied(
             waking[kind, reserved] += change.count
             held[key] = max(0, held[key] - change.count)
         assert left[key] >= 0, "more than there are"
-    lots = {
+    free_nodes = {
         key: FreeNodes(key[0], key[1], count, key[2], key[3], max(0, idle[key]))
         for key, count in left.items()
         if count
@@ -346,8 +353,8 @@ def applied(
         *snapshot.coming,
         *(IncomingNodes(kind, count, reserved, True) for (kind, reserved), count in waking.items()),
     ]
-    return replace(snapshot, lots=list(lots.values()), coming=coming), {
-        one: held[key] for key, one in lots.items()
+    return replace(snapshot, free_nodes=list(free_nodes.values()), coming=coming), {
+        one: held[key] for key, one in free_nodes.items()
     }
 
 
@@ -364,8 +371,8 @@ def test_a_plan_once_applied_leaves_nothing_to_do(
     after, still_kept = applied(snapshot, kept, granted, planned)
     again = power_changes(after, still_kept, energy)
     shared = {_key(one) for one, count in granted.items() if 0 < count < one.count}
-    assert all(one.sleep and _key(one.lot) in shared for one in again), (
-        "only of lots whose idle nodes were uncertain"
+    assert all(one.sleep and _key(one.free_nodes) in shared for one in again), (
+        "only of pools whose idle nodes were uncertain"
     )
     assert not power_changes(*applied(after, still_kept, {}, again), energy)
 
@@ -380,14 +387,14 @@ def test_the_marks_are_respected_and_only_idle_ones_sleep(
     def needed(one: FreeNodes) -> int:
         return one.count - granted[one] if one.reserved else kept[one]
 
-    assert len({one.lot for one in planned}) == len(planned), "a lot twice"
+    assert len({one.free_nodes for one in planned}) == len(planned), "a pool twice"
     for type_id, each in snapshot.types.items():
         low, high = marks(each, energy)
-        own = [one for one in planned if one.lot.kind.type == type_id]
+        own = [one for one in planned if one.free_nodes.kind.type == type_id]
         assert len({one.sleep for one in own}) <= 1, "it wakes and sleeps at once"
         spare = sum(
             one.count - kept[one] - granted[one]
-            for one in snapshot.lots
+            for one in snapshot.free_nodes
             if one.kind.type == type_id and one.readiness == WARM and not one.reserved
         )
         waking = sum(
@@ -397,20 +404,20 @@ def test_the_marks_are_respected_and_only_idle_ones_sleep(
         )
         asleep = sum(one.count for one in own if one.sleep)
         assert asleep <= max(0, spare - high)
-        for_marks = sum(one.count - needed(one.lot) for one in own if not one.sleep)
+        for_marks = sum(one.count - needed(one.free_nodes) for one in own if not one.sleep)
         assert for_marks <= max(0, low - spare - waking)
         assert energy.manage or not (asleep or for_marks)
     for one in planned:
         assert one.count > 0
-        assert one.lot in snapshot.lots
+        assert one.free_nodes in snapshot.free_nodes
         if one.sleep:
-            assert one.lot.readiness == WARM
-            assert not one.lot.reserved
-            assert one.count <= one.lot.idle - kept[one.lot] - granted[one.lot]
+            assert one.free_nodes.readiness == WARM
+            assert not one.free_nodes.reserved
+            assert one.count <= one.free_nodes.idle - kept[one.free_nodes] - granted[one.free_nodes]
         else:
-            assert one.lot.readiness == COLD
-    for one in snapshot.lots:
-        woken = sum(each.count for each in planned if each.lot == one and not each.sleep)
+            assert one.free_nodes.readiness == COLD
+    for one in snapshot.free_nodes:
+        woken = sum(each.count for each in planned if each.free_nodes == one and not each.sleep)
         assert woken <= one.count - granted[one]
         if one.readiness == COLD:
             assert woken >= needed(one), "need waits"
@@ -422,10 +429,14 @@ def test_the_order_of_rows_means_nothing(
     shuffle: random.Random,
 ) -> None:
     snapshot, kept, granted, energy = world
-    lots, coming, types = list(snapshot.lots), list(snapshot.coming), list(snapshot.types.items())
-    for each in (lots, coming, types):
+    free_nodes, coming, types = (
+        list(snapshot.free_nodes),
+        list(snapshot.coming),
+        list(snapshot.types.items()),
+    )
+    for each in (free_nodes, coming, types):
         shuffle.shuffle(each)
-    shuffled = Snapshot(types=dict(types), lots=lots, coming=coming)
+    shuffled = Snapshot(types=dict(types), free_nodes=free_nodes, coming=coming)
     expected = power_changes(snapshot, kept, energy, granted)
     assert power_changes(shuffled, dict(reversed(kept.items())), energy, granted) == expected
 
@@ -448,8 +459,10 @@ def test_a_reserve_that_is_drawn_on_and_filled_up_never_flaps(
         taken = min(max(draw, -away), warm)
         warm, away = warm - taken, away + taken
         for number in itertools.count():
-            lots = [one for one in (lot(WARM, warm, idle=warm), lot(COLD, cold)) if one.count]
-            planned = power_changes(site(*lots), {}, energy)
+            free_nodes = [
+                one for one in (free(WARM, warm, idle=warm), free(COLD, cold)) if one.count
+            ]
+            planned = power_changes(site(*free_nodes), {}, energy)
             if not planned:
                 break
             assert number == 0, "it is not at rest after one plan"

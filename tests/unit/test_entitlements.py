@@ -35,14 +35,14 @@ from tests.unit.policy_sites import (
     SMALL,
     carried_out,
     codes,
+    free,
     granted,
     holder,
     kind,
-    lot,
+    request,
     shuffled,
     site,
     snapshots,
-    wish,
 )
 
 ENTITLEMENTS = st.dictionaries(
@@ -66,24 +66,24 @@ def owned(seen: Snapshot, entitled: dict[int, Entitlement]) -> Snapshot:
         one: each if each.preemptible else replace(each, group_id=9 + one % 4)
         for one, each in seen.holders.items()
     }
-    wishes = [
+    requests = [
         (
             replace(one, group_id=holders[one.vcluster_id].group_id)
             if one.vcluster_id in holders
             else one
         )
-        for one in seen.wishes
+        for one in seen.requests
     ]
-    return replace(seen, holders=holders, wishes=wishes, entitlements=entitled)
+    return replace(seen, holders=holders, requests=requests, entitlements=entitled)
 
 
 def taken_of(seen: Snapshot, done: Decision) -> Counter[int]:
     """Return the nodes that each group is to lose to others by what was decided."""
     lost: Counter[int] = Counter()
-    groups = {one.id: one.group_id for one in seen.wishes}
-    for take in done.preemptions:
-        if seen.holders[take.vcluster_id].group_id != groups[take.request_id]:
-            lost[seen.holders[take.vcluster_id].group_id] += take.count
+    groups = {one.id: one.group_id for one in seen.requests}
+    for preempt in done.preemptions:
+        if seen.holders[preempt.vcluster_id].group_id != groups[preempt.request_id]:
+            lost[seen.holders[preempt.vcluster_id].group_id] += preempt.count
     return lost
 
 
@@ -104,23 +104,23 @@ def test_no_group_gets_more_than_its_limits(
     seen = owned(drawn, entitled)
     held: Counter[int] = Counter()
     types: Counter[tuple[int, int]] = Counter()
-    for one in seen.holdings:
+    for one in seen.allocations:
         group_id = seen.holders[one.vcluster_id].group_id
         held[group_id] += one.count
         types[group_id, one.kind.type] += one.count
-    wishes = {one.id: one for one in seen.wishes}
+    requests = {one.id: one for one in seen.requests}
     got: Counter[int] = Counter()
     for grant in decide(seen, POLICY, NOW).grants:
-        group_id = wishes[grant.request_id].group_id
+        group_id = requests[grant.request_id].group_id
         entitlement = entitled.get(group_id, ANYTHING)
         assert not entitlement.used_up
-        if wishes[grant.request_id].preemptible:
+        if requests[grant.request_id].preemptible:
             continue  # lent until somebody needs them: limits of nodes do not bind these
         for share in grant.shares:
             got[group_id] += share.count
-            types[group_id, share.lot.kind.type] += share.count
-            assert types[group_id, share.lot.kind.type] <= entitlement.type_limits.get(
-                share.lot.kind.type, 10**9
+            types[group_id, share.free_nodes.kind.type] += share.count
+            assert types[group_id, share.free_nodes.kind.type] <= entitlement.type_limits.get(
+                share.free_nodes.kind.type, 10**9
             )
         assert entitlement.limit is None or held[group_id] + got[group_id] <= entitlement.limit
 
@@ -150,7 +150,7 @@ def test_what_was_taken_by_a_share_is_not_taken_back(
     }
     seen = entitlements.shared(owned(drawn, entitled))
     done = decide(seen, POLICY, NOW)
-    assume(not any(no.final for no in done.refusals))
+    assume(not any(refusal.final for refusal in done.refusals))
     after = entitlements.shared(carried_out(seen, done))
     assert not decide(after, POLICY, NOW).preemptions
 
@@ -161,15 +161,15 @@ def test_no_group_gets_free_nodes_and_loses_running_ones_of_a_kind(
 ) -> None:
     seen = owned(drawn, entitled)
     done = decide(seen, POLICY, NOW)
-    wishes = {one.id: one for one in seen.wishes}
+    requests = {one.id: one for one in seen.requests}
     got = {
-        (wishes[grant.request_id].group_id, share.lot.kind)
+        (requests[grant.request_id].group_id, share.free_nodes.kind)
         for grant in done.grants
         for share in grant.shares
-        if not (wishes[grant.request_id].preemptible or share.lot.reserved)
+        if not (requests[grant.request_id].preemptible or share.free_nodes.reserved)
     }
     assert not got & {
-        (seen.holders[take.vcluster_id].group_id, take.kind) for take in done.preemptions
+        (seen.holders[preempt.vcluster_id].group_id, preempt.kind) for preempt in done.preemptions
     }
 
 
@@ -177,10 +177,10 @@ def one_free_beside_ten(**columns: Any) -> Snapshot:
     """Group 10 has used less than its share, but holds all nodes except for one: that is wanted by
     it and by group 9, which holds nothing."""
     return site(
-        lots=[lot(1)],
+        free_nodes=[free(1)],
         holders=[holder(1, 10, 1, group_id=10)],
-        holdings=[Allocation(1, kind(), 10, 10)],
-        wishes=[wish(1, 1, group_id=10), wish(2, 1, group_id=9)],
+        allocations=[Allocation(1, kind(), 10, 10)],
+        requests=[request(1, 1, group_id=10), request(2, 1, group_id=9)],
         entitlements={9: Entitlement(share=5, rank=2), 10: Entitlement(share=6, rank=1)},
         **columns,
     )
@@ -198,17 +198,19 @@ def test_a_guarantee_goes_before_every_priority_and_takes_from_all() -> None:
         holders={1: replace(seen.holders[1], priority=5)},
         entitlements={**seen.entitlements, 10: Entitlement(guarantee=2)},
     )
-    (take,) = decide(higher, POLICY, NOW).preemptions
-    assert take.count == 8
-    assert not decide(replace(higher, wishes=[wish(1, 9, group_id=9)]), POLICY, NOW).preemptions
+    (preempt,) = decide(higher, POLICY, NOW).preemptions
+    assert preempt.count == 8
+    assert not decide(
+        replace(higher, requests=[request(1, 9, group_id=9)]), POLICY, NOW
+    ).preemptions
     (held,) = explain.explain(higher, POLICY, NOW, 1).holders
     assert (held.takeable, held.protected) == (8, "guarantee")
-    free = site(
-        lots=[lot(2)],
+    spare = site(
+        free_nodes=[free(2)],
         entitlements={9: Entitlement(guarantee=2)},
-        wishes=[wish(1, 2, group_id=9), wish(2, 2, group_id=10, priority=5)],
+        requests=[request(1, 2, group_id=9), request(2, 2, group_id=10, priority=5)],
     )
-    assert granted(decide(free, POLICY, NOW)) == [1]
+    assert granted(decide(spare, POLICY, NOW)) == [1]
 
 
 @given(snapshots(contended=True), ENTITLEMENTS, st.randoms(use_true_random=False))
@@ -230,28 +232,30 @@ def test_what_can_be_taken_is_known_after_each_change(
     drawn: Snapshot, entitled: dict[int, Entitlement], random: Any
 ) -> None:
     seen = owned(drawn, entitled)
-    lenders = Candidates(seen, NOW)
+    candidates = Candidates(seen, NOW)
     changes: list[Callable[[Candidates], object]] = []
     levels = [
         Level(one, equals)
         for one in (PREEMPTIBLE, 0, 1, 2)
         for equals in ("", "share", "guarantee")
     ]
-    kinds = sorted({one.kind for one in seen.holdings})
+    kinds = sorted({one.kind for one in seen.allocations})
     for _ in range(6 if kinds else 0):
-        loans = lenders.lend(random.choice(kinds), random.randint(1, 2), random.choice(levels), 0)
+        victims = candidates.preempt(
+            random.choice(kinds), random.randint(1, 2), random.choice(levels), 0
+        )
         gained = random.randint(9, 12), random.choice(kinds), random.randint(1, 3)
-        changes.append(partial(Candidates.lose, loans=loans))
-        lenders.add(*gained)
+        changes.append(partial(Candidates.remove, victims=victims))
+        candidates.add(*gained)
         changes.append(partial(Candidates.add, group_id=gained[0], kind=gained[1], nodes=gained[2]))
         if random.random() < 0.3:
-            lenders.give_back(loans)
-            changes.append(partial(Candidates.give_back, loans=loans))
+            candidates.restore(victims)
+            changes.append(partial(Candidates.restore, victims=victims))
         anew = Candidates(seen, NOW)
         for change in changes:
             change(anew)
         for one, level, but in itertools.product(kinds, levels, (0, *seen.holders)):
-            assert lenders.most(one, level, but) == anew.most(one, level, but)
+            assert candidates.most(one, level, but) == anew.most(one, level, but)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +311,7 @@ def test_a_reclaim_leaves_shares_as_they_were(turn: int) -> None:
     groups = range(1, 9)
     seen = site(
         holders=[holder(one, 3 if one < 5 else 2, 1, group_id=one) for one in groups],
-        wishes=[wish(one, 1, group_id=one) for one in groups if one > 4],
+        requests=[request(one, 1, group_id=one) for one in groups if one > 4],
         entitlements={one: Entitlement(share=0, rank=1, weight=1.0) for one in groups},
         turn=turn,
     )
@@ -338,27 +342,27 @@ def eight_of_ten(wanted: int, **columns: Any) -> Snapshot:
     guaranteed eight."""
     return site(
         holders=[holder(1, 10, 1, group_id=10)],
-        holdings=[Allocation(1, kind(), 10, 10)],
-        wishes=[wish(1, wanted, group_id=9)],
+        allocations=[Allocation(1, kind(), 10, 10)],
+        requests=[request(1, wanted, group_id=9)],
         entitlements={9: Entitlement(guarantee=8)},
         **columns,
     )
 
 
 def test_a_request_within_its_guarantee_takes_from_equals() -> None:
-    (take,) = decide(eight_of_ten(8), POLICY, NOW).preemptions
-    assert (take.vcluster_id, take.count) == (1, 8)
+    (preempt,) = decide(eight_of_ten(8), POLICY, NOW).preemptions
+    assert (preempt.vcluster_id, preempt.count) == (1, 8)
 
 
 def test_a_request_beyond_its_guarantee_waits() -> None:
     done = decide(eight_of_ten(9), POLICY, NOW)
     assert not done.preemptions
-    assert [no.code for no in done.refusals] == ["busy"]
+    assert [refusal.code for refusal in done.refusals] == ["busy"]
 
 
 def test_nodes_within_their_inertia_are_not_taken_by_a_guarantee() -> None:
     seen = eight_of_ten(8)
-    young = replace(seen, holdings=[Allocation(1, kind(), 10, 7, NOW + 50)])
+    young = replace(seen, allocations=[Allocation(1, kind(), 10, 7, NOW + 50)])
     assert not decide(young, POLICY, NOW).preemptions
 
 
@@ -367,9 +371,9 @@ def test_equals_keep_their_share() -> None:
         eight_of_ten(5),
         entitlements={9: Entitlement(share=5, rank=1), 10: Entitlement(share=5, rank=2)},
     )
-    (take,) = decide(seen, POLICY, NOW).preemptions
-    assert take.count == 5
-    more = replace(seen, wishes=[wish(1, 6, group_id=9)])
+    (preempt,) = decide(seen, POLICY, NOW).preemptions
+    assert preempt.count == 5
+    more = replace(seen, requests=[request(1, 6, group_id=9)])
     assert not decide(more, POLICY, NOW).preemptions
 
 
@@ -378,28 +382,31 @@ def test_nodes_that_a_group_waits_for_cost_it_none_that_it_holds() -> None:
     seen = site(
         coming=[IncomingNodes(kind(), 2)],
         holders=[holder(1, 5, 1, group_id=10)],
-        holdings=[Allocation(1, kind(), 5, 5)],
-        wishes=[wish(1, 2, group_id=10), wish(2, 2, group_id=9, submitted_at=NOW)],
+        allocations=[Allocation(1, kind(), 5, 5)],
+        requests=[request(1, 2, group_id=10), request(2, 2, group_id=9, submitted_at=NOW)],
         entitlements={9: Entitlement(share=5, rank=1), 10: Entitlement(share=5, rank=1)},
     )
     done = decide(seen, replace(POLICY, hold_after=1.0), NOW)
     assert not done.preemptions
-    assert {no.request_id: no.code for no in done.refusals} == {1: "coming", 2: "busy"}
+    assert {refusal.request_id: refusal.code for refusal in done.refusals} == {
+        1: "coming",
+        2: "busy",
+    }
 
 
 def test_two_requests_do_not_have_one_guarantee_twice() -> None:
-    seen = replace(eight_of_ten(5), wishes=[wish(1, 5, group_id=9), wish(2, 4, group_id=9)])
-    assert sum(take.count for take in decide(seen, POLICY, NOW).preemptions) == 5
+    seen = replace(eight_of_ten(5), requests=[request(1, 5, group_id=9), request(2, 4, group_id=9)])
+    assert sum(preempt.count for preempt in decide(seen, POLICY, NOW).preemptions) == 5
 
 
 def test_who_has_used_less_of_its_share_goes_first() -> None:
     entitled = {9: Entitlement(share=5, rank=2), 10: Entitlement(share=5, rank=1)}
     seen = site(
-        lots=[lot(2)],
+        free_nodes=[free(2)],
         entitlements=entitled,
-        wishes=[
-            wish(1, 2, group_id=9, submitted_at=0.0),
-            wish(2, 2, group_id=10, submitted_at=900.0),
+        requests=[
+            request(1, 2, group_id=9, submitted_at=0.0),
+            request(2, 2, group_id=10, submitted_at=900.0),
         ],
     )
     (grant,) = decide(seen, POLICY, NOW).grants
@@ -411,11 +418,11 @@ def test_a_request_that_has_waited_long_goes_before_ranks_and_shares(
     hold_after: float, first: int
 ) -> None:
     seen = site(
-        lots=[lot(2)],
+        free_nodes=[free(2)],
         entitlements={9: Entitlement(share=1, rank=2), 10: Entitlement(share=5, rank=1)},
-        wishes=[
-            wish(1, 2, group_id=9, submitted_at=NOW - 900.0),
-            wish(2, 2, group_id=10, submitted_at=NOW - 10.0),
+        requests=[
+            request(1, 2, group_id=9, submitted_at=NOW - 900.0),
+            request(2, 2, group_id=10, submitted_at=NOW - 10.0),
         ],
     )
     done = decide(seen, replace(POLICY, hold_after=hold_after), NOW)
@@ -427,9 +434,9 @@ def test_a_request_that_has_waited_long_goes_before_ranks_and_shares(
 def test_a_request_within_its_guarantee_goes_before_better_ranks() -> None:
     entitled = {9: Entitlement(share=0, rank=2, guarantee=2), 10: Entitlement(share=5, rank=1)}
     seen = site(
-        lots=[lot(2)],
+        free_nodes=[free(2)],
         entitlements=entitled,
-        wishes=[wish(1, 2, group_id=9), wish(2, 2, group_id=10)],
+        requests=[request(1, 2, group_id=9), request(2, 2, group_id=10)],
     )
     (grant,) = decide(seen, POLICY, NOW).grants
     assert grant.request_id == 1
@@ -469,31 +476,31 @@ def test_a_request_beyond_a_limit_is_told_which(
     entitled: Entitlement, count: int, code: str, words: str
 ) -> None:
     seen = site(
-        lots=[lot(9)],
+        free_nodes=[free(9)],
         holders=[holder(1, 2, group_id=9)],
-        holdings=[Allocation(1, kind(), 2, 0)],
-        wishes=[wish(1, count, group_id=9)],
+        allocations=[Allocation(1, kind(), 2, 0)],
+        requests=[request(1, count, group_id=9)],
         entitlements={9: entitled},
     )
-    (no,) = decide(seen, POLICY, NOW).refusals
-    assert (no.code, no.sentence) == (code, words)
+    (refusal,) = decide(seen, POLICY, NOW).refusals
+    assert (refusal.code, refusal.sentence) == (code, words)
 
 
 def test_a_type_without_room_is_left_out_where_another_does() -> None:
     seen = site(
-        lots=[lot(2), lot(2, BIG)],
-        wishes=[wish(1, 2, group_id=9)],
+        free_nodes=[free(2), free(2, BIG)],
+        requests=[request(1, 2, group_id=9)],
         entitlements={9: Entitlement(type_limits={SMALL: 1})},
     )
     (grant,) = decide(seen, POLICY, NOW).grants
-    assert {share.lot.kind.type for share in grant.shares} == {BIG}
+    assert {share.free_nodes.kind.type for share in grant.shares} == {BIG}
 
 
 def test_room_that_a_request_does_not_use_is_for_the_next() -> None:
     seen = site(
-        lots=[lot(3)],
+        free_nodes=[free(3)],
         entitlements={9: Entitlement(limit=5)},
-        wishes=[wish(1, 4, group_id=9), wish(2, 3, group_id=9)],
+        requests=[request(1, 4, group_id=9), request(2, 3, group_id=9)],
     )
     done = decide(seen, POLICY, NOW)
     assert [grant.request_id for grant in done.grants] == [2]
@@ -507,15 +514,15 @@ def test_explanations_name_guarantees_and_shares() -> None:
     assert found.code == "busy"
     (held,) = found.holders
     assert (held.takeable, held.protected) == (4, "guarantee")
-    higher = replace(seen, wishes=[wish(1, 8, group_id=11, priority=5)])
+    higher = replace(seen, requests=[request(1, 8, group_id=11, priority=5)])
     (held,) = explain.explain(higher, POLICY, NOW, 1).holders
     assert (held.takeable, held.protected) == (4, "guarantee")
 
 
 def test_two_requests_that_are_met_together_stay_within_their_groups_limit() -> None:
     seen = site(
-        lots=[lot(4)],
-        wishes=[wish(1, 2), wish(2, 2)],
+        free_nodes=[free(4)],
+        requests=[request(1, 2), request(2, 2)],
         entitlements={9: Entitlement(limit=3)},
     )
     done = decide(seen, POLICY, NOW)
@@ -525,14 +532,14 @@ def test_two_requests_that_are_met_together_stay_within_their_groups_limit() -> 
 
 def test_what_a_move_has_yet_to_bring_takes_nothing_of_a_guarantee() -> None:
     """The act that takes nodes counts what the group holds: it would refuse more in each pass."""
-    move = wish(2, 2, vcluster_id=1, group_id=9, source_id=3)
+    move = request(2, 2, vcluster_id=1, group_id=9, source_id=3)
     seen = site(
         holders=[holder(1, 4, group_id=9), holder(3, 3, group_id=10)],
-        holdings=[Allocation(1, kind(), 4, 4), Allocation(3, kind(), 3, 0)],
+        allocations=[Allocation(1, kind(), 4, 4), Allocation(3, kind(), 3, 0)],
         coming=[IncomingNodes(kind(), 2, reserved=2)],
-        wishes=[move, wish(5, 3, priority=5, group_id=10)],
+        requests=[move, request(5, 3, priority=5, group_id=10)],
         entitlements={9: Entitlement(guarantee=2)},
     )
     assert decide(seen, POLICY, NOW).preemptions == ()
-    held = replace(seen, wishes=[move, wish(5, 2, priority=5, group_id=10)])
+    held = replace(seen, requests=[move, request(5, 2, priority=5, group_id=10)])
     assert sum(one.count for one in decide(held, POLICY, NOW).preemptions) == 2

@@ -18,22 +18,22 @@ from tests.unit.policy_sites import (
     POLICY,
     SMALL,
     codes,
+    free,
     granted,
     holder,
     kind,
-    lot,
+    request,
     site,
     snapshots,
-    wish,
 )
 
 
 def test_what_each_type_lacks() -> None:
     seen = site(
-        lots=[lot(2)],
+        free_nodes=[free(2)],
         holders=[holder(1, 1)],
-        holdings=[Allocation(1, kind(BIG), 1, 0)],
-        wishes=[wish(1, RequestTuple(1, BIG_ONLY, 1))],
+        allocations=[Allocation(1, kind(BIG), 1, 0)],
+        requests=[request(1, RequestTuple(1, BIG_ONLY, 1))],
     )
     why = explain(seen, POLICY, NOW, 1)
     small, uefi, big = why.types
@@ -46,12 +46,12 @@ def test_what_each_type_lacks() -> None:
 
 def test_who_is_ahead() -> None:
     seen = site(
-        lots=[lot(1)],
+        free_nodes=[free(1)],
         site={SMALL: 9, BIG: 9},
-        wishes=[
-            wish(1, 2),
-            wish(2, 3, priority=1),
-            wish(3, RequestTuple(1, BIG_ONLY, 1), priority=5),
+        requests=[
+            request(1, 2),
+            request(2, 3, priority=1),
+            request(3, RequestTuple(1, BIG_ONLY, 1), priority=5),
         ],
     )
     why = explain(seen, POLICY, NOW, 1)
@@ -101,7 +101,7 @@ def test_who_is_ahead() -> None:
 def test_who_holds_what_and_what_protects_it(
     own: object, held: Allocation, takeable: int, protected: str, until: float | None, words: str
 ) -> None:
-    seen = site(holders=[own], holdings=[held], wishes=[wish(1, 2, priority=2)])
+    seen = site(holders=[own], allocations=[held], requests=[request(1, 2, priority=2)])
     (one,) = explain(seen, POLICY, NOW, 1).holders
     assert (one.count, one.takeable, one.protected, one.until, one.sentence) == (
         4,
@@ -115,9 +115,9 @@ def test_who_holds_what_and_what_protects_it(
 def test_nodes_that_leave_already() -> None:
     seen = site(
         holders=[holder(1, 3, leaving=1)],
-        holdings=[Allocation(1, kind(), 3, 2)],
+        allocations=[Allocation(1, kind(), 3, 2)],
         reclaims=[OpenReclaim(1, 1, 9, kind(), 1, NOW + 30)],
-        wishes=[wish(1, 1, priority=2)],
+        requests=[request(1, 1, priority=2)],
     )
     (one,) = explain(seen, POLICY, NOW, 1).holders
     assert (one.takeable, one.protected, one.until) == (2, "leaving", NOW + 30)
@@ -126,9 +126,9 @@ def test_nodes_that_leave_already() -> None:
 def test_its_own_nodes_are_not_counted_among_those_of_others() -> None:
     seen = site(
         holders=[holder(1, 3)],
-        holdings=[Allocation(1, kind(), 3, 3)],
+        allocations=[Allocation(1, kind(), 3, 3)],
         site={SMALL: 9},
-        wishes=[wish(1, 1, priority=2, vcluster_id=1, own={SMALL: 3})],
+        requests=[request(1, 1, priority=2, vcluster_id=1, own={SMALL: 3})],
     )
     assert explain(seen, POLICY, NOW, 1).holders == ()
 
@@ -136,8 +136,8 @@ def test_its_own_nodes_are_not_counted_among_those_of_others() -> None:
 def test_nodes_of_its_group_are_not_held_by_others() -> None:
     seen = site(
         holders=[holder(1, 3, group_id=7), holder(2, 2, group_id=8)],
-        holdings=[Allocation(1, kind(), 3, 3), Allocation(2, kind(), 2, 2)],
-        wishes=[wish(1, 5, priority=0, group_id=7, vcluster_id=3, own={SMALL: 1})],
+        allocations=[Allocation(1, kind(), 3, 3), Allocation(2, kind(), 2, 2)],
+        requests=[request(1, 5, priority=0, group_id=7, vcluster_id=3, own={SMALL: 1})],
         site={SMALL: 6},
     )
     why = explain(seen, POLICY, NOW, 1)
@@ -148,13 +148,13 @@ def test_nodes_of_its_group_are_not_held_by_others() -> None:
 def test_a_reservation_of_weeks_later_is_not_ahead() -> None:
     later, soon = NOW + 21 * 86_400, NOW + 60
     seen = site(
-        lots=[lot(1)],
+        free_nodes=[free(1)],
         site={SMALL: 9},
-        wishes=[
-            wish(1, 2),
-            wish(2, 3, priority=1, starts_at=later, lease=60.0),
-            wish(3, 1, priority=2, starts_at=soon, lease=60.0),
-            wish(4, 1, priority=3, starts_at=NOW - 9, lease=60.0),
+        requests=[
+            request(1, 2),
+            request(2, 3, priority=1, starts_at=later, lease=60.0),
+            request(3, 1, priority=2, starts_at=soon, lease=60.0),
+            request(4, 1, priority=3, starts_at=NOW - 9, lease=60.0),
         ],
     )
     assert [one.request_id for one in explain(seen, POLICY, NOW, 1).ahead] == [4]
@@ -166,11 +166,11 @@ def test_nodes_that_nobody_has_are_told_of_too() -> None:
     """All that would do is accounted for: an administrator sees that some only have to be brought
     back."""
     seen = site(
-        lots=[lot(1), lot(1, reserved=9)],
+        free_nodes=[free(1), free(1, reserved=9)],
         holders=[holder(1, 3), holder(2, 2, priority=9)],
-        holdings=[Allocation(1, kind(), 3, 3), Allocation(2, kind(), 2, 2)],
+        allocations=[Allocation(1, kind(), 3, 3), Allocation(2, kind(), 2, 2)],
         site={SMALL: 9},
-        wishes=[wish(1, 4, priority=2, vcluster_id=1, own={SMALL: 3})],
+        requests=[request(1, 4, priority=2, vcluster_id=1, own={SMALL: 3})],
     )
     why = explain(seen, POLICY, NOW, 1)
     assert (why.fitting, why.free, why.coming, why.own, why.aside) == (9, 1, 0, 3, 2)
@@ -192,14 +192,14 @@ def test_what_would_free_it_and_when() -> None:
             holder(3, 2, drain_until=NOW + 20),
             holder(4, 2, 1, priority=0),
         ],
-        holdings=[
+        allocations=[
             Allocation(1, kind(), 3, 0),
             Allocation(2, kind(), 2, 0),
             Allocation(3, kind(), 2, 0),
             Allocation(4, kind(), 2, 0, NOW + 40),
         ],
         reclaims=[OpenReclaim(1, 1, 1, kind(), 1, NOW + 30)],
-        wishes=[wish(1, 9, priority=2)],
+        requests=[request(1, 9, priority=2)],
     )
     why = explain(seen, POLICY, NOW, 1)
     assert why.chances == (
@@ -217,9 +217,9 @@ def test_what_a_vcm_has_promised() -> None:
     takes it."""
     seen = site(
         holders=[holder(1, 9, leaving=3)],
-        holdings=[Allocation(1, kind(), 9, 0)],
+        allocations=[Allocation(1, kind(), 9, 0)],
         reclaims=[OpenReclaim(7, 1, 1, kind(), 3, NOW + 300)],
-        wishes=[wish(1, 9, priority=2)],
+        requests=[request(1, 9, priority=2)],
     )
 
     def told(count: int, by: float) -> tuple[Chance, ...]:
@@ -238,12 +238,12 @@ def test_what_a_vcm_has_promised() -> None:
 
 
 def test_what_the_next_pass_grants() -> None:
-    why = explain(site(lots=[lot(2)], wishes=[wish(1, 2)]), POLICY, NOW, 1)
+    why = explain(site(free_nodes=[free(2)], requests=[request(1, 2)]), POLICY, NOW, 1)
     assert (why.code, why.sentence) == ("granted", "It is granted in the next pass.")
 
 
 def test_what_can_never_be() -> None:
-    why = explain(site(lots=[lot(2)], wishes=[wish(1, 3)]), POLICY, NOW, 1)
+    why = explain(site(free_nodes=[free(2)], requests=[request(1, 3)]), POLICY, NOW, 1)
     assert (why.code, why.sentence) == ("impossible", "3 nodes wanted, the site has 2 matching.")
 
 
@@ -256,7 +256,7 @@ def test_no_such_request() -> None:
 @given(snapshots() | snapshots(contended=True))
 def test_every_request_is_explained_as_the_plan_has_it(seen: Snapshot) -> None:
     done = decide(seen, POLICY, NOW)
-    for one in seen.wishes:
+    for one in seen.requests:
         why = explain(seen, POLICY, NOW, one.id)
         assert why.code == codes(done).get(one.id, "granted")
         assert (why.code == "granted") == (one.id in granted(done))

@@ -16,8 +16,8 @@ from cod.policy.reservations import admission
 from cod.policy.reservations.forecast import Forecast
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.snapshot import Allocation, PendingRequest, Snapshot
-from tests.unit.policy_sites import NOW, SMALL, holder, kind, lot, site, wish
-from tests.unit.test_advance_reservations import ONE, RULES, Lenders, reservation
+from tests.unit.policy_sites import NOW, SMALL, free, holder, kind, request, site
+from tests.unit.test_advance_reservations import ONE, RULES, Holders, reservation
 
 
 def daily(*values: float) -> Curve:
@@ -27,7 +27,7 @@ def daily(*values: float) -> Curve:
 
 
 def asked(count: int = 2, hours: float = 1.0, **columns: Any) -> PendingRequest:
-    return wish(admission.LAST, count, lease=hours * HOUR, **columns)
+    return request(admission.LAST, count, lease=hours * HOUR, **columns)
 
 
 def placed(
@@ -40,7 +40,7 @@ NIGHT = daily(9, 9, 9, 2, 1, 3)  # the cheapest two hours are 03:00 to 05:00
 
 
 def test_the_cheapest_hours_before_the_deadline_are_chosen() -> None:
-    seen = site(lots=[lot(4, ONE)])
+    seen = site(free_nodes=[free(4, ONE)])
     found = placed(seen, asked(hours=2), NOW + DAY, NIGHT)
     assert found == Chosen(3 * HOUR, 1.5, 9.0)
     found = placed(seen, asked(hours=2), 4.5 * HOUR, NIGHT)
@@ -49,9 +49,11 @@ def test_the_cheapest_hours_before_the_deadline_are_chosen() -> None:
 
 
 def test_without_a_curve_or_with_a_flat_one_it_is_the_earliest() -> None:
-    busy = site(holders=[holder(1, 4, expires_at=NOW + 5000)], holdings=[Allocation(1, ONE, 4, 0)])
+    busy = site(
+        holders=[holder(1, 4, expires_at=NOW + 5000)], allocations=[Allocation(1, ONE, 4, 0)]
+    )
     for curve in (None, daily()):
-        found = placed(site(lots=[lot(4, ONE)]), asked(), NOW + DAY, curve)
+        found = placed(site(free_nodes=[free(4, ONE)]), asked(), NOW + DAY, curve)
         assert found is not None
         assert found.start == NOW + SOON
         found = placed(busy, asked(), NOW + DAY, curve)
@@ -61,7 +63,7 @@ def test_without_a_curve_or_with_a_flat_one_it_is_the_earliest() -> None:
 
 def test_a_deadline_is_met_at_whatever_price() -> None:
     """The nodes are back when the cheap hours are over."""
-    seen = site(holders=[holder(1, 4, expires_at=6 * HOUR)], holdings=[Allocation(1, ONE, 4, 0)])
+    seen = site(holders=[holder(1, 4, expires_at=6 * HOUR)], allocations=[Allocation(1, ONE, 4, 0)])
     dear = daily(1, 1, 1, 1, 1, 1, 90, 90, 50)
     found = placed(seen, asked(), 8 * HOUR, dear)
     assert found == Chosen(6 * HOUR + 300, 90.0, 1.0)
@@ -71,7 +73,7 @@ def test_a_deadline_is_met_at_whatever_price() -> None:
 
 def test_other_reservations_keep_their_places() -> None:
     others = [reservation(1, 3, start=3 * HOUR, lease=2 * HOUR)]
-    seen = site(lots=[lot(4, ONE)], wishes=others)
+    seen = site(free_nodes=[free(4, ONE)], requests=others)
     found = placed(seen, asked(), NOW + DAY, NIGHT)
     assert found is not None
     assert (found.start, found.cost) == (5 * HOUR + 300, pytest.approx((55 * 3 + 5 * 10) / 60))
@@ -81,7 +83,7 @@ def test_other_reservations_keep_their_places() -> None:
 def test_nodes_of_a_reservation_that_is_over_are_counted_on() -> None:
     """Three nodes are set aside for the reservation, which waits for one more."""
     first = reservation(1, 4, start=NOW + HOUR, lease=HOUR)
-    seen = site(lots=[lot(3, ONE, reserved=1), lot(1, ONE)], wishes=[first])
+    seen = site(free_nodes=[free(3, ONE, reserved=1), free(1, ONE)], requests=[first])
     found = placed(seen, asked(count=4), NOW + DAY, None)
     assert found is not None
     assert found.start == NOW + 2 * HOUR + RULES.drain_grace + RULES.turnaround
@@ -89,7 +91,7 @@ def test_nodes_of_a_reservation_that_is_over_are_counted_on() -> None:
 
 def test_what_else_is_refused_is_not_chosen() -> None:
     found = choose(
-        site(lots=[lot(4, ONE)]),
+        site(free_nodes=[free(4, ONE)]),
         asked(),
         DAY,
         NIGHT,
@@ -107,15 +109,15 @@ def random_world(draw: random.Random) -> tuple[Snapshot, PendingRequest, float, 
     blocks = [kind(SMALL, block) for block in (1, 2)]
     ends = [NOW + 600.0 * draw.randint(1, 60) for _ in range(3)]
     seen = site(
-        lots=[lot(count, block) for block in blocks if (count := draw.randint(0, 4))],
+        free_nodes=[free(count, block) for block in blocks if (count := draw.randint(0, 4))],
         holders=[holder(number, 2, 2, expires_at=end) for number, end in enumerate(ends, 1)],
-        holdings=[Allocation(number, draw.choice(blocks), 2, 0) for number in (1, 2, 3)],
+        allocations=[Allocation(number, draw.choice(blocks), 2, 0) for number in (1, 2, 3)],
     )
     for number in range(draw.randint(0, 4)):
         start = NOW + 600.0 * draw.randint(1, 60)
         one = reservation(number + 1, draw.randint(1, 4), start, 600.0 * draw.randint(1, 12))
         if not admission.refusal(seen, replace(one, id=admission.LAST), RULES, NOW):
-            seen = replace(seen, wishes=[*seen.wishes, one])
+            seen = replace(seen, requests=[*seen.requests, one])
     one = asked(draw.randint(1, 6), draw.choice([0.5, 1.0, 3.5]), may_spread=draw.random() < 0.5)
     curve = daily(*(float(draw.randint(0, 9)) for _ in range(24)))
     return seen, one, one.lease + NOW + 600.0 * draw.randint(0, 70), curve
@@ -153,7 +155,7 @@ def test_what_was_accepted_begins_at_its_start_while_the_world_goes_on() -> None
     """Streams of requests: each flexible one begins when it was told, and is over in time."""
     accepted = 0
     for seed in range(5):
-        world, now = Lenders(seed), NOW
+        world, now = Holders(seed), NOW
         curve = daily(*(float(world.draw.randint(0, 9)) for _ in range(24)))
         deadlines = {}
         for number in range(1, 25):
@@ -164,17 +166,17 @@ def test_what_was_accepted_begins_at_its_start_while_the_world_goes_on() -> None
                 found = choose(world.seen(now), one, before - one.lease, curve, RULES, now)
                 if found is not None:
                     own = replace(one, id=number, vcluster_id=1000 + number, starts_at=found.start)
-                    world.wishes.append(own)
+                    world.requests.append(own)
                     deadlines[number] = (found.start, before - one.lease)
             else:
                 lease = 100.0 * world.draw.randint(3, 40)
-                world.wishes.append(wish(number, count, lease=lease, submitted_at=now))
+                world.requests.append(request(number, count, lease=lease, submitted_at=now))
             for _ in range(world.draw.randint(1, 12)):
                 world.step(now)
-                now += Lenders.STEP
-        while any(one.starts_at is not None for one in world.wishes) and now < NOW + 20_000:
+                now += Holders.STEP
+        while any(one.starts_at is not None for one in world.requests) and now < NOW + 20_000:
             world.step(now)
-            now += Lenders.STEP
+            now += Holders.STEP
         for number, (start, last) in deadlines.items():
             assert start <= last
             assert world.began.get(number, now) <= start + reasons.PUNCTUAL, (seed, number)
@@ -188,11 +190,11 @@ def test_starts_without_enough_nodes_cost_no_forecast(monkeypatch: pytest.Monkey
     made: list[float] = []
 
     def counted(seen: Snapshot, *rest: Any) -> Forecast:
-        made.append(seen.wishes[-1].starts_at if seen.wishes else 0.0)
+        made.append(seen.requests[-1].starts_at if seen.requests else 0.0)
         return Forecast(seen, *rest)
 
     monkeypatch.setattr(flexible, "Forecast", counted)
-    assert placed(site(lots=[lot(4, ONE)]), asked(count=5), NOW + 7 * DAY, NIGHT) is None
+    assert placed(site(free_nodes=[free(4, ONE)]), asked(count=5), NOW + 7 * DAY, NIGHT) is None
     assert len(made) == 1, "what there is without the request"
     assert (flexible.tries(0), flexible.tries(5), flexible.tries(1000)) == (600, 100, 12)
 
@@ -208,7 +210,7 @@ def test_a_deadline_far_ahead_takes_no_longer(monkeypatch: pytest.MonkeyPatch) -
         return at(curve, time)
 
     monkeypatch.setattr(Curve, "at", counted)
-    seen = site(lots=[lot(4, ONE)])
+    seen = site(free_nodes=[free(4, ONE)])
     found = placed(seen, asked(hours=2), NOW + 36_500 * DAY, NIGHT)
     assert found == Chosen(3 * HOUR, 1.5, 9.0)
     found = placed(seen, asked(hours=24 * 36_500), NOW + 36_501 * DAY, NIGHT)

@@ -10,7 +10,7 @@ import pytest
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.snapshot import FreeNodes, NodeKind
 from tests.bench.oracle import LOADS, POLICY, Load, Program, Tally, cost, random_site
-from tests.unit.policy_sites import SMALL, kind, site, wish
+from tests.unit.policy_sites import SMALL, kind, request, site
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
@@ -18,20 +18,24 @@ pytestmark = pytest.mark.slow  # together with its like more than the quick run 
 def test_the_optimum_of_a_site_that_one_can_count() -> None:
     """Three blocks of 4, 3 and 2: of 4, 3, 3 and 2 nodes three can be had, or four if one may be
     spread."""
-    lots = [
+    free_nodes = [
         FreeNodes(NodeKind(SMALL, block, ""), 0, count) for block, count in ((1, 4), (2, 3), (3, 2))
     ]
-    wishes = [wish(number, count) for number, count in ((1, 4), (2, 3), (3, 3), (4, 2))]
-    seen = site(lots=lots, wishes=wishes, site={SMALL: 12})
+    requests = [request(number, count) for number, count in ((1, 4), (2, 3), (3, 3), (4, 2))]
+    seen = site(free_nodes=free_nodes, requests=requests, site={SMALL: 12})
     assert (Program(seen).most(), Program(seen).cheapest(3)) == (3, 8.0)
     spread = [
-        wish(number, count, may_spread=True) for number, count in ((1, 2), (2, 2), (3, 2), (4, 3))
+        request(number, count, may_spread=True)
+        for number, count in ((1, 2), (2, 2), (3, 2), (4, 3))
     ]
-    assert Program(site(lots=lots, wishes=spread)).most() == 4
+    assert Program(site(free_nodes=free_nodes, requests=spread)).most() == 4
 
 
 def test_a_cheaper_way_is_found() -> None:
-    seen = site(lots=[FreeNodes(kind(SMALL), 0, 2), FreeNodes(kind(2), 0, 2)], wishes=[wish(1, 2)])
+    seen = site(
+        free_nodes=[FreeNodes(kind(SMALL), 0, 2), FreeNodes(kind(2), 0, 2)],
+        requests=[request(1, 2)],
+    )
     assert Program(seen).cheapest_of({1}) == cost(seen, decide(seen, POLICY, 0.0)) == 2.0
 
 

@@ -13,7 +13,7 @@ from cod.policy.scheduler import explain, whatif
 from cod.policy.scheduler.snapshot import Allocation, Snapshot
 from cod.policy.sharing import entitlements
 from cod.policy.sharing.portions import GroupDemand, portions
-from tests.unit.policy_sites import NOW, POLICY, holder, kind, site, wish
+from tests.unit.policy_sites import NOW, POLICY, holder, kind, request, site
 
 NODES = 20
 DEMANDS = st.lists(
@@ -120,8 +120,8 @@ def idle_beside_busy(idle: int) -> Snapshot:
     ]
     seen = site(
         holders=[holder(1, 20, 1, group_id=10)],
-        holdings=[Allocation(1, kind(), 20, 20)],
-        wishes=[wish(1, 6, group_id=9)],
+        allocations=[Allocation(1, kind(), 20, 20)],
+        requests=[request(1, 6, group_id=9)],
     )
     entitled = entitlements.of(groups, Policy(fair_half_life=1.0), 20)
     return entitlements.shared(replace(seen, entitlements=entitled))
@@ -143,6 +143,6 @@ def test_a_limit_bounds_what_a_group_wants() -> None:
 
 
 def test_a_request_that_nobody_has_made_has_its_share_too() -> None:
-    seen = replace(idle_beside_busy(2), wishes=[])
-    asked = whatif.supposed(seen, wish(whatif.NOBODYS, 7, group_id=11), 7, {})
+    seen = replace(idle_beside_busy(2), requests=[])
+    asked = whatif.supposed(seen, request(whatif.NOBODYS, 7, group_id=11), 7, {})
     assert explain.explain(asked, POLICY, NOW, whatif.NOBODYS).code == "taking"

@@ -53,19 +53,19 @@ def holder(number: int, held: int, expires: float | None, priority: int = 0) -> 
 
 
 def site(
-    free: int, wishes: list[PendingRequest], holders: list[Holder], coming: int = 0
+    free: int, requests: list[PendingRequest], holders: list[Holder], coming: int = 0
 ) -> Snapshot:
     """A site of one block of nodes that are alike."""
-    pending = [Holder(one.vcluster_id, "", one.priority, 0, 0) for one in wishes]
+    pending = [Holder(one.vcluster_id, "", one.priority, 0, 0) for one in requests]
     nodes = free + coming + sum(one.held for one in holders)
     return Snapshot(
         {1: NODE},
-        lots=[FreeNodes(KIND, WARM, free)] if free else [],
+        free_nodes=[FreeNodes(KIND, WARM, free)] if free else [],
         coming=[IncomingNodes(KIND, coming)] if coming else [],
-        holdings=[Allocation(one.id, KIND, one.held, one.held) for one in holders if one.held],
+        allocations=[Allocation(one.id, KIND, one.held, one.held) for one in holders if one.held],
         holders={one.id: one for one in [*holders, *pending]},
         site={1: nodes},
-        wishes=wishes,
+        requests=requests,
         templates={1: DOCUMENT},
     )
 
@@ -141,13 +141,13 @@ def test_who_waits_behind_a_lease_without_end_has_no_start() -> None:
 
 
 def test_a_limit_is_the_reason_where_leases_are_not() -> None:
-    wish = replace(asked(1, 2), group_id=4)
-    seen = replace(site(4, [wish], []), entitlements={4: Entitlement(limit=2)})
+    request = replace(asked(1, 2), group_id=4)
+    seen = replace(site(4, [request], []), entitlements={4: Entitlement(limit=2)})
     own = replace(holder(7, 1, None), group_id=4)
     seen = replace(
         seen,
         holders={**seen.holders, 7: own},
-        holdings=[Allocation(7, KIND, 1, 1)],
+        allocations=[Allocation(7, KIND, 1, 1)],
         site={1: 5},
     )
     found = told(seen)[1]
@@ -181,8 +181,8 @@ def test_fewer_nodes_would_start_sooner() -> None:
 
 
 def test_a_reservation_begins_at_its_time() -> None:
-    wish = replace(asked(1, 2), starts_at=7200.0)
-    assert told(site(2, [wish], []))[1].at == pytest.approx(7200, abs=2 * LOOK)
+    request = replace(asked(1, 2), starts_at=7200.0)
+    assert told(site(2, [request], []))[1].at == pytest.approx(7200, abs=2 * LOOK)
 
 
 def test_without_time_left_nobody_is_told_but_the_reason() -> None:
@@ -197,7 +197,7 @@ def test_starts_do_not_depend_on_the_order_of_rows(seed: int) -> None:
     seen, dice = world.snapshot(), Random(seed)
     rows = {
         name: dice.sample(list(getattr(seen, name)), len(getattr(seen, name)))
-        for name in ("lots", "coming", "holdings", "reclaims", "wishes")
+        for name in ("free_nodes", "coming", "allocations", "reclaims", "requests")
     }
     first = told(seen, world.policy, frozen.FROZEN)
     assert told(replace(seen, **rows), world.policy, frozen.FROZEN) == first

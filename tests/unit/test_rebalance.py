@@ -18,17 +18,17 @@ from cod.policy.scheduler.packed import Placed
 from cod.policy.scheduler.packing import pack
 from cod.policy.scheduler.placement import Found, Want
 from cod.policy.scheduler.snapshot import FreeNodes, NodeKind, PendingRequest
-from tests.unit.policy_sites import BIG, BIG_ONLY, SMALL, UEFI, kind, lot, site, wish
+from tests.unit.policy_sites import BIG, BIG_ONLY, SMALL, UEFI, free, kind, request, site
 
 ONE, TWO, THREE = (kind(SMALL, block) for block in (1, 2, 3))
 DEAR = kind(BIG, 9)
 PLENTY = 100_000
 
 
-def wants(lots: Iterable[FreeNodes], *wishes: PendingRequest) -> list[Want]:
-    """The wishes, with what of a site would do for them."""
-    fitting = Feasibility(site(lots=list(lots), wishes=list(wishes)))
-    return [Want(one, tuple(fitting.fit(each, one) for each in one.tuples)) for one in wishes]
+def wants(free_nodes: Iterable[FreeNodes], *requests: PendingRequest) -> list[Want]:
+    """The requests, with what of a site would do for them."""
+    feasibility = Feasibility(site(free_nodes=list(free_nodes), requests=list(requests)))
+    return [Want(one, tuple(feasibility.fit(each, one) for each in one.tuples)) for one in requests]
 
 
 def cost_of(one: NodeKind) -> float:
@@ -40,8 +40,8 @@ def seated(
 ) -> Placed:
     """Requests 1, 2, … of so many nodes each in that kind; `room`: nodes of each kind in all."""
     asked = wants(
-        [lot(count, one) for one, count in room.items()],
-        *(wish(number, count, **columns) for number, (count, _) in enumerate(seats, 1)),
+        [free(count, one) for one, count in room.items()],
+        *(request(number, count, **columns) for number, (count, _) in enumerate(seats, 1)),
     )
     placed = Placed(room, cost_of, effort)
     for want, (count, where) in zip(asked, seats, strict=True):
@@ -77,7 +77,7 @@ def test_what_a_request_has_is_gone_until_it_has_it_no_longer() -> None:
 
 def test_one_that_there_is_no_room_for_is_not_put() -> None:
     placed = seated({ONE: 3}, (2, ONE))
-    assert not placed.put(wants([lot(3, ONE)], wish(9, 2))[0])
+    assert not placed.put(wants([free(3, ONE)], request(9, 2))[0])
     assert where(placed) == {1: [{ONE: 2}]}
 
 
@@ -130,7 +130,7 @@ def test_two_go_for_one() -> None:
 def test_who_cannot_use_the_cheaper_kind_stays() -> None:
     placed = Placed({ONE: 5, DEAR: 9}, cost_of, PLENTY)
     for want in wants(
-        [lot(5, ONE), lot(9, DEAR)], wish(1, RequestTuple(2, BIG_ONLY, 1)), wish(2, 2)
+        [free(5, ONE), free(9, DEAR)], request(1, RequestTuple(2, BIG_ONLY, 1)), request(2, 2)
     ):
         placed.move(want, Found([{DEAR: 2}]))
     assert rebalance.fill_up(placed)
@@ -154,7 +154,9 @@ def test_of_a_spread_tuple_any_part_is_moved() -> None:
 
 def test_tuples_of_one_request_are_moved_one_by_one() -> None:
     placed = Placed({ONE: 3, DEAR: 9}, cost_of, PLENTY)
-    placed.move(wants([lot(3, ONE), lot(9, DEAR)], wish(1, 2, 3))[0], Found([{DEAR: 2}, {DEAR: 3}]))
+    placed.move(
+        wants([free(3, ONE), free(9, DEAR)], request(1, 2, 3))[0], Found([{DEAR: 2}, {DEAR: 3}])
+    )
     assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{DEAR: 2}, {ONE: 3}]}
 
@@ -187,7 +189,7 @@ def test_one_is_driven_out_to_where_it_costs_no_more() -> None:
     two at a time nothing can be gained: from the dear kind alone nothing would fit."""
     room = {ONE: 6, TWO: 4, THREE: 2, DEAR: 9}
     placed = seated(room, (4, ONE), (2, ONE), (5, DEAR))
-    placed.put(wants([lot(count, one) for one, count in room.items()], wish(4, 1))[0])
+    placed.put(wants([free(count, one) for one, count in room.items()], request(4, 1))[0])
     before = placed.cost
     rebalance.save(placed)
     assert placed.cost < before
@@ -217,7 +219,7 @@ Property = Callable[[Mapping[NodeKind, int], Sequence[Want]], None]
 def any_site(dice: random.Random) -> tuple[dict[NodeKind, int], list[Want]]:
     """Some blocks, and requests for about as many nodes as they have."""
     room = {one: dice.randint(1, 9) for one in dice.sample(KINDS, dice.randint(2, len(KINDS)))}
-    wishes: list[PendingRequest] = []
+    requests: list[PendingRequest] = []
     wanted = 0
     while wanted < sum(room.values()):
         tuples = [
@@ -225,8 +227,8 @@ def any_site(dice: random.Random) -> tuple[dict[NodeKind, int], list[Want]]:
             for _ in range(dice.choice([1, 1, 2]))
         ]
         wanted += sum(one.count for one in tuples)
-        wishes.append(wish(len(wishes) + 1, *tuples, may_spread=dice.random() < 0.2))
-    return room, wants([lot(count, one) for one, count in room.items()], *wishes)
+        requests.append(request(len(requests) + 1, *tuples, may_spread=dice.random() < 0.2))
+    return room, wants([free(count, one) for one, count in room.items()], *requests)
 
 
 def packed_in_order(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> Placed:
@@ -245,10 +247,10 @@ def nobody_gets_less(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> Non
     assert set(placed.found) == served
     used: Counter[NodeKind] = Counter()
     for want, found in placed.found.values():
-        for one, fit, place in zip(want.wish.tuples, want.fits, found.places, strict=True):
+        for one, fit, place in zip(want.request.tuples, want.fits, found.places, strict=True):
             assert sum(place.values()) == one.count
             assert set(place) <= set(fit.kinds)
-            assert len(place) == 1 or want.wish.may_spread
+            assert len(place) == 1 or want.request.may_spread
             used.update(place)
     assert all(count <= room[one] for one, count in used.items())
     assert placed.free == {one: count - used[one] for one, count in room.items()}

@@ -16,7 +16,7 @@ from cod.policy.scheduler.energy import power_changes
 from cod.sim.run import simulate
 from cod.sim.scenario.tables import load, read
 from cod.sim.timeline import Timeline
-from tests.unit.policy_sites import COLD, SMALL, TYPES, lot, site
+from tests.unit.policy_sites import COLD, SMALL, TYPES, free, site
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 RULES = Energy(
@@ -79,12 +79,12 @@ def test_nothing_else_is_asked_of_the_timeline_than_what_is_used() -> None:
 
 
 def test_nodes_are_woken_and_put_to_sleep_by_it() -> None:
-    cold = site(lots=[lot(8, SMALL, COLD), lot(2)], spare={SMALL: (5, 6)})
+    cold = site(free_nodes=[free(8, SMALL, COLD), free(2)], spare={SMALL: (5, 6)})
     [wake] = power_changes(cold, {}, RULES)
     assert (wake.count, wake.sleep) == (3, False)
     name = TYPES[SMALL].name
     assert wake.why == f"2 of {name} awake and spare, by forecast the low mark is 5"
-    warm = site(lots=[replace(lot(9), idle=9)], spare={SMALL: (1, 3)})
+    warm = site(free_nodes=[replace(free(9), idle=9)], spare={SMALL: (1, 3)})
     [sleep] = power_changes(warm, {}, RULES)
     assert (sleep.count, sleep.sleep) == (6, True)
     assert power_changes(replace(warm, spare={}), {}, RULES) == ()

@@ -26,7 +26,7 @@ from cod.sim.rules import broken
 from cod.sim.run import Simulation
 from cod.sim.scenario.tables import BadScenario, read
 from cod.sim.timeline import Usage
-from tests.unit.policy_sites import SMALL, holder, kind, lot, site, wish
+from tests.unit.policy_sites import SMALL, free, holder, kind, request, site
 
 HERE = kind(SMALL, 1)
 NOW = 100_000.0
@@ -35,19 +35,19 @@ EQUAL = Entitlement(share=0, weight=1.0)
 """Of groups with equal shares; how many nodes these are, `entitlements.shared` says."""
 
 
-def world(held: dict[int, int], *wishes: Any, **columns: Any) -> Snapshot:
+def world(held: dict[int, int], *requests: Any, **columns: Any) -> Snapshot:
     """Groups that hold so many nodes each, in a vcluster whose id is ten times theirs."""
     made: dict[str, Any] = {
         "holders": [holder(10 * one, count, group_id=one) for one, count in held.items()],
-        "holdings": [Allocation(10 * one, HERE, count, count) for one, count in held.items()],
+        "allocations": [Allocation(10 * one, HERE, count, count) for one, count in held.items()],
         "entitlements": {one: replace(EQUAL, rank=one) for one in (1, 2, 3)},
-        "wishes": wishes,
+        "requests": requests,
     }
     return entitlements.shared(site(**{**made, **columns}))
 
 
 def ask(number: int, count: int, group: int, **columns: Any) -> Any:
-    return wish(number, count, **{"group_id": group, "submitted_at": NOW - 60.0, **columns})
+    return request(number, count, **{"group_id": group, "submitted_at": NOW - 60.0, **columns})
 
 
 def planned(seen: Snapshot, rules: Policy = RULES) -> Plan:
@@ -80,7 +80,7 @@ SPARE = [holder(10, 8, priority=PREEMPTIBLE), holder(20, 4, group_id=2)]
 )
 def test_what_the_policy_takes_from_equals_is_right(seen: Snapshot, count: int) -> None:
     made = planned(seen)
-    assert sum(take.count for take in made.preemptions) == count
+    assert sum(preempt.count for preempt in made.preemptions) == count
     assert found(seen, made) == ""
 
 
@@ -103,7 +103,7 @@ def test_a_policy_that_takes_the_shares_of_equals_is_found_out(
     rows = [
         Allocation(10 * one, HERE, count, 0 if one == 1 else count) for one, count in held.items()
     ]
-    seen = world(held, ask(1, 2, 2), holdings=rows)
+    seen = world(held, ask(1, 2, 2), allocations=rows)
     assert found(seen, planned(seen)) == ""
     monkeypatch.setattr(preemption, "beyond", lose_all)
     assert "group 3: 2 are taken of 4 by equals, its share is 4" in found(seen, planned(seen))
@@ -161,7 +161,7 @@ def two_that_want_the_last(**columns: Any) -> Snapshot:
     """Two nodes are free; a request of group 2 has waited two hours, one of group 1, whose rank is
     the best, a minute."""
     old = ask(1, 2, 2, **{"submitted_at": NOW - 7200, **columns})
-    return world({1: 6, 2: 6}, old, ask(2, 2, 1), lots=[lot(2, HERE)])
+    return world({1: 6, 2: 6}, old, ask(2, 2, 1), free_nodes=[free(2, HERE)])
 
 
 @pytest.mark.parametrize("fault", ["age", "rank", "priority"])
@@ -189,7 +189,9 @@ def test_a_policy_that_lets_somebody_pass_is_found_out(fault: str) -> None:
             )
         ),
         "priority": lambda: planned(
-            replace(seen, wishes=[replace(one, priority=1 - one.priority) for one in seen.wishes])
+            replace(
+                seen, requests=[replace(one, priority=1 - one.priority) for one in seen.requests]
+            )
         ),
     }[fault]()
     assert [one.request_id for one in wrong.grants] == [2]
@@ -206,7 +208,7 @@ def test_a_policy_that_lets_somebody_pass_is_found_out(fault: str) -> None:
 )
 def test_a_policy_that_forgets_limits_is_found_out(rule: dict[str, Any], words: str) -> None:
     def seen(**own: Any) -> Snapshot:
-        return world({2: 4}, ask(1, 2, 2), lots=[lot(3, HERE)], **guaranteed(two=1, **own))
+        return world({2: 4}, ask(1, 2, 2), free_nodes=[free(3, HERE)], **guaranteed(two=1, **own))
 
     assert found(seen(**rule), planned(seen(**rule))) == ""
     assert planned(seen()).grants != ()
@@ -300,7 +302,7 @@ def test_a_group_that_has_used_its_node_hours_gets_no_more() -> None:
 
     def watch(seen: Snapshot, planned_: Plan, now: float) -> None:
         wrong.extend(broken(seen, planned_, made.policy, now))
-        group = {one.id: one.group_id for one in seen.wishes}
+        group = {one.id: one.group_id for one in seen.requests}
         for grant in planned_.grants:
             granted[group[grant.request_id]].append(now)
         if seen.entitlements[1].used_up:

@@ -51,30 +51,32 @@ HIGH = Holder(6, "high", 10, held=2, floor=0, expires_at=900.0)
 DRAINING = Holder(7, "old", 0, held=1, floor=1, expires_at=500.0, drain_until=1100.0)
 
 
-def wish(number: int = 1, count: int = 2, attributes: str = "", **columns: Any) -> PendingRequest:
+def request(
+    number: int = 1, count: int = 2, attributes: str = "", **columns: Any
+) -> PendingRequest:
     made = PendingRequest(
         number, number + 100, 10, 10.0, 1, "", (RequestTuple(count, attributes, 4),)
     )
     return replace(made, **columns)
 
 
-def seen(*wishes: PendingRequest, **columns: Any) -> Snapshot:
+def seen(*requests: PendingRequest, **columns: Any) -> Snapshot:
     made = Snapshot(
         types=TYPES,
-        lots=(FREE, ASLEEP, ROOMY, KEPT),
+        free_nodes=(FREE, ASLEEP, ROOMY, KEPT),
         holders={one.id: one for one in (LOW, HIGH, DRAINING)},
-        holdings=(
+        allocations=(
             Allocation(5, HERE, 3, 2, 1500.0),
             Allocation(5, THERE, 1, 1),
             Allocation(6, HERE, 2, 2),
         ),
-        wishes=wishes or (wish(),),
+        requests=requests or (request(),),
     )
     return replace(made, **columns)
 
 
 def granted(*shares: tuple[FreeNodes, int], number: int = 1) -> Plan:
-    return Plan(grants=(Grant(number, tuple(Share(0, 4, lot, count) for lot, count in shares)),))
+    return Plan(grants=(Grant(number, tuple(Share(0, 4, free, count) for free, count in shares)),))
 
 
 def taken(vcluster: int, kind: NodeKind, count: int, number: int = 1) -> Plan:
@@ -90,20 +92,20 @@ def check(snapshot: Snapshot, planned: Plan) -> list[str]:
     [
         (seen(), Plan()),
         (seen(), granted((FREE, 2))),
-        (seen(wish(may_spread=True)), granted((FREE, 1), (ASLEEP, 1))),
-        (seen(wish(attributes=ROOM)), granted((ROOMY, 2))),
-        (seen(wish(77, 1)), granted((KEPT, 1), number=77)),
-        (seen(lots=(ASLEEP,)), taken(5, HERE, 2)),
-        (seen(lots=(KEPT,), reclaims=(TAKING,)), taken(5, HERE, 1)),
-        (seen(wish(1), wish(2), reclaims=(TAKING,)), taken(5, HERE, 1)),
-        (seen(wish(1, 4), reclaims=(TAKING,)), Plan()),
+        (seen(request(may_spread=True)), granted((FREE, 1), (ASLEEP, 1))),
+        (seen(request(attributes=ROOM)), granted((ROOMY, 2))),
+        (seen(request(77, 1)), granted((KEPT, 1), number=77)),
+        (seen(free_nodes=(ASLEEP,)), taken(5, HERE, 2)),
+        (seen(free_nodes=(KEPT,), reclaims=(TAKING,)), taken(5, HERE, 1)),
+        (seen(request(1), request(2), reclaims=(TAKING,)), taken(5, HERE, 1)),
+        (seen(request(1, 4), reclaims=(TAKING,)), Plan()),
         (seen(reclaims=(replace(TAKING, open=3),)), Plan(reductions=(PreemptLess(1, 3, 0),))),
         (
-            seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)),
+            seen(request(1, 4), reclaims=(replace(TAKING, open=3),)),
             Plan(reductions=(PreemptLess(1, 2, 1),)),
         ),
         (seen(), Plan(drains=(6,))),
-        (seen(lots=(), reclaims=(replace(TAKING, deadline=900.0),)), Plan(overdue=(1,))),
+        (seen(free_nodes=(), reclaims=(replace(TAKING, deadline=900.0),)), Plan(overdue=(1,))),
         (
             seen(),
             Plan(power_changes=(PowerChange(ASLEEP, 2, ""), PowerChange(FREE, 1, "", sleep=True))),
@@ -120,17 +122,17 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
     [
         (seen(), granted((FREE, 1)), "1 nodes for tuple 0, which wants 2"),
         (seen(), granted((FREE, 2), (ASLEEP, 0)), "a share of no nodes"),
-        (seen(wish(count=4)), granted((FREE, 4)), "4 nodes are used of a lot of 3"),
+        (seen(request(count=4)), granted((FREE, 4)), "4 nodes are used of a pool of 3"),
         (
-            seen(wish(1), wish(2)),
+            seen(request(1), request(2)),
             Plan(grants=granted((FREE, 2)).grants + granted((FREE, 2), number=2).grants),
-            "4 nodes are used of a lot of 3",
+            "4 nodes are used of a pool of 3",
         ),
         (seen(), granted((FREE, 1), (ASLEEP, 1)), "tuple 0 comes from 2 blocks"),
-        (seen(wish(attributes=ROOM)), granted((FREE, 2)), "which lack what it wants"),
-        (seen(wish(count=1)), granted((KEPT, 1)), "reserved for request 77"),
+        (seen(request(attributes=ROOM)), granted((FREE, 2)), "which lack what it wants"),
+        (seen(request(count=1)), granted((KEPT, 1)), "reserved for request 77"),
         (
-            seen(wish(subnet="a"), lots=(FreeNodes(NodeKind(1, 1, "b"), WARM, 2),)),
+            seen(request(subnet="a"), free_nodes=(FreeNodes(NodeKind(1, 1, "b"), WARM, 2),)),
             granted((FreeNodes(NodeKind(1, 1, "b"), WARM, 2), 2)),
             "nodes on b, its addresses are on a",
         ),
@@ -146,42 +148,46 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
             "is granted and takes",
         ),
         (seen(), taken(6, HERE, 1), "of priority 10 takes from vcluster 6 of 10"),
-        (seen(wish(count=3)), taken(5, HERE, 3), "3 are taken, 2 are above its creation size"),
+        (seen(request(count=3)), taken(5, HERE, 3), "3 are taken, 2 are above its creation size"),
         (
-            seen(holdings=(Allocation(5, HERE, 4, 1, 1500.0),)),
+            seen(allocations=(Allocation(5, HERE, 4, 1, 1500.0),)),
             taken(5, HERE, 2),
             "2 are taken, 1 are outside their inertia",
         ),
         (seen(), taken(5, BIG, 1), "1 are taken, 0 are outside their inertia"),
         (
-            seen(wish(attributes=ROOM)),
+            seen(request(attributes=ROOM)),
             taken(5, HERE, 1),
             "takes nodes of type 1, which lack what it wants",
         ),
         (seen(), taken(5, HERE, 0), "takes no nodes"),
         (
-            seen(wish(count=1)),
+            seen(request(count=1)),
             taken(5, HERE, 2),
             "2 are taken, 3 are there or on their way, 1 wanted",
         ),
         (
-            seen(lots=(), reclaims=(TAKING,)),
+            seen(free_nodes=(), reclaims=(TAKING,)),
             taken(5, HERE, 2),
             "3 are taken, 0 are there or on their way, 2 wanted",
         ),
         (
-            seen(wish(1), wish(2), coming=(IncomingNodes(HERE, 1, reserved=1),)),
+            seen(request(1), request(2), coming=(IncomingNodes(HERE, 1, reserved=1),)),
             taken(5, HERE, 2),
             "2 are taken, 1 are there or on their way, 2 wanted",
         ),
         (seen(reclaims=(TAKING,)), Plan(), "1 are taken, 3 are there or on their way, 2 wanted"),
         (
-            seen(wish(1, 3, may_spread=True), lots=(ASLEEP,), reclaims=(replace(TAKING, open=2),)),
+            seen(
+                request(1, 3, may_spread=True),
+                free_nodes=(ASLEEP,),
+                reclaims=(replace(TAKING, open=2),),
+            ),
             Plan(),
             "2 are taken, 2 are there or on their way, 3 wanted",
         ),
         (
-            seen(wish(1, 4), reclaims=(replace(TAKING, open=3),)),
+            seen(request(1, 4), reclaims=(replace(TAKING, open=3),)),
             Plan(reductions=(PreemptLess(1, 1, 2),)),
             "2 are taken, 3 are there",
         ),
@@ -274,17 +280,17 @@ def test_a_policy_that_takes_too_much_is_found_out(monkeypatch: pytest.MonkeyPat
     def greedy(snapshot: Snapshot, planned: Plan) -> Plan:
         if len(planned.preemptions) != 1:
             return planned
-        (take,) = planned.preemptions
+        (preempt,) = planned.preemptions
         mobile = sum(
             one.mobile
-            for one in snapshot.holdings
-            if (one.vcluster_id, one.kind) == (take.vcluster_id, take.kind)
+            for one in snapshot.allocations
+            if (one.vcluster_id, one.kind) == (preempt.vcluster_id, preempt.kind)
         )
         # beyond either the simulator itself finds it impossible
-        holder = snapshot.holders[take.vcluster_id]
+        holder = snapshot.holders[preempt.vcluster_id]
         most = min(mobile, holder.held - holder.leaving - holder.floor)
         return replace(
-            planned, preemptions=(replace(take, count=take.count + (most > take.count)),)
+            planned, preemptions=(replace(preempt, count=preempt.count + (most > preempt.count)),)
         )
 
     faulty(monkeypatch, greedy)
@@ -299,7 +305,7 @@ def test_a_policy_that_forgets_inertia_is_found_out(monkeypatch: pytest.MonkeyPa
 
     def hasty(snapshot: Snapshot, policy: Policy, energy: Any, now: float) -> Plan:
         free = replace(
-            snapshot, holdings=[replace(one, mobile=one.count) for one in snapshot.holdings]
+            snapshot, allocations=[replace(one, mobile=one.count) for one in snapshot.allocations]
         )
         return plan(free, policy, energy, now)
 

@@ -177,7 +177,7 @@ def test_what_nobody_gives_back_is_seized_at_the_deadline() -> None:
 def test_what_is_given_back_in_time_comes_sooner() -> None:
     site, low, high, cluster = contended()
     site.clock.run(510)
-    site.give_back(cluster, [machine for machine in cluster.held if machine.reclaim])
+    site.restore(cluster, [machine for machine in cluster.held if machine.reclaim])
     site.clock.run(2000)
     assert low.times("taken") == []
     assert high.times("granted") == [510 + RESET + WIPE + LOOK]
@@ -187,7 +187,7 @@ def test_what_is_given_back_in_time_comes_sooner() -> None:
 def test_a_reclaimed_node_is_kept_for_whom_it_was_taken() -> None:
     site, _, high, cluster = contended()
     site.clock.run(510)
-    site.give_back(cluster, [machine for machine in cluster.held if machine.reclaim])
+    site.restore(cluster, [machine for machine in cluster.held if machine.reclaim])
     rival = Told(site, "high")
     founded(site, rival, 1)
     site.clock.run(700)
@@ -235,7 +235,7 @@ def test_what_comes_back_for_a_request_that_is_withdrawn_is_anybodys() -> None:
     site.clock.run(510)
     (machine,) = (one for one in cluster.held if one.reclaim)
     (request,) = site.pending.values()
-    site.give_back(cluster, [machine])
+    site.restore(cluster, [machine])
     assert machine.reserved == request.id
     site.withdraw(request)
     assert machine.reserved == 0
@@ -423,9 +423,9 @@ def test_a_plan_that_grants_what_is_not_there_is_not_carried_out() -> None:
     site = world(scenario(1))
     founded(site, Told(site, "low"), 1)
     seen = site.snapshot()
-    (lot,), (wish,) = seen.lots, seen.wishes
+    (free,), (request,) = seen.free_nodes, seen.requests
     with pytest.raises(apply_plan.Impossible, match="2 nodes wanted"):
-        apply_plan.apply(site, Plan(grants=(Grant(wish.id, (Share(0, 1, lot, 2),)),)))
+        apply_plan.apply(site, Plan(grants=(Grant(request.id, (Share(0, 1, free, 2),)),)))
     assert not audit(site)
 
 

@@ -66,28 +66,28 @@ def test_as_many_as_can_be_had(demands: list[Demand], capacity: dict[str, int]) 
 @settings(max_examples=200, deadline=None)
 @given(DEMANDS, CAPACITY, st.dictionaries(st.sampled_from(KINDS), st.integers(0, 2)))
 def test_whole_finds_the_first_way_and_borrows_what_is_short(
-    demands: list[Demand], capacity: dict[str, int], lent: dict[str, int]
+    demands: list[Demand], capacity: dict[str, int], preempted: dict[str, int]
 ) -> None:
-    purse = Counter(lent)
+    left = Counter(preempted)
 
-    def borrow(kind: str, count: int) -> bool:
-        enough = purse[kind] >= count
-        purse[kind] -= count if enough else 0
+    def preempt(kind: str, count: int) -> bool:
+        enough = left[kind] >= count
+        left[kind] -= count if enough else 0
         return enough
 
-    def give_back(kind: str, count: int) -> None:
-        purse[kind] += count
+    def restore(kind: str, count: int) -> None:
+        left[kind] += count
 
-    both = Counter(capacity) + Counter(lent)
+    both = Counter(capacity) + Counter(preempted)
     possible = any(
         not _wanted(demands, way) - both
         for way in itertools.product(*(one.kinds for one in demands))
     )
-    kinds = whole(demands, capacity, borrow, give_back)
+    kinds = whole(demands, capacity, preempt, restore)
     assert (kinds is not None) == possible
     short = _wanted(demands, kinds) - Counter(capacity) if kinds is not None else Counter()
-    assert Counter(lent) - purse == short
-    assert all(count >= 0 for count in purse.values())
+    assert Counter(preempted) - left == short
+    assert all(count >= 0 for count in left.values())
 
 
 def _wanted(demands: list[Demand], way: object) -> Counter[str]:

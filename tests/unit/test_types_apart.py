@@ -22,12 +22,12 @@ from tests.unit.policy_sites import (
     SMALL,
     carried_out,
     codes,
+    free,
     granted,
     holder,
     kind,
-    lot,
+    request,
     site,
-    wish,
 )
 from tests.unit.test_boot_policy import SITE
 
@@ -83,14 +83,14 @@ ASKED = st.builds(Asked, st.sampled_from(GROUPS), st.sampled_from([SMALL, BIG]),
 
 
 def world(
-    members: Sequence[Member], held: Sequence[Held], asked: Sequence[Asked], free: Sequence[int]
+    members: Sequence[Member], held: Sequence[Held], asked: Sequence[Asked], left: Sequence[int]
 ) -> Snapshot:
     """Return a site without entitlements, of the types that it has free nodes of."""
-    types = [one for one in (SMALL, BIG) if free[one - 1] >= 0]
+    types = [one for one in (SMALL, BIG) if left[one - 1] >= 0]
     priority = {group: one.priority for group, one in zip(GROUPS, members, strict=True)}
     return site(
-        lots=[lot(free[one - 1], one) for one in types if free[one - 1]],
-        holdings=[
+        free_nodes=[free(left[one - 1], one) for one in types if left[one - 1]],
+        allocations=[
             Allocation(number, kind(one.type), one.count, one.mobile)
             for number, one in enumerate(held, 1)
             if one.type in types
@@ -106,8 +106,8 @@ def world(
             for number, one in enumerate(held, 1)
             if one.type in types
         ],
-        wishes=[
-            wish(
+        requests=[
+            request(
                 number,
                 RequestTuple(one.count, ONLY[one.type], 1),
                 group_id=one.group,
@@ -180,12 +180,12 @@ def test_a_type_that_is_apart_is_shared_as_a_site_of_its_own(
 
 def test_a_guarantee_of_a_type_calls_in_nodes_of_this_type_only() -> None:
     seen = site(
-        holdings=[Allocation(1, kind(SMALL), 4, 4), Allocation(1, kind(BIG), 4, 4)],
+        allocations=[Allocation(1, kind(SMALL), 4, 4), Allocation(1, kind(BIG), 4, 4)],
         holders=[holder(1, 8, priority=5, group_id=10)],
         entitlements={9: Entitlement(apart={BIG: TypeEntitlement(guarantee=2)})},
-        wishes=[
-            wish(1, RequestTuple(2, ONLY[BIG], 1), group_id=9),
-            wish(2, RequestTuple(2, ONLY[SMALL], 1), group_id=9),
+        requests=[
+            request(1, RequestTuple(2, ONLY[BIG], 1), group_id=9),
+            request(2, RequestTuple(2, ONLY[SMALL], 1), group_id=9),
         ],
     )
     done = decide(entitlements.shared(seen), POLICY, NOW)
@@ -196,16 +196,16 @@ def test_a_guarantee_of_a_type_calls_in_nodes_of_this_type_only() -> None:
 def test_a_request_that_any_node_would_do_for_counts_for_the_general_guarantee() -> None:
     """Nodes of a type that is apart are not taken from equals or betters for that."""
     seen = site(
-        holdings=[Allocation(1, kind(BIG), 4, 4), Allocation(2, kind(SMALL), 2, 2)],
+        allocations=[Allocation(1, kind(BIG), 4, 4), Allocation(2, kind(SMALL), 2, 2)],
         holders=[
             holder(1, 4, priority=5, group_id=10),
             holder(2, 2, priority=5, group_id=10),
         ],
         entitlements={9: Entitlement(guarantee=3, apart={BIG: TypeEntitlement(guarantee=1)})},
-        wishes=[wish(1, 2, group_id=9), wish(2, 1, group_id=9)],
+        requests=[request(1, 2, group_id=9), request(2, 1, group_id=9)],
     )
     shared = entitlements.shared(seen)
-    assert [one.asked for one in shared.wishes] == [((OTHERS, 2),), ((OTHERS, 1),)]
+    assert [one.asked for one in shared.requests] == [((OTHERS, 2),), ((OTHERS, 1),)]
     done = decide(shared, POLICY, NOW)
     assert [(one.kind.type, one.count) for one in done.preemptions] == [(SMALL, 2)]
     assert carried_out(shared, done)
@@ -224,8 +224,8 @@ def test_shares_of_the_site_hold_for_a_type_without_shares_of_its_own() -> None:
 def test_acts_know_what_a_request_that_is_left_out_of_a_plan_asks_for() -> None:
     """Nodes that are overdue by a reclaim for it are seized in the meantime."""
     seen = site(
-        lots=[lot(3, BIG), lot(3)],
-        wishes=[wish(1, RequestTuple(2, BIG_ONLY, 1))],
+        free_nodes=[free(3, BIG), free(3)],
+        requests=[request(1, RequestTuple(2, BIG_ONLY, 1))],
         entitlements={9: Entitlement(apart={BIG: TypeEntitlement(guarantee=2)})},
     )
     planned = plan.decide(entitlements.shared(seen), SITE, NOW, aside=[1])

@@ -14,7 +14,7 @@ from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import Entitlement, PendingRequest
 from cod.policy.sharing import users
-from tests.unit.policy_sites import NOW, POLICY, lot, site, wish
+from tests.unit.policy_sites import NOW, POLICY, free, request, site
 
 WEEK = 7 * 86400.0
 RULES = replace(POLICY, hold_after=900.0)
@@ -49,19 +49,19 @@ def test_usage_of_users_fades_from_when_it_was_put_down() -> None:
     assert users.standings(rows, 0.0, NOW) == {}
 
 
-WISHES = st.lists(
+REQUESTS = st.lists(
     st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(0, 999), st.integers(1, 3)),
     max_size=12,
 )
 
 
-@given(WISHES, st.tuples(*[st.integers(1, 2)] * 3))
+@given(REQUESTS, st.tuples(*[st.integers(1, 2)] * 3))
 def test_requests_of_a_group_change_places_with_each_other_alone(
     drawn: list[tuple[int, int, int, int]], ranks: tuple[int, int, int]
 ) -> None:
     """Group 3 has no users' shares; requests that wait for 900 seconds go by their age."""
-    wishes = [
-        wish(
+    requests = [
+        request(
             number,
             count,
             group_id=group,
@@ -71,8 +71,8 @@ def test_requests_of_a_group_change_places_with_each_other_alone(
         for number, (group, rank, at, count) in enumerate(drawn, 1)
     ]
     entitled = {one: Entitlement(rank=rank) for one, rank in enumerate(ranks, 1)}
-    seen = site(lots=[lot(3)], wishes=wishes, entitlements=entitled)
-    without = replace(seen, wishes=[replace(one, user_rank=0) for one in wishes])
+    seen = site(free_nodes=[free(3)], requests=requests, entitlements=entitled)
+    without = replace(seen, requests=[replace(one, user_rank=0) for one in requests])
     before = priority.ordered(without, RULES, Feasibility(without), NOW)
     parts = priority.peers(seen, RULES, Feasibility(seen), NOW)
     after = [one for part in parts for one in part]
@@ -81,7 +81,7 @@ def test_requests_of_a_group_change_places_with_each_other_alone(
     def rank(one: PendingRequest) -> int:
         return one.user_rank if NOW - one.submitted_at < 900.0 else 0
 
-    own = {one.id: one for one in wishes}
+    own = {one.id: one for one in requests}
     for group in entitled:
         mine = [own[one.id] for one in before if one.group_id == group]
         assert [one for one in after if one.group_id == group] == sorted(mine, key=rank)
@@ -92,23 +92,23 @@ def test_requests_of_a_group_change_places_with_each_other_alone(
 
 def test_more_requests_of_a_heavy_user_do_not_outweigh_a_colleagues() -> None:
     """Packing grants as many requests of one age as it can, but the best user's first."""
-    wishes = [wish(one, 2, group_id=7, submitted_at=990.0, user_rank=2) for one in (1, 2)]
-    wishes.append(wish(3, 4, group_id=7, submitted_at=990.0, user_rank=1))
-    seen = site(lots=[lot(4)], wishes=wishes)
+    requests = [request(one, 2, group_id=7, submitted_at=990.0, user_rank=2) for one in (1, 2)]
+    requests.append(request(3, 4, group_id=7, submitted_at=990.0, user_rank=1))
+    seen = site(free_nodes=[free(4)], requests=requests)
     assert {one.request_id for one in decide(seen, RULES, NOW).grants} == {3}
-    equal = replace(seen, wishes=[replace(one, user_rank=0) for one in wishes])
+    equal = replace(seen, requests=[replace(one, user_rank=0) for one in requests])
     assert {one.request_id for one in decide(equal, RULES, NOW).grants} == {1, 2}
 
 
 def test_the_share_of_a_group_goes_to_its_best_user_first() -> None:
-    wishes = [
-        wish(1, 2, group_id=7, submitted_at=900.0, user_rank=2),
-        wish(2, 2, group_id=7, submitted_at=950.0, user_rank=1),
-        wish(3, 2, group_id=8, submitted_at=800.0),
+    requests = [
+        request(1, 2, group_id=7, submitted_at=900.0, user_rank=2),
+        request(2, 2, group_id=7, submitted_at=950.0, user_rank=1),
+        request(3, 2, group_id=8, submitted_at=800.0),
     ]
     seen = site(
-        lots=[lot(4)],
-        wishes=wishes,
+        free_nodes=[free(4)],
+        requests=requests,
         entitlements={7: Entitlement(share=2, rank=2), 8: Entitlement(share=2, rank=1)},
     )
     found = priority.ordered(seen, RULES, Feasibility(seen), NOW)

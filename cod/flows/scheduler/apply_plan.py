@@ -178,24 +178,24 @@ def grant(
 
 
 def _seats(tx: Tx, shares: Sequence[Share], site: Site, group_id: int) -> list[tuple[Node, Share]]:
-    """Return each granted node with its share. Tuples that are served from one lot get different
+    """Return each granted node with its share. Tuples that are served from one pool get different
     nodes of it."""
     wanted: Counter[FreeNodes] = Counter()
     for share in shares:
-        wanted[share.lot] += share.count
+        wanted[share.free_nodes] += share.count
     many = len(site.subnets) > 1
     picked = {
-        lot: iter(node_counts.pick_free(tx, _key(lot), count, many, group_id=group_id))
-        for lot, count in wanted.items()
+        free: iter(node_counts.pick_free(tx, _key(free), count, many, group_id=group_id))
+        for free, count in wanted.items()
     }
-    return [(next(picked[share.lot]), share) for share in shares for _ in range(share.count)]
+    return [(next(picked[share.free_nodes]), share) for share in shares for _ in range(share.count)]
 
 
-def _key(lot: FreeNodes) -> node_counts.FreeKey:
-    template, group = lot.cache or (None, None)
-    state = NodeState.INACTIVE if lot.readiness == WARM else NodeState.OFF
+def _key(free: FreeNodes) -> node_counts.FreeKey:
+    template, group = free.cache or (None, None)
+    state = NodeState.INACTIVE if free.readiness == WARM else NodeState.OFF
     return node_counts.FreeKey(
-        state, node_counts.NodeKindRow(*lot.kind), template, group, lot.reserved
+        state, node_counts.NodeKindRow(*free.kind), template, group, free.reserved
     )
 
 
@@ -283,15 +283,15 @@ def tell(tx: Tx, *, refusals: Sequence[Refusal], claim: Claim, now: float) -> Re
     """Tell requests why they wait or are rejected. A vcluster whose first request is rejected
     ends."""
     claims.confirm(tx, claim, now)
-    for no in refusals:
-        if not no.final:
-            if no.code == "late":
-                advance_reservations.late(tx, no.request_id, no.sentence, now)
-            requests.explain(tx, no.request_id, no.sentence)
-        elif no.code == "ended":
-            core_requests.conclude_move(tx, no.request_id, now)
+    for refusal in refusals:
+        if not refusal.final:
+            if refusal.code == "late":
+                advance_reservations.late(tx, refusal.request_id, refusal.sentence, now)
+            requests.explain(tx, refusal.request_id, refusal.sentence)
+        elif refusal.code == "ended":
+            core_requests.conclude_move(tx, refusal.request_id, now)
         else:
-            core_requests.reject(tx, no.request_id, no.sentence, now)
+            core_requests.reject(tx, refusal.request_id, refusal.sentence, now)
     return Result(len(refusals))
 
 
@@ -489,7 +489,7 @@ def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result[int]:
 def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: float) -> Result[int]:
     """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
     claims.confirm(tx, claim, now)
-    key, many = _key(part.lot), len(site.subnets) > 1
+    key, many = _key(part.free_nodes), len(site.subnets) > 1
     if node_counts.switched(
         tx, key, NodeState.OFF if part.sleep else NodeState.TRAMPOLINE, many, now
     ):

@@ -99,9 +99,9 @@ def show(
             bars[request.vcluster_id] += _coming(
                 request, live[request.vcluster_id].expires_at, shown, now
             )
-    for wish in starts.expected(tx):
-        if wish.vcluster_id in seen:
-            bars[wish.vcluster_id].append(_expected(wish, live[wish.vcluster_id], now))
+    for waiting in starts.expected(tx):
+        if waiting.vcluster_id in seen:
+            bars[waiting.vcluster_id].append(_expected(waiting, live[waiting.vcluster_id], now))
     for reclaim in reclaims.open_(tx):
         if reclaim.vcluster_id in seen:
             due = max(reclaim.deadline, now)
@@ -158,15 +158,15 @@ def _coming(request: Request, lease_end: float | None, shown: int | None, now: f
     )
 
 
-def _expected(wish: starts.Expected, one: vclusters.Live, now: float) -> Bar:
+def _expected(waiting: starts.Expected, one: vclusters.Live, now: float) -> Bar:
     """Return the bar of a request that waits: it lasts for the lease of its vcluster, which begins
     with it if that is pending."""
-    start = max(wish.at, now)
+    start = max(waiting.at, now)
     end = one.expires_at
     if one.state == VclusterState.PENDING:
         end = start + one.lease_time
     end = None if end is None else max(end, start)
-    return Bar("expected", wish.nodes, start, end, wish.request_id)
+    return Bar("expected", waiting.nodes, start, end, waiting.request_id)
 
 
 def _order(row: Row) -> tuple[bool, str, str, float]:

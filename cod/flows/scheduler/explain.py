@@ -96,10 +96,10 @@ def waits(
     why = policy.explain(seen, site.policy, now, request.id, promises)
     away = _passed_over(tx, why, len(request.tuples))
     why = replace(why, sentence=" ".join([why.sentence, *away]))
-    wish = next(one for one in seen.wishes if one.id == request.id)
+    pending = next(one for one in seen.requests if one.id == request.id)
     start = request_starts.sentence(tx, found[0].start, now)
-    helps = () if why.code == "granted" else whatif.at_once(seen, wish, site.policy, now)
-    if helps or why.fitting >= why.wanted or wish.starts_at is not None:
+    helps = () if why.code == "granted" else whatif.at_once(seen, pending, site.policy, now)
+    if helps or why.fitting >= why.wanted or pending.starts_at is not None:
         return Why(found[0], why, seen_names, helps, at_once=True, start=start)
     helps = _remedies(tx, request, snapshot, site)
     return Why(found[0], why, seen_names, helps, start=start)
@@ -121,7 +121,7 @@ def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple
     vcluster = vclusters.get(tx, request.vcluster_id)
     assert vcluster is not None
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id))
-    wish = PendingRequest(
+    pending = PendingRequest(
         request.id,
         vcluster.id,
         effective(request.priority, vcluster.preemptible),
@@ -134,10 +134,10 @@ def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple
         isolated=vcluster.isolated,
     )
     documents = templates.documents(tx, {one.template_id for one in request.tuples})
-    seen = whatif.supposed(snapshot, wish, vcluster.creation_size, documents)
+    seen = whatif.supposed(snapshot, pending, vcluster.creation_size, documents)
     holder = None if request.kind == "create" else vcluster
     room = core_blocks.room(tx, holder, site, isolated=vcluster.isolated)
-    return whatif.remedies(seen, wish, room)
+    return whatif.remedies(seen, pending, room)
 
 
 def _hidden(scene: PassRows, groups: Groups) -> set[int]:
@@ -209,15 +209,17 @@ def match_(
         else group_rows.named(tx, asked.group, "group")
     )
     template = _template(tx, asked.template, holder, owner)
-    wish = _wish(tx, asked, holder, owner, template, site, now)
+    pending = _pending_request(tx, asked, holder, owner, template, site, now)
     documents = templates.for_matching(tx, [template.id]) if template else {0: whatif.ANYTHING}
     seen = whatif.supposed(
-        whatif.masked(snapshot, _hidden(scene, groups)), wish, asked.count, documents
+        whatif.masked(snapshot, _hidden(scene, groups)), pending, asked.count, documents
     )
-    why = policy.explain(seen, site.policy, now, wish.id)
+    why = policy.explain(seen, site.policy, now, pending.id)
     room = core_blocks.room(tx, holder, site, isolated=asked.isolated)
     helps = (
-        whatif.remedies(seen, wish, room) if why.code == "impossible" or asked.count > room else ()
+        whatif.remedies(seen, pending, room)
+        if why.code == "impossible" or asked.count > room
+        else ()
     )
     return Match(
         why,
@@ -251,7 +253,7 @@ def _faults(
     return found
 
 
-def _wish(
+def _pending_request(
     tx: Tx,
     asked: HypotheticalRequest,
     holder: Vcluster | None,

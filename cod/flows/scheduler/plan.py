@@ -49,7 +49,9 @@ def without(seen: Snapshot, request_ids: Collection[int]) -> Snapshot:
     """Return what was seen, but for those requests."""
     if not request_ids:
         return seen
-    return replace(seen, wishes=[wish for wish in seen.wishes if wish.id not in request_ids])
+    return replace(
+        seen, requests=[request for request in seen.requests if request.id not in request_ids]
+    )
 
 
 def due(seen: Snapshot, site: Site, now: float) -> float:
@@ -66,16 +68,16 @@ def due(seen: Snapshot, site: Site, now: float) -> float:
                 holder.expires_at,
                 *(holder.expires_at - ahead for ahead in site.policy.lease_warnings),
             ]
-    ends += [wish.submitted_at + site.policy.hold_after for wish in seen.wishes]
+    ends += [request.submitted_at + site.policy.hold_after for request in seen.requests]
     leads = {supply.lead(seen, one, site.policy) for one in seen.types}
-    for wish in forecast.reserved(seen):
-        start = wish.starts_at or now
+    for request in forecast.reserved(seen):
+        start = request.starts_at or now
         ends += [start, start + reasons.PUNCTUAL]
         ends += [start - ahead for ahead in leads]
-    if any(forecast.late(wish, now) for wish in seen.wishes):
+    if any(forecast.late(request, now) for request in seen.requests):
         ends += [supply.expected(seen, coming, site.policy, now) for coming in seen.coming]
-    if seen.wishes:
-        ends += [one.immune_until for one in seen.holdings if one.immune_until is not None]
+    if seen.requests:
+        ends += [one.immune_until for one in seen.allocations if one.immune_until is not None]
         if any(one.share is not None for one in seen.entitlements.values()):
             ends.append(turns.ends(site.policy, now))
         if any(one.used_up for one in seen.entitlements.values()):
@@ -142,7 +144,7 @@ def preview(tx: Tx, *, site: Site, now: float) -> list[Planned]:
     All requests that would go on waiting are in it, also those that have been told why already.
     """
     seen = snapshot(tx, site, now)
-    seen = replace(seen, wishes=[replace(wish, reason="") for wish in seen.wishes])
+    seen = replace(seen, requests=[replace(request, reason="") for request in seen.requests])
     return list(_Names(tx, seen, now).lines(decide(seen, site, now)))
 
 
@@ -154,7 +156,7 @@ class _Names:
         self._types = {each.id: each.name for each in seen.types.values()}
         self._blocks = blocks.names(tx)
         self._vclusters = {each.id: each.name for each in vclusters.every(tx)}
-        self._of = {wish.id: self._vclusters[wish.vcluster_id] for wish in seen.wishes}
+        self._of = {request.id: self._vclusters[request.vcluster_id] for request in seen.requests}
         self._reclaims = {reclaim.id: reclaim for reclaim in seen.reclaims}
         self._held = {each.id: each.held for each in seen.holders.values()}
 
@@ -165,11 +167,11 @@ class _Names:
             for share in grant.shares:
                 yield self._line(
                     "grant",
-                    share.lot.kind,
+                    share.free_nodes.kind,
                     share.count,
                     self._of[grant.request_id],
                     grant.request_id,
-                    _readiness(share.lot),
+                    _readiness(share.free_nodes),
                 )
         left = {ease.reclaim_id: ease.left for ease in plan.reductions}
         for ease in plan.reductions:
@@ -191,14 +193,14 @@ class _Names:
                 reclaim.request_id,
                 "not given back by the deadline of the reclaim",
             )
-        for take in plan.preemptions:
+        for preempt in plan.preemptions:
             yield self._line(
                 "take",
-                take.kind,
-                take.count,
-                self._vclusters[take.vcluster_id],
-                take.request_id,
-                f"for vcluster {self._of[take.request_id]}, which goes first",
+                preempt.kind,
+                preempt.count,
+                self._vclusters[preempt.vcluster_id],
+                preempt.request_id,
+                f"for vcluster {self._of[preempt.request_id]}, which goes first",
             )
         for hold in (one for one in plan.holds if one.free + one.coming):
             yield self._line(
@@ -220,17 +222,17 @@ class _Names:
                 part.request_id,
                 f"reserved from {reasons.at(part.start)} on; lent to leases that end before",
             )
-        for no in plan.refusals:
+        for refusal in plan.refusals:
             yield Planned(
-                "reject" if no.final else "wait",
-                self._of[no.request_id],
-                no.request_id,
-                about=no.sentence,
+                "reject" if refusal.final else "wait",
+                self._of[refusal.request_id],
+                refusal.request_id,
+                about=refusal.sentence,
             )
         for change in plan.power_changes:
             yield self._line(
                 "sleep" if change.sleep else "wake",
-                change.lot.kind,
+                change.free_nodes.kind,
                 change.count,
                 "",
                 None,
@@ -273,6 +275,6 @@ class _Names:
         )
 
 
-def _readiness(lot: FreeNodes) -> str:
-    ready = "awake" if lot.readiness == WARM else "asleep: to be woken"
-    return f"{ready}, with cached software" if lot.cache else ready
+def _readiness(free: FreeNodes) -> str:
+    ready = "awake" if free.readiness == WARM else "asleep: to be woken"
+    return f"{ready}, with cached software" if free.cache else ready

@@ -53,7 +53,7 @@ class Chosen:
 
 def choose(
     snapshot: Snapshot,
-    wish: PendingRequest,
+    request: PendingRequest,
     last: float,
     curve: Curve | None,
     policy: Policy,
@@ -68,14 +68,14 @@ def choose(
     first = now + SOON
     if last < first:
         return None
-    fitting = Feasibility(_with(snapshot, wish, first))
+    feasibility = Feasibility(_with(snapshot, request, first))
     before = Forecast(snapshot, Feasibility(snapshot), policy, now)
 
     def cost(start: float) -> float:
-        return 0.0 if curve is None else curve.mean(start, start + wish.lease, curve.usual)
+        return 0.0 if curve is None else curve.mean(start, start + request.lease, curve.usual)
 
-    want = Want(wish, tuple(fitting.fit(one, wish) for one in wish.tuples))
-    times = _at_most(snapshot, wish, policy)
+    want = Want(request, tuple(feasibility.fit(one, request) for one in request.tuples))
+    times = _at_most(snapshot, request, policy)
 
     def conceivable(start: float) -> bool:
         room = Counter[NodeKind]()
@@ -84,16 +84,16 @@ def choose(
         return placement.at_once(want, room) is not None
 
     def admitted(start: float) -> bool:
-        if refused(replace(wish, starts_at=start)):
+        if refused(replace(request, starts_at=start)):
             return False
-        found = Forecast(_with(snapshot, wish, start), fitting, policy, now)
-        own = next(one for one in found.placed if one.wish.id == wish.id)
+        found = Forecast(_with(snapshot, request, start), feasibility, policy, now)
+        own = next(one for one in found.placed if one.request.id == request.id)
         return own.whole and not own.limit and not found.lost(before)
 
-    events = _events(snapshot, wish, before, policy, now)
+    events = _events(snapshot, request, before, policy, now)
     events = [first, *(one for one in events if first < one < last), last]
-    turns = [] if curve is None else curve.changes(first, min(last + wish.lease, now + FAR))
-    dear = {*events, *turns, *(one - wish.lease for one in turns)}
+    turns = [] if curve is None else curve.changes(first, min(last + request.lease, now + FAR))
+    dear = {*events, *turns, *(one - request.lease for one in turns)}
     cheapest = sorted(
         (one for one in dear if first <= one <= last), key=lambda one: (round(cost(one), 9), one)
     )
@@ -107,24 +107,24 @@ def choose(
 
 
 def _at_most(
-    snapshot: Snapshot, wish: PendingRequest, policy: Policy
+    snapshot: Snapshot, request: PendingRequest, policy: Policy
 ) -> list[tuple[float, NodeKind, int]]:
     """Return (from when, kind, nodes) of all that a request could have if there were no other
     reservations: what nobody holds, what comes back, and all that vclusters of lower priority, or
     such as give nodes to others, hold."""
     found = [
         (-math.inf, kind, one.count)
-        for rows in (snapshot.lots, snapshot.coming)
+        for rows in (snapshot.free_nodes, snapshot.coming)
         for one in rows
         for kind in one.kind.counted
     ]
-    moves = any(one.source_id is not None for one in snapshot.wishes)
-    for one in snapshot.holdings:
+    moves = any(one.source_id is not None for one in snapshot.requests)
+    for one in snapshot.allocations:
         if (holder := snapshot.holders.get(one.vcluster_id)) is None:
             continue
         erasing = turnaround(snapshot, one.kind.type, policy)
         since = back_at(holder, policy, erasing)
-        if moves or holder.priority < wish.priority:
+        if moves or holder.priority < request.priority:
             since = -math.inf
         if since is not None:
             found += [(since, kind, one.count) for kind in one.kind.counted]
@@ -132,19 +132,19 @@ def _at_most(
 
 
 def _events(
-    snapshot: Snapshot, wish: PendingRequest, before: Forecast, policy: Policy, now: float
+    snapshot: Snapshot, request: PendingRequest, before: Forecast, policy: Policy, now: float
 ) -> list[float]:
     """Return the moments, in order, at which more nodes are free than before, or can be taken from
     others; and the latest at which the request has given its nodes back when another reservation
     begins."""
-    kinds = {one.kind for one in snapshot.holdings} | {one.kind for one in snapshot.lots}
+    kinds = {one.kind for one in snapshot.allocations} | {one.kind for one in snapshot.free_nodes}
     types = {kind.type for kind in kinds | {one.kind for one in snapshot.coming}}
     ends = {now + slowest(snapshot, {one}, policy) for one in types}
     ends |= {earliest(snapshot, {one}, policy, now) for one in types}
     ends |= {one.end for one in before.placed}
-    back = {wish.lease + policy.drain_grace + slowest(snapshot, {one}, policy) for one in types}
+    back = {request.lease + policy.drain_grace + slowest(snapshot, {one}, policy) for one in types}
     latest = {one.start - each for one in before.placed for each in back}
-    for one in snapshot.holdings:
+    for one in snapshot.allocations:
         if (holder := snapshot.holders.get(one.vcluster_id)) is not None:
             erasing = turnaround(snapshot, one.kind.type, policy)
             if (free := back_at(holder, policy, erasing)) is not None:
@@ -164,5 +164,5 @@ def _spaced(events: list[float], most: int) -> list[float]:
     return [*events[::step], *events[-1:]]
 
 
-def _with(snapshot: Snapshot, wish: PendingRequest, start: float) -> Snapshot:
-    return replace(snapshot, wishes=[*snapshot.wishes, replace(wish, starts_at=start)])
+def _with(snapshot: Snapshot, request: PendingRequest, start: float) -> Snapshot:
+    return replace(snapshot, requests=[*snapshot.requests, replace(request, starts_at=start)])

@@ -34,17 +34,17 @@ HOUR = 3600.0
 __all__ = ["LAST", "bound", "over_hours", "refusal"]
 
 
-def refusal(snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float) -> str:
+def refusal(snapshot: Snapshot, request: PendingRequest, policy: Policy, now: float) -> str:
     """Return why a reservation cannot be accepted beside those of `snapshot`; '' where it can.
     `snapshot` does not have it yet."""
-    seen = _with(snapshot, wish)
-    fitting = Feasibility(seen)
-    want = Want(wish, tuple(fitting.fit(one, wish) for one in wish.tuples))
-    never = reasons.why_not(want, fitting)
+    seen = _with(snapshot, request)
+    feasibility = Feasibility(seen)
+    want = Want(request, tuple(feasibility.fit(one, request) for one in request.tuples))
+    never = reasons.why_not(want, feasibility)
     if never.code == "impossible":
         return never.sentence
-    found = Forecast(seen, fitting, policy, now)
-    if limit := next(one.limit for one in found.placed if one.wish.id == wish.id):
+    found = Forecast(seen, feasibility, policy, now)
+    if limit := next(one.limit for one in found.placed if one.request.id == request.id):
         return limit
     if not found.failed and not found.unsure:
         return ""
@@ -54,9 +54,9 @@ def refusal(snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float
     later = next(
         (
             start
-            for start in _starts(found, snapshot, wish, policy, now)
+            for start in _starts(found, snapshot, request, policy, now)
             if not Forecast(
-                _with(snapshot, replace(wish, starts_at=start)), fitting, policy, now
+                _with(snapshot, replace(request, starts_at=start)), feasibility, policy, now
             ).lost(before)
         ),
         None,
@@ -67,29 +67,28 @@ def refusal(snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float
         else "No later start is known at which they would be"
     )
     there = [
-        f"{reasons.nodes(size(one.wish))} reserved for {_name(snapshot, one.wish)} (request"
-        f" {one.wish.id}) from {at(one.start)} to {at(one.start + one.wish.lease)}"
-        for one in _rivals(found, wish, want)
+        f"{reasons.nodes(size(one.request))} reserved for {_name(snapshot, one.request)} (request"
+        f" {one.request.id}) from {at(one.start)} to {at(one.start + one.request.lease)}"
+        for one in _rivals(found, request, want)
     ]
-    there += list(_holders(snapshot, wish, want, policy))
+    there += list(_holders(snapshot, request, want, policy))
     more = f" and {len(there) - 5} more" if len(there) > 5 else ""
     why = f": in the way are {', '.join(there[:5])}{more}" if there else ""
-    return (
-        f"{reasons.nodes(size(wish))} are not free from {at(wish.starts_at or now)} on{why}. {when}"
-    )
+    start = at(request.starts_at or now)
+    return f"{reasons.nodes(size(request))} are not free from {start} on{why}. {when}"
 
 
 def over_hours(
-    snapshot: Snapshot, wish: PendingRequest, limit: float, used: float, now: float
+    snapshot: Snapshot, request: PendingRequest, limit: float, used: float, now: float
 ) -> str:
     """Return in which month the reservation would bring its group over its limit of node-hours; ''
     where in none. `used`: node-seconds of this month so far. What running leases will use is not
     known and does not count."""
     own: defaultdict[int, float] = defaultdict(float)
     others: defaultdict[int, float] = defaultdict(float)
-    for one in (wish, *(one for one in reserved(snapshot) if one.group_id == wish.group_id)):
+    for one in (request, *(one for one in reserved(snapshot) if one.group_id == request.group_id)):
         start = max(one.starts_at or now, now)
-        by = own if one is wish else others
+        by = own if one is request else others
         for month, seconds in energy_accounting.months(start, start + one.lease):
             by[month] += seconds * size(one) / HOUR
     for month, hours in sorted(own.items()):
@@ -103,17 +102,17 @@ def over_hours(
     return ""
 
 
-def _with(snapshot: Snapshot, wish: PendingRequest) -> Snapshot:
-    return replace(snapshot, wishes=[*snapshot.wishes, wish])
+def _with(snapshot: Snapshot, request: PendingRequest) -> Snapshot:
+    return replace(snapshot, requests=[*snapshot.requests, request])
 
 
-def _rivals(found: Forecast, wish: PendingRequest, want: Want) -> Iterator[Placed]:
+def _rivals(found: Forecast, request: PendingRequest, want: Want) -> Iterator[Placed]:
     """Yield reservations of the same time and kinds of nodes."""
-    own = next(one for one in found.placed if one.wish.id == wish.id)
+    own = next(one for one in found.placed if one.request.id == request.id)
     kinds = {kind.any_port for fit in want.fits for kind in fit.kinds}
-    for one in sorted(found.placed, key=lambda one: (one.start, one.wish.id)):
+    for one in sorted(found.placed, key=lambda one: (one.start, one.request.id)):
         if (
-            one.wish.id != wish.id
+            one.request.id != request.id
             and one.start < own.end
             and own.start < one.end
             and kinds & {kind.any_port for kind in one.place}
@@ -121,27 +120,33 @@ def _rivals(found: Forecast, wish: PendingRequest, want: Want) -> Iterator[Place
             yield one
 
 
-def _holders(snapshot: Snapshot, wish: PendingRequest, want: Want, policy: Policy) -> Iterator[str]:
+def _holders(
+    snapshot: Snapshot, request: PendingRequest, want: Want, policy: Policy
+) -> Iterator[str]:
     """Yield the vclusters that hold such nodes at the start."""
     kinds = {kind for fit in want.fits for kind in fit.kinds}
     counts: dict[int, int] = {}
-    for holding in snapshot.holdings:
-        if holding.kind.among(kinds) and holding.vcluster_id in snapshot.holders:
-            counts[holding.vcluster_id] = counts.get(holding.vcluster_id, 0) + holding.count
+    for allocation in snapshot.allocations:
+        if allocation.kind.among(kinds) and allocation.vcluster_id in snapshot.holders:
+            counts[allocation.vcluster_id] = (
+                counts.get(allocation.vcluster_id, 0) + allocation.count
+            )
     for vcluster_id, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         ends = margin(snapshot, vcluster_id, policy) - policy.drain_grace
         back = back_at(snapshot.holders[vcluster_id], policy, ends)
-        if back is None or back > (wish.starts_at or 0.0):
+        if back is None or back > (request.starts_at or 0.0):
             until = "" if back is None else f" until {at(back)}"
             yield f"{reasons.nodes(count)} of vcluster {snapshot.holders[vcluster_id].name}{until}"
 
 
 def _starts(
-    found: Forecast, snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float
+    found: Forecast, snapshot: Snapshot, request: PendingRequest, policy: Policy, now: float
 ) -> list[float]:
     """Return later starts at which more is free than before, or can be taken from others."""
-    start = wish.starts_at or 0.0
-    types = {kind.type for one in found.placed if one.wish.id == wish.id for kind in one.place}
+    start = request.starts_at or 0.0
+    types = {
+        kind.type for one in found.placed if one.request.id == request.id for kind in one.place
+    }
     ends = {
         math.ceil(one / MINUTE) * MINUTE
         for one in (
@@ -149,10 +154,10 @@ def _starts(
             earliest(snapshot, types, policy, now),
         )
     }
-    ends |= {one.end for one in found.placed if one.wish.id != wish.id}
+    ends |= {one.end for one in found.placed if one.request.id != request.id}
     ends |= {
         back
-        for one in snapshot.holdings
+        for one in snapshot.allocations
         if (holder := snapshot.holders.get(one.vcluster_id)) is not None
         and (back := back_at(holder, policy, turnaround(snapshot, one.kind.type, policy)))
         is not None
@@ -160,8 +165,8 @@ def _starts(
     return sorted(end for end in ends if end > start)[:TRIES]
 
 
-def _name(snapshot: Snapshot, wish: PendingRequest) -> str:
-    holder = snapshot.holders.get(wish.vcluster_id)
+def _name(snapshot: Snapshot, request: PendingRequest) -> str:
+    holder = snapshot.holders.get(request.vcluster_id)
     return f"vcluster {holder.name}" if holder is not None else "a vcluster"
 
 
@@ -173,25 +178,26 @@ def bound(
 ) -> tuple[float, str]:
     """Return how long a lease can be extended, `until` at most, beside the reservations; and what
     is in the way, '' where nothing is."""
-    holder, wishes = snapshot.holders.get(vcluster_id), reserved(snapshot)
-    if holder is None or not wishes:
+    holder, requests = snapshot.holders.get(vcluster_id), reserved(snapshot)
+    if holder is None or not requests:
         return until, ""
-    fitting = Feasibility(snapshot)
-    before = Forecast(snapshot, fitting, policy, now)
+    feasibility = Feasibility(snapshot)
+    before = Forecast(snapshot, feasibility, policy, now)
 
     def lost(end: float) -> set[int]:
         longer = replace(holder, expires_at=end, drain_until=None)
         seen = replace(snapshot, holders={**snapshot.holders, vcluster_id: longer})
-        return Forecast(seen, fitting, policy, now).lost(before)
+        return Forecast(seen, feasibility, policy, now).lost(before)
 
     failing = lost(until)
     if not failing:
         return until, ""
     first = min(
-        (wish for wish in wishes if wish.id in failing), key=lambda wish: (wish.starts_at, wish.id)
+        (request for request in requests if request.id in failing),
+        key=lambda request: (request.starts_at, request.id),
     )
     erased = margin(snapshot, vcluster_id, policy)
-    ends = sorted({(wish.starts_at or now) - erased for wish in wishes}, reverse=True)
+    ends = sorted({(request.starts_at or now) - erased for request in requests}, reverse=True)
     current = holder.expires_at or now
     longest = next((end for end in ends if current < end < until and not lost(end)), current)
     return (

@@ -26,7 +26,7 @@ from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Loan, longest_grace, size
+from cod.policy.scheduler.preemption import Victim, longest_grace, size
 from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Reserved, Snapshot
 
 LAST = 2**62
@@ -42,7 +42,7 @@ class Placed:
                 nodes are free again
     place       how many nodes of which kind, `own` of them reserved for it already or being taken
                 for it
-    loans       what is to be taken from others
+    victims     what is to be taken from others
     ready       where it can be granted now; None: it cannot
     whole       False: there is too little for it; `place` has what there is
     sure        False: some of it may come too late: it is on its way, or would have to be taken
@@ -52,13 +52,13 @@ class Placed:
                 are left
     """
 
-    wish: PendingRequest
+    request: PendingRequest
     start: float
     gone: float
     end: float
     place: Counter[NodeKind]
     own: Counter[NodeKind]
-    loans: tuple[Loan, ...] = ()
+    victims: tuple[Victim, ...] = ()
     ready: Found | None = None
     whole: bool = True
     sure: bool = True
@@ -91,7 +91,7 @@ def earliest(snapshot: Snapshot, types: Collection[int], policy: Policy, now: fl
 def margin(snapshot: Snapshot, vcluster_id: int, policy: Policy) -> float:
     """Return the seconds from the end of a vcluster's lease until its nodes can be granted
     again."""
-    types = {one.kind.type for one in snapshot.holdings if one.vcluster_id == vcluster_id}
+    types = {one.kind.type for one in snapshot.allocations if one.vcluster_id == vcluster_id}
     return policy.drain_grace + slowest(snapshot, types, policy)
 
 
@@ -99,26 +99,30 @@ def reserved(snapshot: Snapshot) -> list[PendingRequest]:
     """Return the requests that begin at a time to come, in the order in which they were
     submitted."""
     return sorted(
-        (wish for wish in snapshot.wishes if wish.starts_at is not None), key=lambda wish: wish.id
+        (request for request in snapshot.requests if request.starts_at is not None),
+        key=lambda request: request.id,
     )
 
 
-def late(wish: PendingRequest, now: float) -> bool:
+def late(request: PendingRequest, now: float) -> bool:
     """Return whether it is a reservation whose start is over."""
-    return wish.starts_at is not None and wish.starts_at <= now
+    return request.starts_at is not None and request.starts_at <= now
 
 
 def lengthened(snapshot: Snapshot, policy: Policy, now: float) -> Snapshot:
     """Return the site with leases that last as long as their vclusters' reservations will make
     them: also those that would have ended while a reservation is late."""
     holders = dict(snapshot.holders)
-    for wish in reserved(snapshot):
-        holder, end = holders.get(wish.vcluster_id), max(wish.starts_at or now, now) + wish.lease
+    for request in reserved(snapshot):
+        holder, end = (
+            holders.get(request.vcluster_id),
+            max(request.starts_at or now, now) + request.lease,
+        )
         if (
             holder is not None
             and holder.expires_at is not None
             and holder.expires_at < end
-            and (not over(holder, now) or (late(wish, now) and holder.drain_until is None))
+            and (not over(holder, now) or (late(request, now) and holder.drain_until is None))
         ):
             holders[holder.id] = replace(holder, expires_at=end)
     return replace(snapshot, holders=holders)
@@ -128,54 +132,59 @@ class Forecast:
     """Where all reservations of a snapshot are placed."""
 
     def __init__(
-        self, snapshot: Snapshot, fitting: Feasibility, policy: Policy, now: float
+        self, snapshot: Snapshot, feasibility: Feasibility, policy: Policy, now: float
     ) -> None:
         snapshot = lengthened(snapshot, policy, now)
-        self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
+        self._snapshot, self._feasibility, self._policy, self._now = (
+            snapshot,
+            feasibility,
+            policy,
+            now,
+        )
         order = reserved(snapshot)
         # The node-hours of a month are checked when a reservation is submitted, and when it begins.
         bound = replace(
             snapshot,
             entitlements={
-                wish.group_id: replace(snapshot.entitlements[wish.group_id], used_up=False)
-                for wish in order
-                if wish.group_id in snapshot.entitlements
+                request.group_id: replace(snapshot.entitlements[request.group_id], used_up=False)
+                for request in order
+                if request.group_id in snapshot.entitlements
             },
         )
-        self._gone = {wish.id: self._end(wish) for wish in order}
+        self._gone = {request.id: self._end(request) for request in order}
         self.placed: list[Placed] = []
         best: tuple[list[Placed], Supply] | None = None
         for _ in range(ROUNDS):
             self.placed, self._supply = [], Supply(snapshot, policy, now)
             self._given: Counter[NodeKind] = Counter()
             self._limits = Limits(bound, policy, now)
-            for move in (wish for wish in snapshot.wishes if wish.source_id is not None):
+            for move in (request for request in snapshot.requests if request.source_id is not None):
                 taking = self._supply.taking[move.id]
                 self._limits.move(move, self._supply.own[move.id] - taking, taking)
-            for wish in order:
-                one = self._placed(wish)
+            for request in order:
+                one = self._placed(request)
                 if self._supply.apart and one.ready is None:
                     one = replace(one, usable=self._usable(one))
                 self.placed.append(one)
-                self._limits.book(wish.group_id, one.start, one.gone, one.place)
+                self._limits.book(request.group_id, one.start, one.gone, one.place)
             if best is None or self._merit(self.placed) < self._merit(best[0]):
                 best = self.placed, self._supply
             first = _failed(self.placed) or _unsure(self.placed)
             if not first:
                 break
-            order = [*first, *(wish for wish in order if wish not in first)]
+            order = [*first, *(request for request in order if request not in first)]
         if best is not None:
             self.placed, self._supply = best
 
     @property
     def failed(self) -> set[int]:
         """Return the ids of reservations that find no place."""
-        return {wish.id for wish in _failed(self.placed)}
+        return {request.id for request in _failed(self.placed)}
 
     @property
     def unsure(self) -> set[int]:
         """Return the ids of reservations whose nodes may come too late."""
-        return {wish.id for wish in _unsure(self.placed)}
+        return {request.id for request in _unsure(self.placed)}
 
     def lost(self, before: Forecast) -> set[int]:
         """Return the ids of reservations that have no place any more, or none that is sure, which
@@ -193,7 +202,7 @@ class Forecast:
                 1.0,
                 self._now
                 + slowest(self._snapshot, {kind.type for kind in one.place}, self._policy)
-                + (grace if one.loans else 0.0)
+                + (grace if one.victims else 0.0)
                 - one.start,
             )
             for one in placed
@@ -203,31 +212,31 @@ class Forecast:
     def expected(self, one: Placed) -> float | None:
         """Return when a reservation whose start is over can begin, as leases and reclaims stand
         now, and nodes on their way are expected. None: nobody knows."""
-        wish = one.wish
-        want = Want(wish, tuple(self._fitting.fit(each, wish) for each in wish.tuples))
+        request = one.request
+        want = Want(request, tuple(self._feasibility.fit(each, request) for each in request.tuples))
         kinds = {kind for fit in want.fits for kind in fit.kinds}
         times = {
             math.ceil(time / 60) * 60.0
             for kind in kinds
-            for time in self._supply.arrivals(kind, wish.id)
+            for time in self._supply.arrivals(kind, request.id)
         }
         taken = self._now + longest_grace(self._policy)
-        lent = {
-            loan: taken + turnaround(self._snapshot, loan.kind.type, self._policy)
-            for loan in one.loans
+        preempted = {
+            victim: taken + turnaround(self._snapshot, victim.kind.type, self._policy)
+            for victim in one.victims
         }
-        times |= {math.ceil(time / 60) * 60.0 for time in lent.values()}
+        times |= {math.ceil(time / 60) * 60.0 for time in preempted.values()}
         times |= {at for kind in kinds for at, _, _ in self._supply.returns.get(kind, ())}
         for time in sorted(time for time in times if time > self._now):
             room = {
-                kind: self._left(kind, time, True) + self._supply.there(kind, time, wish.id)
+                kind: self._left(kind, time, True) + self._supply.there(kind, time, request.id)
                 for kind in kinds
             }
             if one.at(time):
                 for kind, count in one.place.items():
                     room[kind] += max(0, count - one.own[kind])
-            for loan, back in lent.items():
-                room[loan.kind] -= loan.nodes if time < back else 0
+            for victim, back in preempted.items():
+                room[victim.kind] -= victim.nodes if time < back else 0
             if placement.at_once(want, room) is not None:
                 return time
         return None
@@ -253,13 +262,13 @@ class Forecast:
                     )
                     if (more := min(need, self._supply.base[kind]) - level[kind]) > 0:
                         first = next(one for one in rest if one.start == start)
-                        found.append(Reserved(first.wish.id, kind, more, start))
+                        found.append(Reserved(first.request.id, kind, more, start))
                         level.update(dict.fromkeys(kind.counted, more))
         return tuple(found)
 
-    def counted_on(self) -> list[Loan]:
+    def counted_on(self) -> list[Victim]:
         """Return what vclusters hold and reservations count on: nobody else may take it."""
-        loans = list(self._supply.lent)
+        victims = list(self._supply.preempted)
         for kind in sorted({kind for one in self.placed for kind in one.place}):
             used = max(
                 min(self._booked(kind, one.start), self._supply.back(kind, one.start))
@@ -267,9 +276,9 @@ class Forecast:
             )
             for _, holder, count in self._supply.returns.get(kind, ()):
                 if (part := min(count, used)) > 0:
-                    loans.append(Loan(holder, kind, part))
+                    victims.append(Victim(holder, kind, part))
                     used -= part
-        return loans
+        return victims
 
     def own_back(self, kind: NodeKind, time: float) -> int:
         """Return how many nodes that are reserved, or being taken, for reservations are free again
@@ -277,72 +286,80 @@ class Forecast:
         erased = time - turnaround(self._snapshot, kind.type, self._policy)
         return sum(
             own[kind] + (own[kind.usable] if not kind.port else 0)
-            for wish_id, own in self._supply.own.items()
-            if self._gone.get(wish_id, math.inf) <= erased
+            for request_id, own in self._supply.own.items()
+            if self._gone.get(request_id, math.inf) <= erased
         )
 
     # ------------------------------------------------------------ one reservation
 
-    def _end(self, wish: PendingRequest) -> float:
-        holder = self._snapshot.holders.get(wish.vcluster_id)
-        ends = max(wish.starts_at or 0.0, self._now) + wish.lease
+    def _end(self, request: PendingRequest) -> float:
+        holder = self._snapshot.holders.get(request.vcluster_id)
+        ends = max(request.starts_at or 0.0, self._now) + request.lease
         if holder is not None and holder.expires_at is not None:
             ends = max(ends, holder.expires_at)
         return ends + self._policy.drain_grace
 
-    def _placed(self, wish: PendingRequest) -> Placed:
-        start, gone = max(wish.starts_at or 0.0, self._now), self._gone[wish.id]
-        own = self._supply.own[wish.id]
-        fits = tuple(self._fitting.fit(one, wish) for one in wish.tuples)
-        want = Want(wish, fits, frozenset(+own))
+    def _placed(self, request: PendingRequest) -> Placed:
+        start, gone = max(request.starts_at or 0.0, self._now), self._gone[request.id]
+        own = self._supply.own[request.id]
+        fits = tuple(self._feasibility.fit(one, request) for one in request.tuples)
+        want = Want(request, fits, frozenset(+own))
         types = {kind.type for fit in fits for kind in fit.kinds}
         end = gone + slowest(self._snapshot, types, self._policy)
         able, limit = self._limits.ahead(want, start, gone), ""
         if able is None:
-            limit = self._limits.why_not(want, self._fitting, start, gone)
+            limit = self._limits.why_not(want, self._feasibility, start, gone)
         want = able or want
         kinds = {kind for fit in want.fits for kind in fit.kinds}
         times = self._times(start, end)
         sure = {kind: self._firm(kind, times, own, sure=True) for kind in kinds}
         firm = {kind: self._firm(kind, times, own) for kind in kinds}
-        if (wish.starts_at or 0.0) <= self._now and not limit:
+        if (request.starts_at or 0.0) <= self._now and not limit:
             alone = self._ready(want, sure, times, sure=True)
             # else others are left what may come too late for them
             if (found := alone or self._ready(want, firm, times, sure=False)) is not None:
                 place = _sum(found)
-                for kind, count in (place - self._supply.own_free[wish.id]).items():
+                for kind, count in (place - self._supply.own_free[request.id]).items():
                     for each in kind.counted:
                         self._given[each] += count
                 return Placed(
-                    wish, start, gone, end, place, own, ready=found, sure=alone is not None
+                    request, start, gone, end, place, own, ready=found, sure=alone is not None
                 )
         if (found := placement.at_once(want, sure)) is not None:
-            return Placed(wish, start, gone, end, _sum(found), own, whole=not limit, limit=limit)
+            return Placed(request, start, gone, end, _sum(found), own, whole=not limit, limit=limit)
         short = {
             kind: max(
-                (time for time in times if self._firm(kind, [time], own, sure=True) < size(wish)),
+                (
+                    time
+                    for time in times
+                    if self._firm(kind, [time], own, sure=True) < size(request)
+                ),
                 default=start,
             )
             for kind in kinds
         }
-        lends = {kind: self._supply.lendable(kind, wish, start, short[kind]) for kind in kinds}
-        timely = {kind: count for kind, count in lends.items() if self._timely(kind, wish, start)}
+        can_lose = {
+            kind: self._supply.preemptible(kind, request, start, short[kind]) for kind in kinds
+        }
+        timely = {
+            kind: count for kind, count in can_lose.items() if self._timely(kind, request, start)
+        }
         if timely:
             room = {kind: sure[kind] + timely.get(kind, 0) for kind in kinds}
             if (found := placement.at_once(want, room)) is not None:
-                return self._lent(
-                    wish, start, gone, end, _sum(found), own, sure, short, limit=limit
+                return self._preempted(
+                    request, start, gone, end, _sum(found), own, sure, short, limit=limit
                 )
         if (found := _surest(want, sure, firm)) is not None:
-            place = (_filled(want, sure, firm) if wish.may_spread else None) or _sum(found)
+            place = (_filled(want, sure, firm) if request.may_spread else None) or _sum(found)
             return Placed(
-                wish, start, gone, end, place, own, whole=not limit, sure=False, limit=limit
+                request, start, gone, end, place, own, whole=not limit, sure=False, limit=limit
             )
-        room = {kind: firm[kind] + lends[kind] for kind in kinds}
+        room = {kind: firm[kind] + can_lose[kind] for kind in kinds}
         found = placement.at_once(want, room)
         place = _sum(found) if found is not None else _most(want, room)
-        return self._lent(
-            wish,
+        return self._preempted(
+            request,
             start,
             gone,
             end,
@@ -360,13 +377,13 @@ class Forecast:
     ) -> Found | None:
         """Return where a reservation whose start is over can begin now, with so many of each kind
         at most."""
-        own = self._supply.own_free[want.wish.id]
+        own = self._supply.own_free[want.request.id]
         room = {
             kind: max(0, min(count, self._supply.free[kind] - self._given[kind] + own[kind]))
             for kind, count in most.items()
         }
         found = placement.at_once(want, room)
-        if found is None or not self._supply.apart or want.wish.isolated:
+        if found is None or not self._supply.apart or want.request.isolated:
             return found
         return self._parted(found, own, times, sure=sure)
 
@@ -405,8 +422,8 @@ class Forecast:
     def _usable(self, one: Placed) -> Counter[NodeKind]:
         """Return how many nodes with usable ports a place takes that need not have them."""
         times, taken = self._times(one.start, one.end), Counter[NodeKind]()
-        for loan in one.loans:
-            taken[loan.kind] += loan.nodes
+        for victim in one.victims:
+            taken[victim.kind] += victim.nodes
         return Counter(
             {
                 kind: max(
@@ -424,14 +441,14 @@ class Forecast:
             for time in times
         )
 
-    def _timely(self, kind: NodeKind, wish: PendingRequest, start: float) -> bool:
+    def _timely(self, kind: NodeKind, request: PendingRequest, start: float) -> bool:
         """Return whether nodes of a kind can still be taken from others by the start."""
-        slack = 0.0 if wish.id == LAST else reasons.PUNCTUAL + SLACK
+        slack = 0.0 if request.id == LAST else reasons.PUNCTUAL + SLACK
         return start >= earliest(self._snapshot, {kind.type}, self._policy, self._now) - slack
 
-    def _lent(
+    def _preempted(
         self,
-        wish: PendingRequest,
+        request: PendingRequest,
         start: float,
         gone: float,
         end: float,
@@ -445,15 +462,24 @@ class Forecast:
         limit: str,
     ) -> Placed:
         """Return a place of which what is not `firm` is taken from others."""
-        loans = self._supply.lend(
-            {kind: count - firm[kind] for kind, count in place.items()}, wish, start, short
+        victims = self._supply.preempt(
+            {kind: count - firm[kind] for kind, count in place.items()}, request, start, short
         )
         lacking = sum(count - min(count, firm[kind]) for kind, count in place.items()) - sum(
-            one.nodes for one in loans
+            one.nodes for one in victims
         )
         whole = whole and not lacking and not limit
         return Placed(
-            wish, start, gone, end, place, own, tuple(loans), whole=whole, sure=sure, limit=limit
+            request,
+            start,
+            gone,
+            end,
+            place,
+            own,
+            tuple(victims),
+            whole=whole,
+            sure=sure,
+            limit=limit,
         )
 
     def _firm(
@@ -480,11 +506,11 @@ class Forecast:
 
 
 def _failed(placed: Sequence[Placed]) -> list[PendingRequest]:
-    return [one.wish for one in placed if not one.whole]
+    return [one.request for one in placed if not one.whole]
 
 
 def _unsure(placed: Sequence[Placed]) -> list[PendingRequest]:
-    return [one.wish for one in placed if not one.sure]
+    return [one.request for one in placed if not one.sure]
 
 
 def _sum(found: Found) -> Counter[NodeKind]:
@@ -511,7 +537,7 @@ def _filled(
     """Return a place of a request that may be spread in which all nodes are sure that can be: which
     of those on their way come in time is not known. None where that leaves too few."""
     place: Counter[NodeKind] = Counter()
-    left = [one.count for one in want.wish.tuples]
+    left = [one.count for one in want.request.tuples]
     for room in (sure, firm):
         for number, fit in enumerate(want.fits):
             for kind in fit.kinds:
@@ -524,12 +550,12 @@ def _filled(
 def _most(want: Want, room: Mapping[NodeKind, int]) -> Counter[NodeKind]:
     """Return what there is for a request that there is too little for."""
     place: Counter[NodeKind] = Counter()
-    for one, fit in zip(want.wish.tuples, want.fits, strict=True):
+    for one, fit in zip(want.request.tuples, want.fits, strict=True):
         left = one.count
         for kind in sorted(fit.kinds, key=lambda kind: (place[kind] - room[kind], kind)):
             part = max(0, min(left, room[kind] - place[kind]))
             place[kind] += part
             left -= part
-            if not want.wish.may_spread:
+            if not want.request.may_spread:
                 break
     return +place

@@ -50,7 +50,7 @@ NEVER = math.inf
 AGAIN = 1.0  # seconds until the manager looks again after it has changed what groups hold
 
 
-class _Lot(NamedTuple):
+class _FreeKey(NamedTuple):
     kind: NodeKind
     readiness: int
     cache: Cache | None
@@ -99,12 +99,14 @@ class Future:
         self._groups = [replace(one, faded_usage=one.faded_usage or 0.0) for one in groups]
         self._first, self._policy, self.now = snapshot, policy, now
         self._holders = dict(forecast.lengthened(snapshot, policy, now).holders)
-        self.wishes = {wish.id: wish for wish in snapshot.wishes}
+        self.requests = {request.id: request for request in snapshot.requests}
         self._reclaims = {one.id: one for one in snapshot.reclaims}
         self._again, self._month = NEVER, energy_accounting.month(now)
-        self._lots: Counter[_Lot] = Counter()
-        for lot in snapshot.lots:
-            self._lots[_Lot(lot.kind, lot.readiness, lot.cache, lot.reserved)] += lot.count
+        self._free_nodes: Counter[_FreeKey] = Counter()
+        for free in snapshot.free_nodes:
+            self._free_nodes[_FreeKey(free.kind, free.readiness, free.cache, free.reserved)] += (
+                free.count
+            )
         self._back: list[tuple[float, NodeKind, int, int]] = []
         for one in snapshot.coming:
             at = supply.expected(snapshot, one, policy, now)
@@ -113,22 +115,22 @@ class Future:
         for reclaim in snapshot.reclaims:
             leaving[reclaim.vcluster_id, reclaim.kind.any_port] += reclaim.open
         self._held: dict[int, dict[NodeKind, _Held]] = {}
-        for holding in snapshot.holdings:
-            if holding.vcluster_id not in self._holders:
-                self._comes_back(holding.kind, holding.count)
+        for allocation in snapshot.allocations:
+            if allocation.vcluster_id not in self._holders:
+                self._comes_back(allocation.kind, allocation.count)
                 continue
             open_ = min(
-                holding.count - holding.mobile,
-                leaving[holding.vcluster_id, holding.kind.any_port],
+                allocation.count - allocation.mobile,
+                leaving[allocation.vcluster_id, allocation.kind.any_port],
             )
-            leaving[holding.vcluster_id, holding.kind.any_port] -= open_
-            immune = holding.count - holding.mobile - open_
-            until = holding.immune_until or now
-            self._held.setdefault(holding.vcluster_id, {})[holding.kind] = _Held(
-                holding.mobile,
+            leaving[allocation.vcluster_id, allocation.kind.any_port] -= open_
+            immune = allocation.count - allocation.mobile - open_
+            until = allocation.immune_until or now
+            self._held.setdefault(allocation.vcluster_id, {})[allocation.kind] = _Held(
+                allocation.mobile,
                 open_,
                 [(until, immune)] if immune else [],
-                list(holding.started),
+                list(allocation.started),
             )
 
     # ------------------------------------------------------------ time
@@ -138,7 +140,7 @@ class Future:
         return min((time for time in self._times() if time > self.now), default=NEVER)
 
     def _times(self) -> Iterator[float]:
-        policy, wishes = self._policy, self.wishes.values()
+        policy, requests = self._policy, self.requests.values()
         yield self._again
         yield from (time for time, _, _, _ in self._back[:1])
         yield from (one.deadline for one in self._reclaims.values() if one.open)
@@ -149,13 +151,13 @@ class Future:
                 yield holder.expires_at
         yield from self._inertia_ends()
         if policy.hold_after > 0:
-            yield from (wish.submitted_at + policy.hold_after for wish in wishes)
-        for wish in wishes:
-            if wish.starts_at is not None:
-                yield wish.starts_at
-                yield wish.starts_at + reasons.PUNCTUAL
+            yield from (request.submitted_at + policy.hold_after for request in requests)
+        for request in requests:
+            if request.starts_at is not None:
+                yield request.starts_at
+                yield request.starts_at + reasons.PUNCTUAL
                 for one in self._first.types:
-                    yield wish.starts_at - supply.lead(self._first, one, policy)
+                    yield request.starts_at - supply.lead(self._first, one, policy)
         entitlements = self._first.entitlements.values()
         if any(one.share is not None for one in entitlements):
             yield turns.ends(policy, self.now)
@@ -164,7 +166,7 @@ class Future:
 
     def _inertia_ends(self) -> Iterator[float]:
         """Yield when nodes can be taken that somebody may want to take."""
-        most = max((wish.priority for wish in self.wishes.values()), default=-NEVER)
+        most = max((request.priority for request in self.requests.values()), default=-NEVER)
         for vcluster_id, held in self._held.items():
             if self._first.entitlements or self._holders[vcluster_id].priority < most:
                 yield from (until for one in held.values() for until, _ in one.immune)
@@ -177,9 +179,9 @@ class Future:
             self._again = NEVER
         while self._back and self._back[0][0] <= time:
             _, kind, count, reserved = heapq.heappop(self._back)
-            if reserved not in self.wishes:
+            if reserved not in self.requests:
                 reserved = 0
-            self._lots[_Lot(kind, WARM, None, reserved)] += count
+            self._free_nodes[_FreeKey(kind, WARM, None, reserved)] += count
         for held in self._held.values():
             for one in held.values():
                 one.mobile += sum(count for until, count in one.immune if until <= time)
@@ -259,8 +261,8 @@ class Future:
         for kind, one in self._held.pop(holder.id, {}).items():
             self._comes_back(kind, one.count)
         del self._holders[holder.id]
-        for wish in [one for one in self.wishes.values() if one.vcluster_id == holder.id]:
-            self.drop(wish.id)
+        for request in [one for one in self.requests.values() if one.vcluster_id == holder.id]:
+            self.drop(request.id)
 
     # ------------------------------------------------------------ what the policy sees and does
 
@@ -269,20 +271,20 @@ class Future:
         coming: Counter[tuple[NodeKind, int, float]] = Counter()
         for at, kind, count, reserved in self._back:
             since = at - supply.turnaround(self._first, kind.type, self._policy)
-            coming[kind, reserved if reserved in self.wishes else 0, since] += count
+            coming[kind, reserved if reserved in self.requests else 0, since] += count
         return shared(
             replace(
                 self._first,
-                lots=[
-                    FreeNodes(lot.kind, lot.readiness, count, lot.cache, lot.reserved)
-                    for lot, count in self._lots.items()
+                free_nodes=[
+                    FreeNodes(free.kind, free.readiness, count, free.cache, free.reserved)
+                    for free, count in self._free_nodes.items()
                     if count > 0
                 ],
                 coming=[
                     IncomingNodes(kind, count, reserved, since=since)
                     for (kind, reserved, since), count in coming.items()
                 ],
-                holdings=[
+                allocations=[
                     Allocation(
                         vcluster_id,
                         kind,
@@ -297,16 +299,16 @@ class Future:
                 ],
                 holders=self._holders,
                 reclaims=[one for one in self._reclaims.values() if one.open],
-                wishes=[replace(one, own=self._own(one)) for one in self.wishes.values()],
+                requests=[replace(one, own=self._own(one)) for one in self.requests.values()],
                 entitlements=self._entitlements(),
                 turn=turns.number(self._policy, self.now),
                 deserted=(),
             )
         )
 
-    def _own(self, wish: PendingRequest) -> dict[int, int]:
+    def _own(self, request: PendingRequest) -> dict[int, int]:
         own: Counter[int] = Counter()
-        for kind, one in self._held.get(wish.vcluster_id, {}).items():
+        for kind, one in self._held.get(request.vcluster_id, {}).items():
             own[kind.type] += one.count
         return dict(own)
 
@@ -314,36 +316,38 @@ class Future:
         """Do what was decided."""
         for grant in decision.grants:
             self._grant(grant)
-        waiting = {no.request_id for no in decision.refusals if not no.final}
-        for wish_id in [one for one in self.wishes if one not in waiting]:
-            self.drop(wish_id)
-        for ease in decision.reductions:
-            self._ease(ease)
-        for take in decision.preemptions:
-            self._take(take)
+        waiting = {refusal.request_id for refusal in decision.refusals if not refusal.final}
+        for request_id in [one for one in self.requests if one not in waiting]:
+            self.drop(request_id)
+        for reduction in decision.reductions:
+            self._reduce(reduction)
+        for preempt in decision.preemptions:
+            self._preempt(preempt)
         if self._first.entitlements and (decision.grants or decision.reductions):
             self._again = self.now + AGAIN
 
-    def drop(self, wish_id: int) -> None:
+    def drop(self, request_id: int) -> None:
         """Let a request wait no longer: what was reserved, or being taken, for it is not any
         more."""
-        del self.wishes[wish_id]
-        for lot in [one for one in self._lots if one.reserved == wish_id]:
-            self._lots[lot._replace(reserved=0)] += self._lots.pop(lot)
-        for reclaim in [one for one in self._reclaims.values() if one.request_id == wish_id]:
-            self._ease(PreemptLess(reclaim.id, reclaim.open, 0))
+        del self.requests[request_id]
+        for free in [one for one in self._free_nodes if one.reserved == request_id]:
+            self._free_nodes[free._replace(reserved=0)] += self._free_nodes.pop(free)
+        for reclaim in [one for one in self._reclaims.values() if one.request_id == request_id]:
+            self._reduce(PreemptLess(reclaim.id, reclaim.open, 0))
 
     def _grant(self, grant: Grant) -> None:
-        wish = self.wishes[grant.request_id]
-        holder = self._holders.get(wish.vcluster_id)
+        request = self.requests[grant.request_id]
+        holder = self._holders.get(request.vcluster_id)
         if holder is None:
             return
         held = self._held.setdefault(holder.id, {})
         total = 0
         for share in grant.shares:
-            lot = share.lot
-            self._lots[_Lot(lot.kind, lot.readiness, lot.cache, lot.reserved)] -= share.count
-            one = held.setdefault(lot.kind, _Held())
+            free = share.free_nodes
+            self._free_nodes[_FreeKey(free.kind, free.readiness, free.cache, free.reserved)] -= (
+                share.count
+            )
+            one = held.setdefault(free.kind, _Held())
             total += share.count
             if holder.preemptible:
                 one.mobile += share.count
@@ -351,14 +355,14 @@ class Future:
             else:
                 until = self.now + inertia(holder.priority, self._policy)
                 one.immune.append((until, share.count))
-        self._lots = +self._lots
+        self._free_nodes = +self._free_nodes
         floor, ends = holder.floor, holder.expires_at
         if not holder.held and not holder.preemptible:
             floor = self._creation_size(holder)
-        if ends is None and not holder.held and wish.lease < NEVER:
-            ends = self.now + wish.lease
-        elif ends is not None and wish.starts_at is not None:
-            ends = max(ends, self.now + wish.lease)
+        if ends is None and not holder.held and request.lease < NEVER:
+            ends = self.now + request.lease
+        elif ends is not None and request.starts_at is not None:
+            ends = max(ends, self.now + request.lease)
         self._holders[holder.id] = replace(
             holder, held=holder.held + total, floor=floor, expires_at=ends
         )
@@ -376,29 +380,29 @@ class Future:
         nodes = sum(self._first.site.values())
         return creation_size(holder.floor, holder.group_id, guarantees, floors, nodes)
 
-    def _take(self, take: Preempt) -> None:
+    def _preempt(self, preempt: Preempt) -> None:
         reclaim = OpenReclaim(
             min(0, *self._reclaims) - 1 if self._reclaims else -1,
-            take.vcluster_id,
-            take.request_id,
-            take.kind,
-            take.count,
+            preempt.vcluster_id,
+            preempt.request_id,
+            preempt.kind,
+            preempt.count,
             self.now + self._policy.reclaim_grace,
         )
-        left = take.count
-        for kind, one in self._held[take.vcluster_id].items():
-            if kind.any_port == take.kind.any_port and (part := min(left, one.mobile)):
+        left = preempt.count
+        for kind, one in self._held[preempt.vcluster_id].items():
+            if kind.any_port == preempt.kind.any_port and (part := min(left, one.mobile)):
                 one.reclaim(part)
                 left -= part
         self._reclaims[reclaim.id] = reclaim
-        self._loses(take.vcluster_id, leaving=-take.count)
+        self._loses(preempt.vcluster_id, leaving=-preempt.count)
 
-    def _ease(self, ease: PreemptLess) -> None:
-        reclaim = self._reclaims[ease.reclaim_id]
-        for _, one, part in self._leaving(reclaim, ease.count):
+    def _reduce(self, reduction: PreemptLess) -> None:
+        reclaim = self._reclaims[reduction.reclaim_id]
+        for _, one, part in self._leaving(reclaim, reduction.count):
             one.spare(part, self.now)
-        self._loses(reclaim.vcluster_id, leaving=ease.count)
-        if ease.left:
-            self._reclaims[reclaim.id] = replace(reclaim, open=ease.left)
+        self._loses(reclaim.vcluster_id, leaving=reduction.count)
+        if reduction.left:
+            self._reclaims[reclaim.id] = replace(reclaim, open=reduction.left)
         else:
             del self._reclaims[reclaim.id]

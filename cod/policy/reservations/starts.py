@@ -68,36 +68,38 @@ def predicted(
         if not go_on():
             why = TOO_FAR
             break
-        waiting = set(future.wishes)
+        waiting = set(future.requests)
         seen = future.snapshot()
-        fitting = Feasibility(seen)
-        decision = decide(seen, policy, future.now, fitting)
-        refused = {no.request_id: no for no in decision.refusals}
+        feasibility = Feasibility(seen)
+        decision = decide(seen, policy, future.now, feasibility)
+        refused = {refusal.request_id: refusal for refusal in decision.refusals}
         for one in waiting - refused.keys():
             found[one] = Start(one, future.now, sooner=_worth(hints.get(one), future.now))
         whys.update(
-            (no.request_id, no.sentence) for no in decision.refusals if no.code in ("limit", "dear")
+            (refusal.request_id, refusal.sentence)
+            for refusal in decision.refusals
+            if refusal.code in ("limit", "dear")
         )
         for one in waiting & refused.keys():
             if refused[one].final:
                 found[one] = Start(one, None, refused[one].sentence)
         if len(waiting) <= HINTED:
-            _hint(seen, fitting, decision, hints, future.now)
+            _hint(seen, feasibility, decision, hints, future.now)
         future.apply(decision)
-        if not future.wishes or (time := future.next()) > now + HORIZON:
+        if not future.requests or (time := future.next()) > now + HORIZON:
             break
-        before = set(future.wishes)
+        before = set(future.requests)
         future.advance(time + max(LOOK, _grain(len(before)) * (time - now)))
-        for one in before - future.wishes.keys():
+        for one in before - future.requests.keys():
             found.setdefault(one, Start(one, None, ENDS_FIRST))
     else:
         why = TOO_FAR
-    for wish in snapshot.wishes:
-        if wish.id not in found:
-            limit = whys.get(wish.id, "").removeprefix("waits: ")
+    for request in snapshot.requests:
+        if request.id not in found:
+            limit = whys.get(request.id, "").removeprefix("waits: ")
             said = why if why == TOO_FAR else limit or why
-            found[wish.id] = Start(wish.id, None, said, hints.get(wish.id))
-    return [found[wish.id] for wish in snapshot.wishes]
+            found[request.id] = Start(request.id, None, said, hints.get(request.id))
+    return [found[request.id] for request in snapshot.requests]
 
 
 def _grain(waiting: int) -> float:
@@ -108,36 +110,42 @@ def _grain(waiting: int) -> float:
 
 def _hint(
     seen: Snapshot,
-    fitting: Feasibility,
+    feasibility: Feasibility,
     decision: Decision,
     hints: dict[int, tuple[int, float]],
     now: float,
 ) -> None:
     """Note for requests of one kind of nodes how many they could have had at `now`: the first time
     that it is half of what they want, else the most."""
-    waiting = {no.request_id for no in decision.refusals if no.code in ("busy", "coming", "taking")}
+    waiting = {
+        refusal.request_id
+        for refusal in decision.refusals
+        if refusal.code in ("busy", "coming", "taking")
+    }
     free = _left(seen, decision)
-    for wish in seen.wishes:
-        if wish.id not in waiting or len(wish.tuples) != 1 or wish.source_id is not None:
+    for request in seen.requests:
+        if request.id not in waiting or len(request.tuples) != 1 or request.source_id is not None:
             continue
-        (one,) = wish.tuples
-        counts = [free[kind] for kind in {kind.any_port for kind in fitting.fit(one, wish).kinds}]
-        most = sum(counts) if wish.may_spread else max(counts, default=0)
-        before = hints[wish.id][0] if wish.id in hints else 0
+        (one,) = request.tuples
+        counts = [
+            free[kind] for kind in {kind.any_port for kind in feasibility.fit(one, request).kinds}
+        ]
+        most = sum(counts) if request.may_spread else max(counts, default=0)
+        before = hints[request.id][0] if request.id in hints else 0
         if before < min(most, one.count - 1) and before < one.count / 2:
-            hints[wish.id] = min(most, one.count - 1), now
+            hints[request.id] = min(most, one.count - 1), now
 
 
 def _left(seen: Snapshot, decision: Decision) -> Counter[NodeKind]:
     """Return the nodes that are free after a decision and that nobody keeps, by kind."""
     free: Counter[NodeKind] = Counter()
-    for lot in seen.lots:
-        if not lot.reserved:
-            free[lot.kind.any_port] += lot.count - decision.kept.get(lot, 0)
+    for one in seen.free_nodes:
+        if not one.reserved:
+            free[one.kind.any_port] += one.count - decision.kept.get(one, 0)
     for grant in decision.grants:
         for share in grant.shares:
-            if not share.lot.reserved:
-                free[share.lot.kind.any_port] -= share.count
+            if not share.free_nodes.reserved:
+                free[share.free_nodes.kind.any_port] -= share.count
     for hold in decision.holds:
         free[hold.kind.any_port] -= hold.free
     for part in decision.reserved:

@@ -11,7 +11,7 @@ from cod.model import Policy
 from cod.policy.scheduler.leases import gone_at
 from cod.policy.scheduler.preemption import (
     Kept,
-    Loan,
+    Victim,
     inertia,
     longest_grace,
     outranks,
@@ -30,7 +30,7 @@ SLACK = 20.0
 
 
 class Supply:
-    """What there is, and will be, by kind; `lent` grows while reservations are placed.
+    """What there is, and will be, by kind; `preempted` grows while reservations are placed.
 
     Nodes with usable switch ports are counted in both of their kinds, but for `own`, which has each
     node once: in the kind that its request asks for.
@@ -41,7 +41,7 @@ class Supply:
               move count as their new vcluster's
     own       by request: nodes reserved for it, or being taken for it; `own_free`: those of them to
               be had now; `taking`: those that others still hold
-    lent      what vclusters are to lose for reservations
+    preempted  what vclusters are to lose for reservations
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, now: float) -> None:
@@ -49,7 +49,7 @@ class Supply:
         self._kept = Kept(snapshot, now)
         self.apart = any(
             row.kind.port
-            for rows in (snapshot.lots, snapshot.coming, snapshot.holdings)
+            for rows in (snapshot.free_nodes, snapshot.coming, snapshot.allocations)
             for row in rows
         )
         self.free: Counter[NodeKind] = Counter()
@@ -57,20 +57,20 @@ class Supply:
         self.own: dict[int, Counter[NodeKind]] = defaultdict(Counter)
         self.own_free: dict[int, Counter[NodeKind]] = defaultdict(Counter)
         self.taking: dict[int, Counter[NodeKind]] = defaultdict(Counter)
-        isolated = {wish.id for wish in snapshot.wishes if wish.isolated}
+        isolated = {request.id for request in snapshot.requests if request.isolated}
 
         def wanted(kind: NodeKind, request_id: int) -> NodeKind:
             """Return the kind that a request counts its own nodes by."""
             return kind if request_id in isolated else kind.any_port
 
-        for lot in snapshot.lots:
-            if lot.reserved:
-                self.own[lot.reserved][wanted(lot.kind, lot.reserved)] += lot.count
-                self.own_free[lot.reserved][wanted(lot.kind, lot.reserved)] += lot.count
+        for free in snapshot.free_nodes:
+            if free.reserved:
+                self.own[free.reserved][wanted(free.kind, free.reserved)] += free.count
+                self.own_free[free.reserved][wanted(free.kind, free.reserved)] += free.count
             else:
-                for kind in lot.kind.counted:
-                    self.free[kind] += lot.count
-                    self.base[kind] += lot.count
+                for kind in free.kind.counted:
+                    self.free[kind] += free.count
+                    self.base[kind] += free.count
         self._arrivals: dict[tuple[int, NodeKind], list[tuple[float, int]]] = defaultdict(list)
         for coming in snapshot.coming:
             one = coming.reserved
@@ -92,17 +92,17 @@ class Supply:
             self._arrivals[reclaim.request_id, kind].append((erased, reclaim.open))
         held: Counter[tuple[int, NodeKind]] = Counter()
         self._mobile: Counter[tuple[int, NodeKind]] = Counter()
-        for holding in snapshot.holdings:
-            for kind in holding.kind.counted:
-                held[holding.vcluster_id, kind] += holding.count
-                self._mobile[holding.vcluster_id, kind] += holding.mobile
+        for allocation in snapshot.allocations:
+            for kind in allocation.kind.counted:
+                held[allocation.vcluster_id, kind] += allocation.count
+                self._mobile[allocation.vcluster_id, kind] += allocation.mobile
         self.returns: dict[NodeKind, list[tuple[float, int, int]]] = defaultdict(list)
-        for wish in snapshot.wishes:
+        for request in snapshot.requests:
             if (
-                wish.source_id is not None
-                and (taker := snapshot.holders.get(wish.vcluster_id)) is not None
+                request.source_id is not None
+                and (taker := snapshot.holders.get(request.vcluster_id)) is not None
             ):
-                for own_kind, count in self.own[wish.id].items():
+                for own_kind, count in self.own[request.id].items():
                     for kind in own_kind.counted:
                         self._comes_back(taker, kind, count)
         self._holders: dict[NodeKind, list[Holder]] = defaultdict(list)
@@ -115,8 +115,8 @@ class Supply:
             self._comes_back(holder, kind, count)
         for times in self.returns.values():
             times.sort()
-        self.lent: list[Loan] = []
-        self._lent: dict[NodeKind, list[tuple[float, int]]] = defaultdict(list)
+        self.preempted: list[Victim] = []
+        self._preempted: dict[NodeKind, list[tuple[float, int]]] = defaultdict(list)
         self._lost: Counter[tuple[int, NodeKind] | int] = Counter()
         self._lost_of_group: Counter[tuple[int, int]] = Counter()
 
@@ -146,33 +146,36 @@ class Supply:
     def later(self, kind: NodeKind, time: float) -> int:
         """Return how many have come back, or have been taken for reservations, by then."""
         return self.back(kind, time) + sum(
-            count for at, count in self._lent.get(kind, ()) if at <= time
+            count for at, count in self._preempted.get(kind, ()) if at <= time
         )
 
-    def lendable(self, kind: NodeKind, wish: PendingRequest, start: float, short: float) -> int:
+    def preemptible(
+        self, kind: NodeKind, request: PendingRequest, start: float, short: float
+    ) -> int:
         """Return how many vclusters of lower priority can lose by `start`. `short`: when there are
         too few of the kind for the last time; what is back by then is counted on already."""
         return sum(
-            self._able(holder, kind, wish, start, short) for holder in self._holders.get(kind, ())
+            self._able(holder, kind, request, start, short)
+            for holder in self._holders.get(kind, ())
         )
 
-    def lend(
+    def preempt(
         self,
         wanted: Mapping[NodeKind, int],
-        wish: PendingRequest,
+        request: PendingRequest,
         start: float,
         short: Mapping[NodeKind, float],
-    ) -> list[Loan]:
+    ) -> list[Victim]:
         """Take so many, or as many as there are: from the lowest priority first. `short`: see
         `lendable`."""
-        loans = []
+        victims = []
         for kind, count in sorted(wanted.items()):
             left = count
             for holder in sorted(
                 self._holders.get(kind, ()), key=lambda one: (one.priority, one.id)
             ):
-                if (part := min(left, self._able(holder, kind, wish, start, short[kind]))) > 0:
-                    loans.append(Loan(holder.id, kind, part))
+                if (part := min(left, self._able(holder, kind, request, start, short[kind]))) > 0:
+                    victims.append(Victim(holder.id, kind, part))
                     # those that are taken may have usable ports, whoever they are taken for
                     for each in (kind.any_port, kind.usable):
                         self._lost[holder.id, each] += part
@@ -181,21 +184,21 @@ class Supply:
                     # what is taken does not come back a second time at the end of its lease
                     back = self._back_at(holder, kind)
                     for each in kind.counted:
-                        self._lent[each].append((start, part))
+                        self._preempted[each].append((start, part))
                     if back is not None:
                         for each in (kind.any_port, kind.usable) if self.apart else (kind,):
-                            self._lent[each].append((back, -part))
+                            self._preempted[each].append((back, -part))
                     left -= part
-        self.lent += loans
-        return loans
+        self.preempted += victims
+        return victims
 
     def _able(
-        self, holder: Holder, kind: NodeKind, wish: PendingRequest, start: float, short: float
+        self, holder: Holder, kind: NodeKind, request: PendingRequest, start: float, short: float
     ) -> int:
         back = self._back_at(holder, kind)
         if (
-            not outranks(wish.priority, holder.priority)
-            or holder.id == wish.vcluster_id
+            not outranks(request.priority, holder.priority)
+            or holder.id == request.vcluster_id
             or (back is not None and back <= short)
             or (holder.expires_at or math.inf)
             <= start - lead(self._snapshot, kind.type, self._policy) + SLACK

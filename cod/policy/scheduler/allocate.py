@@ -70,7 +70,7 @@ from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.limits import Limits
 from cod.policy.scheduler.packing import pack
 from cod.policy.scheduler.placement import Found, Want
-from cod.policy.scheduler.preemption import Candidates, Level, Loan
+from cod.policy.scheduler.preemption import Candidates, Level, Victim
 from cod.policy.scheduler.snapshot import (
     USABLE,
     Cache,
@@ -92,27 +92,28 @@ ROUNDS = 8
 
 
 def decide(
-    snapshot: Snapshot, policy: Policy, now: float, fitting: Feasibility | None = None
+    snapshot: Snapshot, policy: Policy, now: float, feasibility: Feasibility | None = None
 ) -> Decision:
     """Return what becomes of every pending request of `snapshot`, at `now` (seconds since the
     epoch).
 
     fitting  what the snapshot has for its requests, where that is known already
     """
-    fitting = fitting or Feasibility(snapshot)
+    feasibility = feasibility or Feasibility(snapshot)
     if reservations := forecast.reserved(snapshot):
         snapshot = forecast.lengthened(snapshot, policy, now)
-    choice = _Choice(snapshot, fitting, policy, now)
-    for move in (wish for wish in snapshot.wishes if wish.source_id is not None):
+    choice = _Choice(snapshot, feasibility, policy, now)
+    for move in (request for request in snapshot.requests if request.source_id is not None):
         choice.move(move)
     if reservations:
         choice.reserve()
         snapshot = replace(
-            snapshot, wishes=[wish for wish in snapshot.wishes if wish.starts_at is None]
+            snapshot,
+            requests=[request for request in snapshot.requests if request.starts_at is None],
         )
     if snapshot.dear:
         snapshot = choice.hold(snapshot)
-    for peers in priority.peers(snapshot, policy, fitting, now):
+    for peers in priority.peers(snapshot, policy, feasibility, now):
         choice.decide(peers)
     return choice.decision()
 
@@ -121,18 +122,23 @@ class _Choice:
     """Decides request after request, remembering what is still to be had."""
 
     def __init__(
-        self, snapshot: Snapshot, fitting: Feasibility, policy: Policy, now: float
+        self, snapshot: Snapshot, feasibility: Feasibility, policy: Policy, now: float
     ) -> None:
-        self._snapshot, self._fitting, self._policy, self._now = snapshot, fitting, policy, now
-        self._stock = Inventory(snapshot, fitting.kinds, now)
-        self._lenders = Candidates(snapshot, now, policy.victims)
+        self._snapshot, self._feasibility, self._policy, self._now = (
+            snapshot,
+            feasibility,
+            policy,
+            now,
+        )
+        self._inventory = Inventory(snapshot, feasibility.kinds, now)
+        self._candidates = Candidates(snapshot, now, policy.victims)
         self._limits = Limits(snapshot, policy, now)
-        self._holdback = Backfill(snapshot, policy, now, self._stock, self._lenders)
+        self._backfill = Backfill(snapshot, policy, now, self._inventory, self._candidates)
         self._failures = _Failures()
         self._grants: list[Grant] = []
-        self._takes: list[Preempt] = []
-        self._noes: list[Refusal] = []
-        self._eases: list[PreemptLess] = []
+        self._preemptions: list[Preempt] = []
+        self._refusals: list[Refusal] = []
+        self._reductions: list[PreemptLess] = []
         self._reclaims: dict[int, list[OpenReclaim]] = defaultdict(list)
         for reclaim in snapshot.reclaims:
             self._reclaims[reclaim.request_id].append(reclaim)
@@ -146,102 +152,108 @@ class _Choice:
         """Return what has been decided, in the order of the requests."""
         return Decision(
             tuple(self._grants),
-            tuple(self._takes),
-            tuple(self._noes),
-            tuple(self._eases),
+            tuple(self._preemptions),
+            tuple(self._refusals),
+            tuple(self._reductions),
             dict(self._kept),
-            self._holdback.holds(),
+            self._backfill.holds(),
             self._reserved,
         )
 
-    def move(self, wish: PendingRequest) -> None:
+    def move(self, request: PendingRequest) -> None:
         """Grant what is free of the nodes that are reserved for a move, or say what it waits for.
         One that nothing is reserved for any more has come to its end."""
         holder, source = (
-            self._snapshot.holders.get(wish.vcluster_id),
-            self._snapshot.holders.get(wish.source_id or 0),
+            self._snapshot.holders.get(request.vcluster_id),
+            self._snapshot.holders.get(request.source_id or 0),
         )
         # it ends with the lease: see `core.requests.suspend`
         if holder is None or over(holder, self._now):
-            self._noes.append(reasons.run_out(wish))
+            self._refusals.append(reasons.run_out(request))
             return
-        own = self._stock.own.get(wish.id, Own())
+        own = self._inventory.own.get(request.id, Own())
         free, coming, taking = +own.free, own.coming.total(), own.taking.total()
         portless = Counter(
-            {kind: count for kind, count in free.items() if wish.isolated and kind.port != USABLE}
+            {
+                kind: count
+                for kind, count in free.items()
+                if request.isolated and kind.port != USABLE
+            }
         )
         free -= portless
         # what `source` holds is its group's already
-        within = source is not None and source.group_id == wish.group_id
-        self._limits.move(wish, free + own.coming, own.taking)
+        within = source is not None and source.group_id == request.group_id
+        self._limits.move(request, free + own.coming, own.taking)
         for kind, count in free.items():
-            self._lenders.add(wish.group_id, kind, count)
+            self._candidates.add(request.group_id, kind, count)
         for kind, count in (own.coming + (Counter() if within else own.taking)).items():
-            self._lenders.wait(wish.group_id, kind, count)
+            self._candidates.wait(request.group_id, kind, count)
         if free:
-            wanted = Cache(wish.tuples[0].template_id, wish.group_id)
+            wanted = Cache(request.tuples[0].template_id, request.group_id)
             self._grants.append(
                 Grant(
-                    wish.id,
+                    request.id,
                     tuple(
-                        Share(0, wish.tuples[0].template_id, lot, part)
+                        Share(0, request.tuples[0].template_id, nodes, part)
                         for kind, count in sorted(free.items())
-                        for lot, part in self._stock.take(kind, count, wish.id, wanted)
+                        for nodes, part in self._inventory.take(kind, count, request.id, wanted)
                     ),
                 )
             )
         if not free or coming or taking or portless:
-            self._noes.append(reasons.moving(wish, coming, taking, portless.total()))
+            self._refusals.append(reasons.moving(request, coming, taking, portless.total()))
 
     def reserve(self) -> None:
         """Grant reservations whose start has come, and keep for the others what they will need."""
-        seen = forecast.Forecast(self._snapshot, self._fitting, self._policy, self._now)
+        seen = forecast.Forecast(self._snapshot, self._feasibility, self._policy, self._now)
         for one in seen.placed:
-            want = self._want(one.wish)
-            if self._run_out(one.wish):
+            want = self._want(one.request)
+            if self._run_out(one.request):
                 continue
             if one.limit and self._now >= one.start:
-                self._no(one.wish, Refusal(one.wish.id, "limit", f"waits: {one.limit}"))
+                self._refuse(one.request, Refusal(one.request.id, "limit", f"waits: {one.limit}"))
             elif one.ready is None:
-                late = forecast.late(one.wish, self._now - reasons.PUNCTUAL)
+                late = forecast.late(one.request, self._now - reasons.PUNCTUAL)
                 when = seen.expected(one) if late else None
-                self._noes.append(reasons.reserved(one.wish, self._now, when))
+                self._refusals.append(reasons.reserved(one.request, self._now, when))
                 if not one.limit:
                     near = [
-                        loan for loan in one.loans if self._now >= one.start - self._lead(loan.kind)
+                        victim
+                        for victim in one.victims
+                        if self._now >= one.start - self._lead(victim.kind)
                     ]
-                    self._take(one.wish, near)
+                    self._preempt(one.request, near)
             elif self._limits.admitted([want])[0]:
                 self._grant(want, one.ready)
             else:
-                self._no(one.wish, self._limits.refusal(want, self._fitting))
+                self._refuse(one.request, self._limits.refusal(want, self._feasibility))
         for one in seen.placed:
             if one.ready is None:
-                self._limits.book(one.wish.group_id, one.start, one.gone, one.place)
+                self._limits.book(one.request.group_id, one.start, one.gone, one.place)
         self._reserved = seen.layers()
         for part in self._reserved:
             erasing = supply.turnaround(self._snapshot, part.kind.type, self._policy)
-            self._stock.book(part.kind, part.start - erasing, part.count)
+            self._inventory.book(part.kind, part.start - erasing, part.count)
         for holder, kind, count in seen.counted_on():
-            if (able := min(count, self._lenders.able(kind, holder))) > 0:
-                self._lenders.lose([Loan(holder, kind, able)])
+            if (able := min(count, self._candidates.able(kind, holder))) > 0:
+                self._candidates.remove([Victim(holder, kind, able)])
 
     def hold(self, snapshot: Snapshot) -> Snapshot:
         """Let requests of preemptible vclusters wait while energy is dear; return the site without
         them."""
         others = []
-        for one in snapshot.wishes:
+        for one in snapshot.requests:
             if one.preemptible and one.source_id is None:
-                self._no(one, reasons.dear(one, snapshot.dear))
+                self._refuse(one, reasons.dear(one, snapshot.dear))
             else:
                 others.append(one)
-        return replace(snapshot, wishes=others)
+        return replace(snapshot, requests=others)
 
     def _lead(self, kind: NodeKind) -> float:
         return supply.lead(self._snapshot, kind.type, self._policy)
 
     def decide(self, peers: Sequence[PendingRequest]) -> None:
-        """Grant wishes of one priority and age, or say why not.
+        """Grant requests of one priority and age, or say why not.
 
         What they get, keep or have taken is gone for those behind them. Those that their group's
         limit has no room for once the others have theirs are looked at again, a few times, as far
@@ -249,16 +261,16 @@ class _Choice:
         """
         if peers[0].priority > self._priority:  # it may take what those before could not
             self._failures = _Failures()
-            self._holdback.renew()
+            self._backfill.renew()
         self._priority = peers[0].priority
-        wants = [self._want(wish) for wish in peers if not self._run_out(wish)]
+        wants = [self._want(request) for request in peers if not self._run_out(request)]
         for _ in range(ROUNDS):
             admitted, wants = self._limits.admitted(wants)
             self._decide(admitted)
             if not wants or not admitted:
                 break
         for want in wants:
-            self._no(want.wish, self._limits.refusal(want, self._fitting))
+            self._refuse(want.request, self._limits.refusal(want, self._feasibility))
 
     def _decide(self, wants: Sequence[Want]) -> None:
         """Decide what no limit stands against. One that something is reserved for keeps it, and its
@@ -276,24 +288,24 @@ class _Choice:
         packed: dict[int, Found] = {}
         # each from what is left: nodes with usable ports are counted in both
         for isolated in (True, False):
-            part = [want for want in wants[waited:] if want.wish.isolated == isolated]
+            part = [want for want in wants[waited:] if want.request.isolated == isolated]
             packed |= self._packed(part)
             for want in part:
-                if want.wish.id in packed:
-                    self._grant(want, packed[want.wish.id])
-        rest = [want for want in wants[waited:] if want.wish.id not in packed]
-        # what such lend is as good as free: it is given out before any of these holds it back
+                if want.request.id in packed:
+                    self._grant(want, packed[want.request.id])
+        rest = [want for want in wants[waited:] if want.request.id not in packed]
+        # what such can lose is as good as free: it is given out before any of these holds it back
         if self._preemptible:
             rest = [want for want in rest if not (self._meanwhile(want) or self._awaits(want))]
         for want in [*left, *rest]:
             if not self._meanwhile(want):
                 self._postpone(want)
 
-    def _run_out(self, wish: PendingRequest) -> bool:
-        holder = self._snapshot.holders.get(wish.vcluster_id)
+    def _run_out(self, request: PendingRequest) -> bool:
+        holder = self._snapshot.holders.get(request.vcluster_id)
         if holder is None or not over(holder, self._now):
             return False
-        self._no(wish, reasons.run_out(wish))
+        self._refuse(request, reasons.run_out(request))
         return True
 
     def _packed(self, wants: Sequence[Want]) -> dict[int, Found]:
@@ -301,102 +313,105 @@ class _Choice:
         part."""
         alone = [(want, found) for want in wants if (found := self._now_for(want)) is not None]
         if len(alone) < 2:
-            return {want.wish.id: found for want, found in alone}
+            return {want.request.id: found for want, found in alone}
         types = self._snapshot.types
         return pack(
-            [want for want, _ in alone], self._stock.free, lambda kind: types[kind.type].cost
+            [want for want, _ in alone], self._inventory.free, lambda kind: types[kind.type].cost
         )
 
     def _meanwhile(self, want: Want) -> bool:
         """Use what is held back for others, if it gives it back before they could use it."""
-        if not (self._stock.held or self._stock.booked):
+        if not (self._inventory.held or self._inventory.booked):
             return False
-        end = back(want.wish, self._snapshot, self._policy, self._now)
+        end = back(want.request, self._snapshot, self._policy, self._now)
         room = {
             kind: count
-            for kind, count in self._stock.until(end).items()
-            if want.wish.preemptible or (want.wish.group_id, kind.any_port) not in self._losing
+            for kind, count in self._inventory.until(end).items()
+            if want.request.preemptible
+            or (want.request.group_id, kind.any_port) not in self._losing
         }
-        own = self._stock.own.get(want.wish.id)
+        own = self._inventory.own.get(want.request.id)
         if own is not None:
             room = {kind: count + own.free[kind] for kind, count in room.items()}
         if not any(
-            kind in fit.blocks and (want.wish.may_spread or count >= one.count)
+            kind in fit.blocks and (want.request.may_spread or count >= one.count)
             for kind, count in room.items()
-            for one, fit in zip(want.wish.tuples, want.fits, strict=True)
+            for one, fit in zip(want.request.tuples, want.fits, strict=True)
         ):
             return False
-        found = placement.at_once(want, {**self._stock.now_for(want.wish.id), **room})
+        found = placement.at_once(want, {**self._inventory.now_for(want.request.id), **room})
         if found is None:
             return False
         for place in found.places:
             for kind, count in place.items():
-                self._stock.let(kind, count if own is None else max(0, count - own.free[kind]), end)
+                self._inventory.let(
+                    kind, count if own is None else max(0, count - own.free[kind]), end
+                )
         self._grant(want, found)
         return True
 
     def _later_meanwhile(self, want: Want) -> Found | None:
-        """Use what is held back for others and lent to preemptible vclusters, with what is free of
-        it, if the request gives that back before the others could use it."""
-        end = back(want.wish, self._snapshot, self._policy, self._now)
-        held = self._stock.until(end) if self._preemptible else {}
-        lent = self._holdback.lent(end)
-        own = self._stock.own.get(want.wish.id) or Own()
-        if want.wish.preemptible or not (lent or (held and own.kinds)):
+        """Use nodes that are held back for others and meanwhile run preemptible vclusters, with the
+        free ones of these, if the request gives them back before the others could use them."""
+        end = back(want.request, self._snapshot, self._policy, self._now)
+        held = self._inventory.until(end) if self._preemptible else {}
+        preempted = self._backfill.preempted(end)
+        own = self._inventory.own.get(want.request.id) or Own()
+        if want.request.preemptible or not (preempted or (held and own.kinds)):
             return None
         room = {
-            kind: count + held[kind] - self._stock.free[kind] if kind in held else count
-            for kind, count in self._stock.soon_for(want.wish.id).items()
+            kind: count + held[kind] - self._inventory.free[kind] if kind in held else count
+            for kind, count in self._inventory.soon_for(want.request.id).items()
         }
-        self._lenders.give_back(lent)
-        found = placement.later(want, room, own.taking, self._lenders)
-        loans = found.loans if found is not None else ()
-        self._lenders.lose(loans)
-        self._holdback.keep(lent)
-        self._lenders.give_back(loans)
+        self._candidates.restore(preempted)
+        found = placement.later(want, room, own.taking, self._candidates)
+        victims = found.victims if found is not None else ()
+        self._candidates.remove(victims)
+        self._backfill.keep(preempted)
+        self._candidates.restore(victims)
         for place in found.places if found is not None else ():
             for kind, count in place.items():
-                taken = sum(loan.nodes for loan in loans if loan.kind == kind)
+                taken = sum(victim.nodes for victim in victims if victim.kind == kind)
                 taken += own.free[kind] + own.coming[kind] + own.taking[kind]
                 if kind in held and count > taken:
-                    self._stock.let(kind, min(count - taken, held[kind]), end)
+                    self._inventory.let(kind, min(count - taken, held[kind]), end)
         return found
 
     def _now_for(self, want: Want) -> Found | None:
         return self._failures.unless("now", want, self._at_once, self._most_now)
 
     def _grant(self, want: Want, found: Found) -> None:
-        self._count(want.wish, found)
+        self._count(want.request, found)
         shares = tuple(self._shares(want, found))
-        for share in shares if not want.wish.preemptible else ():
-            if not share.lot.reserved:
-                self._lenders.grow(want.wish.group_id, share.lot.kind)
-        self._grants.append(Grant(want.wish.id, shares))
+        for share in shares if not want.request.preemptible else ():
+            if not share.free_nodes.reserved:
+                self._candidates.grow(want.request.group_id, share.free_nodes.kind)
+        self._grants.append(Grant(want.request.id, shares))
 
-    def _take(self, wish: PendingRequest, loans: Sequence[Loan]) -> None:
-        for loan in loans:
-            self._takes.append(Preempt(wish.id, *loan))
+    def _preempt(self, request: PendingRequest, victims: Sequence[Victim]) -> None:
+        for victim in victims:
+            self._preemptions.append(Preempt(request.id, *victim))
             self._losing.add(
-                (self._snapshot.holders[loan.vcluster_id].group_id, loan.kind.any_port)
+                (self._snapshot.holders[victim.vcluster_id].group_id, victim.kind.any_port)
             )
 
-    def _count(self, wish: PendingRequest, found: Found, *, waits: bool = False) -> None:
+    def _count(self, request: PendingRequest, found: Found, *, waits: bool = False) -> None:
         """Count nodes that the request has, or `waits` for."""
-        self._holdback.give(wish, found)
-        self._limits.give(wish, found)
-        self._lenders.gain(wish, found.places, waits=waits)
+        self._backfill.give(request, found)
+        self._limits.give(request, found)
+        self._candidates.gain(request, found.places, waits=waits)
 
     def _awaits(self, want: Want, *, meanwhile: bool = False) -> bool:
         """Let the request wait in the right place, if it has one; `meanwhile`: also for what is
         held back for others and comes back in time."""
-        if not want.wish.may_wait:
+        if not want.request.may_wait:
             return False
         want = self._entitled(want)
         found = self._failures.unless("later", want, self._later, self._most_later)
         if found is None and meanwhile:
             found = self._later_meanwhile(want)
         if found is not None:
-            self._no(want.wish, self._wait(want, found))
+            self._refuse(want.request, self._wait(want, found))
         return found is not None
 
     def _postpone(self, want: Want) -> None:
@@ -404,83 +419,93 @@ class _Choice:
         if self._awaits(want, meanwhile=True):
             return
         want = self._entitled(want)
-        no = reasons.why_not(want, self._fitting, self._holdback.hold(want))
+        refusal = reasons.why_not(want, self._feasibility, self._backfill.hold(want))
         # perhaps it was only not found: see `spread.Exhausted`
-        if len(want.fits) > 1 and not want.wish.may_spread:
-            self._noes.append(no)
+        if len(want.fits) > 1 and not want.request.may_spread:
+            self._refusals.append(refusal)
         else:
-            self._no(want.wish, no)
+            self._refuse(want.request, refusal)
 
-    def _no(self, wish: PendingRequest, no: Refusal) -> None:
+    def _refuse(self, request: PendingRequest, refusal: Refusal) -> None:
         """Let nodes stay that were being taken for the request and that it does not count on any
         more: last what is taken first."""
-        self._noes.append(no)
-        self._holdback.decided(wish)
-        unused = Counter() if no.final else self._stock.unused(wish.id)
-        for reclaim in sorted(self._reclaims.get(wish.id, ()) if unused else (), key=self._spared):
+        self._refusals.append(refusal)
+        self._backfill.decided(request)
+        unused = Counter() if refusal.final else self._inventory.unused(request.id)
+        for reclaim in sorted(
+            self._reclaims.get(request.id, ()) if unused else (), key=self._spared
+        ):
             part = min(reclaim.open, unused[reclaim.kind])
             if part:
                 unused[reclaim.kind] -= part
-                self._eases.append(PreemptLess(reclaim.id, part, reclaim.open - part))
+                self._reductions.append(PreemptLess(reclaim.id, part, reclaim.open - part))
 
     def _spared(self, reclaim: OpenReclaim) -> tuple[float, ...]:
         holder = self._snapshot.holders.get(reclaim.vcluster_id)
         return -(holder.priority if holder else 0), -reclaim.deadline, -reclaim.id
 
-    def _want(self, wish: PendingRequest) -> Want:
-        own = self._stock.own.get(wish.id)
-        fits = tuple(self._fitting.fit(one, wish) for one in wish.tuples)
+    def _want(self, request: PendingRequest) -> Want:
+        own = self._inventory.own.get(request.id)
+        fits = tuple(self._feasibility.fit(one, request) for one in request.tuples)
         return Want(
-            wish,
+            request,
             fits,
             own.kinds if own else frozenset(),
-            own is not None or self._lenders.lends(wish.vcluster_id, Level(wish.priority - 1)),
+            own is not None
+            or self._candidates.can_lose(request.vcluster_id, Level(request.priority - 1)),
         )
 
     def _entitled(self, want: Want) -> Want:
         """Return the request with what of its group's it stays within by now."""
-        within = self._lenders.within(want.wish)
+        within = self._candidates.within(want.request)
         return want if within == want.within else replace(want, within=within)
 
     def _at_once(self, want: Want) -> Found | None:
-        return placement.at_once(want, self._stock.now_for(want.wish.id))
+        return placement.at_once(want, self._inventory.now_for(want.request.id))
 
     def _later(self, want: Want) -> Found | None:
-        own = self._stock.own.get(want.wish.id)
+        own = self._inventory.own.get(want.request.id)
         return placement.later(
-            want, self._stock.soon_for(want.wish.id), own.taking if own else {}, self._lenders
+            want,
+            self._inventory.soon_for(want.request.id),
+            own.taking if own else {},
+            self._candidates,
         )
 
     def _most_now(self, want: Want) -> list[int]:
-        return [placement.most(fit, self._stock.free, want.wish.may_spread) for fit in want.fits]
+        return [
+            placement.most(fit, self._inventory.free, want.request.may_spread) for fit in want.fits
+        ]
 
     def _most_later(self, want: Want) -> list[int]:
-        rooms = placement.with_loans(want, self._stock.soon, self._lenders)
-        return [placement.most(fit, rooms, want.wish.may_spread) for fit in want.fits]
+        rooms = placement.with_victims(want, self._inventory.soon, self._candidates)
+        return [placement.most(fit, rooms, want.request.may_spread) for fit in want.fits]
 
     def _shares(self, want: Want, found: Found) -> Iterator[Share]:
-        for position, (one, place) in enumerate(zip(want.wish.tuples, found.places, strict=True)):
+        for position, (one, place) in enumerate(
+            zip(want.request.tuples, found.places, strict=True)
+        ):
             for kind, count in sorted(place.items()):
-                wanted = Cache(one.template_id, want.wish.group_id)
-                for lot, part in self._stock.take(kind, count, want.wish.id, wanted):
-                    yield Share(position, one.template_id, lot, part)
+                wanted = Cache(one.template_id, want.request.group_id)
+                for free, part in self._inventory.take(kind, count, want.request.id, wanted):
+                    yield Share(position, one.template_id, free, part)
 
     def _wait(self, want: Want, found: Found) -> Refusal:
         """Keep the free nodes that the request would use, and take what it is short of."""
-        wish, coming = want.wish, 0
-        taking = sum(loan.nodes for loan in found.loans)
-        for one, place in zip(wish.tuples, found.places, strict=True):
+        request, coming = want.request, 0
+        taking = sum(victim.nodes for victim in found.victims)
+        for one, place in zip(request.tuples, found.places, strict=True):
             for kind, count in sorted(place.items()):
-                kept, missing = self._stock.keep(
-                    kind, count, wish.id, Cache(one.template_id, wish.group_id)
+                kept, missing = self._inventory.keep(
+                    kind, count, request.id, Cache(one.template_id, request.group_id)
                 )
                 coming += missing.coming
                 taking += missing.taking
                 self._kept.update(dict(kept))
-        self._lenders.lose(found.loans)
-        self._count(wish, found, waits=True)
-        self._take(wish, found.loans)
-        return reasons.waiting(wish, coming, taking)
+        self._candidates.remove(found.victims)
+        self._count(request, found, waits=True)
+        self._preempt(request, found.victims)
+        return reasons.waiting(request, coming, taking)
 
 
 _Key = tuple[str, Fit, bool, str]
@@ -509,8 +534,8 @@ class _Failures:
         for each tuple alone."""
         if want.special:
             return way(want)
-        keys = [(name, fit, want.wish.may_spread, want.within) for fit in want.fits]
-        asked = *keys, *(one.count for one in want.wish.tuples)
+        keys = [(name, fit, want.request.may_spread, want.within) for fit in want.fits]
+        asked = *keys, *(one.count for one in want.request.tuples)
         if asked in self._asked or not self._enough(keys, want):
             return None
         found = way(want)
@@ -522,5 +547,5 @@ class _Failures:
     def _enough(self, keys: Sequence[_Key], want: Want) -> bool:
         return all(
             one.count < self._least.get(key, one.count + 1)
-            for key, one in zip(keys, want.wish.tuples, strict=True)
+            for key, one in zip(keys, want.request.tuples, strict=True)
         )

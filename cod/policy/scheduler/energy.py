@@ -19,7 +19,7 @@ rest, a request that waits has to count on warm nodes and waking ones before it 
 `policy.scheduler.allocate` does.
 
 **Who sleeps.** Only nodes that the snapshot counts as idle, which are none that their power driver
-could not wake. Of a lot that is partly granted or kept, so many fewer: whichever of its nodes are
+could not wake. Of a pool that is partly granted or kept, so many fewer: whichever of its nodes are
 given away, enough idle ones are left. Should more be left, the next plan sees them.
 
 **Power.** What a node uses depends on its state alone: off, idle or busy (`CLASSES`). Watts are the
@@ -83,16 +83,17 @@ def power_changes(
     """Return which nodes to wake and which to put to sleep now; wakes come first, those of the
     cheapest types before others.
 
-    A lot is in it once at most.
+    A pool is in it once at most.
 
-    kept     how many nodes of each lot are kept by requests that wait
-    granted  how many of each lot this same plan grants (who is granted a cold node wakes it)
+    kept     how many nodes of each pool are kept by requests that wait
+    granted  how many of each pool this same plan grants (who is granted a cold node wakes it)
     """
     by_type: dict[int, list[FreeNodes]] = defaultdict(list)
-    for lot in sorted(snapshot.lots, key=_order):
-        by_type[lot.kind.type].append(lot)
+    for free in sorted(snapshot.free_nodes, key=_order):
+        by_type[free.kind.type].append(free)
     types = [
-        _Type(snapshot, type_id, lots, kept, granted, energy) for type_id, lots in by_type.items()
+        _Type(snapshot, type_id, free_nodes, kept, granted, energy)
+        for type_id, free_nodes in by_type.items()
     ]
     types.sort(key=lambda each: (each.node_type.cost, each.node_type.id))
     wakes = [change for each in types for change in each.needed]
@@ -105,22 +106,22 @@ def power_changes(
 
 
 def _merged(wakes: Iterable[PowerChange]) -> Iterable[PowerChange]:
-    """Merge lots: what is woken of it for a request and for the reserve is woken at once."""
-    by_lot: dict[FreeNodes, PowerChange] = {}
+    """Merge changes of one pool: nodes for a request and for the reserve are woken at once."""
+    by_free: dict[FreeNodes, PowerChange] = {}
     for one in wakes:
-        first = by_lot.get(one.lot)
-        by_lot[one.lot] = (
+        first = by_free.get(one.free_nodes)
+        by_free[one.free_nodes] = (
             one
             if first is None
             else replace(one, count=first.count + one.count, why=f"{first.why}; {one.why}")
         )
-    return by_lot.values()
+    return by_free.values()
 
 
-def _order(lot: FreeNodes) -> tuple[object, ...]:
-    """Return the order in which lots are woken and put to sleep: such as hold nobody's software
+def _order(free: FreeNodes) -> tuple[object, ...]:
+    """Return the order in which pools are woken and put to sleep: such as hold nobody's software
     first."""
-    return lot.cache is not None, lot.kind, lot.cache or (), lot.readiness, lot.reserved
+    return free.cache is not None, free.kind, free.cache or (), free.readiness, free.reserved
 
 
 class _Type:
@@ -130,14 +131,14 @@ class _Type:
         self,
         snapshot: Snapshot,
         type_id: int,
-        lots: Sequence[FreeNodes],
+        free_nodes: Sequence[FreeNodes],
         kept: Mapping[FreeNodes, int],
         granted: Mapping[FreeNodes, int],
         energy: Energy,
     ) -> None:
-        self.node_type, self._lots, self._kept, self._granted = (
+        self.node_type, self._free_nodes, self._kept, self._granted = (
             snapshot.types[type_id],
-            lots,
+            free_nodes,
             kept,
             granted,
         )
@@ -150,18 +151,18 @@ class _Type:
         waking = [each for each in snapshot.coming if each.waking and each.kind.type == type_id]
         self._any_waking = bool(waking)
         self._waking = sum(each.count for each in waking if not each.reserved)
-        self._warm = sum(self._spare(lot) for lot in lots if lot.readiness == WARM)
+        self._warm = sum(self._spare(free) for free in free_nodes if free.readiness == WARM)
         self.needed = [
-            PowerChange(lot, self._left(lot) - self._spare(lot), "for a request that waits")
-            for lot in lots
-            if lot.readiness == COLD and self._left(lot) > self._spare(lot)
+            PowerChange(free, self._left(free) - self._spare(free), "for a request that waits")
+            for free in free_nodes
+            if free.readiness == COLD and self._left(free) > self._spare(free)
         ]
 
-    def _left(self, lot: FreeNodes) -> int:
-        return lot.count - self._granted.get(lot, 0)
+    def _left(self, free: FreeNodes) -> int:
+        return free.count - self._granted.get(free, 0)
 
-    def _spare(self, lot: FreeNodes) -> int:
-        return 0 if lot.reserved else self._left(lot) - self._kept.get(lot, 0)
+    def _spare(self, free: FreeNodes) -> int:
+        return 0 if free.reserved else self._left(free) - self._kept.get(free, 0)
 
     def short(self) -> list[PowerChange]:
         """Return the wakes up to the low mark."""
@@ -169,8 +170,8 @@ class _Type:
         why = (
             f"{ready} of {self.node_type.name} awake and spare, {self._said} low mark is {self.low}"
         )
-        cold = [(lot, self._spare(lot)) for lot in self._lots if lot.readiness == COLD]
-        return [PowerChange(lot, count, why) for lot, count in _deal(self.low - ready, cold)]
+        cold = [(free, self._spare(free)) for free in self._free_nodes if free.readiness == COLD]
+        return [PowerChange(free, count, why) for free, count in _deal(self.low - ready, cold)]
 
     def surplus(self) -> list[PowerChange]:
         """Return nodes that fall asleep, down to the high mark."""
@@ -181,21 +182,23 @@ class _Type:
             f" {self.high}"
         )
         idle = [
-            (lot, min(self._spare(lot), lot.idle - lot.count + self._spare(lot)))
-            for lot in self._lots
-            if lot.readiness == WARM and not lot.reserved
+            (free, min(self._spare(free), free.idle - free.count + self._spare(free)))
+            for free in self._free_nodes
+            if free.readiness == WARM and not free.reserved
         ]
         return [
-            PowerChange(lot, count, why, sleep=True)
-            for lot, count in _deal(self._warm - self.high, idle)
+            PowerChange(free, count, why, sleep=True)
+            for free, count in _deal(self._warm - self.high, idle)
         ]
 
 
-def _deal(wanted: int, stock: Iterable[tuple[FreeNodes, int]]) -> Iterator[tuple[FreeNodes, int]]:
-    """Yield `wanted` nodes, out of the lots in their order, of each at most as many as it says."""
-    for lot, most in stock:
+def _deal(
+    wanted: int, inventory: Iterable[tuple[FreeNodes, int]]
+) -> Iterator[tuple[FreeNodes, int]]:
+    """Yield `wanted` nodes, out of the pools in their order, of each at most as many as it says."""
+    for free, most in inventory:
         if (count := min(wanted, most)) > 0:
-            yield lot, count
+            yield free, count
             wanted -= count
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from cod.model import Policy
 from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.allocations import Sum, sums
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.holdings import Sum, sums
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.preemption import Kept, outranks, spare, takeable
 from cod.policy.scheduler.priority import ordered
@@ -143,45 +143,45 @@ def explain(
 ) -> Explanation:
     """Return why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError
     when it is not in it."""
-    wish = {wish.id: wish for wish in snapshot.wishes}[request_id]
-    fitting = Feasibility(snapshot)
-    if wish.source_id is not None:
-        return _of_move(snapshot, policy, wish, fitting, promises, now)
-    fits = [fitting.fit(one, wish) for one in wish.tuples]
+    request = {request.id: request for request in snapshot.requests}[request_id]
+    feasibility = Feasibility(snapshot)
+    if request.source_id is not None:
+        return _of_move(snapshot, policy, request, feasibility, promises, now)
+    fits = [feasibility.fit(one, request) for one in request.tuples]
     kinds = {kind for fit in fits for kind in fit.kinds}
     site_of = {type_id: count for fit in fits for type_id, count in fit.site_of.items()}
-    order = ordered(snapshot, policy, fitting, now)
-    place = order.index(wish)
+    order = ordered(snapshot, policy, feasibility, now)
+    place = order.index(request)
     types = {kind.type for kind in kinds}
     ahead = tuple(
         Ahead(one.id, one.vcluster_id, shown(one), sum(each.count for each in one.tuples))
         for one in order[:place]
-        if (one.starts_at or now) <= max(now, wish.starts_at or now)
-        and any(not types.isdisjoint(fitting.fit(each, one).site_of) for each in one.tuples)
+        if (one.starts_at or now) <= max(now, request.starts_at or now)
+        and any(not types.isdisjoint(feasibility.fit(each, one).site_of) for each in one.tuples)
     )
-    decision = decide(snapshot, policy, now, fitting)
+    decision = decide(snapshot, policy, now, feasibility)
     code, sentence = _verdict(decision, request_id)
     parts = Explanation(
         request_id,
         code,
         sentence,
-        wanted=sum(one.count for one in wish.tuples),
+        wanted=sum(one.count for one in request.tuples),
         fitting=sum(site_of.values()),
-        free=_mine(snapshot.lots, kinds, request_id),
+        free=_mine(snapshot.free_nodes, kinds, request_id),
         coming=_mine(snapshot.coming, kinds, request_id),
         position=len(ahead) + 1,
         ahead=ahead,
-        types=tuple(_types(snapshot, wish, fitting)),
-        holders=tuple(_holders(snapshot, wish, kinds, now)),
+        types=tuple(_types(snapshot, request, feasibility)),
+        holders=tuple(_holders(snapshot, request, kinds, now)),
         chances=tuple(
             sorted(
-                _chances(snapshot, policy, wish, kinds, now, promises),
+                _chances(snapshot, policy, request, kinds, now, promises),
                 key=lambda one: (one.at is None, one.at or 0.0, one.sentence),
             )
         ),
-        own=sum(wish.own.get(type_id, 0) for type_id in site_of),
-        aside=sum(fitting.aside.get(type_id, 0) for type_id in site_of),
-        portless=fitting.portless(wish)[1],
+        own=sum(request.own.get(type_id, 0) for type_id in site_of),
+        aside=sum(feasibility.aside.get(type_id, 0) for type_id in site_of),
+        portless=feasibility.portless(request)[1],
     )
     holds = [one for one in decision.holds if one.kind.type in types]
     names = {
@@ -190,9 +190,11 @@ def explain(
             if one.vcluster_id in snapshot.holders
             else f"request {one.id}"
         )
-        for one in snapshot.wishes
+        for one in snapshot.requests
     } | {request_id: "it"}
-    ports = [] if code == "ports" else [f"{said}." for said in [portless(wish, fitting)] if said]
+    ports = (
+        [] if code == "ports" else [f"{said}." for said in [portless(request, feasibility)] if said]
+    )
     return replace(
         parts,
         reason=sentence,
@@ -202,36 +204,36 @@ def explain(
 
 def _verdict(decision: Decision, request_id: int) -> tuple[str, str]:
     """Return the code and the sentence of what becomes of a request."""
-    for no in decision.refusals:
-        if no.request_id == request_id:
-            return no.code, f"{no.sentence[:1].upper()}{no.sentence[1:]}."
+    for refusal in decision.refusals:
+        if refusal.request_id == request_id:
+            return refusal.code, f"{refusal.sentence[:1].upper()}{refusal.sentence[1:]}."
     return "granted", "It is granted in the next pass."
 
 
 def _of_move(
     snapshot: Snapshot,
     policy: Policy,
-    wish: PendingRequest,
-    fitting: Feasibility,
+    request: PendingRequest,
+    feasibility: Feasibility,
     promises: Promises,
     now: float,
 ) -> Explanation:
     """Return what a move waits for: its own nodes, which no other request can get."""
-    code, sentence = _verdict(decide(snapshot, policy, now, fitting), wish.id)
+    code, sentence = _verdict(decide(snapshot, policy, now, feasibility), request.id)
     free, coming = (
-        sum(row.count for row in rows if row.reserved == wish.id)
-        for rows in (snapshot.lots, snapshot.coming)
+        sum(row.count for row in rows if row.reserved == request.id)
+        for rows in (snapshot.free_nodes, snapshot.coming)
     )
     chances = [
         chance
         for reclaim in snapshot.reclaims
-        if reclaim.request_id == wish.id and reclaim.open
+        if reclaim.request_id == request.id and reclaim.open
         for chance in _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises)
     ]
     known = _next(sorted(chances, key=lambda one: one.at or 0.0), now)
-    wanted = sum(one.count for one in wish.tuples)
+    wanted = sum(one.count for one in request.tuples)
     return Explanation(
-        wish.id,
+        request.id,
         code,
         " ".join([sentence, *known]),
         wanted,
@@ -255,24 +257,26 @@ def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[NodeKind], reque
     )
 
 
-def _types(snapshot: Snapshot, wish: PendingRequest, fitting: Feasibility) -> Iterator[Fit]:
+def _types(snapshot: Snapshot, request: PendingRequest, feasibility: Feasibility) -> Iterator[Fit]:
     """Yield the types of the site, cheapest first."""
-    counts = {name: _by_type(getattr(snapshot, name)) for name in ("lots", "coming", "holdings")}
+    counts = {
+        name: _by_type(getattr(snapshot, name)) for name in ("free_nodes", "coming", "allocations")
+    }
     for type_id, node_type in sorted(
         snapshot.types.items(), key=lambda item: (item[1].cost, item[0])
     ):
         lacks = [
-            (position, tuple(map(str, fitting.lacks(one)[type_id])))
-            for position, one in enumerate(wish.tuples)
+            (position, tuple(map(str, feasibility.lacks(one)[type_id])))
+            for position, one in enumerate(request.tuples)
         ]
         yield Fit(
             type_id,
             node_type.name,
             node_type.cost,
             snapshot.site.get(type_id, 0),
-            counts["lots"][type_id],
+            counts["free_nodes"][type_id],
             counts["coming"][type_id],
-            counts["holdings"][type_id],
+            counts["allocations"][type_id],
             tuple((position, phrases) for position, phrases in lacks if phrases),
         )
 
@@ -288,17 +292,17 @@ def _by_type(rows: Iterable[FreeNodes | IncomingNodes | Allocation]) -> Counter[
 
 
 def _holders(
-    snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind], now: float
+    snapshot: Snapshot, request: PendingRequest, kinds: Set[NodeKind], now: float
 ) -> Iterator[Held]:
     kept = Kept(snapshot, now)
-    for one in sums(snapshot, wish, kinds):
+    for one in sums(snapshot, request, kinds):
         holder = one.holder
-        may_lose = _takeable(kept, wish, holder, one.mobile, now)
-        within = kept.within(wish)
-        equals = within if within == "guarantee" or wish.priority == holder.priority else ""
+        may_lose = _takeable(kept, request, holder, one.mobile, now)
+        within = kept.within(request)
+        equals = within if within == "guarantee" or request.priority == holder.priority else ""
         if over(holder, now):
             why, until = "draining", holder.drain_until or holder.expires_at
-        elif not outranks(wish.priority, holder.priority) and not equals:
+        elif not outranks(request.priority, holder.priority) and not equals:
             why, until = "priority", holder.expires_at
         elif may_lose < min(one.mobile, spare(holder, now)):
             why, until = equals or "guarantee", holder.expires_at
@@ -319,19 +323,19 @@ def _holders(
             why,
             until,
             _keeps(why, holder, until, now),
-            0 != holder.group_id == wish.group_id,
+            0 != holder.group_id == request.group_id,
         )
 
 
-def _takeable(kept: Kept, wish: PendingRequest, holder: Holder, mobile: int, now: float) -> int:
+def _takeable(kept: Kept, request: PendingRequest, holder: Holder, mobile: int, now: float) -> int:
     return takeable(
         holder,
         mobile,
-        wish.priority,
-        wish.vcluster_id,
+        request.priority,
+        request.vcluster_id,
         now,
-        beyond=kept.beyond(holder.group_id, wish.asked[0][0]),
-        within=kept.within(wish),
+        beyond=kept.beyond(holder.group_id, request.asked[0][0]),
+        within=kept.within(request),
     )
 
 
@@ -362,20 +366,20 @@ def _keeps(why: str, holder: Holder, until: float | None, now: float) -> str:
 def _chances(
     snapshot: Snapshot,
     policy: Policy,
-    wish: PendingRequest,
+    request: PendingRequest,
     kinds: Set[NodeKind],
     now: float,
     promises: Promises,
 ) -> Iterator[Chance]:
-    coming = _mine(snapshot.coming, kinds, wish.id)
+    coming = _mine(snapshot.coming, kinds, request.id)
     if coming:
         yield Chance(None, coming, "on the way to the reserve")
     kept = Kept(snapshot, now)
     for reclaim in snapshot.reclaims:
-        if reclaim.request_id == wish.id and reclaim.open:
+        if reclaim.request_id == request.id and reclaim.open:
             yield from _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises)
-    for one in sums(snapshot, wish, kinds):
-        yield from _from_holder(one, policy, wish, kept, now)
+    for one in sums(snapshot, request, kinds):
+        yield from _from_holder(one, policy, request, kept, now)
 
 
 def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises) -> Iterator[Chance]:
@@ -391,7 +395,7 @@ def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises) -> Iterator[
 
 
 def _from_holder(
-    one: Sum, policy: Policy, wish: PendingRequest, kept: Kept, now: float
+    one: Sum, policy: Policy, request: PendingRequest, kept: Kept, now: float
 ) -> Iterator[Chance]:
     holder, left = one.holder, one.count - one.leaving
     if left > 0 and holder.drain_until is not None:
@@ -399,8 +403,8 @@ def _from_holder(
     elif left > 0 and holder.expires_at is not None:
         ends = max(now, holder.expires_at) + policy.drain_grace
         yield Chance(ends, left, f"the lease of {holder.name} and its grace end")
-    more = _takeable(kept, wish, holder, one.mobile + one.immune, now) - _takeable(
-        kept, wish, holder, one.mobile, now
+    more = _takeable(kept, request, holder, one.mobile + one.immune, now) - _takeable(
+        kept, request, holder, one.mobile, now
     )
     if more > 0 and one.immune_until is not None:
         yield Chance(one.immune_until, more, f"nodes of {holder.name} lose their immunity")

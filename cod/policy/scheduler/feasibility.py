@@ -3,7 +3,7 @@
 A type is eligible for a tuple of a request when its canonical attributes satisfy both the tuple's
 requirements and its template's, what the template's images need included (`policy.hardware.needs`).
 What two documents say to each other never changes, so it is remembered from pass to pass; what the
-site has of a kind is counted once a pass. Nodes that are set aside are in no lot and no holding:
+site has of a kind is counted once a pass. Nodes that are set aside are neither free nor allocated:
 they count for their type, and may be in any block of it.
 """
 
@@ -89,9 +89,9 @@ class Feasibility:
         self.expected = snapshot.expected
         self.sizes: Counter[NodeKind] = Counter()
         parts: tuple[Sequence[FreeNodes | IncomingNodes | Allocation], ...] = (
-            snapshot.lots,
+            snapshot.free_nodes,
             snapshot.coming,
-            snapshot.holdings,
+            snapshot.allocations,
         )
         rows: Counter[NodeKind] = Counter()
         for part in itertools.chain(*parts):
@@ -111,14 +111,14 @@ class Feasibility:
         # Nodes that are set aside may come back anywhere, also where there are no others of their
         # type now.
         away = {NodeKind(one, 0, "") for one, count in self.aside.items() if count or not seen[one]}
-        if any(wish.isolated for wish in snapshot.wishes):
+        if any(request.isolated for request in snapshot.requests):
             away |= {kind.usable for kind in away}
         for kind in sorted(self.sizes.keys() | away):
             self._by_type[kind.type].append(kind)
-        self._holdings: dict[int, Counter[NodeKind]] = defaultdict(Counter)
-        for holding in snapshot.holdings:
-            for kind in holding.kind.counted:
-                self._holdings[holding.vcluster_id][kind] += holding.count
+        self._allocations: dict[int, Counter[NodeKind]] = defaultdict(Counter)
+        for allocation in snapshot.allocations:
+            for kind in allocation.kind.counted:
+                self._allocations[allocation.vcluster_id][kind] += allocation.count
         self._lacks: dict[tuple[str, int], dict[int, Lacking]] = {}
         self._asked: dict[tuple[str, int, str, bool], Fit] = {}
         self._fits: dict[tuple[tuple[int, ...], str, str], Fit] = {}
@@ -136,25 +136,25 @@ class Feasibility:
         """Return the type's name."""
         return self._snapshot.types[type_id].name
 
-    def fit(self, one: RequestTuple, wish: PendingRequest) -> Fit:
+    def fit(self, one: RequestTuple, request: PendingRequest) -> Fit:
         """Return what would do for a tuple of a request: on its vcluster's subnet, and for an
         isolated vcluster with switch ports that can be put into its VLAN."""
-        asked = one.attributes, one.template_id, wish.subnet, wish.isolated
+        asked = one.attributes, one.template_id, request.subnet, request.isolated
         if asked not in self._asked:
             eligible = tuple(sorted(type_id for type_id, why in self.lacks(one).items() if not why))
-            key = eligible, wish.subnet, USABLE if wish.isolated else ""
+            key = eligible, request.subnet, USABLE if request.isolated else ""
             if key not in self._fits:
                 self._fits[key] = self._fit(*key)
             self._asked[asked] = self._fits[key]
         return self._asked[asked]
 
-    def portless(self, wish: PendingRequest) -> tuple[int, int, int]:
+    def portless(self, request: PendingRequest) -> tuple[int, int, int]:
         """Return how many nodes of the site match a request, whatever their switch ports; how many
         of these its vcluster cannot have because it is isolated; and how many have usable ports.
         Nobody knows that of those that are set aside. Zeros for a vcluster that is not isolated."""
-        if not wish.isolated:
+        if not request.isolated:
             return 0, 0, 0
-        fits = {self.fit(one, replace(wish, isolated=False)) for one in wish.tuples}
+        fits = {self.fit(one, replace(request, isolated=False)) for one in request.tuples}
         kinds = {kind for fit in fits for kind in fit.kinds}
         matching = sum(
             {type_id: count for fit in fits for type_id, count in fit.site_of.items()}.values()
@@ -202,21 +202,23 @@ class Feasibility:
 
     # ------------------------------------------------------------ what a vcluster could ever get
 
-    def others(self, wish: PendingRequest, fit: Fit) -> dict[NodeKind, int]:
-        """Return how many nodes each eligible block would have for the wish if nobody else held
+    def others(self, request: PendingRequest, fit: Fit) -> dict[NodeKind, int]:
+        """Return how many nodes each eligible block would have for the request if nobody else held
         any."""
-        own = self._holdings.get(wish.vcluster_id, Counter[NodeKind]())
+        own = self._allocations.get(request.vcluster_id, Counter[NodeKind]())
         return {
-            kind: max(0, min(size - own[kind], self._of_type(kind.type, wish)))
+            kind: max(0, min(size - own[kind], self._of_type(kind.type, request)))
             for kind, size in fit.blocks.items()
         }
 
-    def other_types(self, wish: PendingRequest, fit: Fit) -> dict[int, int]:
-        """Count by type what fits, all blocks of a type on the wish's subnet together."""
+    def other_types(self, request: PendingRequest, fit: Fit) -> dict[int, int]:
+        """Count by type what fits, all blocks of a type on the request's subnet together."""
         return {
-            type_id: max(0, min(count - wish.own.get(type_id, 0), self._of_type(type_id, wish)))
+            type_id: max(
+                0, min(count - request.own.get(type_id, 0), self._of_type(type_id, request))
+            )
             for type_id, count in fit.site_of.items()
         }
 
-    def _of_type(self, type_id: int, wish: PendingRequest) -> int:
-        return self._known[type_id] - wish.own.get(type_id, 0)
+    def _of_type(self, type_id: int, request: PendingRequest) -> int:
+        return self._known[type_id] - request.own.get(type_id, 0)

@@ -1,6 +1,6 @@
 """Nodes that nobody holds, or soon nobody holds, while they are given out. Pure.
 
-Three sorts: free ones (in lots); those on their way to the reserve (being woken, wiped and so on,
+Three sorts: free ones (in pools); those on their way to the reserve (being woken, wiped and so on,
 and those of vclusters whose lease has run out); and what is reserved for one request, of both
 sorts, with what is still to be given back for it. What is reserved for a request nobody else gets.
 """
@@ -64,22 +64,22 @@ class Inventory:
         self.left: dict[FreeNodes, int] = {}
         self.own: dict[int, Own] = defaultdict(Own)
         self._waking: Counter[NodeKind] = Counter()
-        self._lots: dict[tuple[NodeKind, int], list[FreeNodes]] = defaultdict(list)
-        self._isolated = {wish.id for wish in snapshot.wishes if wish.isolated}
+        self._free_nodes: dict[tuple[NodeKind, int], list[FreeNodes]] = defaultdict(list)
+        self._isolated = {request.id for request in snapshot.requests if request.isolated}
         self._apart = any(kind.port for kind in self.free)  # nodes are told apart by their ports
         self._shelve(snapshot)
         self._expect(snapshot, now)
 
     def _shelve(self, snapshot: Snapshot) -> None:
-        for lot in snapshot.lots:
-            self.left[lot] = self.left.get(lot, 0) + lot.count
-            self._lots[lot.kind.any_port, lot.reserved].append(lot)
-            if lot.reserved:
-                self.own[lot.reserved].free[self._wanted(lot.kind, lot.reserved)] += lot.count
+        for free in snapshot.free_nodes:
+            self.left[free] = self.left.get(free, 0) + free.count
+            self._free_nodes[free.kind.any_port, free.reserved].append(free)
+            if free.reserved:
+                self.own[free.reserved].free[self._wanted(free.kind, free.reserved)] += free.count
             else:
-                for kind in lot.kind.counted:
-                    self.free[kind] += lot.count
-                    self.soon[kind] += lot.count
+                for kind in free.kind.counted:
+                    self.free[kind] += free.count
+                    self.soon[kind] += free.count
 
     def _expect(self, snapshot: Snapshot, now: float) -> None:
         for coming in snapshot.coming:
@@ -96,15 +96,15 @@ class Inventory:
             self.own[reclaim.request_id].taking[reclaim.kind] += reclaim.open
             leaving[reclaim.vcluster_id, reclaim.kind.any_port] += reclaim.open
         draining = {each.id for each in snapshot.holders.values() if over(each, now)}
-        for holding in sorted(
-            (one for one in snapshot.holdings if one.vcluster_id in draining),
+        for allocation in sorted(
+            (one for one in snapshot.allocations if one.vcluster_id in draining),
             key=lambda one: (one.vcluster_id, one.kind),
         ):
-            own = holding.vcluster_id, holding.kind.any_port
-            gone = min(holding.count, leaving[own])
+            own = allocation.vcluster_id, allocation.kind.any_port
+            gone = min(allocation.count, leaving[own])
             leaving[own] -= gone
-            for kind in holding.kind.counted:
-                self.soon[kind] += holding.count - gone
+            for kind in allocation.kind.counted:
+                self.soon[kind] += allocation.count - gone
 
     def _wanted(self, kind: NodeKind, request_id: int) -> NodeKind:
         """Return the kind that a request asks for nodes of this kind by."""
@@ -223,20 +223,20 @@ class Inventory:
         drawn = []
         if not reserved:
             count = min(count, self.free[kind])  # the rest is held back
-        lots = self._lots.get((kind.any_port, reserved), []) if count else []
-        for lot in sorted(lots, key=lambda lot: _rank(lot, wanted)):
-            part = min(count, self.left[lot]) if kind.port in ("", lot.kind.port) else 0
-            if part and (lot.readiness == WARM or not warm_only):
-                self.left[lot] -= part
+        free_nodes = self._free_nodes.get((kind.any_port, reserved), []) if count else []
+        for free in sorted(free_nodes, key=lambda free: _rank(free, wanted)):
+            part = min(count, self.left[free]) if kind.port in ("", free.kind.port) else 0
+            if part and (free.readiness == WARM or not warm_only):
+                self.left[free] -= part
                 count -= part
-                drawn.append((lot, part))
-                if not self.left[lot]:
-                    lots.remove(lot)
-        for lot, part in drawn:
+                drawn.append((free, part))
+                if not self.left[free]:
+                    free_nodes.remove(free)
+        for free, part in drawn:
             if reserved:
                 self.own[reserved].free[kind] -= part
             else:
-                self._use(lot.kind, part, part)
+                self._use(free.kind, part, part)
         return drawn
 
     def _use(self, kind: NodeKind, free: int, soon: int) -> None:
@@ -252,15 +252,15 @@ class Inventory:
             self.soon[usable] = min(self.soon[usable] - lost, self.soon[kind.any_port])
 
 
-def _rank(lot: FreeNodes, wanted: Cache) -> tuple[object, ...]:
+def _rank(free: FreeNodes, wanted: Cache) -> tuple[object, ...]:
     """Return nodes that isolated vclusters cannot have first, then those that hold what is wanted,
     then those awake; last come those that hold software of others, who may want it again."""
     return (
-        lot.kind.port == USABLE,
-        lot.cache != wanted,
-        lot.readiness,
-        lot.cache is not None,
-        lot.cache or (),
+        free.kind.port == USABLE,
+        free.cache != wanted,
+        free.readiness,
+        free.cache is not None,
+        free.cache or (),
     )
 
 

@@ -14,7 +14,7 @@ LONGEST = 4_000_000_000.0  # seconds of a lease, as the site file has it
 
 def check(asked: float | None, field: str = "lease") -> None:
     """Raise `Refused` for a length of time that none can have: not positive, endless, or no number.
-    None is no wish."""
+    None leaves the choice open."""
     if asked is not None and not 0 < asked <= LONGEST:  # what is no number compares false
         raise Refused(
             "invalid",

@@ -58,10 +58,13 @@ class Limits:
         self._uses: dict[int, list[_Use]] = defaultdict(list)
         self._levels: dict[int, dict[float, Counter[int]]] = defaultdict(lambda: {NOW: Counter()})
         self._capped: dict[tuple[Fit, frozenset[int]], Fit] = {}
-        for holding in snapshot.holdings if self._entitlements else ():
-            if (holder := snapshot.holders.get(holding.vcluster_id)) is not None:
+        for allocation in snapshot.allocations if self._entitlements else ():
+            if (holder := snapshot.holders.get(allocation.vcluster_id)) is not None:
                 self._use(
-                    holder.group_id, {holding.kind: holding.count}, NOW, gone_at(holder, policy)
+                    holder.group_id,
+                    {allocation.kind: allocation.count},
+                    NOW,
+                    gone_at(holder, policy),
                 )
 
     def admitted(self, wants: Sequence[Want]) -> tuple[list[Want], list[Want]]:
@@ -72,37 +75,37 @@ class Limits:
         counted: dict[int, dict[float, Counter[int]]] = {}
         admitted, others = [], []
         for want in wants:
-            wish = want.wish
-            if wish.group_id not in counted:
-                counted[wish.group_id] = {
-                    at: Counter(level) for at, level in self._levels[wish.group_id].items()
+            request = want.request
+            if request.group_id not in counted:
+                counted[request.group_id] = {
+                    at: Counter(level) for at, level in self._levels[request.group_id].items()
                 }
-            levels, entitlement = self._until(counted[wish.group_id], wish), self._of(wish)
+            levels, entitlement = self._until(counted[request.group_id], request), self._of(request)
             able = None if entitlement.used_up else self._able(want, entitlement, levels)
             if able is None:
                 others.append(want)
                 continue
-            for level in levels if not wish.preemptible else ():
-                level[ALL] += size(wish)
-                for one, fit in zip(wish.tuples, able.fits, strict=True):
+            for level in levels if not request.preemptible else ():
+                level[ALL] += size(request)
+                for one, fit in zip(request.tuples, able.fits, strict=True):
                     for type_id in fit.site_of.keys() & entitlement.type_limits.keys():
                         level[type_id] += one.count
             admitted.append(able)
         return admitted, others
 
-    def _of(self, wish: PendingRequest) -> Entitlement:
+    def _of(self, request: PendingRequest) -> Entitlement:
         """Return what binds a request: of a group's limits only its node-hours, where the vcluster
         is preemptible."""
-        found = self._entitlements.get(wish.group_id, ANYTHING)
-        return Entitlement(used_up=found.used_up) if wish.preemptible else found
+        found = self._entitlements.get(request.group_id, ANYTHING)
+        return Entitlement(used_up=found.used_up) if request.preemptible else found
 
     def _until(
-        self, levels: Mapping[float, Counter[int]], wish: PendingRequest
+        self, levels: Mapping[float, Counter[int]], request: PendingRequest
     ) -> list[Counter[int]]:
         """Return the levels of the time that a request lasts if it is granted now."""
         if len(levels) == 1:
             return list(levels.values())
-        end = back(wish, self._snapshot, self._policy, self._now)
+        end = back(request, self._snapshot, self._policy, self._now)
         return [level for at, level in levels.items() if at < end]
 
     def _able(
@@ -112,14 +115,14 @@ class Limits:
         that is too few nodes, or a tuple has nothing left of what it had."""
         if (
             entitlement.limit is not None
-            and _peak(levels, ALL) + size(want.wish) > entitlement.limit
+            and _peak(levels, ALL) + size(want.request) > entitlement.limit
         ):
             return None
         if not entitlement.type_limits:
             return want
         fits: list[Fit] = []
         asked: Counter[int] = Counter()
-        for one, fit in zip(want.wish.tuples, want.fits, strict=True):
+        for one, fit in zip(want.request.tuples, want.fits, strict=True):
             limited = fit.site_of.keys() & entitlement.type_limits.keys()
             full = frozenset(
                 [
@@ -154,25 +157,31 @@ class Limits:
 
     # ------------------------------------------------------------ what is given out
 
-    def give(self, wish: PendingRequest, found: Found) -> None:
+    def give(self, request: PendingRequest, found: Found) -> None:
         """Count what a request got, or waits for with nodes of its own."""
-        for place in found.places if self._entitlements and not wish.preemptible else ():
+        for place in found.places if self._entitlements and not request.preemptible else ():
             self._use(
-                wish.group_id, place, NOW, back(wish, self._snapshot, self._policy, self._now)
+                request.group_id, place, NOW, back(request, self._snapshot, self._policy, self._now)
             )
 
     def move(
-        self, wish: PendingRequest, gained: Mapping[NodeKind, int], taking: Mapping[NodeKind, int]
+        self,
+        request: PendingRequest,
+        gained: Mapping[NodeKind, int],
+        taking: Mapping[NodeKind, int],
     ) -> None:
         """Count nodes that a move brings to its group; `taking`: that the other vcluster still
         holds."""
-        source = self._snapshot.holders.get(wish.source_id or 0)
-        end = back(wish, self._snapshot, self._policy, self._now)
+        source = self._snapshot.holders.get(request.source_id or 0)
+        end = back(request, self._snapshot, self._policy, self._now)
         # it holds them already, but not as long
-        within = source is not None and source.group_id == wish.group_id
-        self._use(wish.group_id, gained, NOW, end)
+        within = source is not None and source.group_id == request.group_id
+        self._use(request.group_id, gained, NOW, end)
         self._use(
-            wish.group_id, taking, gone_at(source, self._policy) if source and within else NOW, end
+            request.group_id,
+            taking,
+            gone_at(source, self._policy) if source and within else NOW,
+            end,
         )
 
     def book(self, group_id: int, start: float, end: float, nodes: Mapping[NodeKind, int]) -> None:
@@ -204,14 +213,14 @@ class Limits:
     def ahead(self, want: Want, start: float, end: float) -> Want | None:
         """Return like `admitted` what a reservation may have; None where a limit stands against
         it."""
-        if want.wish.group_id not in self._entitlements:
+        if want.request.group_id not in self._entitlements:
             return want
         return self._able(
             want,
-            self._of(want.wish),
+            self._of(want.request),
             [
-                self._at(want.wish.group_id, time)
-                for time in self._times(want.wish.group_id, start, end)
+                self._at(want.request.group_id, time)
+                for time in self._times(want.request.group_id, start, end)
             ],
         )
 
@@ -220,12 +229,12 @@ class Limits:
             {start, *(use.start for use in self._uses[group_id] if start < use.start < end)}
         )
 
-    def why_not(self, want: Want, fitting: Feasibility, start: float, end: float) -> str:
+    def why_not(self, want: Want, feasibility: Feasibility, start: float, end: float) -> str:
         """Say which limit stands against a reservation that `ahead` has nothing for, in numbers."""
-        wish, entitlement = want.wish, self._of(want.wish)
+        request, entitlement = want.request, self._of(want.request)
         there = {one for fit in want.fits for one in _there(fit)}
-        wanted: Counter[int] = Counter({ALL: size(wish)})
-        for one, fit in zip(wish.tuples, want.fits, strict=True):
+        wanted: Counter[int] = Counter({ALL: size(request)})
+        for one, fit in zip(request.tuples, want.fits, strict=True):
             for type_id in _there(fit):
                 wanted[type_id] += one.count
         limits = {ALL: entitlement.limit} | {
@@ -235,57 +244,59 @@ class Limits:
             if most is None:
                 continue
             time = max(
-                self._times(wish.group_id, start, end),
-                key=lambda time: self._at(wish.group_id, time)[key],
+                self._times(request.group_id, start, end),
+                key=lambda time: self._at(request.group_id, time)[key],
             )
-            if self._at(wish.group_id, time)[key] + wanted[key] > most:
+            if self._at(request.group_id, time)[key] + wanted[key] > most:
                 reserved = sum(
                     use.nodes[key]
-                    for use in self._uses[wish.group_id]
+                    for use in self._uses[request.group_id]
                     if NOW < use.start <= time < use.end
                 )
-                what = "nodes" if key == ALL else f"nodes of type {fitting.name(key)}"
+                what = "nodes" if key == ALL else f"nodes of type {feasibility.name(key)}"
                 return (
                     f"the group may hold {most} {what} at once; at that time it has"
-                    f" {self._at(wish.group_id, time)[key] - reserved} by leases that last longer"
-                    f" and {reserved} by other reservations, and {wanted[key]} were asked for"
+                    f" {self._at(request.group_id, time)[key] - reserved} by leases that last"
+                    f" longer and {reserved} by other reservations, and {wanted[key]} were asked"
+                    " for"
                 )
         return "the group may not hold so many nodes at that time"
 
     # ------------------------------------------------------------ requests that wait
 
-    def refusal(self, want: Want, fitting: Feasibility) -> Refusal:
+    def refusal(self, want: Want, feasibility: Feasibility) -> Refusal:
         """Say which limit stands against a request that is not admitted."""
-        wish = want.wish
-        entitlement = self._of(wish)
+        request = want.request
+        entitlement = self._of(request)
         most = entitlement.limit
-        if most is not None and size(wish) > most:
+        if most is not None and size(request) > most:
             return Refusal(
-                wish.id,
+                request.id,
                 "impossible",
-                f"its group may hold {most} nodes at once, and {size(wish)} were asked for",
+                f"its group may hold {most} nodes at once, and {size(request)} were asked for",
             )
-        for one, fit in zip(wish.tuples, want.fits, strict=True):
+        for one, fit in zip(request.tuples, want.fits, strict=True):
             limits = {
                 type_id: entitlement.type_limits.get(type_id, 2**62) for type_id in _there(fit)
             }
             if limits and max(limits.values()) < one.count:
                 names = " or ".join(
-                    f"{limit} of type {fitting.name(type_id)}"
+                    f"{limit} of type {feasibility.name(type_id)}"
                     for type_id, limit in sorted(limits.items())
                 )
                 return Refusal(
-                    wish.id,
+                    request.id,
                     "impossible",
                     f"its group may hold {names} at once, and {one.count} were asked for",
                 )
         if entitlement.used_up:
             why = "its group has used its node-hours of this month"
-        elif most is not None and self._levels[wish.group_id][NOW][ALL] + size(wish) > most:
+        elif most is not None and self._levels[request.group_id][NOW][ALL] + size(request) > most:
             why = f"its group may hold {most} nodes at once"
         elif (
             most is not None
-            and _peak(self._until(self._levels[wish.group_id], wish), ALL) + size(wish) > most
+            and _peak(self._until(self._levels[request.group_id], request), ALL) + size(request)
+            > most
         ):
             why = (
                 f"its group may hold {most} nodes at once, and has reserved some of them in advance"
@@ -297,15 +308,15 @@ class Limits:
             why = (
                 "its group may hold "
                 + " and ".join(
-                    f"{entitlement.type_limits[one]} nodes of type {fitting.name(one)}"
+                    f"{entitlement.type_limits[one]} nodes of type {feasibility.name(one)}"
                     for one in full
                 )
                 + " at once"
             )
         return (
-            Refusal(wish.id, "limit", f"waits: {why}")
-            if wish.may_wait
-            else Refusal(wish.id, "now", why)
+            Refusal(request.id, "limit", f"waits: {why}")
+            if request.may_wait
+            else Refusal(request.id, "now", why)
         )
 
 

@@ -42,12 +42,12 @@ class Placed:
 
     def move(self, want: Want, found: Found | None) -> None:
         """Give it that place, which has to be free but for its own; None: it has none any more."""
-        _, before = self.found.pop(want.wish.id, (want, None))
+        _, before = self.found.pop(want.request.id, (want, None))
         self._changed.append((want, before))
-        self._use(want.wish.id, before, -1)
-        self._use(want.wish.id, found, 1)
+        self._use(want.request.id, before, -1)
+        self._use(want.request.id, found, 1)
         if found is not None:
-            self.found[want.wish.id] = want, found
+            self.found[want.request.id] = want, found
 
     def _use(self, request_id: int, found: Found | None, sign: int) -> None:
         for place in found.places if found else ():

@@ -49,12 +49,13 @@ def pack(
 def _greed(want: Want) -> float:
     """Large tuples that little would do for first."""
     return -max(
-        one.count / max(1, fit.site) for one, fit in zip(want.wish.tuples, want.fits, strict=True)
+        one.count / max(1, fit.site)
+        for one, fit in zip(want.request.tuples, want.fits, strict=True)
     )
 
 
 def _size(want: Want) -> int:
-    return sum(one.count for one in want.wish.tuples)
+    return sum(one.count for one in want.request.tuples)
 
 
 class _Packing:
@@ -117,7 +118,7 @@ class _Packing:
     def _might_help(self, want: Want, found: Found) -> bool:
         """Return whether what the move frees makes room for any tuple that had none."""
         self.placed.effort -= 1
-        least = 1 if want.wish.may_spread else min(one.count for one in want.wish.tuples)
+        least = 1 if want.request.may_spread else min(one.count for one in want.request.tuples)
         return any(
             self.placed.free[kind] + count >= least and any(kind in fit.blocks for fit in want.fits)
             for place in found.places

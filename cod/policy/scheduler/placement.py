@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from cod.policy.scheduler.feasibility import Fit
-from cod.policy.scheduler.preemption import Candidates, Level, Loan, Within
+from cod.policy.scheduler.preemption import Candidates, Level, Victim, Within
 from cod.policy.scheduler.snapshot import PREEMPTIBLE, NodeKind, PendingRequest
 from cod.policy.scheduler.spread import Demand, Exhausted, fill, spread, whole
 
@@ -26,19 +26,19 @@ class Found(NamedTuple):
     """Where each tuple of a request is served, and who is to lose nodes for that."""
 
     places: Sequence[Place]
-    loans: Sequence[Loan] = ()
+    victims: Sequence[Victim] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """A wish, with what would do for each of its tuples.
+    """A request, with what would do for each of its tuples.
 
     anchors  kinds that something of is reserved for it, or being taken
     special  it can have what others cannot, or cannot have what others can
     within   what of its group's it stays within: then it may take from equals that hold more
     """
 
-    wish: PendingRequest
+    request: PendingRequest
     fits: tuple[Fit, ...]
     anchors: frozenset[NodeKind] = frozenset()
     special: bool = False
@@ -47,16 +47,16 @@ class Want:
     @property
     def alone(self) -> tuple[int, Fit] | None:
         """(count, what would do) of its only tuple; None where it has several or may be spread."""
-        if len(self.fits) > 1 or self.wish.may_spread:
+        if len(self.fits) > 1 or self.request.may_spread:
             return None
-        return self.wish.tuples[0].count, self.fits[0]
+        return self.request.tuples[0].count, self.fits[0]
 
     def demands(self) -> list[Demand]:
         """Return its tuples, each with the kinds that would do for it in the order in which they
         are tried."""
         return [
             Demand(one.count, fit.kinds)
-            for one, fit in zip(self.wish.tuples, self.fits, strict=True)
+            for one, fit in zip(self.request.tuples, self.fits, strict=True)
         ]
 
     def anchored(self) -> list[Demand]:
@@ -81,17 +81,17 @@ def at_once(want: Want, free: Mapping[NodeKind, int]) -> Found | None:
         if want.anchors
         else fit.tiers
     ):
-        fitting = [kind for kind in tier if free[kind] >= count]
-        if fitting:
+        feasibility = [kind for kind in tier if free[kind] >= count]
+        if feasibility:
             # of equals the first: the larger block
-            return Found([{max(fitting, key=free.__getitem__): count}])
+            return Found([{max(feasibility, key=free.__getitem__): count}])
     return None
 
 
 def _by_room(want: Want, free: Mapping[NodeKind, int]) -> list[Demand]:
     demands = []
-    for one, fit in zip(want.wish.tuples, want.fits, strict=True):
-        least = 1 if want.wish.may_spread else one.count
+    for one, fit in zip(want.request.tuples, want.fits, strict=True):
+        least = 1 if want.request.may_spread else one.count
         kinds = [
             kind
             for tier in fit.tiers
@@ -106,12 +106,12 @@ def _by_room(want: Want, free: Mapping[NodeKind, int]) -> list[Demand]:
 
 
 def later(
-    want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int], lenders: Candidates
+    want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int], candidates: Candidates
 ) -> Found | None:
     """Return a place in what is on its way too; else with what is `taking`, still to be given back
     for it; else with what may be taken beside that, from as low priorities as will do.
 
-    So nothing goes on being taken once there is enough without it, wherever. Where the wish has
+    So nothing goes on being taken once there is enough without it, wherever. Where the request has
     something reserved, of the ways of one sort the first that uses any of it comes before all
     others. The usual order of kinds is tried before anchors are: as long as nothing has changed, it
     leads to the same place as before.
@@ -119,7 +119,7 @@ def later(
     return (
         _first(want, _expecting(want, soon))
         or (_given_back(want, soon, taking) if taking else None)
-        or _first(want, _borrowing(want, _sum(soon, taking), lenders))
+        or _first(want, _preempting(want, _sum(soon, taking), candidates))
     )
 
 
@@ -153,7 +153,7 @@ def _given_back(
 ) -> Found | None:
     """Count first, for a request that may be spread, what there is everywhere, so that no more is
     given back than is short."""
-    if want.wish.may_spread:
+    if want.request.may_spread:
         shares = fill(want.demands(), soon)
         left = Counter(dict(taking))
         for demand, share in zip(want.demands(), shares, strict=True):
@@ -169,28 +169,30 @@ def _given_back(
     return _first(want, _expecting(want, _sum(soon, taking)))
 
 
-def _borrowing(want: Want, soon: Mapping[NodeKind, int], lenders: Candidates) -> Iterator[Found]:
-    levels = lenders.levels(want.wish, want.within)
-    if not levels or not _each_with_loans(want, soon, lenders, levels[-1]):
+def _preempting(
+    want: Want, soon: Mapping[NodeKind, int], candidates: Candidates
+) -> Iterator[Found]:
+    levels = candidates.levels(want.request, want.within)
+    if not levels or not _each_with_victims(want, soon, candidates, levels[-1]):
         return
     demands = want.anchored() if want.anchors else want.demands()
     for level in levels:
-        loans = _Loans(lenders, level, want.wish.vcluster_id)
+        victims = _Victims(candidates, level, want.request.vcluster_id)
         asked = demands
         if level.priority == PREEMPTIBLE and not want.anchors:
-            asked = _by_victims(demands, soon, lenders, want.wish.vcluster_id)
+            asked = _by_victims(demands, soon, candidates, want.request.vcluster_id)
         found = (
-            loans.in_one(asked[0], soon)
+            victims.in_one(asked[0], soon)
             if want.alone
-            else loans.together(asked, soon, want.wish.may_spread)
+            else victims.together(asked, soon, want.request.may_spread)
         )
-        loans.give_all_back()
+        victims.restore_all()
         if found is not None:
             yield found
 
 
 def _by_victims(
-    demands: Sequence[Demand], soon: Mapping[NodeKind, int], lenders: Candidates, but: int
+    demands: Sequence[Demand], soon: Mapping[NodeKind, int], candidates: Candidates, but: int
 ) -> list[Demand]:
     """Return the demands with those kinds first whose preemptible holders are to lose nodes
     first."""
@@ -200,7 +202,9 @@ def _by_victims(
             kinds=tuple(
                 sorted(
                     one.kinds,
-                    key=lambda kind: lenders.preference(kind, max(0, one.count - soon[kind]), but),
+                    key=lambda kind: candidates.preference(
+                        kind, max(0, one.count - soon[kind]), but
+                    ),
                 )
             ),
         )
@@ -223,7 +227,7 @@ def _together(want: Want, demands: Sequence[Demand], room: Mapping[NodeKind, int
         kinds = None
     if kinds is not None:
         return Found([{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)])
-    shares = spread(demands, room) if want.wish.may_spread else None
+    shares = spread(demands, room) if want.request.may_spread else None
     return None if shares is None else Found([dict(+share) for share in shares])
 
 
@@ -231,8 +235,8 @@ def _each_alone(want: Want, room: Mapping[NodeKind, int]) -> bool:
     """Return whether there are enough nodes for each of its tuples by itself. A quick look before a
     long one."""
     return all(
-        most(fit, room, want.wish.may_spread) >= one.count
-        for one, fit in zip(want.wish.tuples, want.fits, strict=True)
+        most(fit, room, want.request.may_spread) >= one.count
+        for one, fit in zip(want.request.tuples, want.fits, strict=True)
     )
 
 
@@ -242,49 +246,49 @@ def most(fit: Fit, room: Mapping[NodeKind, int], may_spread: bool) -> int:
     return sum(rooms) if may_spread else max(rooms, default=0)
 
 
-def _each_with_loans(
-    want: Want, soon: Mapping[NodeKind, int], lenders: Candidates, level: Level
+def _each_with_victims(
+    want: Want, soon: Mapping[NodeKind, int], candidates: Candidates, level: Level
 ) -> bool:
     """Return the same of what there is when all that may be taken is taken."""
-    but = want.wish.vcluster_id
-    for one, fit in zip(want.wish.tuples, want.fits, strict=True):
-        rooms = (soon[kind] + lenders.most(kind, level, but) for kind in fit.kinds)
+    but = want.request.vcluster_id
+    for one, fit in zip(want.request.tuples, want.fits, strict=True):
+        rooms = (soon[kind] + candidates.most(kind, level, but) for kind in fit.kinds)
         if not (
             sum(rooms) >= one.count
-            if want.wish.may_spread
+            if want.request.may_spread
             else any(room >= one.count for room in rooms)
         ):
             return False
     return True
 
 
-def with_loans(
-    want: Want, soon: Mapping[NodeKind, int], lenders: Candidates
+def with_victims(
+    want: Want, soon: Mapping[NodeKind, int], candidates: Candidates
 ) -> Mapping[NodeKind, int]:
     """Return what there is when all that may be taken is taken, of the kinds that would do."""
-    levels = lenders.levels(want.wish, want.within)
+    levels = candidates.levels(want.request, want.within)
     if not levels:
         return soon
-    but = want.wish.vcluster_id
+    but = want.request.vcluster_id
     return {
-        kind: soon[kind] + lenders.most(kind, levels[-1], but)
+        kind: soon[kind] + candidates.most(kind, levels[-1], but)
         for fit in set(want.fits)
         for kind in fit.kinds
     }
 
 
-class _Loans:
-    """What is borrowed for one way, from lenders of one priority and all lower ones."""
+class _Victims:
+    """Nodes preempted for one way, from vclusters of one priority and all lower ones."""
 
-    def __init__(self, lenders: Candidates, level: Level, but: int) -> None:
-        self._lenders, self._level, self._but = lenders, level, but
-        self._made: list[list[Loan]] = []
+    def __init__(self, candidates: Candidates, level: Level, but: int) -> None:
+        self._candidates, self._level, self._but = candidates, level, but
+        self._made: list[list[Victim]] = []
 
     def in_one(self, demand: Demand, soon: Mapping[NodeKind, int]) -> Found | None:
         for kind in demand.kinds:
             short = demand.count - soon[kind]
-            if short <= 0 or self._borrow(kind, short):
-                return Found([{kind: demand.count}], self._loans())
+            if short <= 0 or self._preempt(kind, short):
+                return Found([{kind: demand.count}], self._victims())
         return None
 
     def together(
@@ -294,49 +298,49 @@ class _Loans:
         itself is no reason to take more."""
         if may_spread and (found := self._spread(demands, soon)) is not None:
             return found
-        self.give_all_back()
+        self.restore_all()
         try:
-            kinds = whole(demands, soon, self._borrow, self._give_back)
+            kinds = whole(demands, soon, self._preempt, self._restore)
         except Exhausted:
             kinds = None
         if kinds is not None:
             return Found(
                 [{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)],
-                self._loans(),
+                self._victims(),
             )
         return None
 
     def _spread(self, demands: Sequence[Demand], soon: Mapping[NodeKind, int]) -> Found | None:
-        """Return all that is there or on its way first, only the rest is borrowed."""
+        """Return all that is there or on its way first, only the rest is preempted."""
         shares = fill(demands, soon)
         for demand, share in zip(demands, shares, strict=True):
             for kind in demand.kinds:
                 short = demand.count - share.total()
-                part = min(short, self._lenders.most(kind, self._level, self._but))
-                if part and self._borrow(kind, part):
+                part = min(short, self._candidates.most(kind, self._level, self._but))
+                if part and self._preempt(kind, part):
                     share[kind] += part
             if share.total() < demand.count:
                 return None
-        return Found([dict(+share) for share in shares], self._loans())
+        return Found([dict(+share) for share in shares], self._victims())
 
-    def _borrow(self, kind: NodeKind, count: int) -> bool:
-        made = self._lenders.lend(kind, count, self._level, self._but)
+    def _preempt(self, kind: NodeKind, count: int) -> bool:
+        made = self._candidates.preempt(kind, count, self._level, self._but)
         if made:
             self._made.append(made)
         return bool(made)
 
-    def _give_back(self, kind: NodeKind, count: int) -> None:
-        if count:  # what was lent last comes back first
-            self._lenders.give_back(self._made.pop())
+    def _restore(self, kind: NodeKind, count: int) -> None:
+        if count:  # what was preempted last comes back first
+            self._candidates.restore(self._made.pop())
 
-    def give_all_back(self) -> None:
+    def restore_all(self) -> None:
         while self._made:
-            self._lenders.give_back(self._made.pop())
+            self._candidates.restore(self._made.pop())
 
-    def _loans(self) -> list[Loan]:
+    def _victims(self) -> list[Victim]:
         """Return one for each vcluster and kind."""
         sums: Counter[tuple[int, NodeKind]] = Counter()
         for made in self._made:
-            for loan in made:
-                sums[loan.vcluster_id, loan.kind] += loan.nodes
-        return [Loan(holder, kind, count) for (holder, kind), count in sorted(sums.items())]
+            for victim in made:
+                sums[victim.vcluster_id, victim.kind] += victim.nodes
+        return [Victim(holder, kind, count) for (holder, kind), count in sorted(sums.items())]

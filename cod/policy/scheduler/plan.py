@@ -26,7 +26,7 @@ def sharing(snapshot: Snapshot) -> Sharing:
         for pool in (OTHERS, *one.apart)
         if (share := one.of(pool).share) is not None
     }
-    parts = {wish.id: wish.parts for wish in snapshot.wishes if wish.parts}
+    parts = {request.id: request.parts for request in snapshot.requests if request.parts}
     return Sharing(shares, snapshot.site, apart, parts)
 
 
@@ -38,11 +38,11 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
     gives an empty plan.
     """
     decision = decide(snapshot, policy, now)
-    told = {wish.id: wish.reason for wish in snapshot.wishes}
+    told = {request.id: request.reason for request in snapshot.requests}
     granted: Counter[FreeNodes] = Counter()
     for grant in decision.grants:
         for share in grant.shares:
-            granted[share.lot] += share.count
+            granted[share.free_nodes] += share.count
     return Plan(
         warnings=leases.warnings(snapshot, policy, now),
         drains=leases.drains(snapshot, now),
@@ -53,7 +53,9 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
         reductions=decision.reductions,
         preemptions=decision.preemptions,
         refusals=tuple(
-            no for no in decision.refusals if no.final or no.sentence != told[no.request_id]
+            refusal
+            for refusal in decision.refusals
+            if refusal.final or refusal.sentence != told[refusal.request_id]
         ),
         power_changes=power_changes(snapshot, decision.kept, energy, granted),
         holds=decision.holds,

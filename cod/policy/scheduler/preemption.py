@@ -198,7 +198,7 @@ def fits(reclaim: Reclaim, node: Node) -> bool:
     )
 
 
-class Loan(NamedTuple):
+class Victim(NamedTuple):
     """Nodes of `kind` that a vcluster is to lose."""
 
     vcluster_id: int
@@ -258,19 +258,19 @@ class Kept:
             self._beyond[key] = beyond(entitlement.of(pool), self._nodes[key])
         return self._beyond[key]
 
-    def within(self, wish: PendingRequest) -> Within:
+    def within(self, request: PendingRequest) -> Within:
         """Return what of its group's a request stays within; nothing for one of a preemptible
         vcluster."""
-        if not self.any or wish.preemptible:
+        if not self.any or request.preemptible:
             return ""
-        entitlement = self._entitlements.get(wish.group_id, ANYTHING)
+        entitlement = self._entitlements.get(request.group_id, ANYTHING)
         return weakest(
             within(
                 entitlement.of(pool),
-                self._nodes[wish.group_id, pool] + self._awaited[wish.group_id, pool],
+                self._nodes[request.group_id, pool] + self._awaited[request.group_id, pool],
                 count,
             )
-            for pool, count in wish.asked
+            for pool, count in request.asked
         )
 
 
@@ -278,17 +278,17 @@ def _apart(snapshot: Snapshot, apart: Set[int]) -> Iterator[tuple[int, int, int]
     """Yield (vcluster, type, nodes that it keeps) for what is held of types that are apart."""
     if not apart:
         return
-    for holding in snapshot.holdings:
-        if holding.kind.type in apart:
-            yield holding.vcluster_id, holding.kind.type, holding.count
+    for allocation in snapshot.allocations:
+        if allocation.kind.type in apart:
+            yield allocation.vcluster_id, allocation.kind.type, allocation.count
     for reclaim in snapshot.reclaims:
         if reclaim.kind.type in apart:
             yield reclaim.vcluster_id, reclaim.kind.type, -reclaim.open
 
 
-def size(wish: PendingRequest) -> int:
+def size(request: PendingRequest) -> int:
     """Return the nodes that a request is for."""
-    return sum(one.count for one in wish.tuples)
+    return sum(one.count for one in request.tuples)
 
 
 class Level(NamedTuple):
@@ -323,18 +323,22 @@ class Candidates:
         self._mobile: dict[NodeKind, dict[int, int]] = defaultdict(dict)
         self._kinds: dict[int, set[NodeKind]] = defaultdict(set)
         self._started: dict[tuple[int, NodeKind], tuple[tuple[float, int], ...]] = {}
-        for holding in snapshot.holdings:
-            if holding.mobile and holding.vcluster_id in self._surplus:
-                for kind in holding.kind.counted:
+        for allocation in snapshot.allocations:
+            if allocation.mobile and allocation.vcluster_id in self._surplus:
+                for kind in allocation.kind.counted:
                     own = self._mobile[kind]
-                    own[holding.vcluster_id] = own.get(holding.vcluster_id, 0) + holding.mobile
-                    self._kinds[holding.vcluster_id].add(kind)
-                    if holding.started:
+                    own[allocation.vcluster_id] = (
+                        own.get(allocation.vcluster_id, 0) + allocation.mobile
+                    )
+                    self._kinds[allocation.vcluster_id].add(kind)
+                    if allocation.started:
                         runs = (
-                            *self._started.get((holding.vcluster_id, kind), ()),
-                            *holding.started,
+                            *self._started.get((allocation.vcluster_id, kind), ()),
+                            *allocation.started,
                         )
-                        self._started[holding.vcluster_id, kind] = tuple(sorted(runs, reverse=True))
+                        self._started[allocation.vcluster_id, kind] = tuple(
+                            sorted(runs, reverse=True)
+                        )
         self._apart = any(kind.port for kind in self._mobile)  # nodes are told apart by their ports
         self._levels = [
             Level(one) for one in sorted({self._priority[holder] for holder in self._kinds})
@@ -343,20 +347,20 @@ class Candidates:
         self._sorted: dict[NodeKind, dict[Level, list[tuple[int, int]]]] = defaultdict(dict)
         self._most: dict[NodeKind, dict[Level, int]] = defaultdict(dict)
 
-    def within(self, wish: PendingRequest) -> Within:
+    def within(self, request: PendingRequest) -> Within:
         """Return what of its group's a request stays within, by what the group has now."""
-        return self._kept.within(wish)
+        return self._kept.within(request)
 
     def gain(
-        self, wish: PendingRequest, places: Iterable[Mapping[NodeKind, int]], *, waits: bool
+        self, request: PendingRequest, places: Iterable[Mapping[NodeKind, int]], *, waits: bool
     ) -> None:
         """Count the nodes that a request gets, or `waits` for with nodes of its own, as its
         group's."""
-        if self._kept.any and not wish.preemptible:
+        if self._kept.any and not request.preemptible:
             count = self._kept.wait if waits else self._kept.add
             for place in places:
                 for kind, nodes in place.items():
-                    count(wish.group_id, nodes, self._kept.pool(kind.type))
+                    count(request.group_id, nodes, self._kept.pool(kind.type))
 
     def add(self, group_id: int, kind: NodeKind, nodes: int) -> None:
         """Count nodes that a group gets or loses."""
@@ -373,10 +377,10 @@ class Candidates:
         if self._kept.any:
             self._growing.add((group_id, kind.any_port))
 
-    def levels(self, wish: PendingRequest, equals: Within) -> list[Level]:
+    def levels(self, request: PendingRequest, equals: Within) -> list[Level]:
         """Return from whom a request that stays within `equals` may take, the lowest first."""
-        priority = wish.priority
-        asked = frozenset(one for one, _ in wish.asked) if self._kept.apart else frozenset()
+        priority = request.priority
+        asked = frozenset(one for one, _ in request.asked) if self._kept.apart else frozenset()
         found = [level for level in self._levels if outranks(priority, level.priority)]
         if equals == "guarantee":
             others = self._levels[len(found) :]
@@ -384,20 +388,20 @@ class Candidates:
             others = [level for level in self._levels if equals and level.priority == priority]
         return [*found, *(Level(one.priority, equals, asked, priority) for one in others)]
 
-    def lends(self, vcluster_id: int, level: Level) -> bool:
+    def can_lose(self, vcluster_id: int, level: Level) -> bool:
         """Return whether that vcluster can lose nodes at that level."""
         return vcluster_id in self._kinds and self._priority[vcluster_id] <= level.priority
 
     def most(self, kind: NodeKind, level: Level, but: int) -> int:
         """Return how many nodes of `kind` all can lose at that level, except the vcluster `but`."""
-        if self._kept.any or (self.lends(but, level) and kind in self._kinds[but]):
+        if self._kept.any or (self.can_lose(but, level) and kind in self._kinds[but]):
             return sum([count for _, count in self._able(kind, level, but)])
         known = self._most[kind]
         if level not in known:
             known[level] = sum(count for _, count in self._able(kind, level))
         return known[level]
 
-    def lend(self, kind: NodeKind, count: int, level: Level, but: int) -> list[Loan]:
+    def preempt(self, kind: NodeKind, count: int, level: Level, but: int) -> list[Victim]:
         """Take `count` nodes of `kind`; nothing where there are fewer."""
         if self.most(kind, level, but) < count:
             return []
@@ -406,9 +410,9 @@ class Candidates:
             part = min(count, most)
             nodes[holder] += part
             count -= part
-        loans = [Loan(holder, kind, part) for holder, part in nodes.items() if part]
-        self.lose(loans)
-        return loans
+        victims = [Victim(holder, kind, part) for holder, part in nodes.items() if part]
+        self.remove(victims)
+        return victims
 
     def _first(self, kind: NodeKind, able: dict[int, int]) -> Iterator[tuple[int, int]]:
         """Yield (holder, nodes) in the order in which they are taken."""
@@ -462,16 +466,16 @@ class Candidates:
             wanted += part
         return lost / wanted if wanted else float("inf")
 
-    def lose(self, loans: Iterable[Loan]) -> None:
-        """Take what `lend` has found."""
-        self._change(loans, -1)
+    def remove(self, victims: Iterable[Victim]) -> None:
+        """Take what `preempt` has found."""
+        self._change(victims, -1)
 
-    def give_back(self, loans: Iterable[Loan]) -> None:
-        """Undo `lend`."""
-        self._change(loans, 1)
+    def restore(self, victims: Iterable[Victim]) -> None:
+        """Undo `preempt`."""
+        self._change(victims, 1)
 
-    def _change(self, loans: Iterable[Loan], sign: int) -> None:
-        for holder, kind, count in loans:
+    def _change(self, victims: Iterable[Victim], sign: int) -> None:
+        for holder, kind, count in victims:
             self._mobile[kind.any_port][holder] += sign * count
             # Whichever nodes go, they may be those with usable ports.
             if self._apart and (usable := kind.usable) in self._kinds[holder]:

@@ -33,27 +33,30 @@ from cod.policy.sharing.shares import dominant_share
 
 
 def ordered(
-    snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float
+    snapshot: Snapshot, policy: Policy, feasibility: Feasibility, now: float
 ) -> list[PendingRequest]:
     """Return the requests that wait, the one that is looked at first in front. The order of two
     depends on no third, but for what a group asked for earlier of its guarantee."""
-    return [wish for group in peers(snapshot, policy, fitting, now) for wish in group]
+    return [request for group in peers(snapshot, policy, feasibility, now) for request in group]
 
 
 def peers(
-    snapshot: Snapshot, policy: Policy, fitting: Feasibility, now: float
+    snapshot: Snapshot, policy: Policy, feasibility: Feasibility, now: float
 ) -> list[list[PendingRequest]]:
     """Return the same in groups of one priority, one rank and one age; of a group that has users'
     shares, with requests of users of one rank."""
     user_ranks = _user_ranks(snapshot, policy, now)
-    places = _places(snapshot, policy, fitting, now, user_ranks)
+    places = _places(snapshot, policy, feasibility, now, user_ranks)
     groups: dict[tuple[_Place, float], list[PendingRequest]] = defaultdict(list)
-    for wish in _competing(snapshot):
-        if wish.id not in places:
-            places[wish.id] = _Place(True, -wish.priority, BEYOND)
-        groups[places[wish.id], age(wish, policy)].append(wish)
+    for request in _competing(snapshot):
+        if request.id not in places:
+            places[request.id] = _Place(True, -request.priority, BEYOND)
+        groups[places[request.id], age(request, policy)].append(request)
     found = [
-        sorted(groups[rank], key=lambda wish: (choice(wish, fitting), wish.submitted_at, wish.id))
+        sorted(
+            groups[rank],
+            key=lambda request: (choice(request, feasibility), request.submitted_at, request.id),
+        )
         for rank in sorted(groups)
     ]
     return _by_users(found, places, user_ranks) if user_ranks else found
@@ -63,14 +66,14 @@ def _user_ranks(snapshot: Snapshot, policy: Policy, now: float) -> dict[int, int
     """Return the ranks of requests' users, of groups that have users' shares. Requests that have
     waited long have none: they go first."""
     return {
-        wish.id: wish.user_rank
-        for wish in snapshot.wishes
-        if wish.user_rank and not _waits_long(wish, policy, now)
+        request.id: request.user_rank
+        for request in snapshot.requests
+        if request.user_rank and not _waits_long(request, policy, now)
     }
 
 
-def _waits_long(wish: PendingRequest, policy: Policy, now: float) -> bool:
-    return 0 < policy.hold_after <= now - wish.submitted_at
+def _waits_long(request: PendingRequest, policy: Policy, now: float) -> bool:
+    return 0 < policy.hold_after <= now - request.submitted_at
 
 
 def _by_users(
@@ -81,22 +84,24 @@ def _by_users(
     """Return the same with the requests of each group and place in the order of their users'
     ranks."""
 
-    def rank(wish: PendingRequest) -> int:
-        return user_ranks.get(wish.id, 0)
+    def rank(request: PendingRequest) -> int:
+        return user_ranks.get(request.id, 0)
 
-    def family(wish: PendingRequest) -> tuple[int, _Place | int]:
-        return wish.group_id, places[wish.id] if wish.user_rank else wish.id
+    def family(request: PendingRequest) -> tuple[int, _Place | int]:
+        return request.group_id, places[request.id] if request.user_rank else request.id
 
-    queue = iter(users.in_turn([wish for each in peers for wish in each], family, rank))
+    queue = iter(users.in_turn([request for each in peers for request in each], family, rank))
     return [
         part
         for each in peers
-        for part in users.apart(islice(queue, len(each)), lambda wish: (wish.group_id, rank(wish)))
+        for part in users.apart(
+            islice(queue, len(each)), lambda request: (request.group_id, rank(request))
+        )
     ]
 
 
 def _competing(snapshot: Snapshot) -> list[PendingRequest]:
-    return [wish for wish in snapshot.wishes if wish.source_id is None]
+    return [request for request in snapshot.requests if request.source_id is None]
 
 
 WAITED, WITHIN, BEYOND = range(3)
@@ -120,7 +125,7 @@ class _Place(NamedTuple):
 def _places(
     snapshot: Snapshot,
     policy: Policy,
-    fitting: Feasibility,
+    feasibility: Feasibility,
     now: float,
     user_ranks: Mapping[int, int],
 ) -> dict[int, _Place]:
@@ -128,9 +133,9 @@ def _places(
     that were submitted first have the guarantee, and the share; where it has users' shares, those
     that have waited long and then those of the best user."""
     kept = Kept(snapshot, now)
-    holds = _Dominance(snapshot, fitting) if policy.fair == "dominant" else None
+    holds = _Dominance(snapshot, feasibility) if policy.fair == "dominant" else None
     places = {}
-    for wish in sorted(
+    for request in sorted(
         _competing(snapshot),
         key=lambda one: (
             -one.priority,
@@ -139,59 +144,59 @@ def _places(
             one.id,
         ),
     ):
-        entitlement = snapshot.entitlements.get(wish.group_id)
+        entitlement = snapshot.entitlements.get(request.group_id)
         if entitlement is None:
             continue
-        within = kept.within(wish)
+        within = kept.within(request)
         stage = WITHIN if within else BEYOND
         rank: int | float | Fraction = (
-            entitlement.rank if holds is None else holds.rank(wish, entitlement.part)
+            entitlement.rank if holds is None else holds.rank(request, entitlement.part)
         )
         if (
-            _waits_long(wish, policy, now)
+            _waits_long(request, policy, now)
             and entitlement.share is not None
             and within != "guarantee"
         ):
             stage, rank = WAITED, 0
-        places[wish.id] = _Place(within != "guarantee", -wish.priority, stage, rank)
+        places[request.id] = _Place(within != "guarantee", -request.priority, stage, rank)
         if within:
-            for pool, count in wish.asked:
-                kept.add(wish.group_id, count, pool)
+            for pool, count in request.asked:
+                kept.add(request.group_id, count, pool)
     return places
 
 
 class _Dominance:
     """What groups hold of each type, and wait for by requests that were looked at already."""
 
-    def __init__(self, snapshot: Snapshot, fitting: Feasibility) -> None:
-        self._site, self._fitting = snapshot.site, fitting
+    def __init__(self, snapshot: Snapshot, feasibility: Feasibility) -> None:
+        self._site, self._feasibility = snapshot.site, feasibility
         self._held: dict[int, Counter[int]] = defaultdict(Counter)
-        for one in snapshot.holdings:
+        for one in snapshot.allocations:
             if (holder := snapshot.holders.get(one.vcluster_id)) is not None:
                 self._held[holder.group_id][one.kind.type] += one.count
 
-    def rank(self, wish: PendingRequest, part: float) -> float | Fraction:
+    def rank(self, request: PendingRequest, part: float) -> float | Fraction:
         """Return the dominant share of a request's group for each unit of the group's share of the
         site; then count the nodes of the request, each as of the cheapest type that would do."""
-        held = self._held[wish.group_id]
+        held = self._held[request.group_id]
         found = dominant_share(held, self._site) / Fraction(part) if part else math.inf
-        for one in wish.tuples if not wish.preemptible else ():
-            if kinds := self._fitting.fit(one, wish).kinds:
+        for one in request.tuples if not request.preemptible else ():
+            if kinds := self._feasibility.fit(one, request).kinds:
                 held[kinds[0].type] += one.count
         return found
 
 
-def age(wish: PendingRequest, policy: Policy) -> float:
+def age(request: PendingRequest, policy: Policy) -> float:
     """Return the step that a request was submitted in; where there are no steps, the time."""
     return (
-        math.floor(wish.submitted_at / policy.age_step)
+        math.floor(request.submitted_at / policy.age_step)
         if policy.age_step > 0
-        else wish.submitted_at
+        else request.submitted_at
     )
 
 
-def choice(wish: PendingRequest, fitting: Feasibility) -> int:
+def choice(request: PendingRequest, feasibility: Feasibility) -> int:
     """Return how many nodes of the site would do for its most constraining tuple, in blocks that
     are large enough."""
-    fits = ((one, fitting.fit(one, wish)) for one in wish.tuples)
-    return min(fit.site if wish.may_spread else fit.in_blocks_of(one.count) for one, fit in fits)
+    fits = ((one, feasibility.fit(one, request)) for one in request.tuples)
+    return min(fit.site if request.may_spread else fit.in_blocks_of(one.count) for one, fit in fits)

@@ -50,10 +50,10 @@ def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterato
         )
 
 
-def portless(wish: PendingRequest, fitting: Feasibility) -> str:
+def portless(request: PendingRequest, feasibility: Feasibility) -> str:
     """Return how many matching nodes an isolated vcluster cannot have for their switch ports; ''
     where there are none."""
-    matching, left_out, _ = fitting.portless(wish)
+    matching, left_out, _ = feasibility.portless(request)
     if not left_out:
         return ""
     return (
@@ -66,21 +66,23 @@ LATE = "begins late: too few of its nodes are free yet; it goes before all other
 UNKNOWN = "nobody knows yet when they are"
 
 
-def reserved(wish: PendingRequest, now: float, expected: float | None = None) -> Refusal:
+def reserved(request: PendingRequest, now: float, expected: float | None = None) -> Refusal:
     """Say when a reservation in advance begins, or that it begins late and, as far as that is
     known, when."""
-    start = wish.starts_at or now
+    start = request.starts_at or now
     if start + PUNCTUAL <= now:
         when = UNKNOWN if expected is None else f"they are expected by {at(expected)}"
-        return Refusal(wish.id, "late", f"{LATE}, and {when}")
-    _, _, why = wish.reason.partition(CHOSEN)
-    return Refusal(wish.id, "reserved", begins(start, why))
+        return Refusal(request.id, "late", f"{LATE}, and {when}")
+    _, _, why = request.reason.partition(CHOSEN)
+    return Refusal(request.id, "reserved", begins(start, why))
 
 
-def dear(wish: PendingRequest, why: str) -> Refusal:
+def dear(request: PendingRequest, why: str) -> Refusal:
     """Say that a request of a preemptible vcluster waits until energy is cheaper."""
     return Refusal(
-        wish.id, "dear" if wish.may_wait else "now", f"waits: {why}" if wish.may_wait else why
+        request.id,
+        "dear" if request.may_wait else "now",
+        f"waits: {why}" if request.may_wait else why,
     )
 
 
@@ -92,97 +94,104 @@ def begins(start: float, why: str = "") -> str:
     return f"is reserved from {at(start)} on" + (f"{CHOSEN}{why}" if why else "")
 
 
-def run_out(wish: PendingRequest) -> Refusal:
+def run_out(request: PendingRequest) -> Refusal:
     """Return the reason of a request whose vcluster's lease has run out: no more nodes, unless the
     lease is extended."""
     why = "the lease of its vcluster has run out"
     return (
-        Refusal(wish.id, "busy", f"waits: {why}") if wish.may_wait else Refusal(wish.id, "now", why)
+        Refusal(request.id, "busy", f"waits: {why}")
+        if request.may_wait
+        else Refusal(request.id, "now", why)
     )
 
 
-def waiting(wish: PendingRequest, coming: int, taking: int) -> Refusal:
+def waiting(request: PendingRequest, coming: int, taking: int) -> Refusal:
     """Say that a request waits for nodes that are coming, and for nodes that others lose."""
     parts = []
     if taking:
         parts.append(f"{nodes(taking)} that other vclusters give back")
     if coming:
         parts.append(f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way back")
-    return Refusal(wish.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
+    return Refusal(request.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
 
 
-def moving(wish: PendingRequest, coming: int, taking: int, portless: int) -> Refusal:
+def moving(request: PendingRequest, coming: int, taking: int, portless: int) -> Refusal:
     """Say what a move waits for; one that waits for nothing is over. `portless`: nodes that have
     come without a usable switch port, which an isolated vcluster needs."""
     if portless and not coming and not taking:
         return Refusal(
-            wish.id,
+            request.id,
             "ports",
             f"waits: {nodes(portless)} of it ha{'s' if portless == 1 else 've'} no usable "
             "switch port, and its vcluster is isolated",
         )
     if not coming and not taking:
-        return Refusal(wish.id, "ended", "none of the nodes that were to move is left")
+        return Refusal(request.id, "ended", "none of the nodes that were to move is left")
     parts = [f"{nodes(taking)} that the other vcluster still holds"] if taking else []
     parts += [f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way"] if coming else []
-    return Refusal(wish.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
+    return Refusal(request.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
 
 
-def why_not(want: Want, fitting: Feasibility, held: bool = False) -> Refusal:
+def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> Refusal:
     """Say why a request can have nothing now, and whether it ever will. `held`: nodes are held back
     for it."""
-    wish, anywhere = want.wish, replace(want.wish, isolated=False)
+    request, anywhere = want.request, replace(want.request, isolated=False)
     any_port = (
-        replace(want, fits=tuple(fitting.fit(one, anywhere) for one in wish.tuples))
-        if wish.isolated
+        replace(want, fits=tuple(feasibility.fit(one, anywhere) for one in request.tuples))
+        if request.isolated
         else want
     )
-    impossible = _impossible(any_port, fitting)
-    if impossible and not _with_expected(any_port, fitting):
-        return Refusal(wish.id, "impossible", impossible)
+    impossible = _impossible(any_port, feasibility)
+    if impossible and not _with_expected(any_port, feasibility):
+        return Refusal(request.id, "impossible", impossible)
     if impossible:
-        count = fitting.expected
+        count = feasibility.expected
         why = (
             f"{impossible}. {nodes(count)} of the site"
             f" {'has' if count == 1 else 'have'} not reported yet or"
             f" wait{'s' if count == 1 else ''} for approval"
         )
         return (
-            Refusal(wish.id, "busy", f"waits: {why}")
-            if wish.may_wait
-            else Refusal(wish.id, "now", why)
+            Refusal(request.id, "busy", f"waits: {why}")
+            if request.may_wait
+            else Refusal(request.id, "now", why)
         )
-    wanted, (_, left_out, usable) = sum(one.count for one in wish.tuples), fitting.portless(wish)
-    if left_out and (usable < wanted or _impossible(want, fitting)):
+    wanted, (_, left_out, usable) = (
+        sum(one.count for one in request.tuples),
+        feasibility.portless(request),
+    )
+    if left_out and (usable < wanted or _impossible(want, feasibility)):
         # Ports become known, or work again: the request may wait for that.
-        why = f"{nodes(wanted)} wanted, {portless(wish, fitting)}"
+        why = f"{nodes(wanted)} wanted, {portless(request, feasibility)}"
         return (
-            Refusal(wish.id, "ports", f"waits: {why}")
-            if wish.may_wait
-            else Refusal(wish.id, "now", why)
+            Refusal(request.id, "ports", f"waits: {why}")
+            if request.may_wait
+            else Refusal(request.id, "now", why)
         )
     if held:
         return Refusal(
-            wish.id,
+            request.id,
             "busy",
             f"waits: {_busy(want)}; it has waited long, so what comes free is held for it",
         )
-    if wish.may_wait:
+    if request.may_wait:
         return Refusal(
-            wish.id,
+            request.id,
             "busy",
             f"waits: {_busy(want)}; the rest is held, kept for others, or out of service",
         )
-    return Refusal(wish.id, "now", f"{_busy(want)}, and it does not wait")
+    return Refusal(request.id, "now", f"{_busy(want)}, and it does not wait")
 
 
 def _busy(want: Want) -> str:
-    wanted = sum(one.count for one in want.wish.tuples)
+    wanted = sum(one.count for one in want.request.tuples)
     counts = {type_id: count for fit in want.fits for type_id, count in fit.site_of.items()}
-    own = sum(want.wish.own.get(type_id, 0) for type_id in counts)
+    own = sum(want.request.own.get(type_id, 0) for type_id in counts)
     site = sum(counts.values()) - own
     block = (
-        " in one block" if any(fit.parted for fit in want.fits) and not want.wish.may_spread else ""
+        " in one block"
+        if any(fit.parted for fit in want.fits) and not want.request.may_spread
+        else ""
     )
     besides = " besides its own" if own else ""
     return f"{nodes(wanted)} wanted, too few of the {site} matching{besides} are free{block}"
@@ -191,64 +200,66 @@ def _busy(want: Want) -> str:
 # ---------------------------------------------------------------- what can never be
 
 
-def never(wish: PendingRequest, fitting: Feasibility) -> str:
+def never(request: PendingRequest, feasibility: Feasibility) -> str:
     """Return why no machines of the site could ever meet a request, those included that are out of
     service or expected; '' where they could. Switch ports are not looked at: they may work
     later."""
-    anywhere = replace(wish, isolated=False)
-    want = Want(anywhere, tuple(fitting.fit(one, anywhere) for one in wish.tuples))
-    why = _impossible(want, fitting)
-    return "" if why and _with_expected(want, fitting) else why
+    anywhere = replace(request, isolated=False)
+    want = Want(anywhere, tuple(feasibility.fit(one, anywhere) for one in request.tuples))
+    why = _impossible(want, feasibility)
+    return "" if why and _with_expected(want, feasibility) else why
 
 
-def _with_expected(want: Want, fitting: Feasibility) -> bool:
+def _with_expected(want: Want, feasibility: Feasibility) -> bool:
     """Return whether a request that is impossible today may be met once the expected nodes are
     there."""
-    if not fitting.expected:
+    if not feasibility.expected:
         return False
     rest = [
-        (replace(one, count=one.count - fitting.expected), fit)
-        for one, fit in zip(want.wish.tuples, want.fits, strict=True)
-        if one.count > fitting.expected
+        (replace(one, count=one.count - feasibility.expected), fit)
+        for one, fit in zip(want.request.tuples, want.fits, strict=True)
+        if one.count > feasibility.expected
     ]
     if not rest:
         return True
     tuples, fits = zip(*rest, strict=True)
-    less = replace(want, wish=replace(want.wish, tuples=tuples), fits=fits)
-    return not _impossible(less, fitting)
+    less = replace(want, request=replace(want.request, tuples=tuples), fits=fits)
+    return not _impossible(less, feasibility)
 
 
-def _impossible(want: Want, fitting: Feasibility) -> str:
+def _impossible(want: Want, feasibility: Feasibility) -> str:
     """Return why all nodes of the site together could not satisfy it; '' where they could."""
-    wish = want.wish
-    least = min(fit.site if wish.may_spread else fit.largest for fit in want.fits) - sum(
-        wish.own.values()
+    request = want.request
+    least = min(fit.site if request.may_spread else fit.largest for fit in want.fits) - sum(
+        request.own.values()
     )
-    if least >= sum(one.count for one in wish.tuples):
+    if least >= sum(one.count for one in request.tuples):
         return ""  # all could be had in one place: nearly always
     for number, fit in enumerate(want.fits):
-        why = _too_few(want, fitting, number, fit)
+        why = _too_few(want, feasibility, number, fit)
         if why:
             return why
-    return _impossible_together(want, fitting) if len(want.fits) > 1 else ""
+    return _impossible_together(want, feasibility) if len(want.fits) > 1 else ""
 
 
-def _impossible_together(want: Want, fitting: Feasibility) -> str:
-    wish = want.wish
+def _impossible_together(want: Want, feasibility: Feasibility) -> str:
+    request = want.request
     by_type = [
-        Demand(one.count, tuple(sorted(fitting.other_types(wish, fit))))
-        for one, fit in zip(wish.tuples, want.fits, strict=True)
+        Demand(one.count, tuple(sorted(feasibility.other_types(request, fit))))
+        for one, fit in zip(request.tuples, want.fits, strict=True)
     ]
     types = {
-        kind: count for fit in want.fits for kind, count in fitting.other_types(wish, fit).items()
+        kind: count
+        for fit in want.fits
+        for kind, count in feasibility.other_types(request, fit).items()
     }
     if spread(by_type, types) is None:
         return f"its {len(want.fits)} tuples together want more matching nodes than the site has"
     blocks: dict[NodeKind, int] = {}
     for fit in want.fits:
-        blocks |= fitting.others(wish, fit)
+        blocks |= feasibility.others(request, fit)
     try:
-        fit_in_blocks = wish.may_spread or whole(want.demands(), blocks) is not None
+        fit_in_blocks = request.may_spread or whole(want.demands(), blocks) is not None
     except Exhausted:
         fit_in_blocks = True  # nobody knows; it is not turned away for that
     if fit_in_blocks:
@@ -259,17 +270,17 @@ def _impossible_together(want: Want, fitting: Feasibility) -> str:
     )
 
 
-def _too_few(want: Want, fitting: Feasibility, number: int, fit: Fit) -> str:
-    count = want.wish.tuples[number].count
+def _too_few(want: Want, feasibility: Feasibility, number: int, fit: Fit) -> str:
+    count = want.request.tuples[number].count
     where = f" (tuple {number + 1})" if len(want.fits) > 1 else ""
-    besides = " besides its own" if want.wish.own else ""
-    have = sum(fitting.other_types(want.wish, fit).values())
+    besides = " besides its own" if want.request.own else ""
+    have = sum(feasibility.other_types(want.request, fit).values())
     if have < count:
         return f"{nodes(count)} wanted{where}, the site has {have} matching{besides}" + _lacks(
-            want.wish.tuples[number], fitting
+            want.request.tuples[number], feasibility
         )
-    largest = max(fitting.others(want.wish, fit).values(), default=0)
-    if largest < count and not want.wish.may_spread:
+    largest = max(feasibility.others(want.request, fit).values(), default=0)
+    if largest < count and not want.request.may_spread:
         return (
             f"{nodes(count)} wanted{where} in one block, the largest that matches has"
             f" {largest}{besides}; all blocks together have {have}: the request would have to be"
@@ -278,11 +289,11 @@ def _too_few(want: Want, fitting: Feasibility, number: int, fit: Fit) -> str:
     return ""
 
 
-def _lacks(one: RequestTuple, fitting: Feasibility) -> str:
+def _lacks(one: RequestTuple, feasibility: Feasibility) -> str:
     """Return what keeps the other types of the site from being eligible, the first few of them."""
     lines = [
-        f"{fitting.name(type_id)} lacks {'; '.join(map(str, why[:3]))}"
-        for type_id, why in sorted(fitting.lacks(one).items())
-        if why and fitting.has(type_id)
+        f"{feasibility.name(type_id)} lacks {'; '.join(map(str, why[:3]))}"
+        for type_id, why in sorted(feasibility.lacks(one).items())
+        if why and feasibility.has(type_id)
     ]
     return "".join(f". {line}" for line in lines[:3])

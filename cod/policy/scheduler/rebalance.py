@@ -159,7 +159,7 @@ def _driven_out(placed: Placed, part: TuplePart, better: NodeKind) -> bool:
         < part.nodes
     ):
         return False
-    others.sort(key=lambda one: -sum(each.count for each in one[0].wish.tuples))
+    others.sort(key=lambda one: -sum(each.count for each in one[0].request.tuples))
     for want, _ in others:
         placed.move(want, None)
     _shift(placed, part, better)

@@ -3,12 +3,13 @@ it. Records only.
 
 Nodes that are alike for the policy are counted, not listed: planning grows with types, blocks and
 requests, never with nodes. Which rows are meant is settled when the plan is applied
-(`flows.scheduler.apply_plan`), by the same rules for all of a lot, in the order of their ids.
+(`flows.scheduler.apply_plan`), by the same rules for all nodes of a pool, in the order of their
+ids.
 
-Words: a *lot* is a number of free nodes that are alike; a *holding* a number of nodes that one
-vcluster holds and that are alike; a *kind* is what makes nodes interchangeable for a request: their
-type, their block, their subnet; for isolated vclusters also whether their switch ports can be put
-into a VLAN.
+Words: a *pool* is a number of free nodes that are alike (`FreeNodes`); an *allocation* a number of
+nodes that one vcluster holds and that are alike; a *kind* is what makes nodes interchangeable for a
+request: their type, their block, their subnet; for isolated vclusters also whether their switch
+ports can be put into a VLAN.
 """
 
 from __future__ import annotations
@@ -281,13 +282,13 @@ class Snapshot:
     """The site at one moment. Every sequence is a set: its order means nothing.
 
     types      by id
-    lots, coming   nodes that nobody holds
-    holdings, holders   nodes that vclusters hold; holders by id
+    free_nodes, coming   nodes that nobody holds
+    allocations, holders   nodes that vclusters hold; holders by id
     reclaims    open reclaims
     site       how many nodes of a type the site has, whoever holds them (those set aside count:
                they can be restored)
-    wishes     pending requests
-    templates  documents by id, of all templates that the wishes name
+    requests   pending requests
+    templates  documents by id, of all templates that the requests name
     deserted   releasing vclusters whose last node is back
     warned     active vclusters' last lease warning: vcluster id -> seconds before its end
     entitlements  of groups, by id; those that are not in it may have anything and are sure of
@@ -302,13 +303,13 @@ class Snapshot:
     """
 
     types: Mapping[int, NodeType]
-    lots: Sequence[FreeNodes] = ()
+    free_nodes: Sequence[FreeNodes] = ()
     coming: Sequence[IncomingNodes] = ()
-    holdings: Sequence[Allocation] = ()
+    allocations: Sequence[Allocation] = ()
     holders: Mapping[int, Holder] = field(default_factory=dict)
     reclaims: Sequence[OpenReclaim] = ()
     site: Mapping[int, int] = field(default_factory=dict)
-    wishes: Sequence[PendingRequest] = ()
+    requests: Sequence[PendingRequest] = ()
     templates: Mapping[int, str] = field(default_factory=dict)
     deserted: Sequence[int] = ()
     warned: Mapping[int, float] = field(default_factory=dict)
@@ -331,11 +332,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`count` nodes of a lot for one tuple of a request; `position` is the tuple's."""
+    """`count` nodes of a pool for one tuple of a request; `position` is the tuple's."""
 
     position: int
     template_id: int
-    lot: FreeNodes
+    free_nodes: FreeNodes
     count: int
 
 
@@ -424,9 +425,8 @@ class Reserved:
 class Decision:
     """What becomes of the pending requests: each is in `grants` or in `refusals`.
 
-    eases  of reclaims whose requests wait on: what ended requests had taken for them ends with them
-    kept  how many free nodes of each lot requests that wait keep for themselves: nobody behind them
-          gets those
+    reductions  of reclaims whose requests wait on: reclaims of ended requests end with them
+    kept  how many free nodes of each pool waiting requests keep: nobody behind them gets those
     holds  what is held back for those that have waited long
     reserved  what reservations in advance need of what is free, or on its way
     """
@@ -442,10 +442,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class PowerChange:
-    """`count` cold nodes of a lot to be woken, or (with `sleep`) warm ones to be put to sleep;
+    """`count` cold nodes of a pool to be woken, or (with `sleep`) warm ones to be put to sleep;
     `why` is for people."""
 
-    lot: FreeNodes
+    free_nodes: FreeNodes
     count: int
     why: str
     sleep: bool = False

@@ -82,22 +82,22 @@ class Exhausted(Exception):
     """There are too many ways to look at all of them."""
 
 
-Lend = Callable[[Kind, int], bool]
+TryPreempt = Callable[[Kind, int], bool]
 
 
 def whole(
     demands: Sequence[Demand],
     capacity: Mapping[Kind, int],
-    borrow: Lend = lambda kind, count: False,
-    give_back: Callable[[Kind, int], object] = lambda kind, count: None,
+    preempt: TryPreempt = lambda kind, count: False,
+    restore: Callable[[Kind, int], object] = lambda kind, count: None,
     most: int = 1000,
 ) -> list[Kind] | None:
     """Return the kind that each demand gets all its nodes from; None when there is no such way.
 
     Of all ways it is the first in the demands' order of kinds, those with fewest kinds to choose
     from first: having less of what it leaves unused would not change it. What is short of a kind is
-    asked of `borrow(kind, count)`, which lends all of it or says no; it has lent what the answer
-    needs beyond the capacity, the rest has been given back. Raises `Exhausted` when `most` choices
+    asked of `preempt(kind, count)`, which takes all of it or says no; it has taken what the answer
+    needs beyond the capacity, the rest has been restored. Raises `Exhausted` when `most` choices
     have been tried: the question is one of packing, which no short way answers.
     """
     left = Counter(dict(capacity))
@@ -111,18 +111,18 @@ def whole(
         count = demands[rest[0]].count
         for kind in demands[rest[0]].kinds:
             have = max(0, min(left[kind], count))
-            if have < count and not borrow(kind, count - have):
+            if have < count and not preempt(kind, count - have):
                 continue
             tried += 1
             if tried > most + len(demands):
-                give_back(kind, count - have)
+                restore(kind, count - have)
                 raise Exhausted
             left[kind] -= have
             chosen[rest[0]] = kind
             if place(rest[1:]):
                 return True
             left[kind] += have
-            give_back(kind, count - have)
+            restore(kind, count - have)
         return False
 
     return (

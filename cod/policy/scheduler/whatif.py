@@ -29,23 +29,23 @@ OTHERS = "a vcluster of another group"
 
 
 def supposed(
-    snapshot: Snapshot, wish: PendingRequest, floor: int, documents: Mapping[int, str]
+    snapshot: Snapshot, request: PendingRequest, floor: int, documents: Mapping[int, str]
 ) -> Snapshot:
-    """Return the site, if `wish` waited in it, too. `floor`: the size of its vcluster; `documents`
-    of its templates, by id."""
+    """Return the site as if `request` waited in it, too. `floor`: the size of its vcluster;
+    `documents`: of its templates, by id."""
     holders = snapshot.holders
-    if wish.vcluster_id not in holders:
+    if request.vcluster_id not in holders:
         holders = {
             **holders,
-            wish.vcluster_id: Holder(
-                wish.vcluster_id, "", wish.priority, 0, floor, group_id=wish.group_id
+            request.vcluster_id: Holder(
+                request.vcluster_id, "", request.priority, 0, floor, group_id=request.group_id
             ),
         }
     return shared(
         replace(
             snapshot,
             holders=holders,
-            wishes=[*snapshot.wishes, wish],
+            requests=[*snapshot.requests, request],
             templates={**snapshot.templates, **documents},
         )
     )
@@ -63,21 +63,21 @@ def masked(snapshot: Snapshot, hidden: Set[int]) -> Snapshot:
     return replace(snapshot, holders=holders)
 
 
-def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remedy, ...]:
-    """Return what would help the pending request `wish` of `snapshot`, the largest number of nodes
-    first; nothing where only other requirements would, or for a request of several kinds.
+def remedies(snapshot: Snapshot, request: PendingRequest, room: int) -> tuple[Remedy, ...]:
+    """Return what would help a pending request of `snapshot`, the largest number of nodes first;
+    nothing where only other requirements would, or for a request of several kinds.
 
     room  nodes that its vcluster can have addresses for
     """
-    if len(wish.tuples) != 1:
+    if len(request.tuples) != 1:
         return ()
-    fitting, wanted = Feasibility(snapshot), wish.tuples[0].count
-    fit = fitting.fit(wish.tuples[0], wish)
-    largest = max(fitting.others(wish, fit).values(), default=0)
-    total = sum(fitting.other_types(wish, fit).values())
-    found = [] if wish.may_spread else [Remedy(min(wanted, largest, room), False)]
+    feasibility, wanted = Feasibility(snapshot), request.tuples[0].count
+    fit = feasibility.fit(request.tuples[0], request)
+    largest = max(feasibility.others(request, fit).values(), default=0)
+    total = sum(feasibility.other_types(request, fit).values())
+    found = [] if request.may_spread else [Remedy(min(wanted, largest, room), False)]
     found.append(Remedy(min(wanted, total, room), True))
-    asked = Remedy(wanted, wish.may_spread)
+    asked = Remedy(wanted, request.may_spread)
     useful = [
         one
         for one in sorted(found, key=lambda one: (-one.count, one.spread))
@@ -92,29 +92,30 @@ def remedies(snapshot: Snapshot, wish: PendingRequest, room: int) -> tuple[Remed
 
 
 def at_once(
-    snapshot: Snapshot, wish: PendingRequest, policy: Policy, now: float
+    snapshot: Snapshot, request: PendingRequest, policy: Policy, now: float
 ) -> tuple[Remedy, ...]:
-    """Return changes by which the waiting request `wish` of `snapshot` would be granted in the next
-    pass, the largest number of nodes first; none for a request of several kinds, in advance or of a
-    move."""
-    if len(wish.tuples) != 1 or wish.starts_at is not None or wish.source_id is not None:
+    """Return changes by which a waiting request of `snapshot` would be granted in the next pass,
+    the largest number of nodes first; none for requests of several kinds, in advance, or moves."""
+    if len(request.tuples) != 1 or request.starts_at is not None or request.source_id is not None:
         return ()
-    fitting, (one,) = Feasibility(snapshot), wish.tuples
-    kinds = set(fitting.fit(one, wish).kinds)
-    free = [lot for lot in snapshot.lots if lot.kind.among(kinds) and lot.reserved in (0, wish.id)]
+    feasibility, (one,) = Feasibility(snapshot), request.tuples
+    kinds = set(feasibility.fit(one, request).kinds)
     by_kind: Counter[NodeKind] = Counter()
-    for lot in free:
-        by_kind[lot.kind] += lot.count
+    for free in snapshot.free_nodes:
+        if free.kind.among(kinds) and free.reserved in (0, request.id):
+            by_kind[free.kind] += free.count
     found: list[Remedy] = []
     for count, spread in ((by_kind.total(), True), (max(by_kind.values(), default=0), False)):
-        remedy = Remedy(min(count, one.count), spread or wish.may_spread)
+        remedy = Remedy(min(count, one.count), spread or request.may_spread)
         same = remedy.count in (0, *(other.count for other in found))
-        if same or remedy == Remedy(one.count, wish.may_spread):
+        if same or remedy == Remedy(one.count, request.may_spread):
             continue
-        less = replace(wish, tuples=(replace(one, count=remedy.count),), may_spread=remedy.spread)
-        changed = [less if other.id == wish.id else other for other in snapshot.wishes]
-        decision = decide(replace(snapshot, wishes=changed), policy, now)
-        if all(no.request_id != wish.id for no in decision.refusals):
+        less = replace(
+            request, tuples=(replace(one, count=remedy.count),), may_spread=remedy.spread
+        )
+        changed = [less if other.id == request.id else other for other in snapshot.requests]
+        decision = decide(replace(snapshot, requests=changed), policy, now)
+        if all(refusal.request_id != request.id for refusal in decision.refusals):
             found.append(remedy)
     return tuple(found)
 

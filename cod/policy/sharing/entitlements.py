@@ -240,15 +240,15 @@ def shared(snapshot: Snapshot) -> Snapshot:
     groups = {one.id: one.group_id for one in snapshot.holders.values() if one.drain_until is None}
     for one, group_id in groups.items():
         held[OTHERS][group_id] += snapshot.holders[one].held
-    for holding in snapshot.holdings if apart else ():
-        if holding.kind.type in apart and holding.vcluster_id in groups:
-            held[holding.kind.type][groups[holding.vcluster_id]] += holding.count
-            held[OTHERS][groups[holding.vcluster_id]] -= holding.count
+    for allocation in snapshot.allocations if apart else ():
+        if allocation.kind.type in apart and allocation.vcluster_id in groups:
+            held[allocation.kind.type][groups[allocation.vcluster_id]] += allocation.count
+            held[OTHERS][groups[allocation.vcluster_id]] -= allocation.count
     wanted: dict[int, Counter[int]] = defaultdict(Counter)
-    for wish in snapshot.wishes:
-        if wish.starts_at is None and not wish.preemptible:
-            for pool, count in wish.asked:
-                wanted[pool][wish.group_id] += count
+    for request in snapshot.requests:
+        if request.starts_at is None and not request.preemptible:
+            for pool, count in request.asked:
+                wanted[pool][request.group_id] += count
     nodes = sum(count for one, count in snapshot.site.items() if one not in apart)
     found = among(snapshot.entitlements, nodes, held[OTHERS], wanted[OTHERS], snapshot.turn)
     for one in sorted(apart):
@@ -261,18 +261,20 @@ def _parted(snapshot: Snapshot, apart: Set[int]) -> Snapshot:
     """Return the site with what requests ask for of types that are apart. What nodes of several of
     these would do for counts as of the one with the smallest id; what others would do for, too, as
     of these."""
-    fitting = Feasibility(snapshot)
-    wishes = []
-    for wish in snapshot.wishes:
+    feasibility = Feasibility(snapshot)
+    requests = []
+    for request in snapshot.requests:
         parts: Counter[int] = Counter()
-        for one in wish.tuples:
-            types = {kind.type for kind in fitting.fit(one, wish).kinds}
+        for one in request.tuples:
+            types = {kind.type for kind in feasibility.fit(one, request).kinds}
             pools = {type_id if type_id in apart else OTHERS for type_id in types} or {OTHERS}
             parts[min(pools)] += one.count
-        wishes.append(
-            wish if set(parts) <= {OTHERS} else replace(wish, parts=tuple(sorted(parts.items())))
+        requests.append(
+            request
+            if set(parts) <= {OTHERS}
+            else replace(request, parts=tuple(sorted(parts.items())))
         )
-    return replace(snapshot, wishes=wishes)
+    return replace(snapshot, requests=requests)
 
 
 def creation_size(

@@ -306,7 +306,7 @@ class QueueOwner(PermanentOwner):
         for machine in machines:
             self._idle.pop(machine, None)
         if machines:
-            self.world.give_back(cluster, machines)
+            self.world.restore(cluster, machines)
 
     # ------------------------------------------------------------ what it is told
 

@@ -81,7 +81,7 @@ class FarmOwner(PermanentOwner):
         for machine in machines:
             self._up.pop(machine, None)
         if machines:
-            self.world.give_back(cluster, machines)
+            self.world.restore(cluster, machines)
 
     def sum_up(self) -> None:
         """Add up what was wanted and what was there, before either changes."""

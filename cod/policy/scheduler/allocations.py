@@ -26,15 +26,17 @@ class Sum:
         return self.count - self.mobile - self.leaving
 
 
-def sums(snapshot: Snapshot, wish: PendingRequest, kinds: Set[NodeKind]) -> list[Sum]:
+def sums(snapshot: Snapshot, request: PendingRequest, kinds: Set[NodeKind]) -> list[Sum]:
     """Return the sums by vcluster, without the request's own."""
     found: dict[int, Sum] = {}
-    for holding in snapshot.holdings:
-        if holding.kind.among(kinds) and holding.vcluster_id != wish.vcluster_id:
-            one = found.setdefault(holding.vcluster_id, Sum(snapshot.holders[holding.vcluster_id]))
-            one.count += holding.count
-            one.mobile += holding.mobile
-            one.immune_until = earlier(one.immune_until, holding.immune_until)
+    for allocation in snapshot.allocations:
+        if allocation.kind.among(kinds) and allocation.vcluster_id != request.vcluster_id:
+            one = found.setdefault(
+                allocation.vcluster_id, Sum(snapshot.holders[allocation.vcluster_id])
+            )
+            one.count += allocation.count
+            one.mobile += allocation.mobile
+            one.immune_until = earlier(one.immune_until, allocation.immune_until)
     for reclaim in snapshot.reclaims:
         if reclaim.kind.among(kinds) and reclaim.vcluster_id in found:
             found[reclaim.vcluster_id].leaving += reclaim.open
