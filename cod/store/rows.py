@@ -1,0 +1,228 @@
+"""Rows of a table as records of a class.
+
+A record's field is read from the column of its name, so that a new plain column is named in its
+table, its migration and its record, and nowhere else in the store. A record and a table that do not
+agree are refused when `Rows` is made, which is at import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import Field, fields, replace
+from operator import attrgetter
+from types import NoneType
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_type_hints
+
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from cod.model import Refused
+from cod.store.engine import Tx
+
+
+class Dataclass(Protocol):
+    """An object of any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+Record = TypeVar("Record", bound=Dataclass)
+Order = ColumnElement[Any] | tuple[ColumnElement[Any], ...]
+
+
+class Mismatch(Exception):
+    """A record has a field that its table has no column for, or one of another type."""
+
+
+class Rows(Generic[Record]):
+    """The rows of a table as records of one class.
+
+    columns  what the record's fields are read from, in their order; `select` reads them
+    width    how many they are
+    values   of a record, in that order
+
+    Methods that take `lock` keep others from changing what they find until the transaction ends.
+    """
+
+    def __init__(
+        self,
+        record: type[Record],
+        table: Table,
+        *,
+        noun: str = "",
+        name: str = "name",
+        elsewhere: Mapping[str, ColumnElement[Any]] | None = None,
+        source: FromClause | None = None,
+        without: str = "",
+    ) -> None:
+        """Find the columns of the record's fields.
+
+        noun       what a row is called where there is none of a name
+        name       the column of that name
+        elsewhere  what is read for fields that are no columns of the table, from `source`, which
+                   joins the table with others
+        without    the record's last field, if it is not read
+
+        Raises `Mismatch`.
+        """
+        self._record: Callable[..., Record] = record
+        self._table, self._noun = table, noun
+        there = elsewhere or {}
+        kinds = get_type_hints(record)
+        names = [field.name for field in fields(record) if field.name != without]
+        self.columns = [
+            there[field] if field in there else _column(table, record, field, kinds[field])
+            for field in names
+        ]
+        self.width = len(self.columns)
+        self.names, self.values = names, attrgetter(*names)
+        self.select: Select[Any] = select(*self.columns)
+        if source is not None:
+            self.select = self.select.select_from(source)
+        self._key = table.primary_key.columns[0]
+        # made once: SQLAlchemy keeps with a statement what it works out of it
+        self._locked = table if source is not None else None  # alone, of what is joined
+        self._by_key = self._looked_up(self._key)
+        self._by_name = self._looked_up(table.c[name]) if name in table.c else ()
+
+    def _looked_up(self, column: ColumnElement[Any]) -> tuple[Select[Any], ...]:
+        """Return the statements for the row with a value in `column`: a plain and a locking one."""
+        found = self.select.where(column == bindparam("value"))
+        return found, found.with_for_update(of=self._locked)
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, row: Any, start: int = 0) -> Record:
+        """Return the record whose columns begin at `start` of a row."""
+        return self._record(*row[start : start + self.width])
+
+    def all(self, tx: Tx, query: Select[Any]) -> list[Record]:
+        """Return what `query`, made of `select`, finds."""
+        return [self._record(*row) for row in tx.execute(query)]
+
+    def every(
+        self,
+        tx: Tx,
+        *where: ColumnElement[bool],
+        order: Order = (),
+        limit: int | None = None,
+        lock: bool = False,
+    ) -> list[Record]:
+        """Return the records of the rows that all conditions are true of, in that order."""
+        query = self.select.where(*where).limit(limit)
+        query = query.order_by(*order) if isinstance(order, tuple) else query.order_by(order)
+        return self.all(tx, query.with_for_update(of=self._locked) if lock else query)
+
+    def find(
+        self, tx: Tx, *where: ColumnElement[bool], order: Order = (), lock: bool = False
+    ) -> Record | None:
+        """Return the first record that all conditions are true of; None: there is none."""
+        return next(iter(self.every(tx, *where, order=order, limit=1, lock=lock)), None)
+
+    def get(self, tx: Tx, key: int | str, *, lock: bool = False) -> Record | None:
+        """Return the record with that key; None: there is none."""
+        row = tx.execute(self._by_key[lock], {"value": key}).one_or_none()
+        return None if row is None else self._record(*row)
+
+    def known(self, tx: Tx, key: int | str) -> Record:
+        """Return the record with that key, as another row names it."""
+        return self._record(*tx.execute(self._by_key[0], {"value": key}).one())
+
+    def by_name(self, tx: Tx, name: str, *, lock: bool = False) -> Record | None:
+        """Return the record of that name; None: there is none."""
+        row = tx.execute(self._by_name[lock], {"value": name}).one_or_none()
+        return None if row is None else self._record(*row)
+
+    def named(self, tx: Tx, name: str, field: str = "name", *, lock: bool = False) -> Record:
+        """Return the record of that name; raises `Refused` ('not_found', about `field` of what was
+        asked) where there is none."""
+        found = self.by_name(tx, name, lock=lock)
+        if found is None:
+            raise Refused("not_found", f"there is no {self._noun} {name!r}", field)
+        return found
+
+    # ------------------------------------------------------------ writing
+
+    def add(self, tx: Tx, **columns: Any) -> Record:
+        """Return the record of a new row. IntegrityError: something that is unique is there."""
+        made = tx.execute(insert(self._table).values(**columns)).inserted_primary_key
+        assert made is not None
+        return self.known(tx, made[0])
+
+    def insert(self, tx: Tx, records: Collection[Record]) -> None:
+        """Add a row for each of the records. IntegrityError: as of `add`."""
+        if records:
+            rows = [dict(zip(self.names, self.values(one), strict=True)) for one in records]
+            tx.execute(insert(self._table), rows)
+
+    def set(self, tx: Tx, key: int | str, **columns: Any) -> None:
+        """Set columns of the row with that key."""
+        if columns:
+            tx.execute(update(self._table).where(self._key == key).values(**columns))
+
+    def change(self, tx: Tx, record: Record, **columns: Any) -> Record:
+        """Set columns of the record's row; returns the record as it is now."""
+        self.set(tx, getattr(record, self._key.name), **columns)
+        return replace(record, **columns)
+
+    def remove(self, tx: Tx, key: int | str) -> bool:
+        """Delete the row with that key; return whether it was there."""
+        return tx.execute(delete(self._table).where(self._key == key)).rowcount == 1
+
+    # ------------------------------------------------------------ claims of work
+
+    def claim(
+        self,
+        tx: Tx,
+        key: int | str,
+        server: str,
+        now: float,
+        until: float,
+        *where: ColumnElement[bool],
+        count: str = "attempts",
+        **columns: Any,
+    ) -> Record | None:
+        """Claim the row for `server` until `until`, add one to the column `count`, set `columns`,
+        and return the record. None: another server has a claim that is valid, or a condition is not
+        true."""
+        c = self._table.c
+        free = or_(c.claim_expires.is_(None), c.claim_expires <= now)
+        columns |= {"claimed_by": server, "claim_expires": until, count: c[count] + 1}
+        won = tx.execute(
+            update(self._table).where(self._key == key, free, *where).values(**columns)
+        )
+        return self.known(tx, key) if won.rowcount == 1 else None
+
+    def shorten(self, tx: Tx, server: str, until: float, *where: ColumnElement[bool]) -> None:
+        """End claims of `server` that last longer at `until`."""
+        c = self._table.c
+        tx.execute(
+            update(self._table)
+            .where(c.claimed_by == server, c.claim_expires > until, *where)
+            .values(claim_expires=until)
+        )
+
+
+def _column(table: Table, record: type[Any], field: str, kind: Any) -> ColumnElement[Any]:
+    """Return the column of a record's field. Raises `Mismatch` where there is none, or it has other
+    values: of another type, or null where the field has no None."""
+    if field not in table.c:
+        raise Mismatch(f"{record.__name__}.{field}: there is no such column in {table.name}")
+    column = table.c[field]
+    held = column.type.python_type
+    if (set(get_args(kind)) or {kind}) != ({held, NoneType} if column.nullable else {held}):
+        null = " or null" if column.nullable else ""
+        raise Mismatch(
+            f"{record.__name__}.{field} is {kind}, its column in {table.name} {held.__name__}{null}"
+        )
+    return column

@@ -1,0 +1,94 @@
+"""Rows as records: a field comes from the column of its name, and one that does not is refused at
+import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy import Column, Float, Integer, MetaData, String, Table, create_engine
+
+from cod.model import Refused
+from cod.store.engine import Tx
+from cod.store.rows import Mismatch, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """A record of a table of this test."""
+
+    id: int
+    name: str
+    remark: str | None
+
+
+def table(*more: Column[object]) -> Table:
+    return Table(
+        "shelves",
+        MetaData(),
+        Column("id", Integer, primary_key=True),
+        Column("name", String(8), nullable=False, unique=True),
+        *more,
+        Column("attempts", Integer, nullable=False, default=0),
+        Column("claimed_by", String(8)),
+        Column("claim_expires", Float),
+    )
+
+
+SHELVES = table(Column("remark", String(80)))
+
+
+@pytest.fixture
+def tx() -> Iterator[Tx]:
+    engine = create_engine("sqlite://")
+    with engine.begin() as tx:
+        SHELVES.create(tx)
+        yield tx
+    engine.dispose()
+
+
+def test_a_field_planted_in_table_and_record_comes_out_of_every_method(tx: Tx) -> None:
+    rows = Rows(Shelf, SHELVES, noun="shelf")
+    made = rows.add(tx, name="a", remark="oak")
+    assert made == Shelf(1, "a", "oak")
+    rows.insert(tx, [Shelf(2, "b", None)])
+    assert rows.get(tx, 1) == rows.known(tx, 1) == rows.named(tx, "a") == made
+    assert rows.find(tx, SHELVES.c.remark == "oak") == made
+    changed = rows.change(tx, made, remark="elm")
+    assert changed == rows.get(tx, 1, lock=True) == Shelf(1, "a", "elm")
+    assert rows.every(tx, order=SHELVES.c.id.desc()) == [Shelf(2, "b", None), changed]
+    assert rows.read(("before", *rows.values(changed)), 1) == changed
+
+
+def test_what_is_not_there_is_none_or_refused(tx: Tx) -> None:
+    rows = Rows(Shelf, SHELVES, noun="shelf")
+    assert (rows.get(tx, 1), rows.by_name(tx, "a"), rows.remove(tx, 1)) == (None, None, False)
+    with pytest.raises(Refused) as refused:
+        rows.named(tx, "a", "shelf")
+    assert (refused.value.field, str(refused.value)) == ("shelf", "there is no shelf 'a'")
+
+
+def test_a_claim_is_won_once_until_it_expires_or_is_shortened(tx: Tx) -> None:
+    rows = Rows(Shelf, SHELVES)
+    made = rows.add(tx, name="a", remark=None)
+    assert rows.claim(tx, 1, "s1", 10.0, 20.0, SHELVES.c.attempts == 0) == made
+    assert rows.claim(tx, 1, "s2", 19.0, 30.0) is None
+    rows.shorten(tx, "s1", 12.0)
+    assert rows.claim(tx, 1, "s2", 12.0, 30.0, SHELVES.c.attempts == 0) is None  # it is 1
+    assert rows.claim(tx, 1, "s2", 12.0, 30.0, remark="mine") == Shelf(1, "a", "mine")
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ((), "Shelf.remark: there is no such column in shelves"),
+        ((Column("remark", Integer),), "Shelf.remark is str | None, its column in shelves int or"),
+        ((Column("remark", String(8), nullable=False),), "its column in shelves str"),
+    ],
+)
+def test_a_field_without_a_column_that_fits_is_refused(
+    columns: tuple[Column[object], ...], said: str
+) -> None:
+    with pytest.raises(Mismatch, match=said.replace("|", r"\|")):
+        Rows(Shelf, table(*columns))
