@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from itertools import chain, count
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
 
 from cod.model import SITE as SITE
-from cod.model import Group, PosixRules, Refused, TypeTerms
+from cod.model import Group, PosixRules, TypeTerms
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import energy
 from cod.store.people import audit, posix_ids
+from cod.store.rows import Rows
 
 POSIX = PosixRules()
 # characters of the name of a template whose group is gone; a number still fits behind it
 _LONGEST = 120
-_COLUMNS = [t.groups.c[f.name] for f in fields(Group)]
+ROWS = Rows(Group, t.groups, noun="group")
+get, by_name, named, change = ROWS.known, ROWS.by_name, ROWS.named, ROWS.set
 
 
 def every(tx: Tx) -> list[Group]:
     """Return all groups, by name."""
-    return [Group(*row) for row in tx.execute(select(*_COLUMNS).order_by(t.groups.c.name))]
-
-
-def get(tx: Tx, group_id: int) -> Group:
-    """Return the group with that id, as another row names it."""
-    return Group(*tx.execute(select(*_COLUMNS).where(t.groups.c.id == group_id)).one())
+    return ROWS.every(tx, order=t.groups.c.name)
 
 
 def have_odd(tx: Tx, given: Mapping[int, int | None]) -> None:
@@ -105,21 +102,6 @@ def give_types(tx: Tx, group_id: int, terms: Mapping[int, TypeTerms]) -> None:
         tx.execute(insert(t.group_type_terms), rows)
 
 
-def by_name(tx: Tx, name: str) -> Group | None:
-    """Return the group with that name."""
-    row = tx.execute(select(*_COLUMNS).where(t.groups.c.name == name)).one_or_none()
-    return Group(*row) if row else None
-
-
-def named(tx: Tx, name: str, field: str = "name") -> Group:
-    """Return the same; raises `Refused` ('not_found', about `field` of the question) where there is
-    none."""
-    group = by_name(tx, name)
-    if group is None:
-        raise Refused("not_found", f"there is no group {name!r}", field)
-    return group
-
-
 def names(tx: Tx) -> dict[int | None, str]:
     """Return what owners of images and templates are called, by their ids; None is the site."""
     return {None: SITE} | {
@@ -152,10 +134,7 @@ def add(
     the caller checks first. Raises `Refused` where the range is used up."""
     if gid is None:
         gid = posix_ids.give(tx, ("gid",), posix.first_gid, posix.last_gid, f"group:{name}", now)
-    tx.execute(insert(t.groups).values(name=name, created_at=now, gid=gid, **columns))
-    group = by_name(tx, name)
-    assert group is not None
-    return group
+    return ROWS.add(tx, name=name, created_at=now, gid=gid, **columns)
 
 
 def created_by(tx: Tx, user: str) -> int:
@@ -168,12 +147,6 @@ def ensure(tx: Tx, name: str, now: float) -> Group:
     """Return the group with that name, made now if need be: without shares, so that it takes none
     of the others'."""
     return by_name(tx, name) or add(tx, name, now, shares=0.0)
-
-
-def change(tx: Tx, group_id: int, **columns: Any) -> None:
-    """Change columns of the group."""
-    if columns:
-        tx.execute(update(t.groups).where(t.groups.c.id == group_id).values(columns))
 
 
 def owned(tx: Tx, group_id: int) -> dict[str, int]:

@@ -5,53 +5,39 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Select, delete, insert, select, update
+from sqlalchemy import delete, update
 
 from cod.model import Invitation
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.people.access import theirs
+from cod.store.rows import Rows
 
 _i = t.invitations.c
-_SELECT: Select[Any] = (
-    select(
-        _i.id,
-        _i.group_id,
-        t.groups.c.name,
-        _i.role,
-        _i.user_id,
-        t.users.c.name,
-        _i.email,
-        _i.invited_by,
-        _i.created_at,
-        _i.expires_at,
-        _i.used_at,
-    )
-    .select_from(t.invitations)
-    .outerjoin(t.groups, t.groups.c.id == _i.group_id)
-    .outerjoin(t.users, t.users.c.id == _i.user_id)
+ROWS = Rows(
+    Invitation,
+    t.invitations,
+    elsewhere={"group": t.groups.c.name, "user": t.users.c.name},
+    source=t.invitations.outerjoin(t.groups, t.groups.c.id == _i.group_id).outerjoin(
+        t.users, t.users.c.id == _i.user_id
+    ),
 )
 
 
 def add(tx: Tx, digest: str, now: float, **columns: Any) -> Invitation:
     """Return a new one: group_id, role, user_id, email, invited_by, expires_at."""
-    tx.execute(insert(t.invitations).values(digest=digest, created_at=now, **columns))
-    return Invitation(*tx.execute(_SELECT.where(_i.digest == digest)).one())
+    return ROWS.add(tx, digest=digest, created_at=now, **columns)
 
 
 def by_digest(tx: Tx, digest: str, now: float) -> Invitation | None:
     """Return the one whose secret has that digest, if it can still be used."""
-    row = tx.execute(
-        _SELECT.where(_i.digest == digest, _i.used_at.is_(None), _i.expires_at > now)
-    ).one_or_none()
-    return Invitation(*row) if row else None
+    return ROWS.find(tx, _i.digest == digest, _i.used_at.is_(None), _i.expires_at > now)
 
 
 def open_ones(tx: Tx, now: float, groups: frozenset[int] | None = None) -> list[Invitation]:
     """Return those that can still be used, the newest first; into one of `groups` (None: all)."""
-    query = _SELECT.where(_i.used_at.is_(None), _i.expires_at > now).order_by(_i.id.desc())
-    if groups is not None:
-        query = query.where(_i.group_id.in_(groups))
-    return [Invitation(*row) for row in tx.execute(query)]
+    usable = _i.used_at.is_(None), _i.expires_at > now
+    return ROWS.every(tx, *usable, *theirs(_i.group_id, groups), order=_i.id.desc())
 
 
 def spend(tx: Tx, invitation_id: int, now: float) -> bool:
@@ -77,13 +63,13 @@ def remove(tx: Tx, invitation_id: int) -> bool:
 def remove_by(tx: Tx, name: str, group_id: int | None = None, but: Collection[int] = ()) -> None:
     """Make worthless what the user of that name, or a token of theirs, has given away: into one
     group, or all `but` into those."""
-    theirs = (_i.invited_by == f"user:{name}") | _i.invited_by.endswith(f"@{name}", autoescape=True)
+    given = (_i.invited_by == f"user:{name}") | _i.invited_by.endswith(f"@{name}", autoescape=True)
     where = (
         [_i.group_id == group_id]
         if group_id is not None
         else [_i.group_id.is_(None) | _i.group_id.not_in(but)]
     )
-    tx.execute(delete(t.invitations).where(theirs, _i.used_at.is_(None), *where))
+    tx.execute(delete(t.invitations).where(given, _i.used_at.is_(None), *where))
 
 
 def remove_of_user(tx: Tx, user_id: int) -> None:

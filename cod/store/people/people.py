@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
@@ -12,9 +11,11 @@ from cod.model import Member, PosixRules, Refused, Role, SingleRight, User
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people import posix_ids
+from cod.store.rows import Rows
 
 _u, _p, _g = t.users.c, t.group_permissions.c, t.groups.c
-_COLUMNS = [_u[f.name] for f in fields(User)]
+ROWS = Rows(User, t.users, noun="user")
+get = ROWS.get
 ABLE = (_u.disabled_at.is_(None), _u.absent_at.is_(None))
 """Conditions for users who may do anything at all (`User.able`)."""
 POSIX = PosixRules()
@@ -24,23 +25,17 @@ POSIX = PosixRules()
 
 def every(tx: Tx, groups: Collection[int] | None = None) -> list[User]:
     """Return users by name: all, or those who are something in one of `groups`."""
-    query = select(*_COLUMNS).order_by(_u.name)
+    where = []
     if groups is not None:
-        query = query.where(_u.id.in_(select(_p.user_id).where(_p.group_id.in_(groups))))
-    return [User(*row) for row in tx.execute(query)]
-
-
-def get(tx: Tx, user_id: int) -> User | None:
-    """Return the user with that id."""
-    row = tx.execute(select(*_COLUMNS).where(_u.id == user_id)).one_or_none()
-    return User(*row) if row else None
+        where = [_u.id.in_(select(_p.user_id).where(_p.group_id.in_(groups)))]
+    return ROWS.every(tx, *where, order=_u.name)
 
 
 def by_name(tx: Tx, name: str) -> User | None:
     """Return the user with that sign-in name, to the letter: MariaDB takes 'ANN' and 'ann ' for
     'ann'."""
-    row = tx.execute(select(*_COLUMNS).where(_u.name == name)).one_or_none()
-    return User(*row) if row and row.name == name else None
+    user = ROWS.by_name(tx, name)
+    return user if user and user.name == name else None
 
 
 def named(tx: Tx, name: str) -> User:
@@ -53,8 +48,7 @@ def named(tx: Tx, name: str) -> User:
 
 def by_subject(tx: Tx, subject: str) -> User | None:
     """Return the user who signs in elsewhere under that name."""
-    row = tx.execute(select(*_COLUMNS).where(_u.subject == subject)).one_or_none()
-    return User(*row) if row else None
+    return ROWS.find(tx, _u.subject == subject)
 
 
 def of_directory(tx: Tx, directory: str, now: float) -> list[User]:
@@ -69,22 +63,20 @@ def of_directory(tx: Tx, directory: str, now: float) -> list[User]:
             (t.ssh_keys.c, []),
         )
     ]
-    query = select(*_COLUMNS).where(
+    return ROWS.every(
+        tx,
         _u.directory == directory,
         _u.disabled_at.is_(None),
         _u.absent_at.is_not(None) | or_(*(_u.id.in_(each) for each in held)),
+        order=_u.id,
     )
-    return [User(*row) for row in tx.execute(query.order_by(_u.id))]
 
 
 def add(tx: Tx, name: str, now: float, *, posix: PosixRules = POSIX, **columns: Any) -> User:
     """Return a new user, with numbers from the site's range. The name is unique; the caller checks
     first. Raises `Refused` where the range is used up."""
     uid = posix_ids.give(tx, ("uid", "gid"), posix.first_uid, posix.last_uid, f"user:{name}", now)
-    tx.execute(insert(t.users).values(name=name, created_at=now, uid=uid, gid=uid, **columns))
-    user = by_name(tx, name)
-    assert user is not None
-    return user
+    return ROWS.add(tx, name=name, created_at=now, uid=uid, gid=uid, **columns)
 
 
 def change(tx: Tx, user_id: int, **columns: Any) -> None:
@@ -96,8 +88,7 @@ def change(tx: Tx, user_id: int, **columns: Any) -> None:
         if on_nodes
         else None
     )
-    if columns:
-        tx.execute(update(t.users).where(_u.id == user_id).values(columns))
+    ROWS.set(tx, user_id, **columns)
     if before is not None and any(
         getattr(before, column.name) != columns[column.name] for column in on_nodes
     ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -11,9 +10,10 @@ from sqlalchemy import delete, insert, select, update
 from cod.model import WebSession
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.rows import Rows
 
 _w, _s = t.web_sessions.c, t.sign_ins.c
-_COLUMNS = [_w[f.name] for f in fields(WebSession)]
+SESSIONS = Rows(WebSession, t.web_sessions)
 
 # ---------------------------------------------------------------- failed attempts
 
@@ -70,30 +70,20 @@ def forget(tx: Tx, failed_before: float, known_before: float) -> None:
 
 def add(tx: Tx, digest: str, user_id: int, now: float, **columns: Any) -> WebSession:
     """Return a new session: expires_at, address, browser."""
-    tx.execute(
-        insert(t.web_sessions).values(
-            digest=digest, user_id=user_id, created_at=now, last_seen=now, **columns
-        )
+    return SESSIONS.add(
+        tx, digest=digest, user_id=user_id, created_at=now, last_seen=now, **columns
     )
-    found = by_digest(tx, digest)
-    assert found is not None
-    return found
 
 
 def by_digest(tx: Tx, digest: str) -> WebSession | None:
     """Return the session whose cookie has that digest, whether it has expired or not."""
-    row = tx.execute(select(*_COLUMNS).where(_w.digest == digest)).one_or_none()
-    return WebSession(*row) if row else None
+    return SESSIONS.find(tx, _w.digest == digest)
 
 
 def of_user(tx: Tx, user_id: int, now: float, idle: float) -> list[WebSession]:
     """Return the user's sessions that go on, the newest first."""
-    query = (
-        select(*_COLUMNS)
-        .where(_w.user_id == user_id, _w.expires_at > now, _w.last_seen > now - idle)
-        .order_by(_w.id.desc())
-    )
-    return [WebSession(*row) for row in tx.execute(query)]
+    goes_on = _w.user_id == user_id, _w.expires_at > now, _w.last_seen > now - idle
+    return SESSIONS.every(tx, *goes_on, order=_w.id.desc())
 
 
 def seen(tx: Tx, session_id: int, now: float) -> None:

@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, select
 
 from cod.model import Role, SshKey
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people import people
+from cod.store.rows import Rows
 
 _k, _p, _u = t.ssh_keys.c, t.group_permissions.c, t.users.c
-_COLUMNS = [_k[f.name] for f in fields(SshKey)]
+ROWS = Rows(SshKey, t.ssh_keys)
 
 
 def of_user(tx: Tx, user_id: int) -> list[SshKey]:
     """Return the user's keys, in the order in which they came."""
-    return [
-        SshKey(*row)
-        for row in tx.execute(select(*_COLUMNS).where(_k.user_id == user_id).order_by(_k.id))
-    ]
+    return ROWS.every(tx, _k.user_id == user_id, order=_k.id)
 
 
 def of_group(tx: Tx, group_id: int) -> list[tuple[str, SshKey]]:
     """(user's name, key) of those who work with the group's nodes, owners and members who may sign
     in; by name, then in the order in which the keys came."""
     query = (
-        select(_u.name, *_COLUMNS)
+        select(_u.name, *ROWS.columns)
         .join_from(t.ssh_keys, t.users, _k.user_id == _u.id)
         .join(t.group_permissions, _p.user_id == _u.id)
         .where(_p.group_id == group_id, _p.role.in_([Role.OWNER, Role.MEMBER]), *people.ABLE)
         .order_by(_u.name, _k.id)
     )
-    return [(row[0], SshKey(*row[1:])) for row in tx.execute(query)]
+    return [(row[0], ROWS.read(row, 1)) for row in tx.execute(query)]
 
 
 def add(tx: Tx, key: SshKey) -> SshKey:
     """Keep a key; its `id` is chosen here. One fingerprint a user: the caller checks first."""
-    columns = {f.name: getattr(key, f.name) for f in fields(SshKey) if f.name != "id"}
-    tx.execute(insert(t.ssh_keys).values(columns))
-    query = select(*_COLUMNS).where(_k.user_id == key.user_id, _k.fingerprint == key.fingerprint)
-    return SshKey(*tx.execute(query).one())
+    columns = asdict(key)
+    del columns["id"]
+    return ROWS.add(tx, **columns)
 
 
 def remove(tx: Tx, user_id: int, key_id: int) -> bool:
