@@ -108,7 +108,7 @@ class Rows(Generic[Record]):
 
     def all(self, tx: Tx, query: Select[Any]) -> list[Record]:
         """Return what `query`, made of `select`, finds."""
-        return [self._record(*row) for row in tx.execute(query)]
+        return [self._record(*row) for row in tx.execute(query).all()]
 
     def every(
         self,

@@ -14,31 +14,24 @@ the flow is run again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Iterable
 from operator import attrgetter
-from typing import Any
 
-from sqlalchemy import Select, case, delete, insert, or_, select, update
+from sqlalchemy import case, delete, or_, select, update
 
 from cod.model import AddressBlock, Binding, Node, Refused, Vcluster, ipv4, joined
 from cod.states import NodeState
 from cod.store import dns_zones
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.rows import Rows
 from cod.store.scheduler import address_blocks
 
 FOREVER = 4_000_000_000.0  # a reservation ends when the node leaves, not by the clock
 
 _b = t.bindings.c
-COLUMNS = [f.name for f in fields(Binding)]
-SELECT: Select[Any] = select(*(_b[name] for name in COLUMNS))
-values = attrgetter(*COLUMNS)
-"""Of a binding, in the order of `COLUMNS`."""
-
-
-def _read(tx: Tx, query: Select[Any]) -> list[Binding]:
-    return [Binding(*row) for row in tx.execute(query).all()]
+ROWS = Rows(Binding, t.bindings)
+add = ROWS.insert
 
 
 def of_mac(tx: Tx, mac: str, address: str, now: float) -> Binding | None:
@@ -48,8 +41,7 @@ def of_mac(tx: Tx, mac: str, address: str, now: float) -> Binding | None:
         number = ipv4(address)
     except OSError:
         return None
-    rows = _read(tx, SELECT.where(_b.address == number, _b.mac == mac, _b.expires_at > now))
-    return rows[0] if rows else None
+    return ROWS.find(tx, _b.address == number, _b.mac == mac, _b.expires_at > now)
 
 
 def mac_at(tx: Tx, address: str) -> str | None:
@@ -64,7 +56,7 @@ def mac_at(tx: Tx, address: str) -> str | None:
 
 def of_node(tx: Tx, node_id: int) -> list[Binding]:
     """Return the node's bindings, by address."""
-    return _read(tx, SELECT.where(_b.node_id == node_id).order_by(_b.address))
+    return ROWS.every(tx, _b.node_id == node_id, order=_b.address)
 
 
 def of_systems(tx: Tx, node_ids: Collection[int]) -> list[Binding]:
@@ -72,11 +64,8 @@ def of_systems(tx: Tx, node_ids: Collection[int]) -> list[Binding]:
     in their present boot."""
     if not node_ids:
         return []
-    return _read(
-        tx,
-        SELECT.where(
-            _b.node_id.in_(node_ids), _b.kind == "vcluster", _b.state.in_(["bound", "reserved"])
-        ),
+    return ROWS.every(
+        tx, _b.node_id.in_(node_ids), _b.kind == "vcluster", _b.state.in_(["bound", "reserved"])
     )
 
 
@@ -96,25 +85,14 @@ def giving_way(tx: Tx, first: int, last: int, before: float, limit: int) -> list
         .where(t.nodes.c.id == _b.node_id, t.nodes.c.state == NodeState.NEW)
         .exists()
     )
-    query = (
-        SELECT.where(
-            _b.address.between(first, last),
-            _b.kind == "boot",
-            or_(_b.state == "declined", (_b.expires_at <= before) & new),
-        )
-        .order_by(case((_b.state == "declined", 1), else_=0), _b.expires_at, _b.address)
-        .limit(limit)
+    return ROWS.every(
+        tx,
+        _b.address.between(first, last),
+        _b.kind == "boot",
+        or_(_b.state == "declined", (_b.expires_at <= before) & new),
+        order=(case((_b.state == "declined", 1), else_=0), _b.expires_at, _b.address),
+        limit=limit,
     )
-    return _read(tx, query)
-
-
-def add(tx: Tx, rows: Sequence[Binding]) -> None:
-    """Insert bindings at addresses where nothing was recorded. IntegrityError: another server was
-    quicker."""
-    if rows:
-        tx.execute(
-            insert(t.bindings), [dict(zip(COLUMNS, values(row), strict=True)) for row in rows]
-        )
 
 
 def forget(tx: Tx, addresses: Iterable[int]) -> None:
@@ -155,12 +133,8 @@ def _free(tx: Tx, blocks: Iterable[AddressBlock], now: float) -> int | None:
     system has been gone for longest."""
     left: list[Binding] = []
     for block in blocks:
-        there = {
-            row.address: row
-            for row in _read(
-                tx, SELECT.where(_b.address.between(block.first, block.last)).with_for_update()
-            )
-        }
+        within = _b.address.between(block.first, block.last)
+        there = {row.address: row for row in ROWS.every(tx, within, lock=True)}
         usable = [address for address in block.addresses if address & 0xFF not in (0, 0xFF)]
         for address in usable:
             if address not in there or there[address].expires_at <= now:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import exists, insert, select, update
+from sqlalchemy import exists, insert, select
 
 from cod.model import Burnin
 from cod.states import BurninState, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.rows import Rows
 
 OPEN = (BurninState.WANTED, BurninState.RUNNING)
 _b = t.burnins.c
-_COLUMNS = [_b[f.name] for f in fields(Burnin)]
+ROWS = Rows(Burnin, t.burnins)
+change = ROWS.set
 
 
 def open_of(tx: Tx, node_id: int) -> Burnin | None:
     """Return the node's burn-in that is not over."""
-    query = (
-        select(*_COLUMNS)
-        .where(_b.node_id == node_id, _b.state.in_(OPEN))
-        .order_by(_b.id.desc())
-        .limit(1)
-    )
-    row = tx.execute(query).one_or_none()
-    return Burnin(*row) if row else None
+    return ROWS.find(tx, _b.node_id == node_id, _b.state.in_(OPEN), order=_b.id.desc())
 
 
 def wanted(tx: Tx, node_id: int) -> Burnin | None:
@@ -38,18 +32,13 @@ def wanted(tx: Tx, node_id: int) -> Burnin | None:
 
 def of_node(tx: Tx, node_id: int, limit: int) -> list[Burnin]:
     """Return the node's newest burn-ins, the newest first."""
-    query = select(*_COLUMNS).where(_b.node_id == node_id).order_by(_b.id.desc()).limit(limit)
-    return [Burnin(*row) for row in tx.execute(query)]
+    return ROWS.every(tx, _b.node_id == node_id, order=_b.id.desc(), limit=limit)
 
 
 def running(tx: Tx, but: int) -> list[Burnin]:
     """Return the burn-ins that run on other nodes than `but`, the newest first."""
-    query = (
-        select(*_COLUMNS)
-        .where(_b.state == BurninState.RUNNING, _b.node_id != but)
-        .order_by(_b.id.desc())
-    )
-    return [Burnin(*row) for row in tx.execute(query.limit(50))]
+    others = _b.state == BurninState.RUNNING, _b.node_id != but
+    return ROWS.every(tx, *others, order=_b.id.desc(), limit=50)
 
 
 def stale(tx: Tx, before: float) -> int | None:
@@ -67,11 +56,6 @@ def stale(tx: Tx, before: float) -> int | None:
 def add(tx: Tx, **columns: Any) -> None:
     """A new burn-in."""
     tx.execute(insert(t.burnins).values(state=BurninState.WANTED, **columns))
-
-
-def change(tx: Tx, burnin_id: int, **columns: Any) -> None:
-    """Set columns."""
-    tx.execute(update(t.burnins).where(_b.id == burnin_id).values(**columns))
 
 
 def end(tx: Tx, burnin_id: int, state: BurninState, reason: str, now: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -13,16 +12,12 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people.access import theirs
+from cod.store.rows import Rows
 
 OPEN = (CaptureState.WANTED, CaptureState.RUNNING)
 _c = t.captures.c
-COLUMNS = [_c[f.name] for f in fields(Capture)]
-
-
-def get(tx: Tx, node_id: int) -> Capture | None:
-    """Return the node's newest capture."""
-    row = tx.execute(select(*COLUMNS).where(_c.node_id == node_id)).one_or_none()
-    return Capture(*row) if row else None
+ROWS = Rows(Capture, t.captures)
+get = ROWS.get
 
 
 def is_wanted(tx: Tx, node_id: int) -> bool:
@@ -38,10 +33,9 @@ def is_done(tx: Tx, node_id: int) -> bool:
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Node, Capture]]:
     """Return the nodes that have been captured for `groups` (None: for anybody), by name, and their
     newest captures."""
-    query = select(*nodes.COLUMNS, *COLUMNS).join_from(t.nodes, t.captures).order_by(t.nodes.c.name)
-    rows = tx.execute(query.where(*theirs(_c.group_id, groups)))
-    split = len(nodes.COLUMNS)
-    return [(Node(*row[:split]), Capture(*row[split:])) for row in rows]
+    query = nodes.ROWS.select.add_columns(*ROWS.columns).join_from(t.nodes, t.captures)
+    rows = tx.execute(query.where(*theirs(_c.group_id, groups)).order_by(t.nodes.c.name))
+    return [(nodes.ROWS.read(row), ROWS.read(row, nodes.ROWS.width)) for row in rows]
 
 
 def orders(tx: Tx) -> set[str]:

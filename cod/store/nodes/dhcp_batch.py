@@ -58,8 +58,10 @@ _HEARD = (
     .where(_n.id == bindparam("node"))
     .values(relay=bindparam("by"), circuit=bindparam("port"), remote=bindparam("switch"))
 )
-_OF_MACS = bindings.SELECT.where(_b.mac.in_(bindparam("macs", expanding=True))).with_for_update()
-_AT = bindings.SELECT.where(
+_OF_MACS = bindings.ROWS.select.where(
+    _b.mac.in_(bindparam("macs", expanding=True))
+).with_for_update()
+_AT = bindings.ROWS.select.where(
     _b.address.in_(bindparam("addresses", expanding=True))
 ).with_for_update()
 _FORGET = delete(t.bindings).where(_b.address.in_(bindparam("addresses", expanding=True)))
@@ -227,7 +229,7 @@ class BindingBatch:
         old = self._stored
         now = {address: row for address, row in rows.items() if row is not None}
         renewed = [
-            dict(zip(bindings.COLUMNS, bindings.values(row), strict=True))
+            dict(zip(bindings.ROWS.names, bindings.ROWS.values(row), strict=True))
             for address, row in now.items()
             if old.get(address) == _key(row)
         ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, astuple, fields
+from dataclasses import asdict, astuple
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, case, delete, func, or_, select, update
 from sqlalchemy.dialects import mysql, sqlite
 
 from cod.model import EnergyUse, VclusterEnergy
@@ -14,11 +14,12 @@ from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people.access import theirs
+from cod.store.rows import Rows
 
 DELETED = "(deleted)"
 
 _n, _e, _v = t.nodes.c, t.energy_use.c, t.vcluster_energy.c
-_COLUMNS = [_e[field.name] for field in fields(EnergyUse)]
+ROWS = Rows(EnergyUse, t.energy_use)
 _SUMS = (func.sum(_e.seconds), func.sum(_e.joules), func.sum(_e.always_on), func.sum(_e.grams))
 
 
@@ -68,23 +69,20 @@ def reserve(tx: Tx) -> dict[tuple[int, str], int]:
 def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
     """Add to the accounts. For whoever has moved the mark in this transaction: the days' rows are
     written anew."""
-    new: dict[tuple[int, int, int], tuple[float, ...]] = {}
+    new: dict[tuple[int, int, int], tuple[Any, ...]] = {}
     for use in uses:
         _put(new, astuple(use))
     days = sorted({day for day, _, _ in new})
     if not days:
         return
     between = _e.day.between(days[0], days[-1])
-    for row in tx.execute(select(*_COLUMNS).where(between)):
-        _put(new, tuple(row))
+    for use in ROWS.every(tx, between):
+        _put(new, astuple(use))
     tx.execute(delete(t.energy_use).where(between))
-    names = [column.name for column in _COLUMNS]
-    tx.execute(
-        insert(t.energy_use), [dict(zip(names, values, strict=True)) for values in new.values()]
-    )
+    ROWS.insert(tx, [EnergyUse(*values) for values in new.values()])
 
 
-def _put(rows: dict[tuple[int, int, int], tuple[float, ...]], row: tuple[Any, ...]) -> None:
+def _put(rows: dict[tuple[int, int, int], tuple[Any, ...]], row: tuple[Any, ...]) -> None:
     key = row[:3]
     sums = rows[key][3:] if key in rows else (0.0,) * 4
     rows[key] = (*key, *(old + more for old, more in zip(sums, row[3:], strict=True)))
@@ -141,9 +139,7 @@ def by_day(tx: Tx, group_id: int) -> list[tuple[int, float]]:
 def fold(tx: Tx, group_id: int, into: int) -> None:
     """Make the accounts of a group those of the group `into`; of a day and type that both have, the
     sum."""
-    for use in [
-        EnergyUse(*row) for row in tx.execute(select(*_COLUMNS).where(_e.group_id == group_id))
-    ]:
+    for use in ROWS.every(tx, _e.group_id == group_id):
         both = (_e.day == use.day, _e.type_id == use.type_id)
         added = tx.execute(
             update(t.energy_use)

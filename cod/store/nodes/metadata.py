@@ -3,7 +3,6 @@ other nodes."""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import NamedTuple
 
 from sqlalchemy import and_, select
@@ -12,9 +11,9 @@ from cod.model import Assignment, Node, ipv4
 from cod.states import OWN_SYSTEM, ReclaimState
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
 
 _b, _n, _v, _r = t.bindings.c, t.nodes.c, t.vclusters.c, t.reclaims.c
-_NODE = [_n[f.name] for f in fields(Node)]
 
 
 class Found(NamedTuple):
@@ -52,7 +51,7 @@ def at(tx: Tx, address: str) -> Found | None:
         return None
     query = (
         select(
-            *_NODE,
+            *nodes.ROWS.columns,
             _b.mac,
             _b.subnet,
             _v.name,
@@ -96,7 +95,7 @@ def at(tx: Tx, address: str) -> Found | None:
     row = tx.execute(query).one_or_none()
     if row is None:
         return None
-    node = Node(*row[: len(_NODE)])
+    node = nodes.ROWS.read(row)
     (
         mac,
         subnet,
@@ -113,7 +112,7 @@ def at(tx: Tx, address: str) -> Found | None:
         group_id,
         name,
         document,
-    ) = row[len(_NODE) :]
+    ) = row[nodes.ROWS.width :]
     wanted = Assignment(node.template_id or 0, document, group_id, name=name)
     return Found(
         node,

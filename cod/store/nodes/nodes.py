@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import and_, delete, exists, func, insert, literal, select, update
 
 from cod import states
-from cod.model import Node, NodePlace, PowerAction, Refused
+from cod.model import Node, NodePlace, PowerAction
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, new_id, slices
+from cod.store.engine import Tx, slices
 from cod.store.nodes import switch_ports
+from cod.store.rows import Rows
 
-COLUMNS = [t.nodes.c[f.name] for f in fields(Node)]  # in the order of Node's fields
+ROWS = Rows(Node, t.nodes, noun="node")
+WISHES = Rows(PowerAction, t.power_actions)
+_PLACES = Rows(NodePlace, t.node_places)
+_n = t.nodes.c
+get, by_name, named = ROWS.get, ROWS.by_name, ROWS.named
+change_place, remove_place = _PLACES.set, _PLACES.remove
 
 
 class Stale(Exception):
@@ -41,49 +47,19 @@ class Changed(Outdated):
         super(Stale, self).__init__(sentence)
 
 
-def get(tx: Tx, node_id: int, *, lock: bool = False) -> Node | None:
-    """Return the node with that id; with `lock`, nobody else changes it until this transaction
-    ends."""
-    query = select(*COLUMNS).where(t.nodes.c.id == node_id)
-    row = tx.execute(query.with_for_update() if lock else query).one_or_none()
-    return Node(*row) if row else None
-
-
 def lock(tx: Tx, node_ids: Iterable[int]) -> list[Node]:
     """Return those nodes, by id; nobody else changes them until this transaction ends."""
     found: list[Node] = []
     for part in slices(sorted(node_ids)):
-        query = select(*COLUMNS).where(t.nodes.c.id.in_(part)).order_by(t.nodes.c.id)
-        found += (Node(*row) for row in tx.execute(query.with_for_update()))
+        found += ROWS.every(tx, _n.id.in_(part), order=_n.id, lock=True)
     return found
-
-
-def by_name(tx: Tx, name: str) -> Node | None:
-    """Return the node with that name."""
-    row = tx.execute(select(*COLUMNS).where(t.nodes.c.name == name)).one_or_none()
-    return Node(*row) if row else None
-
-
-def named(tx: Tx, name: str, *, lock: bool = False) -> Node:
-    """Return the same; raises `Refused` ('not_found') where there is none. With `lock`, nobody else
-    changes it until this transaction ends."""
-    node = by_name(tx, name)
-    if node is not None and lock:
-        node = get(tx, node.id, lock=True)
-    if node is None:
-        raise Refused("not_found", f"there is no node {name!r}", "name")
-    return node
 
 
 def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
     """Return nodes by those of `macs` that are known."""
-    query = (
-        select(*COLUMNS)
-        .add_columns(t.nics.c.mac)
-        .join_from(t.nics, t.nodes)
-        .where(t.nics.c.mac.in_(list(macs)))
-    )
-    return {row[-1]: Node(*row[:-1]) for row in tx.execute(query)}
+    query = select(t.nics.c.mac, *ROWS.columns).join_from(t.nics, t.nodes)
+    rows = tx.execute(query.where(t.nics.c.mac.in_(list(macs))))
+    return {row[0]: ROWS.read(row, 1) for row in rows}
 
 
 def by_mac(tx: Tx, mac: str) -> Node | None:
@@ -93,24 +69,17 @@ def by_mac(tx: Tx, mac: str) -> Node | None:
 
 def by_uuid(tx: Tx, uuid: str) -> Node | None:
     """Return the node with that DMI UUID."""
-    row = tx.execute(select(*COLUMNS).where(t.nodes.c.uuid == uuid).limit(1)).one_or_none()
-    return Node(*row) if row else None
+    return ROWS.find(tx, _n.uuid == uuid)
 
 
 def others_with_uuid(tx: Tx, uuid: str, node_id: int) -> list[Node]:
     """Return nodes with that DMI UUID, without `node_id` itself."""
-    return [
-        Node(*row)
-        for row in tx.execute(
-            select(*COLUMNS).where(t.nodes.c.uuid == uuid, t.nodes.c.id != node_id)
-        )
-    ]
+    return ROWS.every(tx, _n.uuid == uuid, _n.id != node_id)
 
 
 def switched_by(tx: Tx, address: str) -> list[tuple[str, str | None]]:
     """Return names and power addresses of nodes whose power address has `address` in it, by
     name."""
-    _n = t.nodes.c
     query = select(_n.name, _n.power_address).where(
         _n.power_address.contains(address, autoescape=True)
     )
@@ -125,43 +94,38 @@ def every(
 
     lock  keep others from changing them until this transaction ends
     """
-    query = select(*COLUMNS).order_by(t.nodes.c.name)
-    if states_:
-        query = query.where(t.nodes.c.state.in_(list(states_)))
-    if vcluster_id is not None:
-        query = query.where(t.nodes.c.vcluster_id == vcluster_id)
-    if lock:
-        query = query.with_for_update()
-    return [Node(*row) for row in tx.execute(query)]
+    where = (
+        *([_n.state.in_(list(states_))] if states_ else []),
+        *([] if vcluster_id is None else [_n.vcluster_id == vcluster_id]),
+    )
+    return ROWS.every(tx, *where, order=_n.name, lock=lock)
 
 
 def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
     """Return nodes whose deadline has passed, oldest deadline first."""
     # lets the index serve
     moving = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]
-    query = select(*COLUMNS).where(t.nodes.c.state.in_(moving), t.nodes.c.deadline <= now)
-    query = query.order_by(t.nodes.c.deadline, t.nodes.c.id).limit(limit)
-    return [Node(*row) for row in tx.execute(query)]
+    late = _n.state.in_(moving), _n.deadline <= now
+    return ROWS.every(tx, *late, order=(_n.deadline, _n.id), limit=limit)
 
 
 def kept_for_nobody(tx: Tx) -> list[Node]:
     """Return free nodes in the warm reserve whose tables alone were erased, for a group that is
     gone."""
-    n = t.nodes.c
-    query = select(*COLUMNS).where(
-        n.vcluster_id.is_(None),
-        n.released == 0,
-        n.state == states.NodeState.INACTIVE,
-        n.disk == states.Disk.TABLES,
-        n.cached_group_id.is_(None),
+    return ROWS.every(
+        tx,
+        _n.vcluster_id.is_(None),
+        _n.released == 0,
+        _n.state == NodeState.INACTIVE,
+        _n.disk == Disk.TABLES,
+        _n.cached_group_id.is_(None),
+        order=_n.id,
     )
-    return [Node(*row) for row in tx.execute(query.order_by(n.id))]
 
 
 def waiting_for(tx: Tx, part: str) -> list[Node]:
     """Return nodes that wait for that part of the site (`waits_for`), the longest waiting first."""
-    query = select(*COLUMNS).where(t.nodes.c.waits_for == part)
-    return [Node(*row) for row in tx.execute(query.order_by(t.nodes.c.waits_since, t.nodes.c.id))]
+    return ROWS.every(tx, _n.waits_for == part, order=(_n.waits_since, _n.id))
 
 
 def add(
@@ -172,11 +136,11 @@ def add(
         dict(name=name, boot_mac=boot_mac, state=NodeState.NEW, since=now, disk=Disk.FOREIGN)
         | columns
     )
-    node_id = new_id(tx.execute(insert(t.nodes).values(**values)))
-    tx.execute(insert(t.nics).values(mac=boot_mac, node_id=node_id))
+    node = ROWS.add(tx, **values)
+    add_mac(tx, node.id, boot_mac)
     tx.execute(
         insert(t.node_history).values(
-            node_id=node_id,
+            node_id=node.id,
             at=now,
             event="seen",
             from_state=None,
@@ -186,8 +150,6 @@ def add(
             actor=actor,
         )
     )
-    node = get(tx, node_id)
-    assert node is not None
     return node
 
 
@@ -234,7 +196,7 @@ def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) ->
 
     quiet  without those that have had an address since
     """
-    n, b = t.nodes.c, t.bindings.c
+    n, b = _n, t.bindings.c
     untouched = and_(
         n.state == NodeState.NEW,
         n.keep == "",
@@ -274,18 +236,14 @@ def forget(tx: Tx, node_ids: Sequence[int]) -> None:
 def reported_after(tx: Tx, node_id: int, limit: int, holding: str = "") -> list[Node]:
     """Return the first nodes with a larger id whose reports hold that text; they stay as they are
     until the transaction ends."""
-    n = t.nodes.c
-    query = select(*COLUMNS).where(n.id > node_id, n.attributes.contains(holding, autoescape=True))
-    return [Node(*row) for row in tx.execute(query.order_by(n.id).limit(limit).with_for_update())]
+    hold = _n.attributes.contains(holding, autoescape=True)
+    return ROWS.every(tx, _n.id > node_id, hold, order=_n.id, limit=limit, lock=True)
 
 
 def change(tx: Tx, node: Node, **columns: Any) -> Node:
     """Set columns other than state, generation and deadline; returns the node as it is now."""
-    if not columns:
-        return node
     assert not columns.keys() & {"state", "generation", "deadline", "since"}
-    tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(**columns))
-    return replace(node, **columns)
+    return ROWS.change(tx, node, **columns)
 
 
 def extend_deadline(tx: Tx, node: Node, deadline: float) -> None:
@@ -353,22 +311,14 @@ def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | No
     if node.power_driver == "none":
         return None
     seq = node.power_seq + 1
-    tx.execute(
-        update(t.nodes).where(t.nodes.c.id == node.id).values(power_wanted=desired, power_seq=seq)
-    )
-    action_id = new_id(
-        tx.execute(
-            insert(t.power_actions).values(
-                node_id=node.id,
-                generation=node.generation,
-                desired=desired,
-                next_at=now,
-                wished_at=now,
-            )
-        )
-    )
-    return PowerAction(
-        action_id, node.id, node.generation, desired, 0, now, None, None, None, "", now, 0
+    ROWS.set(tx, node.id, power_wanted=desired, power_seq=seq)
+    return WISHES.add(
+        tx,
+        node_id=node.id,
+        generation=node.generation,
+        desired=desired,
+        next_at=now,
+        wished_at=now,
     )
 
 
@@ -386,10 +336,7 @@ def count_lost(tx: Tx, since: float) -> int:
 def places(tx: Tx, node_id: int) -> list[NodePlace]:
     """Return the places where the node's MACs were heard besides the one that is remembered, the
     oldest first."""
-    p = t.node_places.c
-    columns = [p[field.name] for field in fields(NodePlace)]
-    rows = tx.execute(select(*columns).where(p.node_id == node_id).order_by(p.id))
-    return [NodePlace(*row) for row in rows]
+    return _PLACES.every(tx, t.node_places.c.node_id == node_id, order=t.node_places.c.id)
 
 
 def add_place(
@@ -399,16 +346,6 @@ def add_place(
     tx.execute(
         insert(t.node_places).values(node_id=node_id, heard_at=now, approved=approved, **place)
     )
-
-
-def change_place(tx: Tx, place_id: int, **columns: Any) -> None:
-    """Set columns of a place."""
-    tx.execute(update(t.node_places).where(t.node_places.c.id == place_id).values(**columns))
-
-
-def remove_place(tx: Tx, place_id: int) -> None:
-    """Delete a place."""
-    tx.execute(delete(t.node_places).where(t.node_places.c.id == place_id))
 
 
 def forget_places(tx: Tx, node_id: int) -> None:

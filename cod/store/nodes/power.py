@@ -7,10 +7,9 @@ comes back after its claim ran out and was taken over cannot write over what the
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import and_, delete, exists, func, or_, select, update
+from sqlalchemy import and_, delete, exists, func, select, update
 
 from cod.model import Node, PowerAction
 from cod.states import NodeState
@@ -19,7 +18,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 
 _a = t.power_actions.c
-_COLUMNS = [_a[field.name] for field in fields(PowerAction)]
+ROWS = nodes.WISHES
 
 
 def due(
@@ -41,27 +40,20 @@ def due(
     busy = exists().where(
         and_(other.c.node_id == _a.node_id, other.c.done_at.is_(None), other.c.claim_expires > now)
     )
-    query = (
-        select(*_COLUMNS)
-        .join(t.nodes, t.nodes.c.id == _a.node_id)
-        .where(
-            _a.done_at.is_(None),
-            _a.next_at <= now,
-            ~busy,
-            t.nodes.c.power_driver.not_in(list(passing_over)),
-            _a.node_id.not_in(list(but)),
-            *([] if only is None else [_a.node_id.in_(list(only))]),
-        )
-        .order_by(_a.next_at, _a.id)
-        .limit(limit)
+    query = ROWS.select.join(t.nodes, t.nodes.c.id == _a.node_id).where(
+        _a.done_at.is_(None),
+        _a.next_at <= now,
+        ~busy,
+        t.nodes.c.power_driver.not_in(list(passing_over)),
+        _a.node_id.not_in(list(but)),
+        *([] if only is None else [_a.node_id.in_(list(only))]),
     )
-    return [PowerAction(*row) for row in tx.execute(query)]
+    return ROWS.all(tx, query.order_by(_a.next_at, _a.id).limit(limit))
 
 
 def of_node(tx: Tx, node_id: int, limit: int) -> list[PowerAction]:
     """Return the node's newest wishes, the newest first."""
-    query = select(*_COLUMNS).where(_a.node_id == node_id).order_by(_a.id.desc()).limit(limit)
-    return [PowerAction(*row) for row in tx.execute(query)]
+    return ROWS.every(tx, _a.node_id == node_id, order=_a.id.desc(), limit=limit)
 
 
 def newest(tx: Tx, node_id: int) -> int | None:
@@ -75,24 +67,13 @@ def newest(tx: Tx, node_id: int) -> int | None:
 def claim(tx: Tx, action: PowerAction, server: str, now: float, until: float) -> PowerAction | None:
     """Take the wish, and one attempt of it, until `until`; None when somebody else has been
     quicker."""
-    free = or_(_a.claim_expires.is_(None), _a.claim_expires <= now)
-    won = tx.execute(
-        update(t.power_actions)
-        .where(_a.id == action.id, _a.done_at.is_(None), _a.attempts == action.attempts, free)
-        .values(claimed_by=server, claim_expires=until, attempts=action.attempts + 1)
-    )
-    if won.rowcount != 1:
-        return None
-    return PowerAction(*tx.execute(select(*_COLUMNS).where(_a.id == action.id)).one())
+    as_seen = _a.done_at.is_(None), _a.attempts == action.attempts
+    return ROWS.claim(tx, action.id, server, now, until, *as_seen)
 
 
 def shorten(tx: Tx, server: str, until: float) -> None:
     """End claims of `server` that last longer at `until`."""
-    tx.execute(
-        update(t.power_actions)
-        .where(_a.claimed_by == server, _a.done_at.is_(None), _a.claim_expires > until)
-        .values(claim_expires=until)
-    )
+    ROWS.shorten(tx, server, until, _a.done_at.is_(None))
 
 
 def close(tx: Tx, action: PowerAction, now: float, error: str = "") -> bool:
@@ -130,13 +111,8 @@ def prune(tx: Tx, before: float, limit: int) -> int:
 def measured(tx: Tx, drivers: Collection[str], after: int, limit: int) -> list[Node]:
     """Return nodes of those drivers that are part of the site, with ids above `after`, by id."""
     n = t.nodes.c
-    query = (
-        select(*nodes.COLUMNS)
-        .where(n.id > after, n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED)
-        .order_by(n.id)
-        .limit(limit)
-    )
-    return [Node(*row) for row in tx.execute(query)]
+    of_site = n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED
+    return nodes.ROWS.every(tx, n.id > after, *of_site, order=n.id, limit=limit)
 
 
 def count_measured(tx: Tx, drivers: Collection[str]) -> int:

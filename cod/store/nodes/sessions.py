@@ -4,7 +4,7 @@ wins."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from sqlalchemy import ColumnElement, String, bindparam, cast, delete, func, insert, select, update
 
@@ -13,16 +13,12 @@ from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
+from cod.store.rows import Rows
 
 _s = t.sessions.c
-_COLUMNS = [_s[f.name] for f in fields(AgentSession)]
+ROWS = Rows(AgentSession, t.sessions)
+get, forget = ROWS.get, ROWS.remove
 _SEEN = update(t.nodes).where(t.nodes.c.id == bindparam("node")).values(last_seen=bindparam("at"))
-
-
-def get(tx: Tx, node_id: int) -> AgentSession | None:
-    """Return the node's open connection."""
-    row = tx.execute(select(*_COLUMNS).where(_s.node_id == node_id)).one_or_none()
-    return AgentSession(*row) if row else None
 
 
 def open(tx: Tx, node_id: int, server: str, address: str, now: float) -> int:
@@ -89,11 +85,6 @@ def set_reported(tx: Tx, peer: Peer) -> None:
     tx.execute(update(t.sessions).where(*_is(peer)).values(reported=True))
 
 
-def forget(tx: Tx, node_id: int) -> None:
-    """Forget the node's connection, which is gone with its server."""
-    tx.execute(delete(t.sessions).where(_s.node_id == node_id))
-
-
 def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:
     """The node is about to lose its power: whoever is connected gets no more orders, and must
     report again; on a newer connection, if `newer`."""
@@ -117,14 +108,11 @@ def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, AgentSess
     """Return nodes whose order is not the one last sent on their connection to `server`."""
     n = t.nodes.c
     order_id = cast(n.id, String(20)) + "." + cast(n.generation, String(20))
-    query = (
-        select(*nodes.COLUMNS, *_COLUMNS)
-        .join_from(t.sessions, t.nodes)
-        .where(_s.server == server, _s.reported, _s.order_sent != order_id)
-        .limit(limit)
+    query = ROWS.select.add_columns(*nodes.ROWS.columns).join_from(t.sessions, t.nodes)
+    rows = tx.execute(
+        query.where(_s.server == server, _s.reported, _s.order_sent != order_id).limit(limit)
     )
-    split = len(nodes.COLUMNS)
-    return [(Node(*row[:split]), AgentSession(*row[split:])) for row in tx.execute(query)]
+    return [(nodes.ROWS.read(row, ROWS.width), ROWS.read(row)) for row in rows]
 
 
 def of_server(tx: Tx, server: str) -> dict[int, int]:
@@ -160,31 +148,22 @@ def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
     Such are left when the server that held their connections died for good.
     """
     n = t.nodes.c
-    query = (
-        select(*nodes.COLUMNS)
-        .join_from(t.nodes, t.sessions, _s.node_id == n.id, isouter=True)
-        .where(
-            n.state == NodeState.INACTIVE,
-            n.since < before,
-            (_s.node_id.is_(None)) | (_s.last_seen < before),
-        )
-        .limit(limit)
+    query = nodes.ROWS.select.outerjoin(t.sessions, _s.node_id == n.id).where(
+        n.state == NodeState.INACTIVE,
+        n.since < before,
+        (_s.node_id.is_(None)) | (_s.last_seen < before),
     )
-    return [Node(*row) for row in tx.execute(query)]
+    return nodes.ROWS.all(tx, query.limit(limit))
 
 
 def to_settle(tx: Tx, since: float, limit: int = 500) -> list[Node]:
     """Return nodes in the trampoline whose agent has reported on a connection that was held at
     `since` or later: they can be settled."""
     n = t.nodes.c
-    query = (
-        select(*nodes.COLUMNS)
-        .join_from(t.nodes, t.sessions)
-        .where(n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since)
-        .order_by(n.since, n.id)
-        .limit(limit)
+    query = nodes.ROWS.select.join(t.sessions).where(
+        n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since
     )
-    return [Node(*row) for row in tx.execute(query)]
+    return nodes.ROWS.all(tx, query.order_by(n.since, n.id).limit(limit))
 
 
 def _is(peer: Peer) -> tuple[ColumnElement[bool], ...]:

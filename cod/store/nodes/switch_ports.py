@@ -7,18 +7,19 @@ session that is late cannot say anything of a node that has moved on.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import and_, case, delete, exists, func, insert, or_, select, update
+from sqlalchemy import and_, case, delete, exists, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import SwitchPort, SwitchPortView
 from cod.store import tables as t
-from cod.store.engine import Tx, new_id
+from cod.store.engine import Tx
+from cod.store.rows import Rows
 
 _p = t.switch_ports.c
-_COLUMNS = [_p[field.name] for field in fields(SwitchPort)]
+ROWS = Rows(SwitchPort, t.switch_ports)
+get, change, delete_port = ROWS.get, ROWS.change, ROWS.remove
 
 
 def usable(mac: ColumnElement[str], *, away: bool = False) -> ColumnElement[bool]:
@@ -31,44 +32,31 @@ def usable(mac: ColumnElement[str], *, away: bool = False) -> ColumnElement[bool
     return exists().where(_p.mac == mac, _p.given_up.is_(False), _p.switch.in_(switches))
 
 
-def get(tx: Tx, port_id: int, *, lock: bool = False) -> SwitchPort | None:
-    """Return the port with that id; with `lock`, nobody else changes it until this transaction
-    ends."""
-    return _one(tx, _p.id == port_id, lock)
-
-
 def at(tx: Tx, switch: str, port: str, *, lock: bool = False) -> SwitchPort | None:
     """Return the row of a switch's port."""
-    return _one(tx, and_(_p.switch == switch, _p.port == port), lock)
+    return ROWS.find(tx, _p.switch == switch, _p.port == port, lock=lock)
 
 
 def of_mac(tx: Tx, mac: str, *, lock: bool = False) -> SwitchPort | None:
     """Return the port that the NIC is on, as far as that is known."""
-    return _one(tx, _p.mac == mac, lock)
+    return ROWS.find(tx, _p.mac == mac, lock=lock)
 
 
 def of_node(tx: Tx, node_id: int) -> list[SwitchPort]:
     """Return the ports of the node's NICs, by id."""
-    return [
-        SwitchPort(*row)
-        for row in tx.execute(select(*_COLUMNS).where(_p.node_id == node_id).order_by(_p.id))
-    ]
+    return ROWS.every(tx, _p.node_id == node_id, order=_p.id)
 
 
 def listed(tx: Tx, switch: str | None = None, node: str | None = None) -> list[SwitchPortView]:
     """Return ports with their nodes' names, by switch and port: all, those of a switch, or those of
     a node."""
-    query = (
-        select(*_COLUMNS, t.nodes.c.name)
-        .select_from(t.switch_ports)
-        .outerjoin(t.nodes, t.nodes.c.id == _p.node_id)
-        .order_by(_p.switch, _p.port)
-    )
+    query = ROWS.select.add_columns(t.nodes.c.name).order_by(_p.switch, _p.port)
+    query = query.outerjoin(t.nodes, t.nodes.c.id == _p.node_id)
     if switch is not None:
         query = query.where(_p.switch == switch)
     if node is not None:
         query = query.where(t.nodes.c.name == node)
-    return [SwitchPortView(SwitchPort(*row[:-1]), row[-1]) for row in tx.execute(query)]
+    return [SwitchPortView(ROWS.read(row), row[-1]) for row in tx.execute(query)]
 
 
 def add(
@@ -76,44 +64,9 @@ def add(
 ) -> SwitchPort:
     """Add a port with the NIC that is on it. IntegrityError when the port or the NIC has a row
     already."""
-    port_id = new_id(
-        tx.execute(
-            insert(t.switch_ports).values(
-                switch=switch, port=port, node_id=node_id, mac=mac, source=source, seen_at=now
-            )
-        )
+    return ROWS.add(
+        tx, switch=switch, port=port, node_id=node_id, mac=mac, source=source, seen_at=now
     )
-    return SwitchPort(
-        port_id,
-        switch,
-        port,
-        node_id,
-        mac,
-        source,
-        now,
-        None,
-        0,
-        0.0,
-        None,
-        0,
-        None,
-        0,
-        None,
-        "",
-        False,
-        None,
-    )
-
-
-def change(tx: Tx, port: SwitchPort, **columns: Any) -> SwitchPort:
-    """Set columns of the port; returns the port as it is now."""
-    tx.execute(update(t.switch_ports).where(_p.id == port.id).values(**columns))
-    return replace(port, **columns)
-
-
-def delete_port(tx: Tx, port_id: int) -> None:
-    """Delete the port's row."""
-    tx.execute(delete(t.switch_ports).where(_p.id == port_id))
 
 
 def wish(tx: Tx, port: SwitchPort, vlan: int | None, now: float) -> SwitchPort:
@@ -154,11 +107,8 @@ def detach(tx: Tx, node_ids: Sequence[int]) -> None:
 def due(tx: Tx, switch: str, now: float, limit: int) -> list[SwitchPort]:
     """Return the switch's ports that are to be changed or verified now: wishes first, the longest
     due first."""
-    query = select(*_COLUMNS).where(_p.switch == switch, _p.next_at <= now)
-    query = query.order_by(case((_p.applied_seq == _p.seq, 1), else_=0), _p.next_at, _p.id).limit(
-        limit
-    )
-    return [SwitchPort(*row) for row in tx.execute(query)]
+    order = case((_p.applied_seq == _p.seq, 1), else_=0), _p.next_at, _p.id
+    return ROWS.every(tx, _p.switch == switch, _p.next_at <= now, order=order, limit=limit)
 
 
 def switches_due(tx: Tx, now: float) -> set[str]:
@@ -216,9 +166,3 @@ def vlans(tx: Tx) -> set[int]:
 def forget_unused(tx: Tx, switches: Collection[str]) -> None:
     """Delete ports without a NIC of switches that are not among `switches`."""
     tx.execute(delete(t.switch_ports).where(_p.mac.is_(None), _p.switch.not_in(list(switches))))
-
-
-def _one(tx: Tx, condition: Any, lock: bool) -> SwitchPort | None:
-    query = select(*_COLUMNS).where(condition)
-    row = tx.execute(query.with_for_update() if lock else query).one_or_none()
-    return SwitchPort(*row) if row else None

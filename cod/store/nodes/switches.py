@@ -7,7 +7,6 @@ comes back after its claim ran out and was taken over is told from the new owner
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields, replace
 from typing import Any
 
 from sqlalchemy import and_, delete, insert, or_, select, update
@@ -15,20 +14,16 @@ from sqlalchemy import and_, delete, insert, or_, select, update
 from cod.model import SwitchSession
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.rows import Rows
 
 _s = t.switches.c
-_COLUMNS = [_s[field.name] for field in fields(SwitchSession)]
+ROWS = Rows(SwitchSession, t.switches)
+get, shorten = ROWS.get, ROWS.shorten
 
 
 def every(tx: Tx) -> list[SwitchSession]:
     """Return what is known of every switch, by name."""
-    return [SwitchSession(*row) for row in tx.execute(select(*_COLUMNS).order_by(_s.name))]
-
-
-def get(tx: Tx, name: str) -> SwitchSession | None:
-    """Return what is known of the switch; None where no session with it was ever wanted."""
-    row = tx.execute(select(*_COLUMNS).where(_s.name == name)).one_or_none()
-    return SwitchSession(*row) if row else None
+    return ROWS.every(tx, order=_s.name)
 
 
 def keep(tx: Tx, names: Collection[str]) -> None:
@@ -44,27 +39,9 @@ def claim(
     tx: Tx, switch: SwitchSession, server: str, now: float, until: float
 ) -> SwitchSession | None:
     """Claim the switch until `until`; None when another server has been quicker."""
-    free = or_(_s.claim_expires.is_(None), _s.claim_expires <= now)
-    columns: dict[str, Any] = {
-        "claimed_by": server,
-        "claim_expires": until,
-        "epoch": switch.epoch + 1,
-        "check_wanted": False,
-    }
-    won = tx.execute(
-        update(t.switches)
-        .where(_s.name == switch.name, _s.epoch == switch.epoch, free)
-        .values(**columns)
-    )
-    return replace(switch, **columns) if won.rowcount == 1 else None
-
-
-def shorten(tx: Tx, server: str, until: float) -> None:
-    """End claims of `server` that last longer at `until`."""
-    tx.execute(
-        update(t.switches)
-        .where(_s.claimed_by == server, _s.claim_expires > until)
-        .values(claim_expires=until)
+    as_seen = _s.epoch == switch.epoch
+    return ROWS.claim(
+        tx, switch.name, server, now, until, as_seen, count="epoch", check_wanted=False
     )
 
 

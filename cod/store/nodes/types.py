@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import delete, exc, func, insert, select, update
+from sqlalchemy import exc, func, insert, select, update
 
 from cod.model import NodeType
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.rows import Rows
 
 # by an administrator
 _GIVEN = ("cost", "warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")
-_COLUMNS = [t.node_types.c[f.name] for f in fields(NodeType)]
+_k = t.node_types.c
+ROWS = Rows(NodeType, t.node_types)
+get, by_name, change = ROWS.known, ROWS.by_name, ROWS.set
 
 
 def every(tx: Tx) -> list[NodeType]:
     """Return all types, by id."""
-    return [NodeType(*row) for row in tx.execute(select(*_COLUMNS).order_by(t.node_types.c.id))]
+    return ROWS.every(tx, order=_k.id)
 
 
 def of(tx: Tx, canonical: str, now: float, *, like: NodeType | None = None) -> NodeType:
@@ -31,12 +33,11 @@ def of(tx: Tx, canonical: str, now: float, *, like: NodeType | None = None) -> N
     first has made. A type that is made takes cost, marks and watts from `like`.
     """
     digest = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
-    query = select(*_COLUMNS).where(t.node_types.c.digest == digest)
-    row = tx.execute(query).one_or_none()
-    if row is not None:
-        return NodeType(*row)
+    found = ROWS.find(tx, _k.digest == digest)
+    if found is not None:
+        return found
     own = {"cost": 1.0} if like is None else {name: getattr(like, name) for name in _GIVEN}
-    number = (tx.scalar(select(func.max(t.node_types.c.id))) or 0) + 1
+    number = (tx.scalar(select(func.max(_k.id))) or 0) + 1
     # an administrator may have given the first to another
     for name in (f"type{number}", f"type-{digest[:12]}"):
         with suppress(exc.IntegrityError), tx.begin_nested():
@@ -45,28 +46,10 @@ def of(tx: Tx, canonical: str, now: float, *, like: NodeType | None = None) -> N
                     name=name, digest=digest, attributes=canonical, created_at=now, **own
                 )
             )
-        row = tx.execute(query).one_or_none()
-        if row is not None:
-            return NodeType(*row)
+        found = ROWS.find(tx, _k.digest == digest)
+        if found is not None:
+            return found
     raise AssertionError("the type can neither be found nor made")
-
-
-def change(tx: Tx, type_id: int, **columns: Any) -> None:
-    """Set columns of a type."""
-    tx.execute(update(t.node_types).where(t.node_types.c.id == type_id).values(**columns))
-
-
-def by_name(tx: Tx, name: str, *, lock: bool = False) -> NodeType | None:
-    """Return the type with that name; with `lock`, nobody else changes it until this transaction
-    ends."""
-    query = select(*_COLUMNS).where(t.node_types.c.name == name)
-    row = tx.execute(query.with_for_update() if lock else query).one_or_none()
-    return NodeType(*row) if row else None
-
-
-def get(tx: Tx, type_id: int) -> NodeType:
-    """Return the type with that id, as another row names it."""
-    return NodeType(*tx.execute(select(*_COLUMNS).where(t.node_types.c.id == type_id)).one())
 
 
 def states(tx: Tx, type_id: int | None = None) -> dict[int, dict[str, int]]:
@@ -85,7 +68,7 @@ def delete_unused(tx: Tx, type_id: int) -> bool:
     """Delete a type that nothing names; False where a node or a past reclaim does."""
     try:
         with tx.begin_nested():
-            tx.execute(delete(t.node_types).where(t.node_types.c.id == type_id))
+            ROWS.remove(tx, type_id)
     except exc.IntegrityError:
         return False
     return True
