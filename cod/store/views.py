@@ -223,7 +223,8 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
             states.setdefault(vcluster_id, {})[state] = count
     waits = _waits(tx, [row[0] for row in rows])
     blocks = address_blocks.of_each(tx, [row[0] for row in rows])
-    nets = networks.of_each(tx, [row[0] for row in rows if row[_ISOLATED]])
+    isolated = [row[0] for row in rows if row[_ISOLATED]]
+    nets = networks.of_each(tx, isolated) if isolated else {}
     return [
         VclusterView(
             Vcluster(*row[: len(_VCLUSTER)]),

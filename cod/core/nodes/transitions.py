@@ -158,7 +158,7 @@ def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Nod
         return node
     step = lifecycle.settle(
         node,
-        holding.assignment(tx, node),
+        None if node.vcluster_id is None else holding.assignment(tx, node),
         captures.is_wanted(tx, node.id),
         burnins.wanted(tx, node.id),
         tables=policy.wipe == "tables",

@@ -146,6 +146,8 @@ def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeT
     type."""
     canonical = equal.canonical(document, site.types)
     before = types.get(tx, node.type_id) if node.type_id is not None else None
+    if before is not None and before.attributes == canonical:
+        return before
     like = before if before is not None and equal.tells_more(before.attributes, canonical) else None
     return types.of(tx, canonical, now, like=like)
 
