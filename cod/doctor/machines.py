@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 from twisted.internet.defer import TimeoutError
 
+from cod.choices import CANNOT_ORDER_BOOT, CANNOT_TELL, PowerDriverKind
 from cod.doctor.asking import PATIENCE, answers
 from cod.doctor.finding import BAD, GOOD, PASSWORD, UNSEEN, WARNING, Context, Finding
 from cod.model import Node, Site
@@ -24,13 +25,6 @@ from cod.store.nodes import nodes
 
 FEW = 5  # names in a sentence
 MOST = 64  # machines that are asked, spread over the drivers and accounts
-BLIND = ("none", "wol", "pdu")  # drivers that cannot order what a machine boots from
-REMEDIES = {
-    "ipmi": "is the BMC on the network (ping), and IPMI over LAN enabled in it?",
-    "redfish": "is the BMC on the network (ping), and Redfish enabled in it?",
-    "pdu": "is the outlet strip on the network (ping), and SNMP enabled in it?",
-    "lab": "cod lab status",
-}
 
 
 def findings(context: Context) -> Iterator[Finding]:
@@ -65,7 +59,7 @@ def findings(context: Context) -> Iterator[Finding]:
     machines = [
         (node.name, node.power_driver, node.power_address, node.power_account, node.firmware)
         for node in known
-        if node.power_driver not in ("none", "wol") and node.power_address
+        if node.power_driver not in CANNOT_TELL and node.power_address
     ]
     seen: Counter[Any] = Counter()
     ranked: list[tuple[int, int, Any]] = []
@@ -78,7 +72,7 @@ def findings(context: Context) -> Iterator[Finding]:
         asked = [
             (f"rule {rule.match}", rule.driver, rule.address, rule.account, None)
             for rule in site.power
-            if rule.driver not in ("none", "wol") and rule.address and "{" not in rule.address
+            if rule.driver not in CANNOT_TELL and rule.address and "{" not in rule.address
         ]
     for rule in site.power:
         if rule.driver == "wol":
@@ -104,7 +98,9 @@ def _boots_unordered(known: list[Node]) -> Iterator[Finding]:
     names = sorted(
         node.name
         for node in known
-        if node.firmware == "uefi" and node.power_driver in BLIND and node.state != "retired"
+        if node.firmware == "uefi"
+        and node.power_driver in CANNOT_ORDER_BOOT
+        and node.state != "retired"
     )
     if names:
         yield Finding(
@@ -185,7 +181,7 @@ def _judged(asked: list[Any], answers: list[str | Exception], in_all: int) -> It
                 else (
                     "correct [[account]] or [[power]] of the site file, or `cod node set`"
                     if lasting
-                    else REMEDIES[driver]
+                    else PowerDriverKind(driver).can.remedy
                 ),
             )
     for driver, count in good.items():

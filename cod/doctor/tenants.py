@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cod.choices import CANNOT_TELL
 from cod.doctor.finding import GOOD, WARNING, Context, Finding
-
-CANNOT_TELL = ("none", "wol")
 
 
 def findings(context: Context) -> Iterator[Finding]:

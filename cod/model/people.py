@@ -6,13 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-
-class Role(StrEnum):
-    """What somebody is in a group, the strongest first."""
-
-    OWNER = "owner"
-    MEMBER = "member"
-    VIEWER = "viewer"
+from cod.choices import Role as Role
+from cod.choices import SingleRight as SingleRight
 
 
 class Right(StrEnum):
@@ -31,21 +26,6 @@ class Right(StrEnum):
     USE = "use"
     MANAGE = "manage"
     ADMIN = "admin"
-
-
-class SingleRight(StrEnum):
-    """What an owner lets a member do beside the member's role.
-
-    RESIZE    resize the group's vclusters, extend their leases, release their nodes
-    CONSOLES  read the consoles of the group's nodes
-    CAPTURE   make images of the group's nodes
-    INVITE    invite people into the group, in the member's own role at most
-    """
-
-    RESIZE = "resize"
-    CONSOLES = "consoles"
-    CAPTURE = "capture"
-    INVITE = "invite"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@ sleeping NIC."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from twisted.internet.task import deferLater
+
+from cod.choices import PowerDriverKind
 
 
 class PowerError(Exception):
@@ -60,56 +63,77 @@ class PowerDriver(Protocol):
 
     Commands may be repeated: on while on, off while off do nothing. They return when the command
     was accepted; the edge asks for the status until it is as wished. No sentence holds a password.
-
-    switches_off  False: whatever runs cannot be switched off by this driver (Wake-on-LAN)
-    measures      `watts` may be asked
     """
 
-    switches_off: bool
-    measures: bool
+    @property
+    @abstractmethod
+    def switches_off(self) -> bool:
+        """Say whether a machine that runs can be switched off."""
 
+    @property
+    @abstractmethod
+    def measures(self) -> bool:
+        """Say whether `watts` may be asked."""
+
+    @abstractmethod
     def status(self, target: Target) -> Awaitable[str]:
         """'on', 'off', or 'unknown' when the driver cannot tell (Wake-on-LAN)."""
         ...
 
+    @abstractmethod
     def on(self, target: Target) -> Awaitable[None]:
         """Switch on."""
         ...
 
+    @abstractmethod
     def off(self, target: Target) -> Awaitable[None]:
         """Switch off at once; the operating system is not asked."""
         ...
 
+    @abstractmethod
     def cycle(self, target: Target) -> Awaitable[None]:
         """Switch off, then on: a machine that runs, or that has not come on when it was switched
         on."""
         ...
 
+    @abstractmethod
     def soft(self, target: Target) -> Awaitable[bool]:
         """Ask the operating system to shut down. False: this driver cannot ask."""
         ...
 
+    @abstractmethod
     def boot_from_network(self, target: Target) -> Awaitable[bool]:
         """Have the next boot, and that alone, begin at the network. False: that is left to the
         machine's own set-up."""
         ...
 
+    @abstractmethod
     def boot_from_uri(self, target: Target, uri: str) -> Awaitable[bool]:
         """Have the next boot, and that alone, load `uri` by UEFI's HTTP boot. False: the driver, or
         the BMC, cannot hand it over."""
         ...
 
+    @abstractmethod
     def watts(self, target: Target) -> Awaitable[float | None]:
         """Return what the machine draws now; None when its BMC does not measure."""
         ...
 
 
-class Plain:
+class Plain(PowerDriver):
     """What a switch that is nothing but a switch answers to the finer questions; drivers derive
     from it."""
 
-    switches_off = True
-    measures = False
+    kind: PowerDriverKind
+
+    @property
+    def switches_off(self) -> bool:
+        """Return what the driver's record says."""
+        return self.kind.can.switch_off
+
+    @property
+    def measures(self) -> bool:
+        """Return what the driver's record says."""
+        return self.kind.can.measure
 
     async def soft(self, target: Target) -> bool:
         """Raise: the driver cannot ask."""

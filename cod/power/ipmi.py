@@ -21,6 +21,7 @@ from twisted.internet.error import ProcessExitedAlready
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
+from cod.choices import PowerDriverKind
 from cod.power import address
 from cod.power.driver import Plain, PowerError, Target, off_then_on
 
@@ -49,7 +50,7 @@ class IpmiRefusal(PowerError):
 class IpmiDriver(Plain):
     """Speaks to BMCs, one child process for each command. `program` is ipmitool's name or path."""
 
-    measures = True
+    kind = PowerDriverKind.IPMI
 
     def __init__(self, reactor: Any, program: str = "ipmitool") -> None:
         self._reactor = reactor

@@ -15,6 +15,7 @@ from twisted.internet.endpoints import UNIXClientEndpoint, connectProtocol
 from twisted.protocols.basic import LineOnlyReceiver
 from twisted.python.failure import Failure
 
+from cod.choices import PowerDriverKind
 from cod.power.driver import Plain, PowerError, Target
 
 CONNECT_SECONDS = 5.0
@@ -22,6 +23,8 @@ CONNECT_SECONDS = 5.0
 
 class LabDriver(Plain):
     """Speaks to lab daemons: one connection for each command."""
+
+    kind = PowerDriverKind.LAB
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

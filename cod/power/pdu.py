@@ -21,6 +21,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 
+from cod.choices import PowerDriverKind
 from cod.power import address
 from cod.power.driver import Plain, PowerError, SignIn, Target, off_then_on
 
@@ -50,6 +51,8 @@ class Outlet:
 
 class PduDriver(Plain):
     """Speaks to outlets."""
+
+    kind = PowerDriverKind.PDU
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

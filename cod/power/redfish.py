@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cod.choices import PowerDriverKind
 from cod.power import address
 from cod.power.bmcweb import BmcRefusal, Bmcs
 from cod.power.driver import Plain, PowerError, Target, off_then_on
@@ -35,7 +36,7 @@ TARGETS = "BootSourceOverrideTarget@Redfish.AllowableValues"
 class RedfishDriver(Plain):
     """Speaks to BMCs."""
 
-    measures = True
+    kind = PowerDriverKind.REDFISH
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

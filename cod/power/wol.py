@@ -19,6 +19,7 @@ from typing import Any
 from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.task import deferLater
 
+from cod.choices import PowerDriverKind
 from cod.power.driver import Plain, PowerError, Target
 
 FORM = "MAC@BROADCAST[:PORT]"
@@ -32,7 +33,7 @@ _ADDRESS = re.compile(
 class WolDriver(Plain):
     """Sends magic packets."""
 
-    switches_off = False
+    kind = PowerDriverKind.WOL
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

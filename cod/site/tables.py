@@ -17,6 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
+from cod.choices import BurninTest, PowerDriverKind, Wipe
 from cod.model import Refused
 from cod.policy.hardware import keep
 from cod.site.values import (
@@ -315,8 +316,8 @@ class PolicyTable(Table):
             " server on the same network, whose addresses COD takes as the nodes'"
         ),
     )
-    wipe: Literal["tables", "zero", "purge"] = Field(
-        "zero",
+    wipe: Wipe = Field(
+        Wipe.ZERO,
         description=(
             "how disks are erased at least: zero (every byte reads as zero), purge (disks that can"
             " do so erase themselves first, then the same; preview), or tables (partition tables"
@@ -702,8 +703,8 @@ class BurninTable(Table):
     every: NotNegative = Field(
         0.0, description="days after which a free node is tested again; 0: never"
     )
-    tests: tuple[Literal["memory", "disk", "network"], ...] = Field(
-        ("memory", "disk", "network"), min_length=1, description="which tests"
+    tests: tuple[BurninTest, ...] = Field(
+        tuple(BurninTest), min_length=1, description="which tests"
     )
     seconds: int = Field(
         600,
@@ -845,11 +846,9 @@ class PowerTable(Table):
     match: str = Field(
         "*", min_length=1, description="pattern on the node's name or MAC: 'rack1-*', '52:54:00:*'"
     )
-    driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] = Field(
-        "none",
-        description=(
-            "ipmi, redfish, wol, pdu (a switched outlet), lab (machines of `cod lab`) or none"
-        ),
+    driver: PowerDriverKind = Field(
+        PowerDriverKind.NONE,
+        description=", ".join(f"{kind} ({kind.can.about})" for kind in PowerDriverKind),
     )
     address: str = Field(
         "",

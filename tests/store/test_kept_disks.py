@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cod.choices import BurninTest
 from cod.flows.agents import orders, progress
 from cod.flows.agents import report as reporting
 from cod.flows.nodes import burnins
@@ -15,7 +16,6 @@ from cod.flows.nodes import nodes as flow
 from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
 from cod.orders import Order, TestResult
 from cod.policy.hardware import keep as policy
-from cod.policy.nodes.burnin import TESTS
 from cod.states import NodeEvent, Step
 from cod.store.engine import Tx
 from cod.store.nodes import failures
@@ -238,7 +238,7 @@ def test_a_disk_whose_rule_goes_during_a_burn_in_is_erased_before_the_node_is_id
     order = given(lab)
     assert (order.action, order.keep, lab.node(1).disk) == ("burnin", ("serial:B2",), "clean")
     spare(lab)
-    results = tuple(TestResult(test, "all", "", "passed") for test in TESTS)
+    results = tuple(TestResult(test, "all", "", "passed") for test in BurninTest)
     progress.done(lab.tx, peer, order.id, {}, lab.site, lab.now, results)
     assert (lab.node(1).state, flow.kept(lab.node(1))) == ("wipe", ())
 

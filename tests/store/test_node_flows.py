@@ -102,7 +102,7 @@ def test_a_node_that_is_woken_before_it_was_off_is_heard_again(tx: Tx, site: Sit
     ("columns", "desired", "sentence"),
     [
         ({"power_driver": "none"}, "on", "has no power driver"),
-        ({}, "sideways", "power is on, off, soft or cycle"),
+        ({}, "sideways", "power is on, off, soft, cycle"),
     ],
 )
 def test_power_refuses(

@@ -4,17 +4,15 @@ alone."""
 from __future__ import annotations
 
 import re
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cod.choices import PowerDriverKind
 from cod.consolefiles import _NAME
 from cod.model import ConsoleRules
 from cod.policy.nodes import console
-from cod.power import drivers
-from cod.site.tables import PowerTable
 
 ON = ConsoleRules(record=True)
 HOLDERS = st.tuples(
@@ -55,21 +53,16 @@ def test_consoles_are_recorded_where_the_site_wants_it() -> None:
     )
 
 
-@pytest.mark.parametrize("driver", get_args(PowerTable.model_fields["driver"].annotation))
-def test_every_driver_has_a_console_or_a_sentence_why_not(driver: str) -> None:
-    assert (driver in console.FOLLOWED) != (driver in console.WITHOUT)
-    about = console.unrecorded(ON, "n1", driver)
-    assert bool(about) is (driver not in console.FOLLOWED)
+@pytest.mark.parametrize("driver", PowerDriverKind)
+def test_every_driver_has_a_console_or_a_sentence_why_not(driver: PowerDriverKind) -> None:
+    assert bool(driver.can.console) != bool(driver.can.no_console)
+    about = console.unrecorded(ON, "n1", driver.value)
+    assert bool(about) is not bool(driver.can.console)
     assert not about or re.match(r"[a-z].*[^.]$", about), "it is the end of a sentence"
 
 
 def test_a_driver_that_nobody_knows_has_none() -> None:
     assert console.unrecorded(ON, "n1", "abacus") == "the driver abacus has no consoles"
-
-
-def test_the_drivers_follow_what_the_policy_says() -> None:
-    assert sorted(drivers.consoles(object())) == sorted(console.FOLLOWED)
-    assert set(console.FOLLOWED) | set(console.WITHOUT) == {*drivers.drivers(object()), "none"}
 
 
 def test_a_console_that_is_lost_is_tried_again_ever_more_seldom() -> None:

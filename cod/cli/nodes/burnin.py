@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from cod.choices import BurninTest
 from cod.cli.nodes.follow import follow
 from cod.cli.show import as_json, client, node_word, shown, size, table, when
 from cod.cli.wait import wait_option
@@ -32,7 +33,9 @@ class NotPassed(click.ClickException):
 @click.command()
 @click.argument("name")
 @click.option(
-    "--tests", metavar="TEST,...", help="Of memory, disk and network. [default: the site's]"
+    "--tests",
+    metavar="TEST,...",
+    help=f"Of {', '.join(BurninTest)}. [default: the site's]",
 )
 @click.option(
     "--seconds",

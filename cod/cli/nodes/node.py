@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cod.choices import PowerDriverKind, PowerVerb
 from cod.cli.nodes.burnin import burnin
 from cod.cli.nodes.capture import capture, captures
 from cod.cli.nodes.console import console
@@ -332,7 +333,7 @@ def approve(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 
 
 @node.command()
-@click.argument("desired", type=click.Choice(["on", "off", "soft", "cycle"]))
+@click.argument("desired", type=click.Choice(PowerVerb.names()))
 @names_argument
 @yes_option
 @as_json
@@ -507,7 +508,7 @@ def keep(
 @name_argument
 @click.option("--name", "new_name", help="Its new name.")
 @click.option("--block", help="Block (rack) of the node; '' for none.")
-@click.option("--power-driver", type=click.Choice(["none", "lab", "ipmi", "redfish", "wol", "pdu"]))
+@click.option("--power-driver", type=click.Choice(PowerDriverKind.names()))
 @click.option("--power-address", help="The driver's address of the node.")
 @click.option("--power-account", help="The site file's [[account]] to sign in with; '' for none.")
 @as_json

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cod.choices import Wipe
 from cod.cli.people.member import group as invite
 from cod.cli.scheduler.shares import share_table
 from cod.cli.show import (
@@ -157,7 +158,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 )
 @click.option(
     "--wipe",
-    type=click.Choice(["zero", "purge"]),
+    type=click.Choice([Wipe.ZERO.value, Wipe.PURGE.value]),
     help="How the disks of its nodes are erased at least. [default: the site's]",
 )
 @click.option(
@@ -231,7 +232,7 @@ def _number(text: str, *, whole: bool) -> float | None:
 )
 @click.option(
     "--wipe",
-    type=click.Choice(["zero", "purge", "none"]),
+    type=click.Choice([Wipe.ZERO.value, Wipe.PURGE.value, "none"]),
     help="How the disks of its nodes are erased at least; none: as the site says.",
 )
 @click.option("--image-quota", type=OrNone(SIZE), help="Such as 200G; none: the site's.")

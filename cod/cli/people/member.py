@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
+from cod.choices import Role, SingleRight
 from cod.cli.people.links import print_link
 from cod.cli.show import SPAN, as_json, client, password_option, said, shown, table, when
 from cod.client import path
 
-ROLES = click.Choice(["owner", "member", "viewer"])
+ROLES = click.Choice(Role.names())
 _MAIL = click.option("--mail", is_flag=True, help="Send the link to --email.")
 _EXPIRES = click.option(
     "--expires",
@@ -68,7 +69,7 @@ def list_(ctx: click.Context, group: str, as_json: bool) -> None:
 @click.option(
     "--right",
     "rights",
-    type=click.Choice(["resize", "consoles", "capture", "invite", "none"]),
+    type=click.Choice([*SingleRight.names(), "none"]),
     multiple=True,
     help=(
         "A single right beside the role; give it again for more. none: no single right. [default: "

@@ -13,6 +13,7 @@ nothing of this is a conflict then.
 from __future__ import annotations
 
 from cod import notice_texts
+from cod.choices import CANNOT_TELL
 from cod.core import notices
 from cod.model import Node, Site
 from cod.policy.nodes import lifecycle, place
@@ -23,7 +24,6 @@ from cod.store.people import audit
 
 AGAIN = 3600.0  # seconds in which the same contradiction is recorded once
 OUTAGE = 1800.0  # seconds after the loss of a site's agents in which machines boot by themselves
-CANNOT_TELL = ("none", "wol")
 
 
 def contradiction(tx: Tx, node: Node, power: str, *, heard: bool, site: Site, now: float) -> str:

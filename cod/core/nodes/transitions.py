@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from cod import notice_texts
+from cod.choices import CANNOT_SWITCH_OFF
 from cod.core import notices, requests, vcm_outbox
 from cod.core.networks import isolation
 from cod.core.nodes import blame
@@ -40,7 +41,6 @@ BY_HAND = "its system runs until somebody reboots it: no power driver can switch
 FOR_CAPTURE = "waits to be captured: reboot it, no power driver can"
 # Whoever resets or switches on a node in these states does so without an order of COD's.
 UNORDERED = WORKING | {NodeState.OFF, NodeState.INACTIVE}
-CANNOT_SWITCH_OFF = ("none", "wol")
 # What a node's disk does not survive, or is not COD's to read any more.
 ENDS_CAPTURE = frozenset(
     {NodeState.WIPE, NodeState.PRIME, NodeState.QUARANTINED, NodeState.RETIRED}

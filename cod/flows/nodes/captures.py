@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from cod import notice_texts
+from cod.choices import CANNOT_SWITCH_OFF
 from cod.core import image_users, notices, quota
 from cod.core.nodes import transitions
 from cod.model import (
@@ -108,7 +109,7 @@ def want(
 
 def _set_out(tx: Tx, node: Node, site: Site, now: float, actor: str) -> Node:
     cause = f"to be captured: {actor} wants its disk as an image"
-    if node.state == NodeState.ACTIVE and node.power_driver in transitions.CANNOT_SWITCH_OFF:
+    if node.state == NodeState.ACTIVE and node.power_driver in CANNOT_SWITCH_OFF:
         return nodes.change(tx, node, reason=transitions.FOR_CAPTURE)
     if node.state == NodeState.ACTIVE:
         step = capture.leave(cause, "cycle")

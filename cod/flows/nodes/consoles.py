@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cod.choices import WITH_CONSOLES
 from cod.model import ConsoleRules, Refused
 from cod.policy.nodes import console
 from cod.store import claims
@@ -54,7 +55,7 @@ def followed(tx: Tx, server: str, rules: ConsoleRules, now: float, lease: float)
     found = [
         Followed(node_id, name, driver, address, account, console.tenure(vcluster_id, assigned_at))
         for node_id, name, driver, address, account, vcluster_id, assigned_at in (
-            consoles.of_drivers(tx, console.FOLLOWED)
+            consoles.of_drivers(tx, WITH_CONSOLES)
         )
     ]
     return [each for each in found if not console.unrecorded(rules, each.node, each.driver)]

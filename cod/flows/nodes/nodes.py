@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cod.choices import PowerVerb
 from cod.core import preemption
 from cod.core.nodes import burnins, kept_disks, transitions
 from cod.model import Effect, Node, NodePlace, NodeView, Policy, PowerAction, Refused, Result, Site
@@ -89,8 +90,8 @@ def power(
     """Wish the node 'on', 'off', 'soft' (off, its system being asked first) or 'cycle'd. A free
     node that is switched off joins the cold reserve; on, it leaves."""
     node = nodes.named(tx, name, lock=True)
-    if desired not in ("on", "off", "soft", "cycle"):
-        raise Refused("invalid", f"power is on, off, soft or cycle, not {desired!r}", "desired")
+    if desired not in PowerVerb.names():
+        raise Refused("invalid", f"power is {', '.join(PowerVerb)}, not {desired!r}", "desired")
     if node.power_driver == "none":
         raise Refused(
             "conflict",

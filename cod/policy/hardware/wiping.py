@@ -12,11 +12,12 @@ ordered, nor what the disks count as afterwards.
 
 from __future__ import annotations
 
+from cod.choices import Wipe
 from cod.model import Node, Policy
 from cod.states import Disk, NodeState
 
 HEADROOM = 1.25  # a turnaround that is counted on is longer than those that were seen
-WAYS = ("tables", "zero", "purge")  # the strictest last
+WAYS = Wipe.names()  # the strictest last
 
 
 def strictest(*ways: str | None) -> str:

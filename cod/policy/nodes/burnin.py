@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from cod.choices import BurninTest
 from cod.model import Burnin, BurninRules, Node, Refused
 from cod.orders import TestResult
 from cod.states import Disk, NodeEvent, NodeState, Step
 
-TESTS = ("memory", "disk", "network")
 FREE = (NodeState.INACTIVE, NodeState.OFF, NodeState.TRAMPOLINE, NodeState.WIPE)
 TOLD = 3  # failures that a reason names
 
@@ -41,13 +41,15 @@ def tests(wanted: Iterable[str]) -> tuple[str, ...]:
     """Return the tests in the order in which they run. Raises `Refused` for an unknown one, and for
     none."""
     wanted = set(wanted)
-    if unknown := sorted(wanted - set(TESTS)):
+    if unknown := sorted(wanted - set(BurninTest.names())):
         raise Refused(
-            "invalid", f"there is no test {unknown[0]!r}; there are {', '.join(TESTS)}", "tests"
+            "invalid",
+            f"there is no test {unknown[0]!r}; there are {', '.join(BurninTest)}",
+            "tests",
         )
     if not wanted:
-        raise Refused("invalid", f"name at least one of {', '.join(TESTS)}", "tests")
-    return tuple(test for test in TESTS if test in wanted)
+        raise Refused("invalid", f"name at least one of {', '.join(BurninTest)}", "tests")
+    return tuple(test for test in BurninTest.names() if test in wanted)
 
 
 def begin(node: Node, burnin: Burnin) -> Step:

@@ -11,19 +11,9 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
+from cod.choices import PowerDriverKind
 from cod.model import ConsoleRules
 
-FOLLOWED = ("ipmi", "lab")
-"""Power drivers that have consoles."""
-WITHOUT = {
-    "none": "it has no power driver, so nothing is known that its console could be followed by",
-    "redfish": (
-        "the driver redfish follows no consoles; many BMCs have theirs by IPMI as well, for the"
-        " driver ipmi"
-    ),
-    "wol": "a machine that is only woken (driver wol) has no BMC, and so no console to follow",
-    "pdu": "an outlet (driver pdu) has no console to follow",
-}
 FREE = "free"
 
 FIRST_PAUSE = 5.0  # seconds after the first failure, twice as long after each further one
@@ -40,8 +30,10 @@ def tenure(vcluster_id: int | None, assigned_at: float | None) -> str:
 
 def unrecorded(rules: ConsoleRules, name: str, driver: str) -> str:
     """Return why the console of the node `name` is not recorded; '' where it is to be."""
-    if driver not in FOLLOWED:
-        return WITHOUT.get(driver, f"the driver {driver} has no consoles")
+    if driver not in PowerDriverKind.names():
+        return f"the driver {driver} has no consoles"
+    if why := PowerDriverKind(driver).can.no_console:
+        return why
     if not rules.record:
         return "this site records no consoles: [console] record of the site file"
     if not fnmatchcase(name, rules.match):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -198,8 +199,8 @@ class ListPage(Items[R], Generic[R]):
 
 
 UserName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9._-]{0,31}$", description="a sign-in name")]
-RoleName = Literal["owner", "member", "viewer"]
-SingleRightName = Literal["resize", "consoles", "capture", "invite"]
+N = TypeVar("N", bound=StrEnum)
+Chosen = Annotated[N, Field(strict=False)]  # a name of them in a body, which is strict otherwise
 Line = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Email = Annotated[str, Field(max_length=254)]
 Password = Annotated[SecretStr, Field(min_length=1, max_length=1000)]

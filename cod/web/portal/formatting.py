@@ -145,11 +145,6 @@ def remedy(change: Any, wanted: int | None) -> str:
     return f"Take {count(change.count, 'node')} {kinds}".strip()
 
 
-WIPES = {  # by `wipe` of site, group and template
-    "tables": "partition tables at once, everything before another group gets the node",
-    "zero": "every byte zeroed",
-    "purge": "purged where disks can, and every byte zeroed",
-}
 # seconds
 _LENGTHS = {
     "default_lease",

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
+from cod.choices import Wipe
 from cod.flows.notices import notices
 from cod.flows.people import groups, invitation_mail
 from cod.flows.people.access import RequiredRight, offered
@@ -64,8 +65,9 @@ Grace = Annotated[
         ),
     ),
 ]
-Wipe = Annotated[
-    Literal["zero", "purge"],
+
+GroupWipe = Annotated[
+    Literal[Wipe.ZERO, Wipe.PURGE],  # tables alone are for the site to allow
     Field(
         description=(
             "how the disks of nodes that it has had are erased at least: zero, or purge (disks that"
@@ -107,7 +109,7 @@ class GroupCreate(Body):
     )
     volume_quota: VolumeQuota | None = None
     grace: Grace | None = None
-    wipe: Wipe | None = None
+    wipe: GroupWipe | None = None
 
 
 class GroupPatch(Body):
@@ -126,7 +128,7 @@ class GroupPatch(Body):
     gid: Gid | None = None
     volume_quota: VolumeQuota | None = None
     grace: Grace | None = None
-    wipe: Wipe | None = None
+    wipe: GroupWipe | None = None
 
     @model_validator(mode="after")
     def _something(self) -> GroupPatch:
@@ -160,7 +162,7 @@ class GroupReply(ReplyOf[Group]):
     gid: int | None
     volume_quota: int | None
     grace: float | None
-    wipe: Literal["zero", "purge"] | None
+    wipe: GroupWipe | None
     created_at: float
     created_by: str | None
 

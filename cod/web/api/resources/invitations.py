@@ -11,18 +11,18 @@ from pydantic import Field
 from cod.flows.people import invitation_mail, invitations
 from cod.flows.people.access import RequiredRight
 from cod.flows.people.signin import digest
-from cod.model import Invitation, Right, SingleRight
+from cod.model import Invitation, Right, Role, SingleRight
 from cod.net.notify.invitation_mail import send_link
 from cod.pool import Tx
 from cod.web.api.models import (
     Body,
+    Chosen,
     Email,
     Items,
     Line,
     Password,
     Reply,
     ReplyOf,
-    RoleName,
     Seconds,
     Secret,
 )
@@ -63,7 +63,7 @@ class SiteInvite(Renew):
 class Invite(SiteInvite):
     """Whom to invite. `lifetime` in seconds; null: the site's."""
 
-    role: RoleName = "member"
+    role: Chosen[Role] = Role.MEMBER
 
 
 class InvitationReply(ReplyOf[Invitation]):

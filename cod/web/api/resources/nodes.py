@@ -9,12 +9,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from cod import model
+from cod.choices import PowerDriverKind, PowerVerb
 from cod.flows import views
 from cod.flows.nodes import consoles, nodes
 from cod.states import Disk, NodeState
 from cod.web.api import pci_names
 from cod.web.api.models import (
     Body,
+    Chosen,
     DnsLabel,
     Items,
     ListPage,
@@ -72,7 +74,7 @@ class NodePatch(Patch):
     block: str | None = Field(
         default=None, max_length=63, description="nodes near each other; '' takes it out of its"
     )
-    power_driver: Literal["none", "lab", "ipmi", "redfish", "wol", "pdu"] | None = None
+    power_driver: Chosen[PowerDriverKind] | None = None
     power_address: str | None = Field(default=None, max_length=200)
     power_account: str | None = Field(
         default=None, max_length=63, description="an [[account]] of the site file; '': none"
@@ -104,9 +106,7 @@ class NodePatch(Patch):
 class PowerWish(Body):
     """What the node's power shall be."""
 
-    desired: Literal["on", "off", "soft", "cycle"] = Field(
-        description="soft: off, but its operating system is asked first"
-    )
+    desired: Chosen[PowerVerb] = Field(description=f"soft: {PowerVerb.SOFT.about}")
 
 
 class WishReply(ReplyOf[model.PowerAction]):

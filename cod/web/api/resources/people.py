@@ -10,12 +10,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from cod import model
+from cod.choices import Role, SingleRight
 from cod.flows.people import invitations, people, sshkeys
 from cod.flows.people.access import RequiredRight
 from cod.model import HIGHEST, LOWEST, Right
 from cod.pool import Tx
 from cod.web.api.models import (
     Body,
+    Chosen,
     Email,
     Items,
     Line,
@@ -23,8 +25,6 @@ from cod.web.api.models import (
     Paged,
     Reply,
     ReplyOf,
-    RoleName,
-    SingleRightName,
     UserName,
 )
 from cod.web.api.resources.invitations import Invited, LinkBody, linked, told
@@ -169,8 +169,8 @@ class MemberSet(Body):
     of before; `shares`: among the group's users, where it has users' shares, null: as before;
     `force`: the group may be without an owner, as administrators may want."""
 
-    role: RoleName
-    rights: list[SingleRightName] | None = Field(default=None, max_length=4)
+    role: Chosen[Role]
+    rights: list[Chosen[SingleRight]] | None = Field(default=None, max_length=len(SingleRight))
     shares: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
     force: bool = False
 

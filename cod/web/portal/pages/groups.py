@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from cod import quantity
+from cod.choices import Wipe
 from cod.flows import views
 from cod.flows.images import images
 from cod.flows.nodes import energy
@@ -22,7 +23,6 @@ from cod.web.api.resources.notices import DeliveryQuery, DeliveryReply
 from cod.web.api.routes import ANYBODY, Call, Named, NamedMember, Names, see
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import forms
-from cod.web.portal.formatting import WIPES
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
 
@@ -32,20 +32,11 @@ EVENTS = {
     "vclusters": "what happens to virtual clusters",
     "nodes": "what happens to nodes",
 }
-ROLES = {
-    "owner": "manages members and settings, and uses the group's resources",
-    "member": "uses the group's resources",
-    "viewer": "read only",
+BEYOND = {
+    Role.OWNER: (),
+    Role.MEMBER: (SingleRight.INVITE.value,),
+    Role.VIEWER: tuple(SingleRight.names()),
 }
-
-
-RIGHTS = {
-    "resize": "resizes clusters, extends leases, releases nodes",
-    "consoles": "reads the consoles of nodes",
-    "capture": "saves nodes as images",
-    "invite": "invites people, in the same role at most",
-}
-BEYOND = {Role.OWNER: (), Role.MEMBER: ("invite",), Role.VIEWER: tuple(RIGHTS)}
 """The single rights that a role does not have anyway."""
 
 
@@ -79,8 +70,8 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "states": sum((Counter(view.states) for view in vclusters), Counter()),
         "energy": EnergyReport.of(used),
         "members": people.members(tx, group.name),
-        "roles": ROLES,
-        "rights": RIGHTS,
+        "roles": Role.abouts(),
+        "rights": SingleRight.abouts(),
         "beyond": BEYOND,
         "invites": _invites(ask.who, group.id),
         "keys": sshkeys.of_group(tx, group.name),
@@ -88,9 +79,9 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "invitations": invitations.every(tx, groups=only, now=ask.now) if owns else [],
         "deliveries": _deliveries(tx, group.name, Part(limit=8)) if owns else [],
         "wipes": {
-            "": f"as the site says: {WIPES[ask.site.policy.wipe]}",
-            "zero": WIPES["zero"],
-            "purge": WIPES["purge"],
+            "": f"as the site says: {Wipe(ask.site.policy.wipe).about}",
+            "zero": Wipe.ZERO.about,
+            "purge": Wipe.PURGE.about,
         },
         "default_lease": ask.site.policy.default_lease,
         "myself": ask.who.name.partition(":")[2],
@@ -100,7 +91,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 def _invites(who: Who, group_id: int) -> list[str]:
     """Return the roles in which `who` may invite people into the group."""
     if offered(who, Right.MANAGE, group_id):
-        return list(ROLES)
+        return Role.names()
     if not offered(who, Right.MANAGE, group_id, SingleRight.INVITE):
         return []
     return ["member", "viewer"] if offered(who, Right.USE, group_id) else ["viewer"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cod import states
+from cod.choices import PowerDriverKind
 from cod.flows import views
 from cod.flows.nodes import blocks, consoles, nodes, switch_ports, types
 from cod.flows.people.access import RequiredRight, allows
@@ -73,7 +74,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "ports": switch_ports.of_node(tx, name=view.node.name) if ask.who.admin else [],
         "places": nodes.places_of(tx, name=view.node.name) if ask.who.admin else [],
         "port_switches": [switch.name for switch in ask.site.switches] if ask.who.admin else [],
-        "drivers": DRIVERS,
+        "drivers": PowerDriverKind.names(),
         "accounts": ["", *(account.name for account in ask.site.accounts)],
     }
 
@@ -81,7 +82,6 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 UNFIT = 20  # machines that COD has no loader for, shown below the nodes
 SHOWN = 2**13  # bytes of a console on the page
 SHOWN_WHOLE = 2**22  # in the file that the page offers
-DRIVERS = ("none", "lab", "ipmi", "redfish", "wol", "pdu")
 # What an administrator is offered, by the event that it is to the node.
 _OFFERS = {
     "approve": "approved",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from cod.choices import Wipe
 from cod.flows.scheduler import plan
 from cod.pool import Tx
 from cod.web.api.routes import ADMINS, Call
-from cod.web.portal.formatting import WIPES
 from cod.web.portal.page import Page
 
 
@@ -15,7 +15,7 @@ def _policy(tx: Tx, ask: Call) -> dict[str, Any]:
     return {
         "planned": plan.preview(tx, site=ask.site, now=ask.now),
         "rules": ask.site.policy,
-        "wipes": WIPES,
+        "wipes": Wipe.abouts(),
         "reserve": ask.site.energy,
         "kinds": ask.site.types,
     }

@@ -8,20 +8,21 @@ from typing import Literal
 
 from pydantic import Field
 
+from cod.choices import BurninTest
 from cod.flows.nodes import burnins
 from cod.model import BurninView
 from cod.states import BurninState, NodeState
-from cod.web.api.models import Body, Items, Reply, ReplyOf
+from cod.web.api.models import Body, Chosen, Items, Reply, ReplyOf
 from cod.web.api.routes import ADMINS, Named, listed, route, see
 
 
 class BurninWish(Body):
     """A node's memory, disks and network are to be tested."""
 
-    tests: list[Literal["memory", "disk", "network"]] | None = Field(
+    tests: list[Chosen[BurninTest]] | None = Field(
         default=None,
         min_length=1,
-        max_length=3,
+        max_length=len(BurninTest),
         description="which tests; left out: as the site file says",
     )
     seconds: int | None = Field(
@@ -43,7 +44,7 @@ class TestReply(Reply):
     """What a test of a part of the node found. `figures`: measurements by name, with their unit in
     the name; `about`: why it failed or was skipped."""
 
-    test: Literal["memory", "disk", "network"]
+    test: BurninTest
     part: str
     kind: Literal["hdd", "ssd", "nvme", ""]
     outcome: Literal["passed", "failed", "skipped"]

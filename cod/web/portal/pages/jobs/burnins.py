@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from cod import svg
+from cod.choices import BurninTest
 from cod.flows import views
 from cod.flows.nodes import burnins
 from cod.model import BurninView
@@ -19,7 +20,6 @@ from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.timeline import dated
 
 SHOWN = "/nodes/{name}/burnin"
-TESTS = (("memory", "Memory"), ("disk", "Disks"), ("network", "Network"))
 _OPEN = (BurninState.WANTED, BurninState.RUNNING)
 _CAN = (NodeState.INACTIVE, NodeState.OFF, NodeState.TRAMPOLINE, NodeState.WIPE)
 MOST_LINES, MOST_DATES = 6, 6
@@ -49,7 +49,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "past": past,
         "last": last,
         "figures": FIGURES,
-        "tests": TESTS,
+        "tests": BurninTest.abouts().items(),
         "under_way": last is not None and last.state in _OPEN,
         "rules": ask.site.burnin,
         "can_be": view.node.state in _CAN and view.vcluster is None,

@@ -1,0 +1,193 @@
+"""What people choose by name: power drivers, power verbs, tests of a burn-in, ways of erasing, roles
+and single rights. Standard library only.
+
+The options of the command line, the enums of the API, the forms of the portal, the site file's
+checks and the tables of the code are made of these: what is added here is known at every door.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+
+class Choice(StrEnum):
+    """Names that people choose from, each with what it means.
+
+    about  for people; on pages and in the documentation
+    """
+
+    about: str
+
+    def __new__(cls, name: str, about: str = "") -> Self:
+        """Return the member `name` that means `about`."""
+        member = str.__new__(cls, name)
+        member._value_, member.about = name, about
+        return member
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the names in their order."""
+        return [member.value for member in cls]
+
+    @classmethod
+    def abouts(cls) -> dict[str, str]:
+        """Return what each name means."""
+        return {member.value: member.about for member in cls}
+
+
+@dataclass(frozen=True, slots=True)
+class PowerAbilities:
+    """What a power driver can do.
+
+    about        what it switches, for people
+    switch_off   switch off a machine that runs
+    tell         tell whether a machine is on
+    order_boot   tell a machine what to boot from
+    measure      tell what a machine draws
+    console      what follows consoles of its machines: 'MODULE:CLASS' in `cod.power`; '' for
+                 nothing, and `no_console` is why, the end of a sentence
+    remedy       what to look at where machines do not answer
+    """
+
+    about: str
+    switch_off: bool = True
+    tell: bool = True
+    order_boot: bool = True
+    measure: bool = False
+    console: str = ""
+    no_console: str = ""
+    remedy: str = ""
+
+
+_NOTHING = PowerAbilities("", switch_off=False, tell=False, order_boot=False)
+
+
+class PowerDriverKind(StrEnum):
+    """By what COD switches a machine."""
+
+    # the driver `name` is the class NameDriver of the module `cod.power.name`
+
+    can: PowerAbilities
+
+    def __new__(cls, name: str, can: PowerAbilities = _NOTHING) -> Self:
+        """Return the member `name` with its abilities."""
+        member = str.__new__(cls, name)
+        member._value_, member.can = name, can
+        return member
+
+    NONE = (
+        "none",
+        PowerAbilities(
+            "nothing switches the machine",
+            switch_off=False,
+            tell=False,
+            order_boot=False,
+            no_console=(
+                "it has no power driver, so nothing is known that its console could be followed by"
+            ),
+        ),
+    )
+    LAB = (
+        "lab",
+        PowerAbilities(
+            "machines of `cod lab`", console="labconsole:LabConsoles", remedy="cod lab status"
+        ),
+    )
+    IPMI = (
+        "ipmi",
+        PowerAbilities(
+            "a BMC, by IPMI",
+            measure=True,
+            console="sol:SolConsoles",
+            remedy="is the BMC on the network (ping), and IPMI over LAN enabled in it?",
+        ),
+    )
+    REDFISH = (
+        "redfish",
+        PowerAbilities(
+            "a BMC, by Redfish",
+            measure=True,
+            no_console=(
+                "the driver redfish follows no consoles; many BMCs have theirs by IPMI as well,"
+                " for the driver ipmi"
+            ),
+            remedy="is the BMC on the network (ping), and Redfish enabled in it?",
+        ),
+    )
+    WOL = (
+        "wol",
+        PowerAbilities(
+            "Wake-on-LAN",
+            switch_off=False,
+            tell=False,
+            order_boot=False,
+            no_console=(
+                "a machine that is only woken (driver wol) has no BMC, and so no console to follow"
+            ),
+        ),
+    )
+    PDU = (
+        "pdu",
+        PowerAbilities(
+            "a switched outlet",
+            order_boot=False,
+            no_console="an outlet (driver pdu) has no console to follow",
+            remedy="is the outlet strip on the network (ping), and SNMP enabled in it?",
+        ),
+    )
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the names in their order."""
+        return [kind.value for kind in cls]
+
+
+CANNOT_SWITCH_OFF = frozenset(kind.value for kind in PowerDriverKind if not kind.can.switch_off)
+CANNOT_TELL = frozenset(kind.value for kind in PowerDriverKind if not kind.can.tell)
+CANNOT_ORDER_BOOT = frozenset(kind.value for kind in PowerDriverKind if not kind.can.order_boot)
+WITH_CONSOLES = frozenset(kind.value for kind in PowerDriverKind if kind.can.console)
+
+
+class PowerVerb(Choice):
+    """What a node's power can be wished to do."""
+
+    ON = "on", "switch it on"
+    OFF = "off", "switch it off at once"
+    SOFT = "soft", "off, but its operating system is asked first"
+    CYCLE = "cycle", "off, then on"
+
+
+class BurninTest(Choice):
+    """The tests of a burn-in, in the order in which they run; `about` is what is tested. The agent
+    has a share of the time for each (`trampoline.burnin.run`)."""
+
+    MEMORY = "memory", "Memory"
+    DISK = "disk", "Disks"
+    NETWORK = "network", "Network"
+
+
+class Wipe(Choice):
+    """How disks are erased, the strictest last."""
+
+    TABLES = "tables", "partition tables at once, everything before another group gets the node"
+    ZERO = "zero", "every byte zeroed"
+    PURGE = "purge", "purged where disks can, and every byte zeroed"
+
+
+class Role(Choice):
+    """What somebody is in a group, the strongest first."""
+
+    OWNER = "owner", "manages members and settings, and uses the group's resources"
+    MEMBER = "member", "uses the group's resources"
+    VIEWER = "viewer", "read only"
+
+
+class SingleRight(Choice):
+    """What an owner lets a member do beside the member's role."""
+
+    RESIZE = "resize", "resizes clusters, extends leases, releases nodes"
+    CONSOLES = "consoles", "reads the consoles of nodes"
+    CAPTURE = "capture", "saves nodes as images"
+    INVITE = "invite", "invites people, in the same role at most"

@@ -1,0 +1,130 @@
+"""What people choose by name has one record each: a power driver, and a test of a burn-in, that are
+planted there alone appear at every door, or are missed by a check."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cod import choices
+from cod.choices import BurninTest, PowerDriverKind
+from cod.power.drivers import consoles, drivers
+from trampoline.burnin import run
+
+ROOT = Path(__file__).resolve().parents[2]
+PLANTED = {
+    '    NONE = (\n        "none",': '    ABACUS = ("abacus", PowerAbilities("beads", measure=True))\n',
+    '    MEMORY = "memory"': '    FAN = "fan", "Fans"\n',
+    '    OWNER = "owner"': '    GUEST = "guest", "reads one page"\n',
+}
+"""Lines of `cod/choices.py`, and what stands in front of them in a child's copy."""
+DOORS = """
+import json, sys, types
+module = types.ModuleType("cod.choices")
+sys.modules["cod.choices"] = module
+exec(compile(sys.stdin.read(), "choices.py", "exec"), module.__dict__)
+
+import click
+from cod import init
+from cod.cli.nodes.burnin import burnin
+from cod.cli.nodes.node import set_
+from cod.cli.people.member import invite
+from cod.power import drivers
+from cod.web.portal.pages import groups
+from cod.web.api.resources.jobs.burnins import BurninWish
+from cod.web.api.resources.nodes import NodePatch
+from cod.web.api.resources.invitations import Invite
+
+def of(model):
+    return [kind["enum"] for kind in model.model_json_schema()["$defs"].values() if "enum" in kind]
+
+def option(command, name):
+    (found,) = (one for one in command.params if one.name == name)
+    return found
+
+try:
+    drivers.drivers(None)
+except ModuleNotFoundError as error:
+    missed = str(error)
+planted = types.ModuleType("cod.power.abacus")
+class AbacusDriver:
+    def __init__(self, reactor): pass
+planted.AbacusDriver = AbacusDriver
+sys.modules["cod.power.abacus"] = planted
+print(json.dumps({
+    "missed": missed,
+    "drivers": list(drivers.drivers(None)),
+    "cli": [list(option(set_, "power_driver").type.choices),
+            option(burnin, "tests").help,
+            list(option(invite.commands["group"], "role").type.choices)],
+    "api": [of(NodePatch), of(BurninWish), of(Invite)],
+    "site file": init.reference(),
+    "portal": groups.Role.abouts(),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def seen() -> Any:
+    """What the doors of a child say whose records have the planted ones."""
+    text = Path(choices.__file__).read_text()
+    for before, planted in PLANTED.items():
+        assert text.count(before) == 1
+        text = text.replace(before, planted + before)
+    child = subprocess.run(
+        [sys.executable, "-c", DOORS], input=text, capture_output=True, text=True, cwd=ROOT
+    )
+    assert child.returncode == 0, child.stderr
+    return json.loads(child.stdout)
+
+
+def test_a_planted_power_driver_is_an_option_of_every_door(seen: Any) -> None:
+    assert "abacus" in seen["cli"][0]
+    assert any("abacus" in names for names in seen["api"][0])
+    assert "abacus (beads)" in seen["site file"]
+    assert "abacus" in seen["drivers"]
+
+
+def test_a_planted_power_driver_without_its_module_is_missed(seen: Any) -> None:
+    assert seen["missed"] == "No module named 'cod.power.abacus'"
+
+
+def test_a_planted_test_of_a_burnin_is_an_option_of_every_door(seen: Any) -> None:
+    assert "fan" in seen["cli"][1]
+    assert any("fan" in names for names in seen["api"][1])
+    assert "fan" in seen["site file"]
+
+
+def test_a_planted_role_is_an_option_of_every_door(seen: Any) -> None:
+    assert "guest" in seen["cli"][2]
+    assert any("guest" in names for names in seen["api"][2])
+    assert seen["portal"]["guest"] == "reads one page"
+
+
+def test_the_agent_has_a_share_of_the_time_for_each_test() -> None:
+    assert list(run._SHARES) == BurninTest.names()
+
+
+def test_every_driver_is_made_and_has_all_methods() -> None:
+    """A method that is left out is abstract: the driver cannot be made."""
+    made = drivers(object())
+    assert {*made, "none"} == set(PowerDriverKind.names())
+    for name, driver in made.items():
+        assert driver.measures is PowerDriverKind(name).can.measure
+        assert driver.switches_off is PowerDriverKind(name).can.switch_off
+    assert set(consoles(object())) == choices.WITH_CONSOLES
+
+
+def test_the_page_of_power_has_a_section_of_each_driver() -> None:
+    sections = re.findall(r"^## `(\w+)`$", (ROOT / "docs/power.md").read_text(), re.M)
+    assert {*sections, "none"} == set(PowerDriverKind.names())
+
+
+def test_a_driver_that_machines_are_asked_through_has_a_remedy() -> None:
+    assert all(kind.can.remedy for kind in PowerDriverKind if kind.can.tell)
