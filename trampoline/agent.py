@@ -155,7 +155,7 @@ class Agent:
     # ------------------------------------------------------------ what the shell tells
 
     def connected(self, now: float) -> None:
-        """A new connection is up: say hello."""
+        """Say hello on a new connection."""
         self._side = protocol.AgentSide(
             self._secrets.current(),
             self._mac,
@@ -166,7 +166,7 @@ class Agent:
         self._heard_at, self.welcomed, self._said = now, False, None
 
     def receive(self, data: bytes, now: float) -> None:
-        """Bytes from the server. Raises confd.ProtocolError and Disconnect."""
+        """Take bytes from the server. Raises confd.ProtocolError and Disconnect."""
         assert self._side
         self._heard_at = now
         for event in self._side.receive(data):
@@ -258,7 +258,7 @@ class Agent:
         return data
 
     def lost(self) -> None:
-        """The connection is gone. Work goes on; a machine that only waits for the last
+        """Forget a connection that is gone. Work goes on; a machine that only waits for the last
         acknowledgement leaves now."""
         self._side, self.welcomed = None, False
         self._output.clear()

@@ -38,7 +38,7 @@ class Bmc:
 
 
 def none() -> list[Bmc]:
-    """Return nothing: a machine whose BMC is not asked."""
+    """Return no address: the machine's BMC is not asked."""
     return []
 
 

@@ -35,7 +35,7 @@ COMPRESS = ("zstd", "-19", "--single-thread", "-q", "-c")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Return the command; prints each flavour's sizes."""
+    """Run the command: build the flavours and print each one's sizes."""
     parser = argparse.ArgumentParser(
         prog="python -m trampoline.build", description=__doc__.partition("\n")[0]
     )

@@ -84,7 +84,8 @@ def _begins(disk: Disk) -> bool:
 
 
 def _send(found: Usage, deposit: Deposit, patience: Patience, progress: Progress) -> int:
-    """Send all; the bytes sent. Once more from where the server is, if it has lost something."""
+    """Send all; return the bytes sent. Begins once more from where the server is, if it has lost
+    something."""
     parts = [
         {
             "number": part.number,

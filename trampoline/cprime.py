@@ -307,7 +307,8 @@ def _given(path: Path) -> Disk:
 
 
 def main() -> None:
-    """The command line: an order (XML, as confd sends it), disks or files, and whether to do it."""
+    """Run the command line: an order (XML, as confd sends it), disks or files, and whether to do
+    it."""
     import argparse
     from xml.etree import ElementTree
 

@@ -57,7 +57,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Return the program; returns its exit status."""
+    """Run the program; return its exit status."""
     try:
         return run(options)
     except BadOptions as error:
@@ -158,9 +158,8 @@ class Shell:
     # ------------------------------------------------------------ secrets
 
     def _keep(self, session: protocol.Secret) -> None:
-        """The server forgets the boot's secret once it knows the session's: an agent that is
-        started again needs it. The file is in RAM, like all of the trampoline, and gone at the next
-        boot."""
+        """Keep the session's secret in RAM for an agent that is started again in this boot: the
+        server forgets the boot's secret once it knows the session's."""
         partial = self._session_file.with_suffix(".partial")
         partial.write_text(str(session))
         partial.chmod(0o600)
@@ -222,8 +221,8 @@ class Shell:
             self._waker.send(b"\0")
 
     def converse(self, host: str, port: int) -> str:
-        """Return one connection, from connect to its end; returns why it ended, '' if the machine
-        is to leave."""
+        """Converse on one connection, from connect to its end; return why it ended, '' if the
+        machine is to leave."""
         self.was_welcomed = False
         try:
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:

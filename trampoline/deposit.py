@@ -51,7 +51,7 @@ class Sender:
         return int(self._again("GET", "", b"", self._patience.stall)["at"])
 
     def put(self, piece: bytes, at: int, end: int) -> None:
-        """The next piece, which brings the disk from `at` to `end`. Raises Behind."""
+        """Send the next piece, which brings the disk from `at` to `end`. Raises Behind."""
         try:
             found = int(self._again("PUT", f"/{at}", piece, self._patience.stall)["at"])
         except Behind as behind:

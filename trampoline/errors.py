@@ -13,12 +13,12 @@ class PrimeError(Exception):
 
 
 class OrderError(PrimeError):
-    """Note that the order is wrong: another node would not carry it out either."""
+    """An order that is wrong: another node would not carry it out either."""
 
     cause = "order"
 
 
 class WayError(PrimeError):
-    """Note that what the order needs was not served."""
+    """A failure to serve what the order needs."""
 
     cause = "way"

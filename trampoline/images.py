@@ -42,7 +42,7 @@ class Piece:
 
     @property
     def to_write(self) -> int:
-        """Bytes that will be written, as far as is known."""
+        """Return how many bytes will be written, as far as is known."""
         return self.manifest.used if self.manifest else self.source.size
 
 
@@ -283,7 +283,7 @@ def stream(source: ImageSource, download: Download, writing: Writing) -> Iterato
 
 
 def _gunzip(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """gzip members one after another (RFC 1952), never more than 1 MiB unpacked at a time."""
+    """Unpack gzip members one after another (RFC 1952), never more than 1 MiB at a time."""
     member, fresh = zlib.decompressobj(31), True
     for block in blocks:
         data = block

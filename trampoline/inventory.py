@@ -169,7 +169,7 @@ def report(
 
 
 def system(root: Path) -> dict[str, str]:
-    """DMI's words for the machine: uuid, vendor, product, serial; '' where it has none."""
+    """Return DMI's words for the machine: uuid, vendor, product, serial; '' where it has none."""
     dmi = root / "sys/class/dmi/id"
     uuid = _read(dmi / "product_uuid").lower()
     return {
@@ -181,8 +181,8 @@ def system(root: Path) -> dict[str, str]:
 
 
 def memory(root: Path) -> int:
-    """MiB installed. SMBIOS says what is in the sockets; without it, what the kernel has, which is
-    a little less."""
+    """Return the MiB installed. SMBIOS says what is in the sockets; without it, what the kernel
+    has, which is a little less."""
     # Memory devices: DSP0134 7.18, size at 0x0C, extended size at 0x1C.
     if installed := sum(
         _device_size(device) for device in _smbios(root, 17) if len(device) >= 0x0E
@@ -236,8 +236,8 @@ def _mhz(root: Path, model: str, measured: str) -> int:
 
 
 def nics(root: Path, boot_mac: str) -> list[Nic]:
-    """Wired interfaces, by name: those with hardware behind them, and the one that the machine
-    booted from."""
+    """Return wired interfaces, by name: those with hardware behind them, and the one that the
+    machine booted from."""
     net = root / "sys/class/net"
     found = [_nic(path) for path in sorted(net.iterdir())] if net.is_dir() else []
     wired = [
@@ -430,8 +430,8 @@ def _read(path: Path) -> str:
 
 
 def _clean(text: str) -> str:
-    """Firmware fills these fields with anything: only what XML can carry and a person can read is
-    kept."""
+    """Return only what XML can carry and a person can read: firmware fills these fields with
+    anything."""
     return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[
         :200
     ]

@@ -269,8 +269,8 @@ def _put(disk: Disk, sector: int, data: bytes) -> None:
 
 
 def _protective(sector0: bytes, sectors: int) -> bytes:
-    """Sector 0 with a protective entry over the whole disk; boot code and the entries of a hybrid
-    MBR stay."""
+    """Return sector 0 with a protective entry over the whole disk; boot code and the entries of a
+    hybrid MBR stay."""
     sector = bytearray(sector0)
     entries = _mbr_entries(sector0)
     place = next((n for n, entry in enumerate(entries) if entry.type == 0xEE), 0)

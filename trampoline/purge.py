@@ -29,7 +29,8 @@ class Device(Protocol):
     """An open disk that takes ioctls."""
 
     def command(self, request: int, argument: bytearray) -> int:
-        """Return what an ioctl returns; `argument` is as the kernel left it. Raises OSError."""
+        """Carry out an ioctl; return its result; `argument` is as the kernel left it. Raises
+        OSError."""
 
 
 def purge(device: Device) -> bool:

@@ -57,7 +57,6 @@ class Source:
         )
 
     def close(self) -> None:
-        """Let go of it."""
         os.close(self._fd)
 
     def __enter__(self) -> Source:

@@ -121,11 +121,12 @@ class Target:
         self.control(BLKDISCARD, struct.pack("QQ", offset, length))
 
     def control(self, request: int, argument: bytes) -> bytes:
-        """Return an ioctl; returns the argument as the kernel left it. Raises OSError."""
+        """Carry out an ioctl; return the argument as the kernel left it. Raises OSError."""
         return fcntl.ioctl(self._fd, request, argument)
 
     def command(self, request: int, argument: bytearray) -> int:
-        """Return what an ioctl returns; `argument` is as the kernel left it. Raises OSError."""
+        """Carry out an ioctl; return its result; `argument` is as the kernel left it. Raises
+        OSError."""
         returned: int = fcntl.ioctl(self._fd, request, argument)
         return returned
 

@@ -203,7 +203,6 @@ class Stage:
         self._cleaner.communicate(timeout=60)
 
     def client(self) -> Client:
-        """Return a client of the server's API."""
         return Client(str(self.socket))
 
     def cod(self, *words: str) -> Any:

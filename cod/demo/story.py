@@ -35,7 +35,6 @@ BOOT_LIMIT, PRIME_LIMIT = 600.0, 900.0  # seconds; emulated machines on a busy h
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the demo; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m cod.demo.story", description=__doc__.partition("\n")[0]
     )
@@ -137,7 +136,7 @@ class Story:
         return found
 
     def _check_page(self, node: Any, template: str) -> None:
-        """The node itself says who it is, over HTTP, at its own address."""
+        """Ask the node over HTTP, at its own address, who it is."""
         page = ""
 
         def answers() -> bool:
@@ -160,8 +159,8 @@ class Story:
         )
 
     def _check_apart(self, one: str, other: str, node: Any) -> None:
-        """A probe in the VLAN of `one` does not reach a node of `other`, and reaches it in the VLAN
-        of `other`."""
+        """Check that a probe in the VLAN of `one` does not reach a node of `other`, and in that of
+        `other` does."""
         namespace = record.namespace(LAB)
         probe = f"{namespace}.probe"
         network.plug(namespace, probe, "probe", "52:54:00:99:00:01")
@@ -260,7 +259,6 @@ def is_zero(path: Path) -> bool:
 def written_report(
     stage: Stage, timeline: Timeline, vclusters: list[dict[str, Any]], seconds: float
 ) -> dict[str, Any]:
-    """Return what `report.json` holds."""
     nodes = []
     for machine in stage.machines.values():
         name = machine["name"]

@@ -51,16 +51,13 @@ class Timeline:
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
         self._progress.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """Show no more."""
         self._progress.stop()
 
     def say(self, text: str, style: str = "bold") -> None:
-        """A line of the story."""
         self._console.print(
             f"{self.elapsed():6.1f}s  {text}", style=style, highlight=False, soft_wrap=True
         )

@@ -80,7 +80,7 @@ Ctrl-C ends the server and switches the machines off; nothing of them stays but 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the command; its exit status."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m cod.demo.tour", description=__doc__.partition("\n")[0]
     )

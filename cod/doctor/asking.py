@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 def answers(questions: Sequence[Callable[[Any], Coroutine[Any, Any, T]]]) -> list[T | Exception]:
-    """Ask all questions, at most `AT_ONCE` at a time; the answer of each, or why there is none.
-    Each question gets the reactor."""
+    """Ask all questions, at most `AT_ONCE` at a time; return the answer of each, or why there is
+    none. Each question gets the reactor."""
     reactor = _running()
     turns = DeferredSemaphore(AT_ONCE)
 

@@ -19,7 +19,6 @@ BUILD = "cod trampoline build"
 
 
 def loaders(context: Context) -> Iterator[Finding]:
-    """Yield a finding for the loader of each kind of firmware."""
     for key in ("bios_loader", "uefi_loader"):
         name = getattr(context.site, key)
         path = context.settings.boot / name

@@ -17,7 +17,6 @@ NEAR = 30 * 86400.0  # seconds before the end that are a warning
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each of the two."""
     settings = context.settings
     own = settings.certificate
     if not settings.plain and settings.listen:

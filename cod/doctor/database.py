@@ -23,7 +23,6 @@ REMEDY = (
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield what there is to say of the database."""
     url = make_url(context.settings.database)
     if url.get_backend_name() == "sqlite":
         path = Path(url.database or "")

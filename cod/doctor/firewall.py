@@ -19,7 +19,6 @@ TEXTS = ("drop", "reject")
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield one finding."""
     if shutil.which("nft") is None:
         yield Finding(
             "firewall",

@@ -78,7 +78,6 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def named(site: Site) -> list[Peer]:
-    """Return the servers that the site file names."""
     peers = []
     for server in site.fileservers:
         label = f"[[fileserver]] {server.name}"

@@ -27,7 +27,6 @@ REMEDIES = {
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each switch of the site file."""
     known = cache(drivers)
 
     async def ask(site: Site, switch: Switch, reactor: Any) -> str:

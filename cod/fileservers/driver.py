@@ -86,18 +86,15 @@ class ScriptDriver:
         self._ssh = ssh
 
     async def carry_out(self, server: FileServer, wanted: WantedVolume) -> Outcome:
-        """Run `apply`."""
         said = await self._run(server, script.apply(server, wanted))
         return Outcome(
             script.value(said, "enforced") or "none", script.value(said, "goes_on") == "yes"
         )
 
     async def exports(self, server: FileServer) -> dict[int, int]:
-        """Run `list`."""
         return script.exported(await self._run(server, script.listing(server)))
 
     async def withdraw(self, server: FileServer, number: int) -> None:
-        """Run `withdraw_stray`."""
         await self._run(server, script.withdrawal(server, number))
 
     async def _run(self, server: FileServer, text: str) -> str:

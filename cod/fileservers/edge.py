@@ -96,7 +96,7 @@ class FileServerEdge(Claimer):
             self._busy[server.name] -= 1
 
     async def _attempt(self, server: FileServer, task: VolumeTask) -> tuple[Outcome | None, str]:
-        """(outcome, '') or (None, what went wrong)."""
+        """Return (outcome, ''), or (None, what went wrong)."""
         attempt = Deferred.fromCoroutine(
             self._drivers[server.driver].carry_out(server, task.wanted)
         )

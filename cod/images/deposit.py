@@ -66,17 +66,16 @@ class Deposit:
 
     @property
     def at(self) -> int:
-        """The disk is there up to this byte; what comes next begins here or later."""
+        """Return the byte up to which the disk is here; the next piece begins here or later."""
         last = self._chunks[-1] if self._chunks else None
         return last.raw_offset + last.raw_length if last else 0
 
     @property
     def stored(self) -> int:
-        """Bytes of the served form so far."""
+        """Return the bytes of the served form so far."""
         return self._offset
 
     def close(self) -> None:
-        """Let go of it; what came stays."""
         for file in (self._data, self._notes):
             file.close()
         if self._lock >= 0:
@@ -121,7 +120,7 @@ class Deposit:
         return self.at
 
     def _fill(self, upto: int) -> None:
-        """Frames for the holes before `upto`, so that data.zst unpacks to the whole disk."""
+        """Add frames for the holes before `upto`, so that data.zst unpacks to the whole disk."""
         holes = -(-(upto - self.at) // CHUNK)
         while holes > 0:
             step = min(holes, _HOLE)
@@ -244,7 +243,8 @@ def orders(root: Path) -> set[str]:
 
 
 def discard(root: Path, order: str) -> bool:
-    """Remove what came of an order, unless somebody is still filling it; was it removed?"""
+    """Remove what came of an order, unless it is still being filled; return whether it was
+    removed."""
     try:
         deposit = Deposit(root, order)
     except (Busy, Refused):

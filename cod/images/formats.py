@@ -46,7 +46,7 @@ _FOREIGN = {
 
 
 def recognise(head: bytes) -> str:
-    """'raw', 'gzip', 'zstd' or 'qcow2', from a file's first bytes. Raises Refused for other
+    """Return 'raw', 'gzip', 'zstd' or 'qcow2', by a file's first bytes. Raises Refused for other
     formats."""
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
@@ -78,8 +78,8 @@ def look(head: bytes, length: int, limit: int) -> tuple[str, int]:
 
 
 def content_of(head: bytes) -> str:
-    """'disk' or 'partition', from a raw image's first kilobytes: a disk has a GPT or plausible MBR
-    (UEFI 2.10, 5.2)."""
+    """Return 'disk' or 'partition', by a raw image's first kilobytes: a disk has a GPT or plausible
+    MBR (UEFI 2.10, 5.2)."""
     if head[512:520] == b"EFI PART" or head[4096:4104] == b"EFI PART":
         return "disk"
     entries = [head[446 + 16 * n : 462 + 16 * n] for n in range(4)]

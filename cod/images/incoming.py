@@ -33,13 +33,14 @@ class Sum:
         self._state = hashlib.sha256()
 
     def add(self, data: memoryview, at: int) -> None:
-        """`data` was written at `at`."""
+        """Add `data`, which was written at `at`, to the sum where it follows on."""
         if at == self.done:
             self._state.update(data)
             self.done += len(data)
 
     def follow(self, file: int, end: int, most: int = SLICE) -> bool:
-        """Read at most `most` bytes of what was not summed before `end`; was that all?"""
+        """Read at most `most` bytes of what was not summed before `end`; return whether that was
+        all."""
         until = min(end, self.done + most)
         while self.done < until:
             block = os.pread(file, min(_BLOCK, until - self.done), self.done)
@@ -49,7 +50,6 @@ class Sum:
         return self.done == end
 
     def copy(self) -> Sum:
-        """Return the same sum, to go back to."""
         other = Sum()
         other.done, other._state = self.done, self._state.copy()
         return other
@@ -114,15 +114,13 @@ class Incoming:
         os.fdatasync(self._file)
 
     def sum_up(self) -> bool:
-        """Go on with the sum where it is behind; is it there?"""
+        """Go on with the sum where it is behind; return whether it has caught up."""
         return self.sum.follow(self._file, self.end)
 
     def head(self) -> bytes:
-        """Return the first bytes."""
         return os.pread(self._file, HEAD, 0)
 
     def close(self) -> None:
-        """Let go of it."""
         os.close(self._file)
 
 

@@ -139,7 +139,6 @@ class _Added:
         return data
 
     def note(self, data: bytes) -> None:
-        """`data` was read."""
         self._state.update(data)
         self._done += len(data)
         self._progress(self._done, self.size)
@@ -149,7 +148,6 @@ class _Added:
         self._progress(self._done, self.size)
 
     def rest(self) -> None:
-        """Read what is left."""
         while self.read(CHUNK):
             pass
 

@@ -76,7 +76,6 @@ def clean(root: Path) -> int:
 
 
 def digests(root: Path) -> frozenset[str]:
-    """Return the images that are there."""
     return frozenset(path.name for path in root.iterdir() if _DIGEST.fullmatch(path.name))
 
 

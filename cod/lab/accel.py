@@ -24,7 +24,7 @@ PROBE_SECONDS = 15.0
 
 
 def choose(root: Path) -> str:
-    """'kvm' if it works here, else 'tcg'. The answer is cached in `root`."""
+    """Return 'kvm' if it works here, else 'tcg'. The answer is cached in `root`."""
     wish = os.environ.get("COD_LAB_ACCEL", "")
     if wish in ACCELERATORS:
         return wish
@@ -43,8 +43,8 @@ def kvm_works(seconds: float = PROBE_SECONDS) -> bool:
 
 
 def speaks(accel: str, seconds: float) -> bool:
-    """Start OVMF with `accel`, without disk or network: does it write to its serial port in
-    time?"""
+    """Start OVMF with `accel`, without disk or network; return whether it writes to its serial port
+    in time."""
     with tempfile.TemporaryDirectory(prefix="cod-probe-") as name:
         serial, variables = Path(name) / "serial", Path(name) / "vars.fd"
         shutil.copyfile(OVMF_VARS, variables)

@@ -116,7 +116,6 @@ class Agent:
                 self._process = None
 
     def reset(self) -> None:
-        """Switch the machine off and on."""
         self.off()
         self.on()
 
@@ -163,7 +162,6 @@ class _Switch(socketserver.StreamRequestHandler):
     server: _Switches
 
     def handle(self) -> None:
-        """Answer one connection's requests."""
         for line in self.rfile:
             self.wfile.write(json.dumps(self._answer(line)).encode() + b"\n")
 

@@ -74,7 +74,6 @@ def down(name: str) -> None:
 
 
 def down_all() -> list[str]:
-    """Remove every lab; returns their names."""
     gone = record.names()
     for name in gone:
         down(name)
@@ -135,7 +134,8 @@ def run_inside(name: str, argv: list[str], **options: Any) -> subprocess.Popen[b
 
 
 def ask(name: str, op: str, node: str | None = None) -> dict[str, Any]:
-    """Return one request to the lab's daemon; `Refused` with its sentence when it says no."""
+    """Send one request to the lab's daemon and return its answer; raises `Refused` with its
+    sentence."""
     made = record.load(name)
     try:
         with socket.socket(socket.AF_UNIX) as connection:

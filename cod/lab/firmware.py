@@ -36,7 +36,6 @@ def boot(stand_in: Machine) -> dict[str, str]:
 
 
 def main() -> None:
-    """Run the command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--mac", required=True)

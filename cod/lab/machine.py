@@ -115,7 +115,6 @@ def describe(node: LabNode, folder: Path) -> dict[str, Any]:
 
 
 def console_path(folder: Path, node: str) -> Path:
-    """Return the node's serial console log."""
     return folder / "console" / f"{node}.log"
 
 
@@ -130,7 +129,6 @@ def disk_path(folder: Path, node: LabNode, position: int) -> Path:
 
 
 def variables_path(folder: Path, node: LabNode) -> Path:
-    """Return the file of the firmware's variables of a UEFI node."""
     return folder / "vars" / f"{node.name}.fd"
 
 

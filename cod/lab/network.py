@@ -42,7 +42,6 @@ def tap(position: int, nic: int) -> str:
 
 
 def exists(namespace: str) -> bool:
-    """Return whether the network namespace exists."""
     return (NAMESPACES / namespace).exists()
 
 

@@ -47,7 +47,6 @@ class OpenVSwitch:
         return f"unix:{self.folder / 'db.sock'}"
 
     def exists(self) -> bool:
-        """Return whether the lab has such a switch."""
         return (self.folder / "conf.db").exists()
 
     def start(self) -> None:

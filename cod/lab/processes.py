@@ -77,8 +77,8 @@ def _is_in(pid: int, wanted: os.stat_result) -> bool:
 
 
 def _stat(pid: int) -> tuple[int, bool] | None:
-    """(start time, running) of `pid`. The program's name, in parentheses, may itself hold spaces
-    and parentheses."""
+    """Return (start time, running) of `pid`. The program's name, in parentheses, may itself hold
+    spaces and parentheses."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -31,17 +31,14 @@ PARTS = ("console", "log", "disks", "vars", "qmp")
 
 
 def root() -> Path:
-    """Return where labs are kept."""
     return Path(os.environ.get("COD_LAB_ROOT", "/var/lib/cod-lab"))
 
 
 def folder(name: str) -> Path:
-    """Return the folder of the lab `name`."""
     return root() / name
 
 
 def namespace(name: str) -> str:
-    """Return the network namespace of the lab `name`."""
     return f"cod-lab-{name}"
 
 

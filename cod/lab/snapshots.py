@@ -95,7 +95,6 @@ class Snapshot:
         return ["-incoming", f"exec:zstd -dcq {self.file} | LC_ALL=C sed -f {script}"]
 
     def remove(self) -> None:
-        """Remove the files."""
         for path in (self.file, self.about):
             path.unlink(missing_ok=True)
 

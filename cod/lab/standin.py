@@ -91,7 +91,7 @@ class Machine:
         return script
 
     def dhcp(self, options: list[str], tries: int = 5) -> dict[str, str]:
-        """Return one exchange; returns what the client's script was told."""
+        """Make one DHCP exchange; return what the client's script was told."""
         self.lease_file.unlink(missing_ok=True)
         subprocess.run(
             [
@@ -119,7 +119,6 @@ class Machine:
         return dict(line.partition("=")[::2] for line in self.lease_file.read_text().splitlines())
 
     def fetch(self, url: str) -> bytes:
-        """Return the body at `url`."""
         parts = urlsplit(url)
         connection = http.client.HTTPConnection(str(parts.hostname), parts.port or 80, timeout=10)
         connection.request("GET", parts.path)

@@ -49,7 +49,6 @@ class BootDocs:
         self._clock = clock
 
     def ipxe(self, mac: str, address: str) -> Deferred[bytes]:
-        """Return the node's iPXE script."""
         return self._plan(mac, address).addCallback(lambda plan: bootscript.ipxe(plan).encode())
 
     def pxelinux(self, mac: str, address: str) -> Deferred[bytes]:

@@ -39,7 +39,6 @@ class OpenFile:
 
     @property
     def etag(self) -> str:
-        """The entity tag, with its quotes."""
         return '"{:x}-{:x}-{:x}"'.format(*self.identity[1:])
 
     def view(self) -> bytes | memoryview:

@@ -118,7 +118,6 @@ class _Body(Protocol):
         self._whole, self._pieces = whole, [b""]
 
     def dataReceived(self, data: bytes) -> None:
-        """Collect."""
         self._pieces.append(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -143,7 +142,6 @@ class _Way(Way):
     line = _Capped
 
     async def reach(self, host: str, port: int, tls: bool, factory: Any) -> Any:
-        """Connect."""
         endpoint: Any = HostnameEndpoint(self.reactor, host, port, timeout=ATTEMPT)
         if tls:
             endpoint = wrapClientTLS(ssl.optionsForClientTLS(host), endpoint)

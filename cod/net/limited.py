@@ -22,7 +22,6 @@ class Limited(ProtocolWrapper):
     most = MOST
 
     def dataReceived(self, data: bytes) -> None:
-        """Count."""
         self.seen += len(data)
         if self.seen > self.most:
             self.transport.abortConnection()

@@ -48,7 +48,6 @@ class ServerTls:
         self._since = self._until = -inf
 
     def serverConnectionForTLS(self, protocol: Any) -> SSL.Connection:
-        """Return the next connection."""
         now = self._clock()
         if not self._since - BACK <= now < self._until:
             issued = self._ca.server(self._addresses, datetime.fromtimestamp(now, UTC))

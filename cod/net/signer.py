@@ -34,7 +34,6 @@ class SignerLine(LineOnlyReceiver, TimeoutMixin):
         self._ca, self._clock = ca, clock
 
     def connectionMade(self) -> None:
-        """Wait for the question."""
         self.setTimeout(signer.PATIENCE)  # type: ignore[no-untyped-call]
 
     def lineReceived(self, line: bytes) -> None:
@@ -46,7 +45,6 @@ class SignerLine(LineOnlyReceiver, TimeoutMixin):
         self._answer({"error": "the question is too long"})
 
     def connectionLost(self, reason: Any = None) -> None:
-        """Stop waiting."""
         self.setTimeout(None)  # type: ignore[no-untyped-call]
 
     def _allowed(self) -> bool:
@@ -81,7 +79,6 @@ class _Lines(Factory):
         self._ca, self._clock = ca, clock
 
     def buildProtocol(self, addr: IAddress | None) -> SignerLine:
-        """Return a connection."""
         return SignerLine(self._ca, self._clock)
 
 
@@ -99,6 +96,5 @@ class Signer(Service):
         self._port = self._reactor.listenUNIX(str(self._path), self._lines, mode=0o660)
 
     def stopService(self) -> Deferred[Any]:
-        """Stop listening."""
         super().stopService()  # type: ignore[no-untyped-call]
         return maybeDeferred(self._port.stopListening)

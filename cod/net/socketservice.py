@@ -49,7 +49,6 @@ class SocketService(Service, ABC):
         self._reactor.addReader(self)
 
     def stopService(self) -> None:
-        """Close the socket."""
         super().stopService()  # type: ignore[no-untyped-call]
         if self._socket is not None:
             self._reactor.removeReader(self)

@@ -52,7 +52,6 @@ class Wake(FileDescriptor):
                 self._socket.sendto(what.encode(), str(path))
 
     def fileno(self) -> int:
-        """Return the descriptor, for the reactor."""
         return self._socket.fileno()
 
     def doRead(self) -> None:

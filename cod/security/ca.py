@@ -82,9 +82,10 @@ class Ca:
         self._own = x509.load_pem_x509_certificate(self.certificate)
 
     def renew(self, now: datetime) -> bool:
-        """Put its end off, if that is near; did it? Key, name and beginning stay (a clock may be
-        wrong), so what it has issued stays good, and the old certificate and the new one vouch for
-        the same: those who have the old one get the new one in time."""
+        """Put the authority's end off, if that is near; return whether it was. Key, name and
+        beginning stay (a clock may be wrong), so what it has issued stays good, and the old
+        certificate and the new one vouch for the same: those who have the old one get the new one
+        in time."""
         if now < self._own.not_valid_after_utc - timedelta(days=CA_RENEWED):
             return False
         with secretfile.alone_in(self._folder):

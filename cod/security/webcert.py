@@ -37,7 +37,7 @@ class WebCertificate:
     key: Path
 
     def fingerprint(self) -> str:
-        """SHA-256 of the certificate, hex. Raises ValueError, OSError."""
+        """Return the SHA-256 of the certificate, in hex. Raises ValueError, OSError."""
         found = x509.load_pem_x509_certificate(self.certificate.read_bytes())
         return hashlib.sha256(found.public_bytes(serialization.Encoding.DER)).hexdigest()
 
@@ -47,8 +47,8 @@ class BadWebCertificate(Exception):
 
 
 def self_signed(folder: Path, names: Sequence[str], now: datetime | None = None) -> WebCertificate:
-    """Return the one in `folder`, made now if there is none that will do. `names`: addresses and
-    host names, the first first. Raises OSError, `BadWebCertificate`."""
+    """Return the self-signed certificate in `folder`, made now if there is none that will do.
+    `names`: addresses and host names, the main one first. Raises OSError, `BadWebCertificate`."""
     now = now or datetime.now(UTC)
     files = WebCertificate(folder / "web.crt", folder / "web.key")
     with secretfile.alone_in(folder):  # the parts of a new site start at once

@@ -168,7 +168,7 @@ def has_own_user() -> bool:
 
 
 def web_certificate(subnets: Iterable[Subnet], settings: Settings) -> webcert.WebCertificate:
-    """Return the site's own, or the one that COD has made, made anew if need be."""
+    """Return the site's own certificate, or the one that COD has made, made anew if need be."""
     listening = [
         address for address, _ in settings.listen if not ip_address(address).is_unspecified
     ]

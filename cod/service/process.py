@@ -126,7 +126,7 @@ class Running:
         log.info("ready")
 
     def stop(self) -> Any:
-        """Stop all, last started first; a Deferred that fires when all have."""
+        """Stop all, last started first; return a Deferred that fires when all have."""
         from twisted.internet.defer import DeferredList, maybeDeferred
 
         self._context.wake.close()

@@ -31,9 +31,9 @@ log = logging.getLogger("cod.service")
 
 
 def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> int:
-    """Run the server until it is told to stop; the exit status. One part runs in this process,
-    several in their own; `users`: each as the user that `security.partusers` says, whose files
-    `cod permissions` has made ready."""
+    """Run the server until it is told to stop; return the exit status. One part runs in this
+    process, several in their own; `users`: each as the user that `security.partusers` says, whose
+    files `cod permissions` has made ready."""
     names = list(only) or list(PARTS)
     lacking = _lacking() if users else ""
     split = users and not lacking

@@ -36,7 +36,6 @@ class NetmikoDriver:
         self._reactor = reactor
 
     async def open(self, target: SwitchTarget) -> CliSession:
-        """Sign in."""
         platform = PLATFORMS.get(target.switch.platform)
         if platform is None:
             raise SwitchError(f"there is no platform {target.switch.platform!r}", lasting=True)
@@ -62,7 +61,6 @@ class CliSession:
         )
 
     async def read(self, ports: Collection[str]) -> Mapping[str, int | SwitchError]:
-        """Return the ports' access VLANs."""
         return await self._in_thread(lambda: {port: self._read(port) for port in ports})
 
     async def change(self, wanted: Mapping[str, int]) -> Mapping[str, SwitchError]:
@@ -70,7 +68,6 @@ class CliSession:
         return await self._in_thread(lambda: self._change(wanted))
 
     async def close(self) -> None:
-        """Sign out."""
         with suppress(Exception):
             await self._in_thread(self._disconnect)
 

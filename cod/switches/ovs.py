@@ -91,7 +91,6 @@ class OvsSession:
         self.about = f"Open vSwitch {version}" if isinstance(version, str) else "Open vSwitch"
 
     async def read(self, ports: Collection[str]) -> Mapping[str, int | SwitchError]:
-        """Return the ports' access VLANs."""
         names = list(ports)
         columns = ["tag", "trunks", "vlan_mode"]
         answers = await self._transact(
@@ -146,7 +145,6 @@ class OvsSession:
         return {}
 
     async def close(self) -> None:
-        """Disconnect."""
         self._connection.transport.loseConnection()
 
     async def _transact(self, operations: list[dict[str, Any]]) -> list[Any]:

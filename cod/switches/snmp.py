@@ -89,7 +89,6 @@ class SnmpSession:
         await self._in_loop(self._begin())
 
     async def read(self, ports: Collection[str]) -> Mapping[str, int | SwitchError]:
-        """Return the ports' access VLANs."""
         return await self._in_loop(self._read(ports))
 
     async def change(self, wanted: Mapping[str, int]) -> Mapping[str, SwitchError]:

@@ -47,7 +47,7 @@ def renewed_file(settings: Settings, folder: Path) -> Path:
 
 
 def load(settings: Settings, folder: Path) -> Credentials:
-    """Return those that count now. Raises OSError, ValueError."""
+    """Return the credentials that count now. Raises OSError, ValueError."""
     renewed = _renewed(renewed_file(settings, folder))
     try:
         given = Credentials(

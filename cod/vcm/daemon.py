@@ -56,8 +56,8 @@ def main(
 
 
 def run(settings: Settings, folder: Path, vcm: str, pool: Pool, *, dry_run: bool = False) -> int:
-    """Keep `pool` until SIGTERM or SIGINT; the exit status. `folder`: where the settings' files
-    are."""
+    """Keep `pool` until SIGTERM or SIGINT; return the exit status. `folder`: where the settings'
+    files are."""
     from twisted.internet import reactor as the_reactor
     from twisted.internet.error import CannotListenError
     from twisted.python.threadpool import ThreadPool
@@ -201,7 +201,7 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
 
 
 def _serve_metrics(reactor: Any, settings: Settings, folder: Path, service: VcmService) -> None:
-    """A page for Prometheus: what the pool has, and what it waits for."""
+    """Serve a page for Prometheus: what the pool has, and what it waits for."""
     if not settings.metrics:
         return
     from twisted.web.resource import Resource

@@ -118,7 +118,6 @@ class Link(Protocol):
     # ------------------------------------------------------------ hearing
 
     def dataReceived(self, data: bytes) -> None:
-        """Take what COD says."""
         self._listen_again()
         try:
             for message in self._decoder.feed(data):

@@ -74,12 +74,12 @@ class Reconciler(RetryingSteps):
         self._choosing = DeferredLock()
 
     def pause_requests(self, nodeset: str, seconds: float = AFTER_REFUSAL) -> None:
-        """COD has refused a node of this nodeset, or one was of no use: ask for no other for a
-        while."""
+        """Ask for no other node of this nodeset for a while: COD has refused one, or one was of no
+        use."""
         self._quiet_until[nodeset] = self._clock() + seconds
 
     async def run(self, state: VcmState, connected: bool) -> float:
-        """Return one round; the seconds until there should be another."""
+        """Make one round; return the seconds until there should be another."""
         self._state, self._open = state, connected
         self._next = min(AFTER_TROUBLE, self._options.interval)
         if connected and not state.sure:
@@ -297,7 +297,7 @@ class Reconciler(RetryingSteps):
     # ------------------------------------------------------------ what is wanted
 
     async def _confirm(self) -> None:
-        """Requests whose number COD has not told are made again, under the same keys."""
+        """Make requests whose number COD has not told again, under the same keys."""
         for key, asked in list(self._state.requests.items()):
             if self._open and not asked.request:
                 await self._request(key, asked)

@@ -46,8 +46,8 @@ class Renewal(RetryingSteps):
         self._is_done = False
 
     async def run(self, ask: Callable[[Body], Awaitable[Body]]) -> bool:
-        """Renew, if it is time; was it? Then the next connection is to be made with what was got.
-        Raises nothing."""
+        """Renew, if it is time; return whether that was done. Then the next connection is to be
+        made with what was got. Raises nothing."""
         if self._clock() < self._next_look <= self._clock() + PAUSE:  # else the clock was set back
             return False
         self._is_done = False

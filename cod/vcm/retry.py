@@ -67,7 +67,7 @@ class RetryingSteps:
         return deferToThreadPool(self._reactor, self._threads, function, *args)
 
     async def _done(self, what: str, function: Callable[..., None], *args: Any) -> bool:
-        """Call a function of the pool's for one node; was it done?"""
+        """Call a function of the pool's for one node; return whether it was done."""
 
         async def call() -> None:
             await self._in_thread(partial(function, *args))
@@ -75,8 +75,7 @@ class RetryingSteps:
         return await self._tried(what, call())
 
     async def _tried(self, what: str, step: Awaitable[None]) -> bool:
-        """Take the step: False, and a line in the log when it is a new one, where it did not
-        succeed."""
+        """Take the step; return whether it succeeded. A failure is logged where it is a new one."""
         try:
             await step
         except NotYet as reason:

@@ -213,7 +213,7 @@ class VcmService(Service):
     # ------------------------------------------------------------ rounds
 
     def _wake(self, seconds: float) -> None:
-        """A round in so many seconds at the latest."""
+        """Begin a round in so many seconds at the latest."""
         if not self.running:
             return
         if self._timer is not None and self._timer.active():

@@ -33,7 +33,7 @@ def _place(text: str) -> str:
 
 
 def _requirements(text: str) -> str:
-    """Checked as COD would, before it is said for the first time."""
+    """Check requirements as COD would, before they are said for the first time."""
     if text:
         try:
             body = RequestNodes("key", (Wanted(1, requires=text),))

@@ -156,9 +156,9 @@ class VcmState:
         self.sure = True
 
     def _comes(self, member: bodies.Member, nodeset: str = "") -> None:
-        """A node becomes the vcluster's. One that is known has been given back, or lost, in
-        between: what the pool still has of it, perhaps under another name, is struck off by
-        itself."""
+        """Take in a node that becomes the vcluster's. One that is known has been given back, or
+        lost, in between: what the pool still has of it, perhaps under another name, is struck off
+        by itself."""
         known = self.nodes.get(member.node)
         if known is not None and (known.lost or known.member.hostname != member.hostname):
             known.member = replace(known.member, state="lost")

@@ -125,7 +125,6 @@ class _Controls(pureldap.LDAPControls):  # type: ignore[misc]
 
     @classmethod
     def fromBER(cls, tag: int, content: bytes, berdecoder: Any = None) -> _Controls:
-        """Return the controls."""
         return cls(pureber.berDecodeMultiple(content, _ControlsContext(inherit=_Strict())), tag=tag)
 
 

@@ -60,7 +60,7 @@ class Manifest:
 
 
 def digest(data: bytes | bytearray | memoryview) -> str:
-    """BLAKE2b-256, hex: the digest of chunks, manifests and plain files."""
+    """Return BLAKE2b-256, in hex: the digest of chunks, manifests and plain files."""
     return blake2b(data, digest_size=32).hexdigest()
 
 

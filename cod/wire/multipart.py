@@ -103,7 +103,7 @@ class FileForm:
 
 
 def _named(headers: bytes) -> tuple[str, bool]:
-    """(name, is it a file's?) of a part."""
+    """Return the name of a part, and whether it is a file's."""
     for line in headers.decode(errors="replace").split("\r\n"):
         if line.lower().startswith("content-disposition:") and (
             found := re.search(r'[; ]name="([^"]*)"', line)

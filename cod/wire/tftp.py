@@ -245,12 +245,12 @@ class TftpSession:
 
     @property
     def progress(self) -> int:
-        """Bytes that the client has acknowledged."""
+        """Return the bytes that the client has acknowledged."""
         return min(max(self._acked, 0) * self._blksize, len(self._content))
 
     @property
     def first(self) -> int:
-        """Bytes of the first block, where no option was agreed on; else 0."""
+        """Return the bytes of the first block, where no option was agreed on; else 0."""
         return 0 if self._oack else 4 + min(self._blksize, len(self._content))
 
     def start(self, now: float) -> Sequence[Burst]:

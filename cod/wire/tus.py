@@ -43,7 +43,7 @@ def number(name: str, text: str) -> int:
 
 
 def metadata(text: str) -> dict[str, str]:
-    """Upload-Metadata: pairs of a key and a value in base64, separated by commas. Raises
+    """Parse Upload-Metadata: pairs of a key and a value in base64, separated by commas. Raises
     BadHeader."""
     values: dict[str, str] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
@@ -68,8 +68,8 @@ def encode_metadata(values: Mapping[str, str]) -> str:
 
 
 def checksum(text: str) -> tuple[str, bytes]:
-    """Upload-Checksum: (algorithm, digest). Raises BadHeader, also for an algorithm that is not in
-    `ALGORITHMS`."""
+    """Parse Upload-Checksum into (algorithm, digest). Raises BadHeader, also for an algorithm that
+    is not in `ALGORITHMS`."""
     algorithm, _, value = text.strip().partition(" ")
     if algorithm not in ALGORITHMS:
         raise BadHeader(

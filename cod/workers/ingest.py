@@ -66,7 +66,6 @@ class Ingester(Periodic):
         self._renewed = self._swept = 0.0
 
     def startService(self) -> None:
-        """Begin."""
         # a new one: a thread of the last run may not have ended yet
         self._stopping = threading.Event()
         store.clean(self._root)

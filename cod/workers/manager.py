@@ -63,7 +63,6 @@ class Manager(Service):
         self._life: Deferred[None] | None = None
 
     def startService(self) -> None:
-        """Begin."""
         super().startService()  # type: ignore[no-untyped-call]
         self._started = self._clock()
         self._life = ensureDeferred(self._live())
@@ -75,7 +74,6 @@ class Manager(Service):
         return self._life
 
     def wake(self) -> None:
-        """Look now."""
         self._woken = True
         if self._pause is not None:
             pause, self._pause = self._pause, None

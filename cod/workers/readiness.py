@@ -46,7 +46,6 @@ class Prober(Periodic):
         self._under_way: set[int] = set()
 
     async def look(self) -> None:
-        """Begin the checks that are due."""
         for check in await self._pool.read(readiness.waiting, self._clock()):
             if check.node_id not in self._under_way and len(self._under_way) < AT_ONCE:
                 self._under_way.add(check.node_id)
@@ -92,7 +91,6 @@ class _Asker(Protocol):
         self.end: Deferred[bool] = Deferred()
 
     def connectionMade(self) -> None:
-        """Ask, or be content."""
         if not self._check.path:
             self.say(True)
             return
@@ -102,7 +100,6 @@ class _Asker(Protocol):
         )
 
     def dataReceived(self, data: bytes) -> None:
-        """The status line tells."""
         self._head += data[: 64 - len(self._head)]
         if len(self._head) >= 12:
             self.say(self._head.startswith(b"HTTP/1.") and self._head[9:10] in (b"2", b"3"))
@@ -112,6 +109,5 @@ class _Asker(Protocol):
         self.say(False)
 
     def say(self, true: bool) -> None:
-        """The result, once."""
         if not self.end.called:
             self.end.callback(true)

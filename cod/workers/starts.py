@@ -107,24 +107,19 @@ class _Child(ProcessProtocol):
         self.ended: Deferred[tuple[int | None, bytes, str]] = Deferred()
 
     def connectionMade(self) -> None:
-        """Ask."""
         self.transport.write(self._question)
         self.transport.closeStdin()
 
     def outReceived(self, data: bytes) -> None:
-        """Collect the answer."""
         self._said += data
 
     def errReceived(self, data: bytes) -> None:
-        """Collect what went wrong."""
         self._errors += data
 
     def processEnded(self, reason: Any = None) -> None:
-        """Hand the answer over."""
         status = getattr(getattr(reason, "value", None), "exitCode", None)
         self.ended.callback((status, bytes(self._said), self._errors.decode(errors="replace")))
 
     def kill(self) -> None:
-        """End the process."""
         with suppress(ProcessExitedAlready):
             self.transport.signalProcess("KILL")

@@ -180,7 +180,6 @@ class _Chunk:
         self._address = ctypes.addressof(self._view)
 
     def close(self) -> None:
-        """Give the memory back."""
         del self._view
         self._map.close()
 

@@ -42,7 +42,6 @@ class Listener:
             ).start()
 
     def close(self) -> None:
-        """Listen no more."""
         if self._socket is not None:
             with suppress(OSError):  # wakes the thread that accepts
                 self._socket.shutdown(socket.SHUT_RDWR)

@@ -70,12 +70,12 @@ class Super:
 
     @property
     def descriptors(self) -> int:
-        """Blocks of the table of group descriptors."""
+        """Return how many blocks the table of group descriptors has."""
         return -(-self.groups * self.descriptor_bytes // self.block)
 
     @property
     def inode_blocks(self) -> int:
-        """Blocks of a group's inode table."""
+        """Return how many blocks a group's inode table has."""
         return -(-self.inodes_per_group * self.inode_bytes // self.block)
 
     def has_backup(self, group: int) -> bool:
@@ -194,7 +194,8 @@ def _used(read: Read, about: Super) -> Iterator[Extent]:
 
 
 def runs(bitmaps: list[bytes], count: int) -> Iterator[tuple[int, int]]:
-    """[start, stop) of the bits that are set in any of `bitmaps`, of the first `count`."""
+    """Yield runs [start, stop) of the bits that are set in any of `bitmaps`, of the first
+    `count`."""
     bits = 0
     for bitmap in bitmaps:
         bits |= int.from_bytes(bitmap, "little")
@@ -220,8 +221,8 @@ def _is_power(number: int, base: int) -> bool:
 
 
 def _logged(read: Read, about: Super, groups: list[Group]) -> dict[int, list[bytes]]:
-    """Bitmaps that are in the journal and may not have reached their places yet, by their block
-    numbers."""
+    """Return bitmaps that are in the journal and may not have reached their places yet, by their
+    block numbers."""
     if not about.incompat & _RECOVER:
         return {}
     if not about.journal:

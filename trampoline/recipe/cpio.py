@@ -22,12 +22,10 @@ class Entry:
 
 
 def file(content: bytes, mode: int = 0o644) -> Entry:
-    """Return a regular file."""
     return Entry(S_IFREG | mode, content)
 
 
 def link(target: str) -> Entry:
-    """Return a symbolic link."""
     return Entry(S_IFLNK | 0o777, target.encode())
 
 
@@ -48,8 +46,8 @@ def archive(entries: Mapping[str, Entry]) -> bytes:
 
 
 def _record(path: str, entry: Entry, inode: int) -> bytes:
-    """Header (hexadecimal: inode, mode, uid, gid, links, mtime, size, four device numbers, name
-    size, sum) and data."""
+    """Return header (hexadecimal: inode, mode, uid, gid, links, mtime, size, four device numbers,
+    name size, sum) and data."""
     name = path.encode() + b"\0"
     links = 2 if entry.mode & S_IFDIR == S_IFDIR else 1
     fields = (inode, entry.mode, 0, 0, links, 0, len(entry.content), 0, 0, 0, 0, len(name), 0)

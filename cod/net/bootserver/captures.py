@@ -108,7 +108,6 @@ class Captures(Service):
         self._timer = Timer(reactor, SWEEP, self.sweep, at_once=True)
 
     def startService(self) -> None:
-        """Begin to sweep."""
         super().startService()  # type: ignore[no-untyped-call]
         self._timer.startService()
 

@@ -94,19 +94,17 @@ class Connection(Protocol):
         self._wanted: Deferred[bytes] | None = None
 
     def connectionMade(self) -> None:
-        """Answers are written whole, so Nagle's algorithm could only delay them."""
+        """Switch Nagle's algorithm off: answers are written whole, so it could only delay them."""
         self.transport.setTcpNoDelay(True)
         self._server.joined(self)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionError())) -> None:  # noqa: B008
-        """Drop whatever was under way."""
         self._busy = self._lost = True
         self._count()
         self._lose_body("the connection ended")
         self._server.left(self)
 
     def dataReceived(self, data: bytes) -> None:
-        """Bytes of a request, or of several."""
         if (
             self._http.their_state is h11.IDLE
             and not self._busy
@@ -225,7 +223,6 @@ class Connection(Protocol):
         self._server.respond(self, self._request)
 
     def reply(self, status: int, body: bytes, *headers: tuple[str, str]) -> None:
-        """A whole answer at once."""
         self._head(status, len(body), headers)
         if body and self._asked() != b"HEAD":
             self.transport.write(self._http.send(h11.Data(data=body)))

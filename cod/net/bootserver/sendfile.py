@@ -39,8 +39,8 @@ class SendFile:
         return self.done
 
     def resumeProducing(self) -> None:
-        """The socket takes more. The first call comes from `registerProducer`, before the head has
-        left."""
+        """Send more, as the socket takes it. The first call is `registerProducer`'s, before the
+        head has left."""
         if not self._begun:
             self._begun = True
         elif not self._send():
@@ -48,11 +48,10 @@ class SendFile:
         self._transport.startWriting()
 
     def stopProducing(self) -> None:
-        """The connection is gone."""
         self._end = self.at
 
     def _send(self) -> bool:
-        """Send one turn's worth; False when there is nothing more to do."""
+        """Send one turn's worth; return whether there is more to do."""
         try:
             sent = os.sendfile(
                 self._transport.fileno(), self._file.fd, self.at, min(TURN, self._end - self.at)

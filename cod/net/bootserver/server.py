@@ -155,13 +155,11 @@ class HttpServer(Service):
         return Connection(self, peer)
 
     def joined(self, connection: Connection) -> None:
-        """The connection is open."""
         self._connections.add(connection)
         self._per_peer[connection.peer] += 1
         OPEN.inc()
 
     def left(self, connection: Connection) -> None:
-        """The connection is closed."""
         self._connections.discard(connection)
         self._per_peer[connection.peer] -= 1
         if not self._per_peer[connection.peer]:
@@ -169,7 +167,7 @@ class HttpServer(Service):
         OPEN.dec()
 
     def date(self) -> str:
-        """Now, for the Date header; made once a second."""
+        """Return the Date header of now; made once a second."""
         now = int(self._clock())
         if now != self._date[0]:
             self._date = (now, formatdate(now, usegmt=True))
@@ -256,7 +254,7 @@ class HttpServer(Service):
             self._file(connection, "boot", file, name)
 
     async def _told(self, connection: Connection, request: h11.Request, parts: list[str]) -> None:
-        """A node's question about itself."""
+        """Answer a node's question about itself."""
         try:
             status, body, headers = await self._metadata.answer(
                 connection.peer, request.method, parts, dict(request.headers)
@@ -276,7 +274,7 @@ class HttpServer(Service):
         self._answer(connection, "metadata", status, body, *headers)
 
     def _image(self, connection: Connection, file: OpenFile, digest: str, name: str) -> None:
-        """A file of an image, for those who may have it; for others it is not there."""
+        """Send a file of an image to those who may have it; for others it is not there."""
         known = self._site.current.images.open or self._fetches.known(connection.peer, digest)
         if known is None:
             ensureDeferred(self._asked(connection, file, digest, name))

@@ -75,7 +75,6 @@ class AgentConnection(Protocol):
         self._set_timer(self.server.limits.proof_time, self.drop, "did not prove itself in time")
 
     def dataReceived(self, data: bytes) -> None:
-        """Take what the agent says."""
         try:
             events = self._side.receive(data)
         except protocol.ProtocolError as error:

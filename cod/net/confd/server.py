@@ -230,7 +230,7 @@ class ConfdServer(Service):
         )
 
     def adopt(self, connection: Connection, peer: Peer) -> None:
-        """`connection` is `peer`'s now; an older one of the same node is closed."""
+        """Note that `connection` is `peer`'s now; an older one of the same node is closed."""
         self.known(connection)
         older = self.nodes.get(peer.node_id)
         self.nodes[peer.node_id] = connection
@@ -238,7 +238,6 @@ class ConfdServer(Service):
             older.end("replaced", "the node has a newer connection")
 
     def stranger(self, connection: Connection) -> None:
-        """A new connection."""
         connection.is_stranger = True
         self.open.add(connection)
         self.strangers[connection.address] += 1
@@ -250,7 +249,7 @@ class ConfdServer(Service):
             self.strangers -= Counter({connection.address: 1})
 
     def gone(self, connection: Connection) -> None:
-        """A connection is closed. Its agent gets some time to come back before it counts as
+        """Forget a closed connection. Its agent gets some time to come back before it counts as
         lost."""
         self.open.discard(connection)
         self.known(connection)
@@ -352,7 +351,7 @@ class ConfdServer(Service):
         return True
 
     def done(self, result: Result[Any]) -> None:
-        """A flow has changed something: carry out its effects."""
+        """Carry out the effects of a flow that has changed something."""
         self.effects(result.effects)
         if any(effect.what == "orders" for effect in result.effects):
             self.poll()

@@ -59,7 +59,6 @@ class Notifier(Periodic):
         self._random = random.SystemRandom()
 
     def startService(self) -> None:
-        """Begin."""
         self._port = self._reactor.listenUDP(0, self._socket)
         super().startService()
 
@@ -145,7 +144,6 @@ class _Answers(DatagramProtocol):
         self._answered = answered
 
     def datagramReceived(self, data: bytes, addr: Any) -> None:
-        """Take an answer."""
         self._answered(data, addr)
 
     def connectionRefused(self) -> None:

@@ -95,7 +95,6 @@ class DnsServer(SocketService):
         return opened
 
     def stopService(self) -> Deferred[None] | None:  # type: ignore[override]
-        """Close both sockets."""
         super().stopService()
         streams, self._streams = self._streams, None
         return streams.stopListening() if streams is not None else None
@@ -291,7 +290,7 @@ class _Passed(DatagramProtocol):
         self._end(wire.failed(self._query), "failed")
 
     def datagramReceived(self, data: bytes, addr: Any) -> None:
-        """An answer, if it is from whom was asked, to what was asked (RFC 5452 section 9)."""
+        """Take an answer, if it is from whom was asked, to what was asked (RFC 5452 section 9)."""
         if addr[:2] != self._server or data[:2] != self._id or not wire.answers(data, self._query):
             return
         number = int(self._query.record.header.id).to_bytes(2, "big")

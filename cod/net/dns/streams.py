@@ -40,7 +40,6 @@ class Stream(Int16StringReceiver, TimeoutMixin):
         self._sent: Deferred[None] | None = None
 
     def connectionMade(self) -> None:
-        """Let the client in, if there is room."""
         if not self._streams.admit(self._peer):
             self._peer = ""
             self.transport.abortConnection()
@@ -49,7 +48,6 @@ class Stream(Int16StringReceiver, TimeoutMixin):
         self.setTimeout(IDLE)  # type: ignore[no-untyped-call]
 
     def stringReceived(self, string: bytes) -> None:
-        """Take a question."""
         if not self._peer:
             return
         self.resetTimeout()  # type: ignore[no-untyped-call]
@@ -106,7 +104,6 @@ class Stream(Int16StringReceiver, TimeoutMixin):
         self._regulate()
 
     def _regulate(self) -> None:
-        """Stop reading, or go on."""
         wait = self._full or self._pending >= PIPELINE
         if wait and not self.paused:
             super().pauseProducing()  # type: ignore[no-untyped-call]
@@ -119,17 +116,14 @@ class Stream(Int16StringReceiver, TimeoutMixin):
         self._regulate()
 
     def resumeProducing(self) -> None:
-        """Go on."""
         self._full = False
         self._regulate()
         self._go_on()
 
     def stopProducing(self) -> None:
-        """End: the connection is lost."""
         self._end()
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
-        """Forget the connection."""
         self.connected = 0  # Twisted leaves it at 1
         self.setTimeout(None)  # type: ignore[no-untyped-call]
         if self._peer:
@@ -153,10 +147,8 @@ class Streams(Factory):
         return True
 
     def leave(self, peer: str) -> None:
-        """Count a connection that has ended."""
         self._open[peer] -= 1
         self._open += Counter()  # without those at nothing
 
     def buildProtocol(self, addr: IAddress | None) -> Stream:
-        """Return the protocol of a new connection."""
         return Stream(self, str(getattr(addr, "host", "?")))

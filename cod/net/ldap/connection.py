@@ -70,7 +70,6 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         self._admitted = False
 
     def connectionMade(self) -> None:
-        """Let it in, if there is room."""
         self._admitted = self._server.admitted(self, self._address)
         if not self._admitted:
             self.transport.abortConnection()
@@ -79,7 +78,6 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         self.setTimeout(IDLE)  # type: ignore[no-untyped-call]
 
     def connectionLost(self, reason: Failure = None) -> None:  # type: ignore[assignment]
-        """Forget the connection."""
         self.connected = 0  # Twisted leaves it at 1
         self.setTimeout(None)  # type: ignore[no-untyped-call]
         self._data.clear()
@@ -102,7 +100,6 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         self._full = True
 
     def resumeProducing(self) -> None:
-        """Go on."""
         self._full = False
         self._paused(False)
         self._next()
@@ -113,7 +110,6 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
     # ------------------------------------------------------------ requests
 
     def dataReceived(self, data: bytes) -> None:
-        """Take in what has come."""
         self._data += data
         self._next()
 

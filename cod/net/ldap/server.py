@@ -89,7 +89,6 @@ class LdapServer(Service):
                 self.ports.append(self.reactor.listenTCP(self._tls_port, secured, BACKLOG, address))
 
     def stopService(self) -> Deferred[Any]:
-        """Close the ports and all connections."""
         super().stopService()  # type: ignore[no-untyped-call]
         closed = [port.stopListening() for port in self.ports]
         self.ports = []
@@ -110,7 +109,6 @@ class LdapServer(Service):
         return True
 
     def left(self, connection: LdapConnection, address: str) -> None:
-        """Forget a connection."""
         self.connections.discard(connection)
         self._of_address[address] -= 1
         if not self._of_address[address]:
@@ -128,11 +126,9 @@ class LdapServer(Service):
         return pause
 
     def count(self, code: LdapCode) -> None:
-        """Count an answer."""
         ANSWERS.labels(code.name.lower()).inc()
 
     async def found(self, address: str, search: LdapSearch) -> LdapAnswer:
-        """Return what a search finds."""
         if self.waiting >= WAITING:
             return LdapAnswer(LdapCode.BUSY, text="too many searches wait at this moment")
         self.waiting += 1
@@ -175,5 +171,4 @@ class _Connections(Factory):
         self._server, self._secure = server, secure
 
     def buildProtocol(self, addr: IAddress | None) -> LdapConnection:
-        """Return a connection for a client."""
         return LdapConnection(self._server, getattr(addr, "host", ""), secure=self._secure)

@@ -120,7 +120,6 @@ class NmpConnection(protocol.Protocol, ABC):
         self.transport.registerProducer(_Outlet(self), True)
 
     def dataReceived(self, data: bytes) -> None:
-        """Take what it says."""
         if self._closing:
             return
         now = self._last_heard = self._host.reactor.seconds()
@@ -150,7 +149,6 @@ class NmpConnection(protocol.Protocol, ABC):
         self._throttle(now)
 
     def _throttle(self, now: float) -> None:
-        """Listen to it, or not."""
         crowded = len(self._heard) > (BACKLOG // 2 if self._paused else BACKLOG)
         pause = crowded or self._full_since is not None or self._quota.is_spent(now)
         if pause == self._paused or self._closing:
@@ -163,7 +161,6 @@ class NmpConnection(protocol.Protocol, ABC):
             self.transport.resumeProducing()
 
     def refuse(self, fault: Fault) -> None:
-        """Tell it what it did wrong."""
         if self._closing:
             return
         FAULTS.labels(fault.code).inc()
@@ -269,7 +266,6 @@ class NmpConnection(protocol.Protocol, ABC):
         self.transport.loseConnection()
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """Forget the connection."""
         self._closing = True
         self._heard.clear()
         self._host.connected.discard(self)

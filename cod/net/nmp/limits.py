@@ -78,7 +78,7 @@ class Quotas:
         self._greetings: dict[str, Bucket] = {}
 
     def of(self, vcluster_id: int) -> Quota:
-        """Return the ration of a vcluster's VCM."""
+        """Return the quota of a vcluster's VCM."""
         return self._of.setdefault(vcluster_id, Quota(self._clock()))
 
     def greets(self, who: str) -> None:

@@ -73,7 +73,6 @@ class NmpServer(Service):
         self._shown: Deferred[None] = succeed(None)
 
     def startService(self) -> None:
-        """Open the ports."""
         super().startService()  # type: ignore[no-untyped-call]
         self.pool.run(vcms.started, self.server, self.clock()).addErrback(
             lambda failure: log.warning(
@@ -96,7 +95,6 @@ class NmpServer(Service):
             session.transport.abortConnection()
 
     def stopService(self) -> Deferred[None]:
-        """Say goodbye to all."""
         super().stopService()  # type: ignore[no-untyped-call]
         for timer in self._timers:
             timer.stopService()

@@ -76,7 +76,7 @@ class VcmSession(NmpConnection):
 
     @property
     def name(self) -> str:
-        """The vcluster's, once that is known."""
+        """Return the vcluster's name, once that is known."""
         return self._peer.vcluster if self._peer else self.address
 
     def look_after(self, now: float) -> None:
@@ -298,7 +298,6 @@ class VcmSession(NmpConnection):
         return self._full_since is None and self.sent - self.acked < WINDOW and not self._closing
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """Release what the lost connection held."""
         super().connectionLost(reason)
         peer = self._peer
         if peer is not None:

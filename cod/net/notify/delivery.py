@@ -122,7 +122,6 @@ class Post(Service):
         self.wake = self._notifier.wake
 
     def startService(self) -> None:
-        """Begin."""
         super().startService()  # type: ignore[no-untyped-call]
         self._threads.start()
         self._notifier.startService()

@@ -166,7 +166,7 @@ def _plain(password: str) -> str:
 
 
 def _final(code: int) -> bool:
-    """RFC 5321, 4.2.1: is repeating it of no use?"""
+    """Return whether repeating is of no use, by the reply's code (RFC 5321, 4.2.1)."""
     return 500 <= code <= 599
 
 

@@ -92,7 +92,8 @@ class Webhooks:
             way.close()
 
     async def _addresses(self, host: str, port: int) -> list[tuple[int, str]]:
-        """(family, address) of what may be connected to for `host`. Raises `DeliveryError`."""
+        """Return (family, address) of what may be connected to for `host`. Raises
+        `DeliveryError`."""
         try:
             found = await deferToThreadPool(
                 self._reactor, self._threads, self._resolve, host, port, 0, socket.SOCK_STREAM
@@ -139,7 +140,7 @@ class _Way(Way):
         raise problem
 
     def _trust(self, host: str) -> Any:
-        """TLS options that check the certificate for `host`."""
+        """Return TLS options that check the certificate for `host`."""
         ca_file = self._site.current.notices.ca_file
         if ca_file is None:
             return ssl.optionsForClientTLS(host)

@@ -101,7 +101,6 @@ class TftpServer(SocketService):
         return listener
 
     def doRead(self) -> None:
-        """Read the requests that wait."""
         assert self._socket is not None
         for _ in range(MOST_REQUESTS):
             try:

@@ -112,7 +112,6 @@ class Transfers:
         self._scan = Timer(reactor, SCAN, self._tick)
 
     def start(self) -> None:
-        """Begin to watch."""
         self._epoll = select.epoll()
         self._reactor.addReader(self)
         self._scan.startService()
@@ -135,7 +134,6 @@ class Transfers:
         return self._per_peer[address]
 
     def get(self, peer: Peer) -> Transfer | None:
-        """Return the transfer to that address and port."""
         return self._all.get(peer)
 
     def add(self, transfer: Transfer) -> None:

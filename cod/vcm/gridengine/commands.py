@@ -64,7 +64,7 @@ class GridEngine:
         return self._output("qconf", "-sss").decode(errors="replace").strip().split(".")[0]
 
     def whole_environments(self) -> frozenset[str]:
-        """Parallel environments whose jobs have to fit on one host."""
+        """Return the parallel environments whose jobs have to fit on one host."""
         names = self._output("qconf", "-spl", nothing_is_fine=True).decode(errors="replace").split()
         rules = {
             name: self._output("qconf", "-sp", name).decode(errors="replace") for name in names

@@ -28,7 +28,6 @@ class GridEngineSystem:
         self._preparing = Lock()
 
     def hosts(self) -> Mapping[str, Host]:
-        """Return the hosts of the queue."""
         return _hosts(self._cell.view())
 
     def look(self, ours: Collection[str], coming: Counter[str]) -> tuple[Mapping[str, Host], Wants]:
@@ -86,11 +85,9 @@ class GridEngineSystem:
         self._cell.disable(name)
 
     def open(self, member: Member) -> None:
-        """Enable it."""
         self._cell.enable(member.hostname)
 
     def close(self, host: Host, lost: bool) -> None:
-        """Disable it."""
         if not host.closed:
             self._cell.disable(host.name)
 
@@ -108,7 +105,6 @@ class GridEngineSystem:
         self._cell.stop_daemon(name)
 
     def expel(self, name: str, lost: bool) -> None:
-        """Remove every trace of it."""
         self._cell.expel(name)
 
 

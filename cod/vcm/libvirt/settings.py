@@ -28,7 +28,6 @@ class CapacityTable(Table):
 
     @property
     def size(self) -> Size:
-        """Return the capacity."""
         return Size(self.cpus, self.memory)
 
 

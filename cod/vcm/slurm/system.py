@@ -64,7 +64,6 @@ class SlurmSystem:
     # ------------------------------------------------------------ what there is, and what is wanted
 
     def hosts(self) -> Mapping[str, Host]:
-        """Return the cluster's nodes."""
         return self._hosts(self._slurm.view())
 
     def host(self, name: str) -> Host | None:
@@ -287,7 +286,6 @@ class SlurmSystem:
         return float(wanted.seconds) if wanted else 0.0
 
     def warn(self, job: Job) -> None:
-        """Send it that signal."""
         if wanted := self._end_signal(job.id):
             self._slurm.signal(job.id, wanted.signal, wanted.batch)
 

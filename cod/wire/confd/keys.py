@@ -61,7 +61,7 @@ def verifier(secret: bytes, salt: bytes) -> Verifier:
 
 
 def keyed(data: bytes, key: bytes, size: int = 32) -> bytes:
-    """BLAKE2b of `data`, keyed."""
+    """Return the keyed BLAKE2b of `data`."""
     return blake2b(data, key=key, digest_size=size).digest()
 
 
@@ -72,7 +72,7 @@ def keys(secret: bytes, salt: bytes) -> tuple[bytes, bytes]:
 
 
 def xor(a: bytes, b: bytes) -> bytes:
-    """Byte by byte; both have one length."""
+    """XOR two byte strings of one length."""
     if len(a) != len(b):
         raise ValueError(f"{len(a)} bytes and {len(b)}")
     return (int.from_bytes(a, "big") ^ int.from_bytes(b, "big")).to_bytes(len(a), "big")
@@ -169,12 +169,12 @@ class Secrets:
         return self._known[self._next % len(self._known)]
 
     def learned(self, session: Secret) -> None:
-        """A handshake derived `session`. It counts only if it was the boot's secret that it trades
-        in."""
+        """Take the secret of a `session` that a handshake derived. It counts only if it was the
+        boot's secret that it trades in."""
         boot = self._known[-1]
         if self.current() is boot:
             self._known, self._next = [session, boot], 0
 
     def refused(self) -> None:
-        """The server does not know the current one."""
+        """Try another secret next: the server does not know the current one."""
         self._next += 1

@@ -70,7 +70,8 @@ def read(message: Message) -> Body:
 
 @cache
 def _shape(record: Any) -> list[tuple[str, Any]]:
-    """(field, its type) of a record; for a tuple of records, the type of its items in a list."""
+    """Yield each field of a record with its type; for a tuple of records, with their type in a
+    list."""
     hints = typing.get_type_hints(record)
     return [
         (
