@@ -35,6 +35,7 @@ KINDS = {
     "moved": "nodes of the vcluster were moved to another",
     "reservation-late": "a reservation in advance begins later than planned",
     "series": "a start of a series of reservations could not be reserved",
+    "series-reserved": "such a start is reserved after all",
     "node-hours": "a group has used 80 or 100 per cent of its node-hours of the month",
     "guarantees": "groups are guaranteed more nodes than the site has",
     "guarantees-met": "the site has as many nodes again as groups are guaranteed",
@@ -94,7 +95,8 @@ REMEDIES = {
     "move": "Choose nodes to release",
     "moved": "Open the cluster",
     "reservation-late": "See why",
-    "series": "Look at the calendar",
+    "series": "Look at the series",
+    "series-reserved": "Open the cluster",
     "node-hours": "See the group's shares",
     "guarantees": "Look at the shares",
     "guarantees-met": "Look at the shares",
@@ -327,8 +329,20 @@ def series_refused(series: str, vcluster: str, starts_at: float, why: str) -> No
         "series",
         f"{series}: nothing is reserved from {_at(starts_at)} on",
         f"Vcluster {vcluster} of series {series} could not be reserved from {_at(starts_at)} on:"
-        f" {_sentence(why)} The other starts of the series stay as they are.",
-        "/calendar",
+        f" {_sentence(why)} COD tries it again until then; the other starts of the series stay as"
+        " they are.",
+        f"/series/{series}",
+    )
+
+
+def series_reserved(series: str, vcluster: str, starts_at: float) -> NoticeText:
+    """Describe a start of a series whose cluster is reserved after it was refused."""
+    return _news(
+        "series-reserved",
+        f"{series}: {vcluster} is reserved from {_at(starts_at)} on",
+        f"Vcluster {vcluster} of series {series}, which could not be reserved before, is reserved"
+        f" from {_at(starts_at)} on.",
+        f"/vclusters/{vcluster}",
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from cod.model.addresses import dotted
 
@@ -263,13 +263,40 @@ class Occurrence:
     refused: str = ""
 
 
+SeriesStart = Literal["reserved", "late", "running", "ended", "cancelled", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class OccurrenceView:
+    """A start of a series that was decided, and what has become of its virtual cluster.
+
+    state  reserved: it starts then; late: that time is over, and it has not started; running;
+           ended: its lease is over; cancelled: it was ended before it started; refused: it could
+           not be reserved, for `refused`
+    """
+
+    starts_at: float
+    vcluster: str
+    refused: str
+    state: SeriesStart
+
+
 @dataclass(frozen=True, slots=True)
 class SeriesView:
-    """A series with its group's name and the starts to come that were decided."""
+    """A series with its group's name.
+
+    nodes        of each of its vclusters; template: of the first ones
+    occurrences  its starts to come that were decided; past: those of the last four weeks
+    next_start   the next one, decided or not; None: none is to come
+    """
 
     series: Series
     group: str
-    occurrences: tuple[Occurrence, ...]
+    nodes: int
+    template: str
+    occurrences: tuple[OccurrenceView, ...]
+    past: tuple[OccurrenceView, ...]
+    next_start: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Once a minute the clusters of series that start within four weeks are reserved.
+"""Once a minute the clusters of series that start within four weeks are reserved; those that were
+refused are tried again every ten minutes, until their starts.
 
 Each server with a manager part does it; that two do it at once harms nothing: each start is decided
 in a transaction of its own, once.
@@ -16,6 +17,7 @@ from cod.periodic import Periodic
 from cod.pool import Pool
 
 PERIOD = 60.0  # seconds between looks
+AGAIN = 600.0  # seconds between tries of what was refused
 
 log = logging.getLogger("cod.series")
 
@@ -26,10 +28,15 @@ class SeriesKeeper(Periodic):
     def __init__(self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:
         super().__init__(reactor, pool, log, "clusters of series are not reserved", PERIOD)
         self._site, self._clock = site, clock
+        self._again_at = 0.0
 
     async def look(self) -> None:
         """Decide the starts that are due. What fails for one leaves the others as they are."""
-        for series_id, start in await self._pool.read(series.due, self._clock()):
+        now = self._clock()
+        again = now >= self._again_at
+        if again:
+            self._again_at = now + AGAIN
+        for series_id, start in await self._pool.read(series.due, now, again):
             if not self.running:
                 return
             try:

@@ -287,7 +287,7 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
         insert(t.reservation_series).values(
             name=f"{name}-series",
             group_id=group.id,
-            asked="{}",
+            asked=json.dumps({"size": 1, "template": template.name, "also": [], "mounts": []}),
             starts_at=NOW + 9e9,
             duration=10.0,
             zone="UTC",

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 
 from cod.client import ApiError
 from cod.model import Site, SiteRef
+from cod.store import tables as t
 from cod.store.scheduler import node_counts
 from cod.workers.series import SeriesKeeper
 from tests.net.apiserver import NOW, Served, as_json, run
@@ -37,7 +38,8 @@ def test_a_cluster_is_reserved_for_each_week(
     assert "already" in run(there, *weekly, code=1).stderr
     assert "--from" in run(there, *create, "--repeat", "daily", code=2).stderr
     pool = HandPool(engine)
-    keeper = SeriesKeeper(reactor, pool, SiteRef(site), lambda: NOW)  # type: ignore[arg-type]
+    clock = [NOW]
+    keeper = SeriesKeeper(reactor, pool, SiteRef(site), lambda: clock[0])  # type: ignore[arg-type]
     keeper.running = True
     failures = [ValueError("a bug")]
 
@@ -53,6 +55,15 @@ def test_a_cluster_is_reserved_for_each_week(
     shown = as_json(there, "series", "show", "course")
     assert [one["vcluster"] for one in shown["occurrences"]] == names
     assert "reserved" in run(there, "series", "show", "course").stdout
+    run(there, "vcluster", "delete", names[2], "--yes")
+    refused = t.series_occurrences.update().where(t.series_occurrences.c.vcluster == names[2])
+    there.tx(lambda tx: tx.execute(refused.values(refused="No room.")))
+    states = []
+    for clock[0] in (NOW + 540.0, NOW + 600.0):
+        in_reactor(lambda: Deferred.fromCoroutine(keeper.look()))
+        shown = as_json(there, "series", "show", "course")
+        states.append([one["state"] for one in shown["occurrences"]])
+    assert states == [["reserved", "reserved", state] for state in ("refused", "reserved")]
     assert [one["name"] for one in as_json(there, "series", "list")] == ["course"]
     body = {"name": "x", "size": 1, "template": "debian", "zone": "UTC", "lease": 60.0}
     for more, why in (

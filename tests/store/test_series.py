@@ -1,16 +1,18 @@
 """Series: each start is decided once, with the same admission as any reservation; what is refused
-is told once."""
+is told once, tried again until its start, and told once if it is reserved after all."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from cod.flows.people import groups
 from cod.flows.scheduler import series as flows
 from cod.flows.scheduler import vclusters as vcluster_flows
 from cod.model import AskedTuple, Refused, SeriesView, Site
+from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.notices import notices
 from cod.store.scheduler import vclusters
@@ -42,9 +44,9 @@ def create(tx: Tx, site: Site, **columns: Any) -> SeriesView:
     return made.value
 
 
-def keep(tx: Tx, site: Site, now: float) -> int:
+def keep(tx: Tx, site: Site, now: float, again: bool = False) -> int:
     """What the manager's part does once a minute; return how many starts were due."""
-    due = flows.due(tx, now)
+    due = flows.due(tx, now, again)
     for series_id, start in due:
         reserve(tx, site, series_id, start, now)
     return len(due)
@@ -61,7 +63,7 @@ def live(tx: Tx) -> list[str]:
 
 def told(tx: Tx) -> list[str]:
     found = [one.notice for one in notices.every(tx, limit=100)]
-    return [one.about for one in found if one.kind == "series"]
+    return [one.about for one in found if one.kind.startswith("series")]
 
 
 def test_the_starts_of_four_weeks_are_reserved_each_once(tx: Tx, site: Site) -> None:
@@ -107,7 +109,61 @@ def test_a_start_that_is_refused_is_told_once_and_the_others_stay(tx: Tx, site: 
     assert "course-1970-01-09" in about
     shown = flows.show(tx, name="course", now=4.0).occurrences
     assert [bool(one.refused) for one in shown] == [False, True, False, False]
+    assert [one.state for one in shown] == ["reserved", "refused", "reserved", "reserved"]
     assert shown[1].refused in about
+    assert (keep(tx, site, 5.0, again=True), told(tx)) == (1, [about]), "there is no room yet"
+    vcluster_flows.delete(tx, name="in-the-way", site=site, now=6.0, actor="t")
+    assert (keep(tx, site, 7.0, again=True), live(tx)) == (1, NAMES)
+    assert keep(tx, site, 8.0, again=True) == 0
+    assert [one.refused for one in flows.show(tx, name="course", now=9.0).occurrences] == [""] * 4
+    [_, reserved] = sorted(told(tx), key=lambda text: text != about)
+    assert "course-1970-01-09 of series course, which could not be reserved before" in reserved
+
+
+def test_a_refused_start_is_not_tried_after_its_time(tx: Tx, site: Site) -> None:
+    furnish(tx, 3)
+    create(tx, site)
+    vcluster_flows.create(
+        tx,
+        name="in-the-way",
+        size=2,
+        template="debian",
+        group="site",
+        starts_at=DAY + WEEK,
+        lease=HOUR,
+        site=site,
+        now=1.0,
+    )
+    keep(tx, site, 2.0)
+    vcluster_flows.delete(tx, name="in-the-way", site=site, now=3.0, actor="t")
+    late = [at for _, at in flows.due(tx, DAY + WEEK, again=True)]
+    assert DAY + WEEK not in late
+    reserve(tx, site, flows.due(tx, 4.0, again=True)[0][0], DAY + WEEK, DAY + WEEK)
+    shown = flows.show(tx, name="course", now=DAY + WEEK)
+    assert [(one.vcluster, one.state) for one in shown.past] == [
+        (NAMES[0], "late"),
+        (NAMES[1], "refused"),
+    ]
+    assert flows.show(tx, name="course", now=DAY + 8 * WEEK).past == (), "for four weeks"
+
+
+def test_what_became_of_a_start_is_shown(tx: Tx, site: Site) -> None:
+    furnish(tx, 3)
+    create(tx, site)
+    keep(tx, site, 2.0)
+
+    def states() -> list[str]:
+        shown = flows.show(tx, name="course", now=DAY + WEEK - 1)
+        return [one.state for one in (*shown.past, *shown.occurrences)]
+
+    held = vclusters.by_name(tx, NAMES[0])
+    assert held is not None
+    vcluster_flows.delete(tx, name=NAMES[1], site=site, now=5.0, actor="t")
+    began = update(t.vclusters).where(t.vclusters.c.id == held.id)
+    tx.execute(began.values(state="active", leased_at=DAY))
+    assert states() == ["running", "cancelled", "reserved", "reserved"]
+    tx.execute(began.values(state="ended", live_name=None))
+    assert states()[0] == "ended"
 
 
 def test_a_series_that_has_ended_makes_no_more_and_keeps_what_there_is(tx: Tx, site: Site) -> None:

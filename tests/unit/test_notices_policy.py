@@ -54,6 +54,7 @@ def every_news() -> list[notices.NoticeText]:
         notices.moved(WEB, ["web-1"]),
         notices.reservation_late(WEB, 9, 1e9, begun=False),
         notices.series_refused("course", "course-2026-12-07", 1e9, "4 of 8 nodes are not free"),
+        notices.series_reserved("course", "course-2026-12-07", 1e9),
         notices.node_hours("physics", 80, 81.0, 100.0, 1e9),
         notices.guarantees_exceed("nodes", {"physics": 8}, 6),
         notices.guarantees_met(),

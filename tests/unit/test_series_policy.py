@@ -75,9 +75,9 @@ def test_starts_after_a_time_are_those_of_a_list_of_all() -> None:
     for after in (every[4], every[4] - 1, every[4] + 1, every[19]):
         found = policy.starts(of, after, at("2027-01-01T00:00Z"))
         assert found == [one for one in every if one > after]
-    assert policy.over(of, every[19])
-    assert not policy.over(of, every[19] - 1)
-    assert not policy.over(series("2027-10-19T08:00Z", "weekly"), every[0]), "it has not begun"
+    assert policy.next_start(of, every[19]) is None
+    assert policy.next_start(of, every[19] - 1) == every[19]
+    assert policy.next_start(series("2027-10-19T08:00Z", "weekly"), every[0]), "it has not begun"
 
 
 @pytest.mark.parametrize("name", ["Europe/Nowhere", "/etc/passwd", "../x", "Europe", "", "a\0b"])

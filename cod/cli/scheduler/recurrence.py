@@ -105,10 +105,10 @@ def series_in_full(value: Any) -> Any:
             (
                 one["vcluster"],
                 when(one["starts_at"]),
-                "refused" if one["refused"] else "reserved",
+                one["state"],
                 one["refused"],
             )
-            for one in value["occurrences"]
+            for one in value["past"] + value["occurrences"]
         ],
     )
     return Group(series_table([value]), "", starts)
@@ -134,7 +134,7 @@ def list_(ctx: click.Context, as_json: bool, watch: bool) -> None:
 @as_json
 @click.pass_context
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Show a series, and which of its next clusters are reserved.
+    """Show a series: which of its next clusters are reserved, and what became of the last ones.
 
     \b
     Example:

@@ -2,13 +2,15 @@
 
 The first one is reserved with the series; if it is refused, so is the series. The manager's part
 keeps those of the next four weeks on the books (`due`, `reserve`). Each start is decided once: its
-cluster is reserved as any other would be, or it is refused, which its group is told. What was
+cluster is reserved as any other would be, or it is refused, which its group is told. A refused one
+is tried again until its start, and its group is told if its cluster is reserved after all. What was
 reserved stays when the series ends. The flow that creates a vcluster is handed in.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -19,6 +21,7 @@ from cod.model import (
     AskedTuple,
     AskedVolume,
     Occurrence,
+    OccurrenceView,
     Refused,
     Result,
     Series,
@@ -88,21 +91,51 @@ def create(
     if starts_at <= now or not first:
         raise Refused("invalid", "no start of the series is to come", "starts_at")
     made = create(tx, **_cluster(series, first[0], group), seen=seen, site=site, now=now)
-    rows.decide(tx, Occurrence(series.id, first[0], policy.vcluster_name(series, first[0])), now)
+    one = Occurrence(series.id, first[0], policy.vcluster_name(series, first[0]))
+    rows.decide(tx, one, now - policy.KEPT)
     return Result(show(tx, name=name, now=now), made.effects)
 
 
 def every(tx: Tx, *, groups: frozenset[int] | None, now: float) -> list[SeriesView]:
     """Return the series of these groups (None: of all)."""
-    return rows.views(tx, groups, now)
+    return _views(tx, rows.of_groups(tx, groups), now)
 
 
 def show(tx: Tx, *, name: str, now: float) -> SeriesView:
-    """Return a series with the starts to come that were decided. Raises `Refused`."""
-    found = rows.views(tx, None, now, name)
+    """Return a series with its starts that were decided. Raises `Refused`."""
+    found = rows.of_groups(tx, None, name)
     if not found:
         raise Refused("not_found", f"there is no series {name!r}", "name")
-    return found[0]
+    return _views(tx, found, now, found[0][0].id)[0]
+
+
+def _views(
+    tx: Tx, found: Sequence[tuple[Series, str]], now: float, series_id: int | None = None
+) -> list[SeriesView]:
+    """Return series, each with its group's name, as people see them; `series_id`: where it is one
+    alone."""
+    since = now - policy.KEPT
+    clusters = rows.clusters(tx, since, series_id)
+    starts: dict[int, list[OccurrenceView]] = defaultdict(list)
+    for one in rows.occurrences(tx, since, series_id):
+        state, began = clusters.get((one.series_id, one.vcluster), (None, False))
+        became = policy.outcome(one, state, began, now)
+        starts[one.series_id].append(
+            OccurrenceView(one.starts_at, one.vcluster, one.refused, became)
+        )
+    asked = {series.id: json.loads(series.asked) for series, _ in found}
+    return [
+        SeriesView(
+            series,
+            group,
+            asked[series.id]["size"] + sum(one["count"] for one in asked[series.id]["also"]),
+            asked[series.id]["template"],
+            tuple(one for one in starts[series.id] if one.starts_at > now),
+            tuple(one for one in starts[series.id] if one.starts_at <= now),
+            policy.next_start(series, now),
+        )
+        for series, group in found
+    ]
 
 
 def end(tx: Tx, *, name: str, now: float) -> SeriesView:
@@ -112,10 +145,14 @@ def end(tx: Tx, *, name: str, now: float) -> SeriesView:
     return found
 
 
-def due(tx: Tx, now: float) -> list[tuple[int, float]]:
+def due(tx: Tx, now: float, again: bool = False) -> list[tuple[int, float]]:
     """Return the starts that are to be decided, by series and time; (series, 0.0) for a series that
-    has none to come."""
-    decided = {(one.series_id, one.starts_at) for one in rows.occurrences(tx, now)}
+    has none to come. `again`: also those that were refused."""
+    decided = {
+        (one.series_id, one.starts_at)
+        for one in rows.occurrences(tx, now)
+        if not (again and one.refused)
+    }
     found = []
     for series in rows.every(tx):
         starts = policy.starts(series, now, now + policy.AHEAD)
@@ -129,14 +166,16 @@ def reserve(
     tx: Tx, *, series_id: int, start: float, create: Create, site: Site, now: float
 ) -> Result[None]:
     """Decide a start of the series that `due` returned: reserve its cluster, or tell its group why
-    not. Does nothing where the series has ended or the start was decided."""
+    not, once. Does nothing where the series has ended or the cluster was reserved."""
     series = rows.locked(tx, series_id)
     if series is None:
         return Result(None)
-    if policy.over(series, now):
+    if policy.next_start(series, now) is None:
         rows.remove(tx, series_id)
         return Result(None)
-    if start <= now or start in {one.starts_at for one in rows.occurrences(tx, now, series_id)}:
+    decided = {one.starts_at: one for one in rows.occurrences(tx, now, series_id)}
+    before = decided.get(start)
+    if start <= now or (before is not None and not before.refused):
         return Result(None)
     owner = groups.get(tx, series.group_id)
     cluster = _cluster(series, start, owner.name)
@@ -146,11 +185,15 @@ def reserve(
             tx, lambda part: create(part, **cluster, seen=frozenset({owner.id}), site=site, now=now)
         )
     except Refused as refusal:
-        rows.decide(tx, replace(one, refused=refusal.sentence), now)
-        said = notice_texts.series_refused(series.name, one.vcluster, start, refusal.sentence)
-        notices.add(tx, **said, group_id=owner.id, now=now)
+        rows.decide(tx, replace(one, refused=refusal.sentence), now - policy.KEPT)
+        if before is None:
+            said = notice_texts.series_refused(series.name, one.vcluster, start, refusal.sentence)
+            notices.add(tx, **said, group_id=owner.id, now=now)
         return Result(None)
-    rows.decide(tx, one, now)
+    rows.decide(tx, one, now - policy.KEPT)
+    if before is not None:
+        said = notice_texts.series_reserved(series.name, one.vcluster, start)
+        notices.add(tx, **said, group_id=owner.id, now=now)
     return Result(None, made.effects)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from cod.model import Refused, Series
+from cod.model import Occurrence, Refused, Series, SeriesStart
+from cod.states import VclusterState
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 AHEAD = 28 * 86400.0  # seconds before their starts that clusters are reserved
+KEPT = 28 * 86400.0  # seconds after a start for which is known what became of it
 MOST = 1000  # clusters of a series that is counted
 
 
@@ -50,9 +52,25 @@ def starts(series: Series, after: float, until: float) -> list[float]:
     return found
 
 
-def over(series: Series, now: float) -> bool:
-    """Return whether no start of the series is to come."""
-    return not starts(series, now, max(now, series.starts_at) + 8 * 86400.0)
+def next_start(series: Series, now: float) -> float | None:
+    """Return the next start of the series; None where none is to come."""
+    return next(iter(starts(series, now, max(now, series.starts_at) + 8 * 86400.0)), None)
+
+
+def outcome(one: Occurrence, state: str | None, began: bool, now: float) -> SeriesStart:
+    """Return what has become of a start.
+
+    state  of its vcluster; None: it is forgotten
+    began  whether the vcluster has had nodes
+    """
+    if one.refused:
+        return "refused"
+    over = one.starts_at <= now
+    if state == VclusterState.ENDED or state is None:
+        return "ended" if began or (state is None and over) else "cancelled"
+    if not began:
+        return "late" if over else "reserved"
+    return "running"
 
 
 def vcluster_name(series: Series, start: float) -> str:

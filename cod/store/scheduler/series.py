@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import delete, insert, select
 
-from cod.model import Occurrence, Series, SeriesView
+from cod.model import Occurrence, Series
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from cod.store.people.access import theirs
@@ -41,23 +41,38 @@ def named(tx: Tx, name: str) -> Series | None:
     return None if row is None else _series(row)
 
 
-def views(
-    tx: Tx, groups: frozenset[int] | None, after: float, name: str | None = None
-) -> list[SeriesView]:
-    """Return the series of these groups (None: of all), or the one of that name, with what was
-    decided of starts later than `after`."""
+def of_groups(
+    tx: Tx, groups: frozenset[int] | None, name: str | None = None
+) -> list[tuple[Series, str]]:
+    """Return the series of these groups (None: of all) by name, or the one of that name, each with
+    its group's name."""
     query = (
         select(t.reservation_series, t.groups.c.name.label("group_name"))
         .join_from(t.reservation_series, t.groups, _s.group_id == t.groups.c.id)
         .where(*theirs(_s.group_id, groups), *([] if name is None else [_s.name == name]))
         .order_by(_s.name)
     )
-    found = tx.execute(query).all()
-    decided: dict[int, list[Occurrence]] = {row.id: [] for row in found}
-    for one in occurrences(tx, after):
-        if one.series_id in decided:
-            decided[one.series_id].append(one)
-    return [SeriesView(_series(row), row.group_name, tuple(decided[row.id])) for row in found]
+    return [(_series(row), row.group_name) for row in tx.execute(query)]
+
+
+def clusters(
+    tx: Tx, after: float, series_id: int | None = None
+) -> dict[tuple[int, str], tuple[str, bool]]:
+    """Return the states of vclusters of starts later than `after`, of that series or of all, by
+    series and name: the newest one's of that name in the series' group, and whether it has had
+    nodes."""
+    v = t.vclusters.c
+    query = (
+        select(_o.series_id, v.name, v.state, v.leased_at)
+        .join_from(t.series_occurrences, t.reservation_series, _o.series_id == _s.id)
+        .join(t.vclusters, (v.name == _o.vcluster) & (v.group_id == _s.group_id))
+        .where(_o.starts_at > after, *([] if series_id is None else [_o.series_id == series_id]))
+        .order_by(v.id)
+    )
+    return {
+        (row.series_id, row.name): (row.state, row.leased_at is not None)
+        for row in tx.execute(query)
+    }
 
 
 def remove(tx: Tx, series_id: int) -> None:
@@ -74,11 +89,14 @@ def occurrences(tx: Tx, after: float, series_id: int | None = None) -> list[Occu
     return [Occurrence(*row) for row in tx.execute(query.order_by(_o.starts_at))]
 
 
-def decide(tx: Tx, one: Occurrence, now: float) -> None:
-    """Put down what was decided of a start, and forget the starts of its series that are over."""
+def decide(tx: Tx, one: Occurrence, forget: float) -> None:
+    """Put down what was decided of a start, in place of what was decided before, and forget the
+    starts of its series before `forget`."""
+    same = (_o.series_id == one.series_id, _o.starts_at == one.starts_at)
+    old = (_o.series_id == one.series_id, _o.starts_at < forget)
+    for gone in (same, old):
+        tx.execute(delete(t.series_occurrences).where(*gone))
     tx.execute(insert(t.series_occurrences).values(asdict(one)))
-    old = delete(t.series_occurrences).where(_o.series_id == one.series_id, _o.starts_at < now)
-    tx.execute(old)
 
 
 def apart(tx: Tx, flow: Callable[[Tx], T]) -> T:

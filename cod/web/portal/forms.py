@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
@@ -118,12 +118,12 @@ class Form:
 # ---------------------------------------------------------------- fields -> body
 
 
-def moment(text: str) -> float:
-    """Return seconds since the epoch of a time as browsers send it, '2026-12-01T08:00', in UTC
-    unless it names another zone. Raise ValueError."""
+def moment(text: str, clock: tzinfo = UTC) -> float:
+    """Return seconds since the epoch of a time as browsers send it, '2026-12-01T08:00', by that
+    clock unless it names another zone. Raise ValueError."""
     try:
         at = datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        return (at if at.tzinfo else at.replace(tzinfo=clock)).timestamp()
     except (ValueError, OverflowError):
         raise ValueError("should be a date and a time such as 2026-12-01 08:00") from None
 

@@ -14,6 +14,10 @@ from cod.web.api.models import ListPage, Paged, Reply
 from cod.web.api.resources import vclusters as clusters
 from cod.web.api.resources.energy import Moment
 from cod.web.api.routes import (
+from cod.web.api.models import ListPage, Paged, Reply, ReplyOf
+from cod.web.api.resources import vclusters as clusters
+from cod.web.api.resources.energy import Moment
+from cod.web.api.routes import (
     ANYBODY,
     Call,
     Flow,
@@ -51,25 +55,34 @@ class SeriesQuery(Paged):
     sort: Literal["name", "-name", "group", "-group"] = "name"
 
 
-class OccurrenceReply(Reply):
-    """A start to come that was decided. `refused`: why its vcluster could not be reserved; '': it
-    was."""
+class OccurrenceReply(ReplyOf[model.OccurrenceView]):
+    """A start that was decided. `refused`: why its vcluster could not be reserved, which is tried
+    again until then; '': it was.
+
+    state  reserved: it starts then; late: that time is over, and it has not started; running;
+           ended: its lease is over; cancelled: it was ended before it started; refused
+    """
 
     starts_at: float
     vcluster: str
     refused: str
+    state: model.SeriesStart
 
 
 class ReservationSeries(Reply):
     """A series. Its clusters are reserved four weeks before they start; `occurrences` are those to
-    come that were decided.
+    come that were decided, `past` those of the last four weeks.
 
-    starts_at  the first start; duration: seconds of each lease
-    count      starts in all; last: no start is later; null: no limit
+    nodes       of each of its vclusters; template: of the first ones
+    starts_at   the first start; duration: seconds of each lease
+    count       starts in all; last: no start is later; null: no limit
+    next_start  the next one, decided or not; null: none is to come
     """
 
     name: str
     group: str
+    nodes: int
+    template: str
     starts_at: float
     duration: float
     zone: str
@@ -77,7 +90,9 @@ class ReservationSeries(Reply):
     count: int | None
     last: float | None
     created_at: float
+    next_start: float | None
     occurrences: list[OccurrenceReply]
+    past: list[OccurrenceReply]
 
     @classmethod
     def of(cls, view: model.SeriesView) -> ReservationSeries:
@@ -88,8 +103,12 @@ class ReservationSeries(Reply):
         return cls(
             **own,
             group=view.group,
+            nodes=view.nodes,
+            template=view.template,
             last=view.series.ends_at,
+            next_start=view.next_start,
             occurrences=[OccurrenceReply.model_validate(each) for each in view.occurrences],
+            past=[OccurrenceReply.model_validate(each) for each in view.past],
         )
 
 

@@ -70,7 +70,8 @@ def owners(tx: Tx, who: Who, single: SingleRight | None = None) -> list[tuple[st
     return site + [(one.name, one.name) for one in own if one.name != SITE]
 
 
-def _choices(tx: Tx, ask: Call) -> dict[str, Any]:
+def node_choices(tx: Tx, ask: Call) -> dict[str, Any]:
+    """Return what forms choose software and nodes from: templates, and attributes of types."""
     found = [one for one in templates.every(tx, groups=ask.who.groups) if one.retired_at is None]
     images = templates.image_names(tx, found)
     return {
@@ -124,7 +125,7 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
         }
         was["preemptible"] = "true" if made.vcluster.preemptible else ""
         was["isolated"] = "true" if made.vcluster.isolated else ""
-    return _choices(tx, ask) | {
+    return node_choices(tx, ask) | {
         "groups": own_groups(tx, ask.who),
         "default_lease": ask.site.policy.default_lease,
         "was": was,
@@ -159,7 +160,7 @@ def _more(tx: Tx, ask: PageCall[Named, MoreQuery]) -> dict[str, Any]:
     if view.vcluster.ended_at is not None:
         raise Refused("not_found", f"vcluster {view.vcluster.name} has ended", "name")
     kinds = max(ask.query.kinds, sum(name.endswith(".count") for name in was))
-    return _choices(tx, ask) | {
+    return node_choices(tx, ask) | {
         "view": view,
         "v": view.vcluster,
         "most": MOST_KINDS,
