@@ -158,6 +158,7 @@ def populate(tx: Tx, now: float) -> None:
     world = _World(tx, now, random.Random(1))
     world.kept()
     world.planned()
+    world.recurring()
     kept = passwords.hashed(PASSWORD)
     group = groups.by_name(tx, "physics")
     assert group is not None
@@ -526,6 +527,29 @@ class _World:
             self._tx.execute(
                 update(t.vclusters).where(t.vclusters.c.id == number).values(**columns)
             )
+
+    def recurring(self) -> None:
+        """Write a series of the group physics, with starts that are over and starts to come."""
+        first = self._now - 10 * DAY
+        asked = {"size": 4, "template": "physics/execution-host", "also": [], "mounts": []}
+        columns = {"id": 1, "name": "course", "group_id": self._groups["physics"]}
+        columns |= {"asked": json.dumps(asked), "starts_at": first, "duration": 10 * HOUR}
+        day = time.strftime("%a", time.gmtime(first)).lower()
+        columns |= {"zone": "Europe/Berlin", "days": day, "created_at": first - DAY}
+        self._put(t.reservation_series, [columns])
+        refused = {2: "4 of 4 nodes are not free then", 1: "", 0: "", 3: ""}
+        self._put(
+            t.series_occurrences,
+            [
+                {
+                    "series_id": 1,
+                    "starts_at": (at := first + number * 7 * DAY),
+                    "vcluster": time.strftime("course-%Y-%m-%d", time.gmtime(at)),
+                    "refused": why,
+                }
+                for number, why in refused.items()
+            ],
+        )
 
     def told(self) -> None:
         """Notices, and what the nodes have used."""

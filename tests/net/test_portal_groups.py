@@ -213,3 +213,22 @@ def test_the_timeline_of_a_group_is_for_those_who_see_it(there: Served) -> None:
     assert browser.get("/timeline", vcluster="batch").status == 200
     assert browser.get("/timeline", group="web").status == 404
     assert browser.get("/timeline", vcluster="farm").status == 404
+
+
+def test_users_shares_are_shown_and_its_owners_set_them(there: Served) -> None:
+    viewer, owner = browse(there, "viewer"), browse(there)
+    assert "Users' shares" not in viewer.get(PHYSICS).words
+    page = signed_in(there).get(PHYSICS)
+    assert "Users' shares are on." in page.send(f"{PHYSICS}/user-shares").words
+    assert browse(there).get("/shares").tree.xpath(f"//main//a[@href='{PHYSICS}#users']")
+    path = f"{PHYSICS}/members/viewer-physics/shares"
+    page = owner.get(PHYSICS).send(path, shares="2.5")
+    assert "viewer-physics has the shares 2.5 in physics." in page.words
+    assert dict(page.fields(path))["shares"] == "2.5"
+    assert role(there, "viewer-physics") is Role.VIEWER
+    page = page.send(path, shares="many")
+    assert "should be" in page.tree.xpath("string(//*[@role='alert'])")
+    page = viewer.get(PHYSICS)
+    table = page.tree.xpath("//*[@id='users']/following::tbody[1]")[0]
+    assert "viewer-physics" in table.text_content()
+    assert not table.xpath(".//form")

@@ -4,6 +4,7 @@ use."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from cod import quantity
@@ -14,12 +15,15 @@ from cod.flows.nodes import energy
 from cod.flows.notices import notices
 from cod.flows.people import groups, invitations, people, sshkeys
 from cod.flows.people.access import offered
+from cod.flows.scheduler import shares
+from cod.flows.scheduler.shares import UserShare
+from cod.model import Group, Member, Right, Role, SingleRight, Who
 from cod.model import Page as Part
-from cod.model import Right, Role, SingleRight, Who
 from cod.pool import Tx
 from cod.web.api.resources.energy import EnergyReport
 from cod.web.api.resources.groups import GROUPS, GroupCreate, GroupPatch, GroupQuery
 from cod.web.api.resources.notices import DeliveryQuery, DeliveryReply
+from cod.web.api.resources.people import MemberReply, MemberSet
 from cod.web.api.routes import ANYBODY, Call, Named, NamedMember, Names, see
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import forms
@@ -69,7 +73,9 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "quota": quota,
         "states": sum((Counter(view.states) for view in vclusters), Counter()),
         "energy": EnergyReport.of(used),
-        "members": people.members(tx, group.name),
+        "members": (members := people.members(tx, group.name)),
+        "standings": _standings(tx, ask, group, members) if group.user_shares else [],
+        "ranked": ask.site.policy.fair_half_life > 0,
         "roles": Role.abouts(),
         "rights": SingleRight.abouts(),
         "beyond": BEYOND,
@@ -86,6 +92,19 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "default_lease": ask.site.policy.default_lease,
         "myself": ask.who.name.partition(":")[2],
     }
+
+
+def _standings(
+    tx: Tx, ask: Call, group: Group, members: Sequence[Member]
+) -> list[tuple[UserShare | None, Member | None]]:
+    """Return where the group's users stand, each with its membership; members without usage come
+    last."""
+    roles = {one.user: one for one in members}
+    found: list[tuple[UserShare | None, Member | None]] = [
+        (one, roles.pop(one.user, None))
+        for one in shares.of_users(tx, group.name, site=ask.site, now=ask.now)
+    ]
+    return found + [(None, one) for one in roles.values()]
 
 
 def _invites(who: Who, group_id: int) -> list[str]:
@@ -156,9 +175,18 @@ def _role(fields: Fields) -> dict[str, Any]:
     return {"role": fields.one("role"), **ticked}
 
 
+def _shared(fields: Fields) -> dict[str, Any]:
+    typed = {name: [fields.one(name)] for name in ("role", "shares")}
+    return forms.body_of(MemberSet, Fields(typed), {})
+
+
 def _role_said(ask: Call, reply: Any) -> str:
     beside = f", and has the rights {', '.join(reply.rights)}" if reply.rights else ""
     return f"{reply.user} is {reply.role} of {reply.group}{beside}."
+
+
+def _shares_said(ask: Call, reply: MemberReply) -> str:
+    return f"{reply.user} has the shares {reply.shares:g} in {reply.group}."
 
 
 def _left(ask: Call[NamedMember], reply: Any) -> str:
@@ -220,6 +248,14 @@ ACTIONS = (
         names=lambda names, fields: {**names, "user": fields.one("user").strip()},
     ),
     Action(_MEMBER + "/role", api("PUT", _MEMBER), SHOWN, to(SHOWN), _role_said, body=_role),
+    Action(_MEMBER + "/shares", api("PUT", _MEMBER), SHOWN, to(SHOWN), _shares_said, body=_shared),
+    Action(
+        SHOWN + "/user-shares",
+        api("PATCH", "/shares/{name}"),
+        SHOWN,
+        to(SHOWN),
+        lambda ask, reply: f"Users' shares are {'on' if reply.user_shares else 'off'}.",
+    ),
     Action(
         _MEMBER + "/remove",
         api("DELETE", _MEMBER),

@@ -1,4 +1,4 @@
-"""Pages about series, reservations that recur: which there are, a new one, and one with its starts."""
+"""Pages about series, reservations that recur: a list, a new one, and one with its starts."""
 
 from __future__ import annotations
 
