@@ -10,10 +10,6 @@ from pydantic import Field
 from cod import model
 from cod.flows.scheduler import series, vclusters
 from cod.model import Refused, Result
-from cod.web.api.models import ListPage, Paged, Reply
-from cod.web.api.resources import vclusters as clusters
-from cod.web.api.resources.energy import Moment
-from cod.web.api.routes import (
 from cod.web.api.models import ListPage, Paged, Reply, ReplyOf
 from cod.web.api.resources import vclusters as clusters
 from cod.web.api.resources.energy import Moment
