@@ -326,6 +326,26 @@ def test_a_machine_reports_and_idles(world: World) -> None:
     assert (order.id, order.action) == (f"{node.id}.{node.generation}", "wait")
 
 
+def test_an_order_that_could_not_be_sent_waits_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, refused = ConfdServer._send, []
+
+    def once(server: ConfdServer, node_id: int, epoch: int, order: Order) -> bool:
+        if refused:
+            return send(server, node_id, epoch, order)
+        refused.append(order)
+        return False
+
+    monkeypatch.setattr(ConfdServer, "_send", once)
+    world.machine(0)
+    agent = world.agent(0)
+    agent.next(Welcome)
+    agent.say(Report(report(MACS[0])))
+    agent.next(Ack)
+    assert [agent.next(Order)] == refused
+
+
 def to_prime(world: World, number: int) -> None:
     """Somebody gives the machine to a vcluster."""
 

@@ -676,10 +676,11 @@ def test_orders_wait_for_the_server_that_holds_the_connection(lab: Lab) -> None:
     assert orders.any_waiting(lab.tx, "a")
     ((node_id, epoch, order),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value
     assert (node_id, epoch, order) == (peer.node_id, peer.epoch, lab.order(1))
-    # until it was sent
-    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == [(node_id, epoch, order)]
-    orders.sent(lab.tx, [(node_id, epoch, order.id)])
+    assert not orders.any_waiting(lab.tx, "a")  # it counts as sent
+    orders.unsent(lab.tx, [(node_id, epoch + 1)])  # another connection's
     assert not orders.any_waiting(lab.tx, "a")
+    orders.unsent(lab.tx, [(node_id, epoch)])
+    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == [(node_id, epoch, order)]
     again = lab.again(1, server="a")
     lab.report(again)
     ((_, epoch, same),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value

@@ -290,9 +290,10 @@ def waiting(
     maker: HostKeyMaker | None = None,
 ) -> Result[list[tuple[int, int, Order]]]:
     """Return the orders to be sent now: (node id, epoch of its connection, order) for each of
-    `server`'s connections whose node has another order than the one last sent. Whoever has sent
-    them says so by `sent`; an order that is sent twice is the same order to its agent, and one that
-    is not sent would be missed until a deadline.
+    `server`'s connections whose node has another order than the one last sent. They count as sent
+    from now on: whoever cannot send one says so by `unsent`, and who dies before that leaves
+    connections that end with it. An order that is sent twice is the same order to its agent, and
+    one that is not sent would be missed until a deadline.
     """
     orders: list[tuple[int, int, Order]] = []
     effects: list[Effect] = []
@@ -309,11 +310,11 @@ def waiting(
             effects += transitions.wakes(node, moved)
         else:
             orders.append((node.id, session.epoch, order))
+    sessions.set_sent(tx, [(node_id, epoch, order.id) for node_id, epoch, order in orders])
     return Result(orders, tuple(effects))
 
 
-def sent(tx: Tx, orders: Sequence[tuple[int, int, str]]) -> None:
-    """(node id, epoch of its connection, order's id): those orders were written to their
-    connections."""
-    for node_id, epoch, order_id in orders:
-        sessions.set_sent(tx, node_id, epoch, order_id)
+def unsent(tx: Tx, orders: Sequence[tuple[int, int]]) -> None:
+    """(node id, epoch of its connection): the order was not written to the connection. It is one
+    that waits again."""
+    sessions.set_sent(tx, [(node_id, epoch, "") for node_id, epoch in orders])

@@ -161,7 +161,7 @@ def failed(
 def _current(tx: Tx, peer: Peer, order_id: str) -> Node | None:
     """Return the node, locked, if that is its order now. Raises `Refused` for an order that is
     another node's."""
-    node = sessions.node_of(tx, peer)
+    node, _ = sessions.of_peer(tx, peer)
     owner, _, generation = order_id.partition(".")
     if owner != str(node.id):
         raise Refused("forbidden", f"order {order_id} is not of {node.name}")

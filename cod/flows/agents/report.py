@@ -39,7 +39,7 @@ def report(
     heard_on  the ports that the switches' tables of MAC addresses name for the NIC, each with all
               its names
     """
-    node = sessions.node_of(tx, peer)
+    node, session = sessions.of_peer(tx, peer)
     hardware = identity.read(document)
     owners = nodes.by_macs(tx, hardware.macs)
     twins = [] if hardware.uuid is None else nodes.others_with_uuid(tx, hardware.uuid, node.id)
@@ -67,8 +67,7 @@ def report(
     except Refused as refused:
         return Result(refused.sentence)
     node, peer = _unite(tx, node, peer, joining, site, now)
-    session = sessions.get(tx, node.id)
-    here = at(site.subnets, session.address) if session else None
+    here = at(site.subnets, session.address)
     stored = nodes.change(
         tx,
         node,
@@ -111,7 +110,8 @@ def report(
         if approved is None or stored.home_at is None:
             stored = nodes.change(tx, stored, **place.remembered(stored, port, site.policy, now))
         switch_ports.sighted(tx, stored, document, hardware.macs, site.switches, now)
-    sessions.set_reported(tx, peer)
+    if not session.reported:
+        sessions.set_reported(tx, peer)
     if elsewhere and stored.state == NodeState.TRAMPOLINE:
         step = Step(NodeEvent.QUARANTINED, elsewhere, {"reason": elsewhere})
         moved = _apply(tx, stored, step, site, now)

@@ -259,8 +259,7 @@ class AgentConnection(Protocol):
             self.peer = result.value
             server.adopt(self, result.value)
         self.send(Ack())
-        server.done(result)
-        server.poll()
+        server.done(result, reported=True)
 
     async def _progress(self, message: Progress) -> None:
         server = self.server

@@ -112,7 +112,8 @@ class ConfdServer(Service):
     connect  makes the protocol of a new connection (`net.confd.connection.AgentConnection`)
     clock    wall time for the flows; `reactor` gives the time for everything that is not written
              down
-    effects  carries out the wake-ups that flows return
+    effects  carries out the wake-ups that flows return, those that lead to `poll` too; None: there
+             are no others
     port     0 takes any free one (tests); `port` then says which
     inviter  what the VCM on a node that is primed begins with; None: no node is told that it runs
              one
@@ -134,7 +135,7 @@ class ConfdServer(Service):
         port: int,
         clock: Callable[[], float] = time.time,
         *,
-        effects: Callable[[Iterable[Effect]], object] = lambda effects: None,
+        effects: Callable[[Iterable[Effect]], object] | None = None,
         limits: Limits = USUAL,
         inviter: Inviter | None = None,
         host_key: Callable[[str, str], tuple[HostKey, str]] | None = None,
@@ -148,7 +149,7 @@ class ConfdServer(Service):
         self.server = server
         self.port = port
         self.clock = clock
-        self.effects = effects
+        self.effects = effects or self._woken
         self.limits = limits
         self._inviter = inviter
         self._host_key = host_key
@@ -168,10 +169,12 @@ class ConfdServer(Service):
         self._addresses = list(addresses)
         self._polling: Deferred[Any] | None = None
         self._again = False
+        # (node, epoch) of orders that could not be sent, and do not wait again yet
+        self._unsent: set[tuple[int, int]] = set()
         self._ports: list[Any] = []
         self._written_at = reactor.seconds()
         self._timers = [
-            Timer(reactor, POLL, self.poll),
+            Timer(reactor, POLL, self._look_by_itself),
             Timer(reactor, 1.0, self._look_for_dead),
             Timer(reactor, 1.0, self._write_seen_in_time),
         ]
@@ -289,15 +292,15 @@ class ConfdServer(Service):
 
     # ------------------------------------------------------------ orders
 
-    def poll(self) -> Deferred[Any]:
-        """Look for orders that wait for this server's connections; wake-ups call it too. Never two
-        at a time."""
+    def poll(self, told: bool = True) -> Deferred[Any]:
+        """Look for orders that wait for this server's connections, never twice at a time. `told`:
+        something has changed, which need not be asked first without the write lock."""
         if self._polling:
-            self._again = True
+            self._again = told or self._again
             return self._polling
         if not self.nodes:
             return succeed(None)
-        polling = ensureDeferred(self._poll())
+        polling = ensureDeferred(self._poll(told))
         if not polling.called:
             self._polling = polling
             polling.addBoth(self._polled)
@@ -310,9 +313,16 @@ class ConfdServer(Service):
             self.poll()
         return result
 
-    async def _poll(self) -> None:
+    def _look_by_itself(self) -> Deferred[Any]:
+        return self.poll(told=False)
+
+    async def _poll(self, told: bool) -> None:
         try:
-            if not (await self.pool.read(orders.any_waiting, self.server)):
+            if self._unsent:
+                unsent = list(self._unsent)
+                await self.pool.run_at(NODES, orders.unsent, unsent)
+                self._unsent.difference_update(unsent)
+            elif not told and not await self.pool.read(orders.any_waiting, self.server):
                 return
             maker = HostKeyMaker(secrets.token_hex(32), self._host_key) if self._host_key else None
             result = await self.pool.run_at(
@@ -324,14 +334,12 @@ class ConfdServer(Service):
                 self._inviter,
                 maker,
             )
-            sent = [
-                (node_id, epoch, order.id)
+            self._unsent |= {
+                (node_id, epoch)
                 for node_id, epoch, order in result.value
-                if self._send(node_id, epoch, order)
-            ]
+                if not self._send(node_id, epoch, order)
+            }
             self.effects(result.effects)
-            if sent:
-                await self.pool.run_at(NODES, orders.sent, sent)
         except Exception:  # the next look may fare better
             log.exception("looking for orders")
 
@@ -350,10 +358,15 @@ class ConfdServer(Service):
         connection.send(order)
         return True
 
-    def done(self, result: Result[Any]) -> None:
-        """Carry out the effects of a flow that has changed something."""
+    def done(self, result: Result[Any], *, reported: bool = False) -> None:
+        """Carry out the effects of a flow that has changed something. `reported`: an agent has, and
+        waits for orders, whether or not a wake-up says that there are some."""
         self.effects(result.effects)
-        if any(effect.what == "orders" for effect in result.effects):
+        if reported and not _orders_among(result.effects):
+            self.poll()
+
+    def _woken(self, effects: Iterable[Effect]) -> None:
+        if _orders_among(effects):
             self.poll()
 
     # ------------------------------------------------------------ signs of life
@@ -402,3 +415,7 @@ class ConfdServer(Service):
     def _unexpected(failure: Any) -> None:
         error = failure.value
         log.error("a bug, or the database is away: %s", error, exc_info=error)
+
+
+def _orders_among(effects: Iterable[Effect]) -> bool:
+    return any(effect.what == "orders" for effect in effects)

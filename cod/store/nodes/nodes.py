@@ -164,8 +164,10 @@ def count_macs(tx: Tx, node_id: int) -> int:
 
 
 def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
-    """Replace the node's NICs. A MAC that another node owns violates the primary key; the caller
-    checks first."""
+    """Replace the node's NICs, where they are others. A MAC that another node owns violates the
+    primary key; the caller checks first."""
+    if set(tx.scalars(select(t.nics.c.mac).where(t.nics.c.node_id == node_id))) == set(macs):
+        return
     tx.execute(delete(t.nics).where(t.nics.c.node_id == node_id))
     tx.execute(insert(t.nics), [{"mac": mac, "node_id": node_id} for mac in macs])
 

@@ -18,6 +18,11 @@ from cod.store.rows import Rows
 _s = t.sessions.c
 ROWS = Rows(AgentSession, t.sessions)
 get, forget = ROWS.get, ROWS.remove
+_SENT = (
+    update(t.sessions)
+    .where(_s.node_id == bindparam("node"), _s.epoch == bindparam("begun"))
+    .values(order_sent=bindparam("order"))
+)
 _SEEN = update(t.nodes).where(t.nodes.c.id == bindparam("node")).values(last_seen=bindparam("at"))
 
 
@@ -45,16 +50,14 @@ def open(tx: Tx, node_id: int, server: str, address: str, now: float) -> int:
     return epoch
 
 
-def node_of(tx: Tx, peer: Peer) -> Node:
-    """Return the node that speaks on that connection, locked. Raises `Refused` ('conflict') when a
-    newer one replaced it."""
-    query = select(_s.node_id).where(
-        _s.node_id == peer.node_id, _s.server == peer.server, _s.epoch == peer.epoch
-    )
+def of_peer(tx: Tx, peer: Peer) -> tuple[Node, AgentSession]:
+    """Return the node that speaks on that connection, locked, and the connection. Raises `Refused`
+    ('conflict') when a newer one replaced it."""
     node = nodes.get(tx, peer.node_id, lock=True)
-    if node is None or tx.scalar(query) is None:
+    session = ROWS.find(tx, *_is(peer))
+    if node is None or session is None:
         raise Refused("conflict", "the node has a newer connection")
-    return node
+    return node, session
 
 
 def close(tx: Tx, peer: Peer) -> bool:
@@ -95,13 +98,12 @@ def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:
     )
 
 
-def set_sent(tx: Tx, node_id: int, epoch: int, order_id: str) -> None:
-    """Record that the order was sent on the connection."""
-    tx.execute(
-        update(t.sessions)
-        .where(_s.node_id == node_id, _s.epoch == epoch)
-        .values(order_sent=order_id)
-    )
+def set_sent(tx: Tx, sent: Iterable[tuple[int, int, str]]) -> None:
+    """Record (node id, epoch of its connection, order's id): the order that was sent last, '' for
+    none."""
+    rows = [{"node": node, "begun": epoch, "order": order} for node, epoch, order in sent]
+    if rows:
+        tx.execute(_SENT, rows)
 
 
 def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, AgentSession]]:
