@@ -327,7 +327,7 @@ def test_a_machine_reports_and_idles(world: World) -> None:
 
 
 def test_an_order_that_could_not_be_sent_waits_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send, refused = ConfdServer._send, []
 
@@ -343,6 +343,8 @@ def test_an_order_that_could_not_be_sent_waits_again(
     agent.next(Welcome)
     agent.say(Report(report(MACS[0])))
     agent.next(Ack)
+    until(lambda: world.server._unsent and not world.server._polling)
+    timed.advance(1.0)
     assert [agent.next(Order)] == refused
 
 
