@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cmp_to_key
 from random import Random
 
-from cod.policy.sharing.shares import Account
+from cod.policy.sharing.shares import ShareAccount
 
 
 @dataclass
@@ -28,14 +28,14 @@ class Association:
     level: tuple[int, int] = (0, 1)
 
 
-def ranks(accounts: Iterable[Account]) -> dict[int, int]:
+def ranks(accounts: Iterable[ShareAccount]) -> dict[int, int]:
     """Return each group's rank, the best one 1."""
     found: dict[int, int] = {}
     _walk(_children_levelled(_tree(list(accounts))), found, tied=False)
     return found
 
 
-def _tree(accounts: list[Account]) -> list[Association]:
+def _tree(accounts: list[ShareAccount]) -> list[Association]:
     """Return the children of the root, their numbers as integers of the same proportions."""
     there = {one.id for one in accounts}
     whole = 1
@@ -103,7 +103,7 @@ def _walk(siblings: list[Association], found: dict[int, int], *, tied: bool) -> 
         _walk(merged, found, tied=tied)
 
 
-def draw(random: Random) -> list[Account]:
+def draw(random: Random) -> list[ShareAccount]:
     """Return up to twelve groups with small numbers, some of them without shares or usage, some of
     them subgroups."""
     count = random.randint(1, 12)
@@ -111,7 +111,7 @@ def draw(random: Random) -> list[Account]:
     most = random.choice((1, 3, 12))
     unit = random.choice((1, 0.25, 3600.0, 0.1))
     accounts = [
-        Account(
+        ShareAccount(
             number,
             random.choice((0, 1, 1, 2, 3, 0.5, 10, 7)),
             unit * random.randint(0, most),
@@ -123,7 +123,7 @@ def draw(random: Random) -> list[Account]:
     return accounts
 
 
-def sets(count: int) -> Iterator[list[Account]]:
+def sets(count: int) -> Iterator[list[ShareAccount]]:
     """Yield so many random sets of groups, the same in each run."""
     random = Random(43)
     for _ in range(count):

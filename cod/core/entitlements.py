@@ -43,7 +43,7 @@ def between(
     open_   nodes that leave the holder and count as kept
 
     Each act asks: only rows of these two groups are read. What depends on the whole site was
-    counted once for the plan (`Plan.sharing`).
+    counted once for the plan (`PassPlan.sharing`).
     """
     pair, pool = {holder, asking}, sharing.pool(type_id)
     kept = _kept(tx, pair, sharing, now)

@@ -14,7 +14,7 @@ from cod.policy.scheduler.snapshot import (
     IncomingNodes,
     NodeKind,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
 )
 from cod.states import VclusterState
 from cod.store.engine import Tx
@@ -54,7 +54,7 @@ def check(
         may_spread=spread,
         own=+own,
     )
-    snapshot = Snapshot(
+    snapshot = SiteSnapshot(
         {kind.id: kind for kind in types.every(tx)},
         coming=[
             IncomingNodes(NodeKind(*kind), count)

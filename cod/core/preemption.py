@@ -38,7 +38,7 @@ def takeable(
     """Return how many of `count` nodes of a type the request may take from the vcluster now, by the
     planner's own rule.
 
-    sharing  as the plan has it (`Plan.sharing`)
+    sharing  as the plan has it (`PassPlan.sharing`)
     open_    nodes that leave the vcluster for this request already
     """
     if request.source_id == vcluster.id and vcluster.state == VclusterState.ACTIVE:

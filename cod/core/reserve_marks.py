@@ -13,8 +13,8 @@ from cod.store.scheduler import usage
 
 
 def spare(tx: Tx, rules: Energy, types: Iterable[int], now: float) -> Mapping[int, tuple[int, int]]:
-    """Return the forecast of each type that has one, for `Snapshot.spare`; none where the site has
-    constant marks."""
+    """Return the forecast of each type that has one, for `SiteSnapshot.spare`; none where the site
+    has constant marks."""
     if not rules.manage or not rules.forecast_weeks:
         return {}
     known_since = usage.counted_since(tx, HOUR)

@@ -19,12 +19,12 @@ from cod.policy.scheduler.snapshot import (
     Allocation,
     Cache,
     FreeNodes,
-    Holder,
     IncomingNodes,
     NodeKind,
     OpenReclaim,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
+    VclusterHolder,
     effective,
 )
 from cod.policy.sharing import entitlements, turns, users
@@ -42,7 +42,7 @@ class Observed:
     """
 
     scene: PassRows
-    site: Snapshot
+    site: SiteSnapshot
     rules: Policy
     until: float
 
@@ -96,16 +96,16 @@ def _look(
     return before if before.scene.digests == read.digests else replace(before, scene=read)
 
 
-def snapshot(tx: Tx, site: Site, now: float) -> Snapshot:
+def snapshot(tx: Tx, site: Site, now: float) -> SiteSnapshot:
     """Return the site as the planner sees it."""
     return look(tx, site, now).site
 
 
-def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> Snapshot:
+def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> SiteSnapshot:
     inertia = {each.id: preemption.inertia(_priority(read, each), rules) for each in read.live}
     requests = _pending_requests(read, many, _user_ranks(read, rules, now))
     isolated = {request.id for request in requests if request.isolated}
-    seen = Snapshot(
+    seen = SiteSnapshot(
         types={kind.id: kind for kind in read.types},
         free_nodes=[_free(one) for one in read.free],
         coming=[
@@ -174,7 +174,7 @@ def _free(one: node_counts.Free) -> FreeNodes:
     )
 
 
-def _holders(read: PassRows) -> dict[int, Holder]:
+def _holders(read: PassRows) -> dict[int, VclusterHolder]:
     nodes: Counter[int] = Counter()
     leaving: Counter[int] = Counter()
     for one in read.held:

@@ -52,7 +52,7 @@ class Zone:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NamePlace:
     """Where a name is in the site's tree.
 
     what  'apex' of a zone, 'server' (a name server), 'vcluster' (the apex of its zone, if there is
@@ -84,22 +84,22 @@ def vcluster_zone(name: str, site: Site) -> Zone:
     return Zone(f"{name}.{site.domain}", "vcluster", name)
 
 
-def place(name: str, site: Site, subnets: Iterable[Subnet]) -> Place | None:
+def place(name: str, site: Site, subnets: Iterable[Subnet]) -> NamePlace | None:
     """Return what `name` (lower case, without the last dot) is; None where it is not the site's to
     say."""
     if name == site.domain:
-        return Place("apex", site_zone(site))
+        return NamePlace("apex", site_zone(site))
     if name.endswith("." + site.domain):
         labels = name.removesuffix("." + site.domain).split(".")
         if labels == [CATALOG]:
-            return Place("apex", catalog_zone(site))
+            return NamePlace("apex", catalog_zone(site))
         if len(labels) == 1:
             if name in dict(name_servers(site)):
-                return Place("server", site_zone(site))
-            return Place("vcluster", vcluster_zone(labels[0], site), labels[0])
+                return NamePlace("server", site_zone(site))
+            return NamePlace("vcluster", vcluster_zone(labels[0], site), labels[0])
         if len(labels) == 2:
-            return Place("node", vcluster_zone(labels[1], site), labels[1], labels[0])
-        return Place("nothing", vcluster_zone(labels[-1], site), labels[-1])
+            return NamePlace("node", vcluster_zone(labels[1], site), labels[1], labels[0])
+        return NamePlace("nothing", vcluster_zone(labels[-1], site), labels[-1])
     first = first_address(name)
     if first is None:
         return None
@@ -110,33 +110,35 @@ def place(name: str, site: Site, subnets: Iterable[Subnet]) -> Place | None:
         site.isolation.networks
     )
     return (
-        Place("address", None, address=first) if isolated and name == reverse_name(first) else None
+        NamePlace("address", None, address=first)
+        if isolated and name == reverse_name(first)
+        else None
     )
 
 
-def _reverse(name: str, first: int, subnet: Subnet, site: Site) -> Place | None:
+def _reverse(name: str, first: int, subnet: Subnet, site: Site) -> NamePlace | None:
     zone = next((zone for zone in reverse_zones(subnet) if first in zone.span), None)
     assert zone is not None
     if name == zone.name:
-        return Place("apex", zone)
+        return NamePlace("apex", zone)
     labels = name.removesuffix(_ARPA).split(".")
     if len(labels) != 4 or "-" in labels[0]:
         if not name.endswith("." + zone.name):
             return None  # a domain above the zone
         if len(labels) < 4:
-            return Place("between", zone)
+            return NamePlace("between", zone)
         host = name.removesuffix("." + zone.name)
         if (
             not zone.is_part
             or not _OCTET.fullmatch(host)
             or first & ~0xFF | int(host) not in zone.span
         ):
-            return Place("nothing", zone)
-        return Place("address", zone, address=first & ~0xFF | int(host))
+            return NamePlace("nothing", zone)
+        return NamePlace("address", zone, address=first & ~0xFF | int(host))
     ours = ipv4(subnet.block_pool[0]) <= first <= ipv4(subnet.block_pool[1])
     if site.dns.forward and not ours:
         return None  # others may know
-    return Place("address", zone if name.endswith("." + zone.name) else None, address=first)
+    return NamePlace("address", zone if name.endswith("." + zone.name) else None, address=first)
 
 
 def first_address(name: str) -> int | None:

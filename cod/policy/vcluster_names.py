@@ -15,7 +15,7 @@ _STEPS = 8  # names from one to another until a node: resolvers follow about as 
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class NameTarget:
     """Where a name leads. `external`: `name` is a full name elsewhere; otherwise a label in the
     vcluster."""
 
@@ -31,7 +31,7 @@ def check(
     hosts: Collection[str],
     known: Mapping[str, VclusterName],
     site: Site,
-) -> Target:
+) -> NameTarget:
     """Return the target of the name `name`. Raises `Refused` where the rules stand against it.
 
     hosts   host names of the vcluster's nodes
@@ -79,11 +79,11 @@ def follow(name: str, known: Mapping[str, VclusterName]) -> list[VclusterName]:
     return [known[each] for each in _chain(name, targets) if each in known]
 
 
-def _target(text: str, vcluster: str, site: Site) -> Target:
+def _target(text: str, vcluster: str, site: Site) -> NameTarget:
     inside = text.removesuffix(f".{vcluster}.{site.domain}")
     if "." not in inside:
         labels.check_label(inside)
-        return Target(inside, False)
+        return NameTarget(inside, False)
     if f".{text}".endswith(f".{site.domain}"):
         raise Refused(
             "invalid",
@@ -103,7 +103,7 @@ def _target(text: str, vcluster: str, site: Site) -> Target:
             "([dns] external in the site file)",
             "target",
         )
-    return Target(text, True)
+    return NameTarget(text, True)
 
 
 def _chain(name: str, targets: Mapping[str, str]) -> list[str]:

@@ -2,7 +2,7 @@
 the same order.
 
 Nothing comes between a snapshot and its plan here, so what a plan names must be there: an act that
-finds it otherwise raises `Impossible`.
+finds it otherwise raises `ImpossiblePlan`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any, cast
 from cod.policy.scheduler import leases, preemption
 from cod.policy.scheduler.snapshot import (
     WARM,
-    Grant,
-    Plan,
+    PassPlan,
     PowerChange,
     Preempt,
     PreemptLess,
-    Refusal,
+    RequestGrant,
+    RequestRefusal,
 )
-from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
+from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest, SimMachine
 from cod.sim.world import World
 from cod.states import RequestState, VclusterState
 
 
-class Impossible(Exception):
+class ImpossiblePlan(Exception):
     """A plan that cannot be carried out: the policy is at fault, or the simulator."""
 
 
-def apply(world: World, plan: Plan) -> None:
+def apply(world: World, plan: PassPlan) -> None:
     """Carry it out, all of it."""
     for vcluster_id, ahead in plan.warnings:
         _warn(world, world.clusters[vcluster_id], ahead)
@@ -78,7 +78,7 @@ def _expire(world: World, cluster: Cluster) -> None:
         cluster.owner.lost(machine, cluster, "over")
 
 
-def _seize(world: World, reclaim: Reclaim | None) -> None:
+def _seize(world: World, reclaim: ClusterReclaim | None) -> None:
     """The deadline has passed: what is open is taken by its power."""
     if reclaim is None:
         return
@@ -90,7 +90,7 @@ def _seize(world: World, reclaim: Reclaim | None) -> None:
         cluster.owner.lost(machine, cluster, "taken")
 
 
-def _grant(world: World, grant: Grant) -> None:
+def _grant(world: World, grant: RequestGrant) -> None:
     request = world.pending[grant.request_id]
     cluster, now = request.cluster, world.clock.now
     try:
@@ -100,9 +100,9 @@ def _grant(world: World, grant: Grant) -> None:
             for machine in world.pool.pick(share.free_nodes, share.count)
         ]
     except LookupError as error:
-        raise Impossible(f"request {request.id}: {error}") from None
+        raise ImpossiblePlan(f"request {request.id}: {error}") from None
     if len(picked) != request.count:
-        raise Impossible(
+        raise ImpossiblePlan(
             f"request {request.id} wants {request.count} nodes and is granted {len(picked)}"
         )
     for machine, template_id in picked:
@@ -120,7 +120,7 @@ def _grant(world: World, grant: Grant) -> None:
     cluster.owner.granted(request)
 
 
-def _seat(world: World, machine: Machine, request: ClusterRequest, template_id: int) -> None:
+def _seat(world: World, machine: SimMachine, request: ClusterRequest, template_id: int) -> None:
     world.lifecycle.take(machine, request.cluster, request.id, template_id)
     request.cluster.held[machine] = None
 
@@ -129,7 +129,7 @@ def _preempt(world: World, preempt: Preempt) -> None:
     """Reclaim nodes: their holder chooses which, and has until the deadline to give them back."""
     request, cluster = world.pending.get(preempt.request_id), world.clusters[preempt.vcluster_id]
     if request is None:
-        raise Impossible(
+        raise ImpossiblePlan(
             f"{preempt.count} nodes are taken for request {preempt.request_id}, which does not wait"
         )
     now, policy = world.clock.now, world.policy
@@ -156,10 +156,12 @@ def _preempt(world: World, preempt: Preempt) -> None:
         # a grant of this very plan has used up what its group may take: the next pass plans anew
         return
     deadline = now + preemption.grace(cluster.group, policy)
-    reclaim = Reclaim(world.new_id(), cluster, request, preempt.kind, deadline, preempt.count)
+    reclaim = ClusterReclaim(
+        world.new_id(), cluster, request, preempt.kind, deadline, preempt.count
+    )
     chosen = cluster.owner.choose(reclaim, mobile)
     if len(chosen) != preempt.count or preempt.count > may_lose or not set(chosen) <= set(mobile):
-        raise Impossible(
+        raise ImpossiblePlan(
             f"{preempt.count} nodes are taken from vcluster {cluster.name}, of {may_lose} that may"
             " be"
         )
@@ -179,17 +181,17 @@ def _reduce(world: World, reduction: PreemptLess) -> None:
     reclaim = world.reclaims[reduction.reclaim_id]
     chosen = [machine for machine in reclaim.cluster.held if machine.reclaim == reclaim.id]
     if len(chosen) != reduction.left + reduction.count:
-        raise Impossible(
+        raise ImpossiblePlan(
             f"{reduction.count} of {len(chosen)} nodes that are being taken are not wanted,"
             f" {reduction.left} are"
         )
-    for machine in cast(list[Machine], leases.victims(cast(Any, chosen), len(chosen)))[
+    for machine in cast(list[SimMachine], leases.victims(cast(Any, chosen), len(chosen)))[
         reduction.left :
     ]:
         world.spare(machine)
 
 
-def _tell(world: World, refusal: Refusal) -> None:
+def _tell(world: World, refusal: RequestRefusal) -> None:
     request = world.pending[refusal.request_id]
     if not refusal.final:
         request.reason, request.pending = refusal.sentence, None
@@ -210,7 +212,9 @@ def _change_power(world: World, change: PowerChange) -> None:
     try:
         picked = world.pool.pick(change.free_nodes, change.count, idle_time)
     except LookupError as error:
-        raise Impossible(f"{'sleep' if change.sleep else 'wake'} ({change.why}): {error}") from None
+        raise ImpossiblePlan(
+            f"{'sleep' if change.sleep else 'wake'} ({change.why}): {error}"
+        ) from None
     for machine in picked:
         if change.sleep:
             world.lifecycle.sleep(machine)

@@ -13,16 +13,16 @@ from cod.policy.scheduler import preemption
 from cod.policy.scheduler.snapshot import (
     Allocation,
     Cache,
-    Holder,
     NodeKind,
     PendingRequest,
+    VclusterHolder,
     effective,
 )
 from cod.sim.scenario import records as sc
 from cod.states import Disk, NodeState, RequestState, VclusterState
 
 
-class FreeKey(NamedTuple):
+class PoolKey(NamedTuple):
     """What the free nodes of one pool have in common."""
 
     kind: NodeKind
@@ -39,7 +39,7 @@ class IncomingKey(NamedTuple):
     waking: bool
 
 
-class Machine:
+class SimMachine:
     """One node; names as in the table `nodes`. `counted_as`: its key in the pool; `counted`: until
     when it is added; `failing`: see `sim.failures`; `blameless`: set aside though it is healthy."""
 
@@ -85,10 +85,10 @@ class Machine:
         self.request_id = self.template_id = self.reserved = self.reclaim = self.released = 0
         self.waking = self.failing = self.blameless = False
         self.counted = 0.0
-        self.counted_as: FreeKey | IncomingKey | None = None
+        self.counted_as: PoolKey | IncomingKey | None = None
 
 
-class Owner(Protocol):
+class ClusterOwner(Protocol):
     """Who asked for a virtual cluster, and is told of what becomes of it. None of these may raise.
 
     `lost` is told after the machine has left; `why` is 'taken' (by a reclaim), 'broken' or 'over'
@@ -97,11 +97,11 @@ class Owner(Protocol):
 
     def granted(self, request: ClusterRequest) -> None: ...
     def refused(self, request: ClusterRequest) -> None: ...
-    def up(self, machine: Machine) -> None: ...
-    def lost(self, machine: Machine, cluster: Cluster, why: str) -> None: ...
+    def up(self, machine: SimMachine) -> None: ...
+    def lost(self, machine: SimMachine, cluster: Cluster, why: str) -> None: ...
     def warned(self, cluster: Cluster, ahead: float) -> None: ...
-    def choose(self, reclaim: Reclaim, candidates: list[Machine]) -> list[Machine]: ...
-    def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None: ...
+    def choose(self, reclaim: ClusterReclaim, candidates: list[SimMachine]) -> list[SimMachine]: ...
+    def asked_back(self, reclaim: ClusterReclaim, machines: list[SimMachine]) -> None: ...
     def over(self, cluster: Cluster) -> None: ...
 
 
@@ -117,7 +117,7 @@ class Cluster:
     id: int
     name: str
     group: Group
-    owner: Owner
+    owner: ClusterOwner
     template_id: int
     needs: str
     cache: bool
@@ -132,13 +132,13 @@ class Cluster:
     drain_until: float | None = None
     warned: float | None = None
     leaving: int = 0
-    held: dict[Machine, None] = field(default_factory=dict)
+    held: dict[SimMachine, None] = field(default_factory=dict)
     pending: dict[int, ClusterRequest] = field(default_factory=dict)
     released: int = 0
     stopped: int = 0
     seen: tuple[Allocation, ...] | None = None
     seen_until: float = float("inf")
-    holder: Holder | None = None
+    holder: VclusterHolder | None = None
 
     @property
     def group_id(self) -> int:
@@ -156,7 +156,7 @@ class Cluster:
         for request in self.pending.values():
             request.pending = None
 
-    def as_holder(self) -> Holder:
+    def as_holder(self) -> VclusterHolder:
         """Return the cluster as the holder of its nodes, in the form that the manager sees."""
         if self.holder is None:
             self.holder = preemption.holder(self, self.group.priority, len(self.held), self.leaving)
@@ -235,7 +235,7 @@ class ClusterRequest:
 
 
 @dataclass(eq=False, slots=True)
-class Reclaim:
+class ClusterReclaim:
     """Machines that a vcluster is to give up for a request; those still to come carry its id."""
 
     id: int

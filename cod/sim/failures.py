@@ -11,7 +11,7 @@ from collections import defaultdict
 from random import Random
 
 from cod.policy.nodes import blame
-from cod.sim.cluster import Machine
+from cod.sim.cluster import SimMachine
 from cod.sim.randomness import stream
 from cod.sim.scenario.records import Scenario
 from cod.states import Fault, NodeState
@@ -25,7 +25,7 @@ class Failures:
     given_back     how often a machine went back to the reserve instead
     """
 
-    def __init__(self, scenario: Scenario, seed: int, machines: list[Machine]) -> None:
+    def __init__(self, scenario: Scenario, seed: int, machines: list[SimMachine]) -> None:
         self._machines, self._judged = machines, scenario.blame
         self._random, self._seed = stream(seed, "failing"), seed
         self._wrong_share, self._draws = scenario.wrong_templates, dict[str, Random]()
@@ -45,11 +45,11 @@ class Failures:
         draws = self._draws.setdefault(demand, stream(self._seed, "templates", demand))
         return draws.random() < self._wrong_share
 
-    def at_boot(self, machine: Machine) -> bool:
+    def at_boot(self, machine: SimMachine) -> bool:
         """Return whether the machine's system will not become ready."""
         return machine.failing or machine.template_id in self.wrong
 
-    def stops(self, machine: Machine) -> bool:
+    def stops(self, machine: SimMachine) -> bool:
         """Note that a machine has spent its retries on the way to its holder; return whether it
         goes back to the reserve and its request stops, or else is set aside."""
         cluster = machine.cluster
@@ -71,7 +71,7 @@ class Failures:
         """Note that a machine has become ready with the template."""
         self._with_template.pop(template_id, None)
 
-    def repaired(self, machine: Machine) -> None:
+    def repaired(self, machine: SimMachine) -> None:
         """Note that an administrator has looked at a machine. If it was failing, another begins to
         fail in its place: their share stays."""
         for group in self._of_group.values():

@@ -16,20 +16,20 @@ from cod.policy.hardware.match import satisfies
 from cod.policy.scheduler.snapshot import (
     ANYTHING,
     Entitlement,
-    Grant,
-    Holder,
     NodeKind,
+    PassPlan,
     PendingRequest,
-    Plan,
     Preempt,
-    Snapshot,
+    RequestGrant,
+    SiteSnapshot,
+    VclusterHolder,
 )
 
 
 class Groups:
     """What groups hold before a plan, and what the plan gives them and takes from them."""
 
-    def __init__(self, seen: Snapshot, planned: Plan, now: float) -> None:
+    def __init__(self, seen: SiteSnapshot, planned: PassPlan, now: float) -> None:
         self._seen, self._planned, self._now = seen, planned, now
         self.kept: Counter[int] = Counter()
         self.lost: Counter[int] = Counter()
@@ -51,7 +51,7 @@ class Groups:
             if request.source_id is not None:
                 self.won[request.group_id] += _size(request)
 
-    def over(self, holder: Holder) -> bool:
+    def over(self, holder: VclusterHolder) -> bool:
         """Return whether a vcluster's lease has run out."""
         ends = holder.expires_at
         return holder.drain_until is not None or (ends is not None and ends <= self._now)
@@ -60,7 +60,7 @@ class Groups:
         """Return what a group is promised."""
         return self._seen.entitlements.get(group_id, ANYTHING)
 
-    def may_take(self, request: PendingRequest, holder: Holder) -> str:
+    def may_take(self, request: PendingRequest, holder: VclusterHolder) -> str:
         """Return by what right a request takes from a vcluster: 'priority', 'guarantee', 'share';
         '' by none."""
         if holder.priority < request.priority:
@@ -151,7 +151,7 @@ class Groups:
                     )
 
 
-def _nodes(grant: Grant) -> int:
+def _nodes(grant: RequestGrant) -> int:
     return sum(share.count for share in grant.shares)
 
 
@@ -162,7 +162,7 @@ def _size(request: PendingRequest) -> int:
 # ---------------------------------------------------------------- shares
 
 
-def _shares(seen: Snapshot) -> Iterator[str]:
+def _shares(seen: SiteSnapshot) -> Iterator[str]:
     """Yield groups whose share is not the one by water-filling, rounded either way, among those
     that hold or want nodes. Of a family the sum is looked at."""
     wants = {one: each for one, each in seen.entitlements.items() if each.share is not None}
@@ -197,7 +197,9 @@ class _Claim:
         return min(self.most, max(self.least, level * self.weight))
 
 
-def _demand(seen: Snapshot, wants: Mapping[int, Entitlement]) -> tuple[Counter[int], Counter[int]]:
+def _demand(
+    seen: SiteSnapshot, wants: Mapping[int, Entitlement]
+) -> tuple[Counter[int], Counter[int]]:
     """Return what each group holds and waits for, and what of that is guaranteed."""
     held: Counter[int] = Counter()
     for holder in seen.holders.values():
@@ -236,7 +238,7 @@ def _filled(claims: Mapping[int, _Claim], nodes: float) -> dict[int, float]:
 # ---------------------------------------------------------------- order
 
 
-def passed_over(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> Iterator[str]:
+def passed_over(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: float) -> Iterator[str]:
     """Yield requests that wait although a request behind them is granted nodes that would have
     been enough for them. Where nodes are kept for others, who may use them depends on leases, and
     nothing is said."""
@@ -269,10 +271,10 @@ def passed_over(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> It
 Place = tuple[bool, int, int, int, float]
 
 
-def _places(seen: Snapshot, policy: Policy, now: float) -> dict[int, Place]:
+def _places(seen: SiteSnapshot, policy: Policy, now: float) -> dict[int, Place]:
     """Return where requests stand: within a guarantee first, then by priority; where there are
     shares, those that have waited long, then those within shares, by ranks; then by age."""
-    groups, kept = Groups(seen, Plan(), now), Counter[int]()
+    groups, kept = Groups(seen, PassPlan(), now), Counter[int]()
     places: dict[int, Place] = {}
     for request in sorted(seen.requests, key=lambda one: (-one.priority, one.submitted_at, one.id)):
         if request.source_id is not None or request.starts_at is not None:
@@ -295,7 +297,7 @@ def _places(seen: Snapshot, policy: Policy, now: float) -> dict[int, Place]:
     return places
 
 
-def _plain(request: PendingRequest, seen: Snapshot) -> bool:
+def _plain(request: PendingRequest, seen: SiteSnapshot) -> bool:
     """Return whether a request is for nodes of one kind, and nothing but their number stands
     against it."""
     own = seen.entitlements.get(request.group_id, ANYTHING)
@@ -311,7 +313,7 @@ def _plain(request: PendingRequest, seen: Snapshot) -> bool:
     )
 
 
-def _enough(request: PendingRequest, grant: Grant, seen: Snapshot) -> bool:
+def _enough(request: PendingRequest, grant: RequestGrant, seen: SiteSnapshot) -> bool:
     """Return whether what was granted to another, free for all, is enough for a request."""
     (one,) = request.tuples
     there: Counter[NodeKind] = Counter()

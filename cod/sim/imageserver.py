@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cod.sim.clock import Clock
-from cod.sim.cluster import Machine
+from cod.sim.cluster import SimMachine
 
 DONE = 1e-6  # seconds of priming that are none
 
@@ -22,8 +22,8 @@ class _Transfer:
     """A node that is primed. `left`: seconds that it would take alone from now on; `speed`: seconds
     of it a second."""
 
-    machine: Machine
-    then: Callable[[Machine], None]
+    machine: SimMachine
+    then: Callable[[SimMachine], None]
     began: float
     left: float
     most_mb_per_s: float
@@ -42,13 +42,15 @@ class ImageServer:
     def __init__(self, clock: Clock, size: float, at_once: int | None, rate: float | None) -> None:
         self._clock, self._size, self._at_once, self._rate = clock, size, at_once, rate
         self._shared = at_once is not None or rate is not None
-        self._active: dict[Machine, _Transfer] = {}
-        self._turn: dict[Machine, _Transfer] = {}
+        self._active: dict[SimMachine, _Transfer] = {}
+        self._turn: dict[SimMachine, _Transfer] = {}
         self._since, self._version = 0.0, 0
         self.took: list[float] = []
         self.most = 0
 
-    def prime(self, machine: Machine, seconds: float, then: Callable[[Machine], None]) -> None:
+    def prime(
+        self, machine: SimMachine, seconds: float, then: Callable[[SimMachine], None]
+    ) -> None:
         """Prime a node, which would take `seconds` alone; call `then` with it when it is done."""
         rate = self._size / seconds if seconds else 0.0
         transfer = _Transfer(machine, then, self._clock.now, seconds, rate)
@@ -60,7 +62,7 @@ class ImageServer:
             self.most = max(self.most, len(self._active))
             self._clock.after(seconds, self._alone, transfer)
 
-    def drop(self, machine: Machine) -> None:
+    def drop(self, machine: SimMachine) -> None:
         """Forget a node that is not to be primed any longer, if it is one."""
         if self._turn.pop(machine, None) is None and self._active.pop(machine, None) is None:
             return

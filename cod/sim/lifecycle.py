@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cod.model import Energy
 from cod.policy.scheduler.snapshot import Cache
 from cod.sim.clock import Clock
-from cod.sim.cluster import Machine
+from cod.sim.cluster import SimMachine
 from cod.sim.failures import Failures
 from cod.sim.imageserver import ImageServer
 from cod.sim.machines import MachinePool
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 E, S = NodeEvent, NodeState
 
 
-class Lifecycle:
+class MachineLifecycle:
     """Moves the machines of `pool`.
 
     on_up      called with a machine whose holder's system runs
@@ -46,10 +46,10 @@ class Lifecycle:
         failures: Failures,
         patience: float,
         *,
-        on_up: Callable[[Machine], None],
-        on_free: Callable[[Machine], None],
-        on_broken: Callable[[Machine], None],
-        on_stopped: Callable[[Machine], None],
+        on_up: Callable[[SimMachine], None],
+        on_free: Callable[[SimMachine], None],
+        on_broken: Callable[[SimMachine], None],
+        on_stopped: Callable[[SimMachine], None],
     ) -> None:
         self._clock, self._pool, self._energy, self._images = clock, pool, energy, images
         self._on_up, self._on_free = on_up, on_free
@@ -62,7 +62,9 @@ class Lifecycle:
 
     # ------------------------------------------------------------ orders
 
-    def take(self, machine: Machine, cluster: Cluster, request_id: int, template_id: int) -> None:
+    def take(
+        self, machine: SimMachine, cluster: Cluster, request_id: int, template_id: int
+    ) -> None:
         """Give a free machine to a vcluster and set it going: primed or booted if it is awake,
         woken if it is off."""
         pool = self._pool
@@ -74,7 +76,7 @@ class Lifecycle:
         else:
             self._assign(machine)
 
-    def release(self, machine: Machine) -> None:
+    def release(self, machine: SimMachine) -> None:
         """Take it from its holder and back to the trampoline, by its power."""
         self._pool.count(machine)
         cluster = machine.cluster
@@ -91,29 +93,31 @@ class Lifecycle:
             self._pool.move(machine, E.RELEASED)
             self._after(machine, machine.spec.times.reset, self._report)
 
-    def wake(self, machine: Machine) -> None:
+    def wake(self, machine: SimMachine) -> None:
         """Switch it on."""
         self.wakes += 1
         self._pool.move(machine, E.WOKEN, waking=True)
         self._power_on(machine)
 
-    def sleep(self, machine: Machine) -> None:
+    def sleep(self, machine: SimMachine) -> None:
         """Switch it off; its disk keeps what it has."""
         self.sleeps += 1
         self._pool.move(machine, E.POWERED_DOWN)
 
     # ------------------------------------------------------------ what happens
 
-    def _after(self, machine: Machine, median: float, then: Callable[[Machine], None]) -> None:
+    def _after(
+        self, machine: SimMachine, median: float, then: Callable[[SimMachine], None]
+    ) -> None:
         delay = about(machine.random, median, machine.spec.times.spread)
         self._clock.after(delay, self._due, machine, machine.generation, then)
 
     @staticmethod
-    def _due(machine: Machine, generation: int, then: Callable[[Machine], None]) -> None:
+    def _due(machine: SimMachine, generation: int, then: Callable[[SimMachine], None]) -> None:
         if machine.generation == generation:
             then(machine)
 
-    def _power_on(self, machine: Machine) -> None:
+    def _power_on(self, machine: SimMachine) -> None:
         fails = machine.spec.wake_fails
         if fails and machine.random.random() < fails:
             self.wakes_failed += 1
@@ -123,7 +127,7 @@ class Lifecycle:
         else:
             self._after(machine, machine.spec.times.wake, self._report)
 
-    def _did_not_wake(self, machine: Machine) -> None:
+    def _did_not_wake(self, machine: SimMachine) -> None:
         machine.attempts += 1
         if machine.attempts > NODE_RULES[S.TRAMPOLINE].retries:
             self._set_aside(machine, E.EXHAUSTED)
@@ -131,7 +135,7 @@ class Lifecycle:
             self._pool.move(machine, E.TIMED_OUT, waking=machine.waking)
             self._power_on(machine)
 
-    def _report(self, machine: Machine) -> None:
+    def _report(self, machine: SimMachine) -> None:
         """Decide what a reported machine does next (`policy.nodes.lifecycle.settle`)."""
         if machine.cluster is not None:
             self._assign(machine)
@@ -141,7 +145,7 @@ class Lifecycle:
         else:
             self._idle(machine)
 
-    def _assign(self, machine: Machine) -> None:
+    def _assign(self, machine: SimMachine) -> None:
         cluster = machine.cluster
         assert cluster is not None
         if machine.disk is Disk.CACHED and machine.cache == (machine.template_id, cluster.group_id):
@@ -153,11 +157,11 @@ class Lifecycle:
                 machine, about(machine.random, times.prime, times.spread), self._primed
             )
 
-    def _primed(self, machine: Machine) -> None:
+    def _primed(self, machine: SimMachine) -> None:
         machine.disk, machine.cache = Disk.DIRTY, None
         self._boot(machine, E.PRIMED)
 
-    def _boot(self, machine: Machine, event: NodeEvent) -> None:
+    def _boot(self, machine: SimMachine, event: NodeEvent) -> None:
         self._pool.move(machine, event)
         if self._failures.at_boot(machine):
             self._clock.after(
@@ -166,7 +170,7 @@ class Lifecycle:
         else:
             self._after(machine, machine.spec.times.boot, self._booted)
 
-    def _did_not_boot(self, machine: Machine) -> None:
+    def _did_not_boot(self, machine: SimMachine) -> None:
         machine.attempts += 1
         machine.disk, machine.cache = Disk.DIRTY, None
         if machine.attempts <= NODE_RULES[S.BOOT].retries:
@@ -179,18 +183,18 @@ class Lifecycle:
             self._set_aside(machine, E.EXHAUSTED)
             machine.blameless = not machine.failing
 
-    def _booted(self, machine: Machine) -> None:
+    def _booted(self, machine: SimMachine) -> None:
         machine.attempts = 0
         self._failures.succeeded(machine.template_id)
         self._pool.move(machine, E.BOOTED)
         self._on_up(machine)
 
-    def _wiped(self, machine: Machine) -> None:
+    def _wiped(self, machine: SimMachine) -> None:
         machine.disk = Disk.CLEAN
         self._pool.move(machine, E.WIPED)
         self._idle(machine)
 
-    def _idle(self, machine: Machine) -> None:
+    def _idle(self, machine: SimMachine) -> None:
         machine.attempts = 0
         self._pool.move(machine, E.IDLED)
         self._on_free(machine)
@@ -198,13 +202,13 @@ class Lifecycle:
 
     # ------------------------------------------------------------ failures
 
-    def _fail_some_day(self, machine: Machine) -> None:
+    def _fail_some_day(self, machine: SimMachine) -> None:
         if machine.spec.mtbf:
             self._clock.after(
                 machine.random.expovariate(1 / (machine.spec.mtbf * HOUR)), self.fail, machine
             )
 
-    def fail(self, machine: Machine) -> None:
+    def fail(self, machine: SimMachine) -> None:
         """Break the machine: it is set aside until it is repaired."""
         # a machine cannot fail twice; its next failure is drawn when it is back
         if machine.state is S.QUARANTINED:
@@ -213,7 +217,7 @@ class Lifecycle:
             self._set_aside(machine, E.QUARANTINED)
             self._fail_some_day(machine)
 
-    def _set_aside(self, machine: Machine, event: NodeEvent) -> None:
+    def _set_aside(self, machine: SimMachine, event: NodeEvent) -> None:
         self.failures += 1
         self._images.drop(machine)
         self._pool.count(machine)
@@ -226,7 +230,7 @@ class Lifecycle:
             machine.spec.repair * HOUR, self._due, machine, machine.generation, self._repaired
         )
 
-    def _repaired(self, machine: Machine) -> None:
+    def _repaired(self, machine: SimMachine) -> None:
         self._pool.count(machine)
         machine.blameless = False
         self._failures.repaired(machine)

@@ -14,7 +14,7 @@ from cod.model import Energy, NodeType
 from cod.policy.scheduler import energy as power
 from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, IncomingNodes, NodeKind
 from cod.sim.clock import Clock
-from cod.sim.cluster import FreeKey, IncomingKey, Machine
+from cod.sim.cluster import IncomingKey, PoolKey, SimMachine
 from cod.sim.randomness import stream
 from cod.sim.scenario import records as sc
 from cod.states import NodeEvent, NodeState, after
@@ -35,11 +35,11 @@ class MachinePool:
 
     def __init__(self, clock: Clock, types: Iterable[sc.Type], energy: Energy, seed: int) -> None:
         self._clock = clock
-        self.machines: list[Machine] = []
+        self.machines: list[SimMachine] = []
         self.types: dict[int, NodeType] = {}
-        self.free: dict[FreeKey, dict[Machine, None]] = {}
+        self.free: dict[PoolKey, dict[SimMachine, None]] = {}
         self.coming: Counter[IncomingKey] = Counter()
-        self.kept: dict[Machine, None] = {}
+        self.kept: dict[SimMachine, None] = {}
         self.spent: dict[NodeState, float] = dict.fromkeys(NodeState, 0.0)
         self.by_group: dict[str, float] = defaultdict(float)
         self.held_by_group: dict[str, float] = defaultdict(float)
@@ -59,13 +59,13 @@ class MachinePool:
 
     def _add(self, spec: sc.Type, kind: NodeKind, seed: int) -> None:
         number = len(self.machines) + 1
-        machine = Machine(number, spec, kind, stream(seed, "machine", number))
+        machine = SimMachine(number, spec, kind, stream(seed, "machine", number))
         self.machines.append(machine)
         self.place(machine)
 
     # ------------------------------------------------------------ changes
 
-    def move(self, machine: Machine, event: NodeEvent, *, waking: bool = False) -> None:
+    def move(self, machine: SimMachine, event: NodeEvent, *, waking: bool = False) -> None:
         """The machine's next state. Raises `WrongEvent` where the lifecycle has no such arrow."""
         self.count(machine)
         machine.state = after(machine.state, event)
@@ -74,7 +74,7 @@ class MachinePool:
         machine.waking = waking
         self.place(machine)
 
-    def count(self, machine: Machine) -> None:
+    def count(self, machine: SimMachine) -> None:
         """Add up what it has done and consumed until now; before its state or its holder
         changes."""
         seconds = self._clock.now - machine.counted
@@ -103,13 +103,13 @@ class MachinePool:
         """Return watts that all of them draw now."""
         return sum(self._watts[machine.kind.type, machine.state] for machine in self.machines)
 
-    def place(self, machine: Machine) -> None:
+    def place(self, machine: SimMachine) -> None:
         """Count it as what it is now; after anything of it has changed."""
         new = _counted_as(machine)
         if new == machine.counted_as:
             return
         old, machine.counted_as = machine.counted_as, new
-        if isinstance(old, FreeKey):
+        if isinstance(old, PoolKey):
             bucket = self.free[old]
             del bucket[machine]
             if not bucket:
@@ -118,12 +118,12 @@ class MachinePool:
             self.coming[old] -= 1
             if not self.coming[old]:
                 del self.coming[old]
-        if isinstance(new, FreeKey):
+        if isinstance(new, PoolKey):
             self.free.setdefault(new, {})[machine] = None
         elif new is not None:
             self.coming[new] += 1
 
-    def reserve(self, machine: Machine, request_id: int) -> None:
+    def reserve(self, machine: SimMachine, request_id: int) -> None:
         """Keep it for a request, or with 0 for nobody; what it is reserved for it stays, whoever
         holds it."""
         if machine.reserved != request_id:
@@ -149,10 +149,10 @@ class MachinePool:
         for key, count in self.coming.items():
             yield IncomingNodes(key.kind, count, key.reserved, key.waking)
 
-    def pick(self, free: FreeNodes, count: int, idle_time: float | None = None) -> list[Machine]:
+    def pick(self, free: FreeNodes, count: int, idle_time: float | None = None) -> list[SimMachine]:
         """Return `count` nodes of a pool, by id; with `idle_time`, only such as have idled so long.
         Raises LookupError."""
-        bucket = self.free.get(FreeKey(free.kind, free.readiness, free.cache, free.reserved), {})
+        bucket = self.free.get(PoolKey(free.kind, free.readiness, free.cache, free.reserved), {})
         fit = [
             one for one in bucket if idle_time is None or one.since <= self._clock.now - idle_time
         ]
@@ -161,12 +161,12 @@ class MachinePool:
         return sorted(fit, key=lambda machine: machine.id)[:count]
 
 
-def _counted_as(machine: Machine) -> FreeKey | IncomingKey | None:
+def _counted_as(machine: SimMachine) -> PoolKey | IncomingKey | None:
     if machine.cluster is not None:
         return None
     if machine.state is NodeState.OFF or machine.state is NodeState.INACTIVE:
         readiness = COLD if machine.state is NodeState.OFF else WARM
-        return FreeKey(machine.kind, readiness, machine.cache, machine.reserved)
+        return PoolKey(machine.kind, readiness, machine.cache, machine.reserved)
     if machine.state is NodeState.TRAMPOLINE or machine.state is NodeState.WIPE:
         return IncomingKey(machine.kind, machine.reserved, machine.waking)
     return None

@@ -14,17 +14,17 @@ from cod.model import Policy
 from cod.policy.hardware.match import satisfies
 from cod.policy.scheduler.snapshot import (
     FreeNodes,
-    Grant,
     NodeKind,
+    PassPlan,
     PendingRequest,
-    Plan,
     Preempt,
-    Snapshot,
+    RequestGrant,
+    SiteSnapshot,
 )
 from cod.sim.group_rules import Groups, passed_over
 
 
-def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[str]:
+def broken(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: float) -> list[str]:
     """Return a sentence for each promise that `planned` breaks, made for `seen` at `now`; none when
     all is well."""
     groups = Groups(seen, planned, now)
@@ -38,7 +38,7 @@ def broken(seen: Snapshot, planned: Plan, policy: Policy, now: float) -> list[st
     ]
 
 
-def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
+def _grants(seen: SiteSnapshot, planned: PassPlan) -> Iterator[str]:
     requests = {request.id: request for request in seen.requests}
     used: Counter[FreeNodes] = Counter()
     there: Counter[FreeNodes] = Counter(dict.fromkeys(seen.free_nodes, 0))
@@ -63,7 +63,7 @@ def _grants(seen: Snapshot, planned: Plan) -> Iterator[str]:
     )
 
 
-def _whole(grant: Grant, request: PendingRequest) -> Iterator[str]:
+def _whole(grant: RequestGrant, request: PendingRequest) -> Iterator[str]:
     """Yield what a grant lacks: a request is granted whole or not at all, but for a move."""
     for position, one in enumerate(request.tuples):
         got = sum(share.count for share in grant.shares if share.position == position)
@@ -73,7 +73,7 @@ def _whole(grant: Grant, request: PendingRequest) -> Iterator[str]:
         yield f"request {request.id}: a share of no nodes"
 
 
-def _constraints(grant: Grant, request: PendingRequest, seen: Snapshot) -> Iterator[str]:
+def _constraints(grant: RequestGrant, request: PendingRequest, seen: SiteSnapshot) -> Iterator[str]:
     """Constraints are met: attributes, blocks, reservations, templates."""
     blocks: dict[int, set[NodeKind]] = defaultdict(set)
     for share in grant.shares:
@@ -100,7 +100,7 @@ def _constraints(grant: Grant, request: PendingRequest, seen: Snapshot) -> Itera
         )
 
 
-def _preemptions(seen: Snapshot, planned: Plan, groups: Groups) -> Iterator[str]:
+def _preemptions(seen: SiteSnapshot, planned: PassPlan, groups: Groups) -> Iterator[str]:
     requests = {request.id: request for request in seen.requests}
     mobile = {(one.vcluster_id, one.kind): one.mobile for one in seen.allocations}
     by_holder: Counter[int] = Counter()
@@ -131,7 +131,7 @@ def _preemptions(seen: Snapshot, planned: Plan, groups: Groups) -> Iterator[str]
 
 
 def _may_take(
-    preempt: Preempt, requests: Mapping[int, PendingRequest], seen: Snapshot, groups: Groups
+    preempt: Preempt, requests: Mapping[int, PendingRequest], seen: SiteSnapshot, groups: Groups
 ) -> Iterator[str]:
     request, holder = requests[preempt.request_id], seen.holders[preempt.vcluster_id]
     if holder.id == request.vcluster_id:
@@ -154,7 +154,7 @@ def _may_take(
 
 
 def _no_more_than_short(
-    seen: Snapshot, planned: Plan, requests: Mapping[int, PendingRequest]
+    seen: SiteSnapshot, planned: PassPlan, requests: Mapping[int, PendingRequest]
 ) -> Iterator[str]:
     """Yield complaints about requests that take more nodes than they lack. With what is reserved
     for it where nodes are taken, now or since before, a request never has more than it wants; nor,
@@ -186,7 +186,7 @@ def _no_more_than_short(
             )
 
 
-def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[NodeKind]]:
+def _open(seen: SiteSnapshot, planned: PassPlan) -> dict[int, Counter[NodeKind]]:
     """Return what is being taken for each request when the plan is carried out, by kind."""
     open_: dict[int, Counter[NodeKind]] = defaultdict(Counter)
     for preempt in planned.preemptions:
@@ -198,7 +198,7 @@ def _open(seen: Snapshot, planned: Plan) -> dict[int, Counter[NodeKind]]:
     return open_
 
 
-def _had(seen: Snapshot) -> Counter[tuple[NodeKind, int]]:
+def _had(seen: SiteSnapshot) -> Counter[tuple[NodeKind, int]]:
     """Return what is free or on its way, by kind and whom it is reserved for."""
     had: Counter[tuple[NodeKind, int]] = Counter()
     for free in seen.free_nodes:
@@ -208,13 +208,13 @@ def _had(seen: Snapshot) -> Counter[tuple[NodeKind, int]]:
     return had
 
 
-def _would_do(kind: NodeKind, request: PendingRequest, seen: Snapshot) -> bool:
+def _would_do(kind: NodeKind, request: PendingRequest, seen: SiteSnapshot) -> bool:
     return kind.subnet in ("", request.subnet) and any(
         not satisfies(one.attributes, seen.types[kind.type].attributes) for one in request.tuples
     )
 
 
-def _leases(seen: Snapshot, planned: Plan, now: float) -> Iterator[str]:
+def _leases(seen: SiteSnapshot, planned: PassPlan, now: float) -> Iterator[str]:
     """Leases end when they are over, not before."""
     for vcluster in planned.drains:
         ends = seen.holders[vcluster].expires_at
@@ -230,7 +230,7 @@ def _leases(seen: Snapshot, planned: Plan, now: float) -> Iterator[str]:
             yield f"reclaim {reclaim}: seized before its deadline"
 
 
-def _reserve(seen: Snapshot, planned: Plan) -> Iterator[str]:
+def _reserve(seen: SiteSnapshot, planned: PassPlan) -> Iterator[str]:
     """Yield changes of power of nodes that are not as they have to be: warm, idle and nobody's, or
     asleep."""
     for change in planned.power_changes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cod.policy.hardware.match import satisfies
 from cod.sim import apply_plan
-from cod.sim.demand.job import Job
+from cod.sim.demand.job import SimJob
 from cod.sim.demand.jobs import JobOwner
 from cod.sim.demand.queue import QueueOwner
 from cod.sim.demand.workload import FarmOwner
@@ -107,12 +107,12 @@ class Simulation:
     def _demands(self) -> list[Any]:
         return list(self.scenario.demands)
 
-    def _synthetic(self, rule: Jobs | Queue) -> Iterator[Job]:
+    def _synthetic(self, rule: Jobs | Queue) -> Iterator[SimJob]:
         seed = self.scenario.seed
         sizes = stream(seed, "jobs", rule.name)
         for at, count in arrivals(stream(seed, "arrivals", rule.name), rule.arrivals, self.end):
             for _ in range(count):
-                yield Job(at, sizes.choice(rule.nodes), runtime(sizes, rule.runtime))
+                yield SimJob(at, sizes.choice(rule.nodes), runtime(sizes, rule.runtime))
 
     def _fitted(self, rule: Queue, floors: int = 0) -> Queue:
         """Return a queue that never asks for more than the site could give it: `floors` are kept by
@@ -133,14 +133,14 @@ class Simulation:
     def _traced(self, rule: Trace) -> None:
         log = swf.load(self.scenario.folder / rule.file)
         self.remarks += log.remarks(rule.file)
-        free_nodes: dict[int, list[Job]] = defaultdict(list)
+        free_nodes: dict[int, list[SimJob]] = defaultdict(list)
         start = log.jobs[0].submit if log.jobs else 0.0
         for entry in log.jobs:
             key = 0 if rule.by == "job" else getattr(entry, rule.by)
             labels = [f"{rule.name}-{one}" if one >= 0 else "" for one in (entry.queue, entry.user)]
             size = -(-entry.procs // rule.cores)
             free_nodes[key].append(
-                Job(entry.submit - start, size, entry.runtime, entry.asked, *labels)
+                SimJob(entry.submit - start, size, entry.runtime, entry.asked, *labels)
             )
         owner = next(one for one in self.scenario.groups if one.name == rule.group)
         for number, jobs in sorted(free_nodes.items()):

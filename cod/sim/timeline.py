@@ -12,7 +12,7 @@ from cod.policy.energy.reserve_forecast import HOUR
 from cod.policy.nodes import energy_accounting
 
 
-class Timeline:
+class HeldTimeline:
     """Nodes that were held, by type and hour."""
 
     def __init__(self, rules: Energy, types: Iterable[int]) -> None:
@@ -32,7 +32,7 @@ class Timeline:
         self._nodes = nodes
 
     def spare(self, now: float) -> Mapping[int, tuple[int, int]]:
-        """Return the forecast of each type that has one, for `Snapshot.spare`."""
+        """Return the forecast of each type that has one, for `SiteSnapshot.spare`."""
         found = {
             one: reserve_forecast.forecast(self._held[one], 0.0, self._rules, now)
             for one in self._types
@@ -40,7 +40,7 @@ class Timeline:
         return {one: each for one, each in found.items() if each is not None}
 
 
-class Usage:
+class MonthUsage:
     """Node-seconds that groups have used in the calendar month (UTC) that it is: `used`, by id. The
     run begins on the first day of a month."""
 

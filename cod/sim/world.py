@@ -15,25 +15,25 @@ from typing import Any
 from cod.model import Energy, Group, Policy
 from cod.policy.scheduler import leases, preemption
 from cod.policy.scheduler.plan import plan
-from cod.policy.scheduler.snapshot import Entitlement, OpenReclaim, Plan, Snapshot
+from cod.policy.scheduler.snapshot import Entitlement, OpenReclaim, PassPlan, SiteSnapshot
 from cod.policy.sharing import entitlements, shares, turns
 from cod.sim.clock import Clock
-from cod.sim.cluster import Cluster, ClusterRequest, Machine, Owner, Reclaim
+from cod.sim.cluster import Cluster, ClusterOwner, ClusterReclaim, ClusterRequest, SimMachine
 from cod.sim.failures import Failures
 from cod.sim.imageserver import ImageServer
-from cod.sim.lifecycle import Lifecycle
+from cod.sim.lifecycle import MachineLifecycle
 from cod.sim.machines import MachinePool
 from cod.sim.randomness import HOUR
 from cod.sim.results.stats import Stats
 from cod.sim.scenario.records import Scenario
-from cod.sim.timeline import Timeline, Usage
+from cod.sim.timeline import HeldTimeline, MonthUsage
 from cod.states import NodeState, RequestState, VclusterState
 
 DELAY = 1.0  # seconds between a change and the pass that sees it: the manager's own period
 MINUTE = 60.0
 
-Watch = Callable[[Snapshot, Plan, float], None]
-Act = Callable[["World", Plan], None]
+Watch = Callable[[SiteSnapshot, PassPlan, float], None]
+Act = Callable[["World", PassPlan], None]
 
 
 class World:
@@ -48,13 +48,13 @@ class World:
         self.clock = Clock()
         self.stats = Stats()
         self.pool = MachinePool(self.clock, scenario.types, scenario.energy, seed)
-        self._timeline = Timeline(scenario.energy, self.pool.types)
-        self._hours = Usage()
+        self._timeline = HeldTimeline(scenario.energy, self.pool.types)
+        self._hours = MonthUsage()
         self.images = ImageServer(
             self.clock, scenario.image_mb, scenario.image_at_once, scenario.image_mb_per_s
         )
         self.failures = Failures(scenario, seed, self.pool.machines)
-        self.lifecycle = Lifecycle(
+        self.lifecycle = MachineLifecycle(
             self.clock,
             self.pool,
             scenario.energy,
@@ -73,7 +73,7 @@ class World:
         self.templates: dict[int, str] = {}
         self.clusters: dict[int, Cluster] = {}
         self.pending: dict[int, ClusterRequest] = {}
-        self.reclaims: dict[int, Reclaim] = {}
+        self.reclaims: dict[int, ClusterReclaim] = {}
         self._act, self._watch, self._period = act, watch, scenario.period
         self._look_at = float("inf")
         self._minutes: set[float] = set()
@@ -120,7 +120,7 @@ class World:
 
     def create(
         self,
-        owner: Owner,
+        owner: ClusterOwner,
         group: Group,
         size: int,
         template_id: int,
@@ -172,7 +172,7 @@ class World:
             self.decide(request, RequestState.WITHDRAWN)
             self.stir()
 
-    def restore(self, cluster: Cluster, machines: Iterable[Machine]) -> None:
+    def restore(self, cluster: Cluster, machines: Iterable[SimMachine]) -> None:
         """The vcluster shrinks by these machines; those that were reclaimed go on to who waits for
         them."""
         for machine in machines:
@@ -215,7 +215,7 @@ class World:
             self.clock.at(until - ahead, self.stir)
         self.clock.at(until, self.stir)
 
-    def let_go(self, machine: Machine) -> None:
+    def let_go(self, machine: SimMachine) -> None:
         """Take a machine from its holder and send it on its way back; it stays reserved for whom it
         was taken."""
         cluster = machine.cluster
@@ -224,7 +224,7 @@ class World:
         cluster.released += 1
         self.lifecycle.release(machine)
 
-    def _leave(self, machine: Machine, cluster: Cluster) -> None:
+    def _leave(self, machine: SimMachine, cluster: Cluster) -> None:
         del cluster.held[machine]
         if machine.state is not NodeState.ACTIVE:
             self.stats.gone(machine)
@@ -232,7 +232,7 @@ class World:
             self._less(machine)
         cluster.changed()
 
-    def _less(self, machine: Machine) -> None:
+    def _less(self, machine: SimMachine) -> None:
         reclaim, machine.reclaim = self.reclaims[machine.reclaim], 0
         reclaim.open -= 1
         reclaim.cluster.leaving -= 1
@@ -250,12 +250,12 @@ class World:
         for machine in [one for one in self.pool.kept if one.reserved == request.id]:
             self.pool.reserve(machine, 0)
 
-    def spare(self, machine: Machine) -> None:
+    def spare(self, machine: SimMachine) -> None:
         """Withdraw the reclaim of a machine."""
         self._less(machine)
         self.pool.reserve(machine, 0)
 
-    def _cancel(self, reclaim: Reclaim) -> None:
+    def _cancel(self, reclaim: ClusterReclaim) -> None:
         reclaim.cluster.leaving -= reclaim.open
         reclaim.cluster.changed()
         for machine in reclaim.cluster.held:
@@ -275,13 +275,13 @@ class World:
 
     # ------------------------------------------------------------ what machines tell
 
-    def _up(self, machine: Machine) -> None:
+    def _up(self, machine: SimMachine) -> None:
         cluster = machine.cluster
         assert cluster is not None
         self.stats.up(machine, self.clock.now)
         cluster.owner.up(machine)
 
-    def _free(self, machine: Machine) -> None:
+    def _free(self, machine: SimMachine) -> None:
         self._is_back(machine)
         if self.pending:
             self.stir()
@@ -289,14 +289,14 @@ class World:
             self._look_at_reserve(self.clock.now)
             self._look_at_reserve(self.clock.now + self.energy.idle_time)
 
-    def _is_back(self, machine: Machine) -> None:
+    def _is_back(self, machine: SimMachine) -> None:
         cluster = self.clusters.get(machine.released)
         if cluster is not None:
             cluster.released -= 1
             if not cluster.released and cluster.state is VclusterState.RELEASING:
                 self.stir()
 
-    def _broken(self, machine: Machine) -> None:
+    def _broken(self, machine: SimMachine) -> None:
         self._is_back(machine)
         self.pool.reserve(machine, 0)
         cluster = machine.cluster
@@ -311,7 +311,7 @@ class World:
         machine.cluster = None
         cluster.owner.lost(machine, cluster, "broken")
 
-    def _stopped(self, machine: Machine) -> None:
+    def _stopped(self, machine: SimMachine) -> None:
         """Let a machine go back whose holder's request for another in its place stops. A group
         that is told so tries again within the hour, unless its template is wrong."""
         cluster, taken = machine.cluster, machine.reclaim
@@ -388,7 +388,7 @@ class World:
         times += [reclaim.deadline for reclaim in self.reclaims.values()]
         return max(min(times), now + DELAY)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SiteSnapshot:
         """Return the site as the manager sees it now."""
         now, alive = self.clock.now, self.clusters.values()
         self._fade()
@@ -406,7 +406,7 @@ class World:
             used=self._hours.used,
             now=now,
         )
-        seen = Snapshot(
+        seen = SiteSnapshot(
             types=self.pool.types,
             free_nodes=list(self.pool.free_nodes(self.energy.idle_time)),
             coming=list(self.pool.ways()),
@@ -451,13 +451,13 @@ class World:
             if group.id in given:
                 self.groups[name] = replace(group, odd_turn=given[group.id])
 
-    def kept(self) -> preemption.Kept:
+    def kept(self) -> preemption.GroupHoldings:
         """Return what groups hold, as the rule counts it who may take from whom."""
         holders = (
             {one.id: one.as_holder() for one in self.clusters.values()} if self.entitlements else {}
         )
-        return preemption.Kept(
-            Snapshot({}, holders=holders, entitlements=self.entitlements), self.clock.now
+        return preemption.GroupHoldings(
+            SiteSnapshot({}, holders=holders, entitlements=self.entitlements), self.clock.now
         )
 
     def creation_size(self, cluster: Cluster) -> int:

@@ -31,7 +31,7 @@ from cod.policy.scheduler.snapshot import (
     FreeNodes,
     NodeKind,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
 )
 
 POLICY = Policy()
@@ -63,7 +63,7 @@ LOADS = (
 )
 
 
-def random_site(load: Load, dice: random.Random) -> Snapshot:
+def random_site(load: Load, dice: random.Random) -> SiteSnapshot:
     """Four types with two sorts of network, each memory size dearer than the one before; all nodes
     are free."""
     types = {}
@@ -107,7 +107,9 @@ def random_site(load: Load, dice: random.Random) -> Snapshot:
     site = Counter[int]()
     for free in free_nodes:
         site[free.kind.type] += free.count
-    return Snapshot(types, free_nodes, site=dict(site), requests=requests, templates={1: TEMPLATE})
+    return SiteSnapshot(
+        types, free_nodes, site=dict(site), requests=requests, templates={1: TEMPLATE}
+    )
 
 
 def _attributes(dice: random.Random) -> str:
@@ -119,7 +121,7 @@ def _attributes(dice: random.Random) -> str:
     )
 
 
-def cost(seen: Snapshot, done: Decision) -> float:
+def cost(seen: SiteSnapshot, done: Decision) -> float:
     """The sum of the granted nodes' types' costs."""
     return sum(
         seen.types[share.free_nodes.kind.type].cost * share.count
@@ -139,7 +141,7 @@ class Program:
     count.
     """
 
-    def __init__(self, seen: Snapshot) -> None:
+    def __init__(self, seen: SiteSnapshot) -> None:
         self._seen = seen
         feasibility = Feasibility(seen)
         self.columns: list[tuple[PendingRequest, int, NodeKind | None, int]] = [
@@ -236,7 +238,7 @@ class Tally:
     cost: float = 0.0
     least: float = 0.0
 
-    def add(self, seen: Snapshot) -> None:
+    def add(self, seen: SiteSnapshot) -> None:
         """One more site."""
         done = decide(seen, POLICY, 0.0)
         program = Program(seen)

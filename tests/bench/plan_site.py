@@ -27,13 +27,13 @@ from cod.policy.scheduler.snapshot import (
     Allocation,
     Cache,
     FreeNodes,
-    Holder,
     IncomingNodes,
     NodeKind,
     OpenReclaim,
+    PassPlan,
     PendingRequest,
-    Plan,
-    Snapshot,
+    SiteSnapshot,
+    VclusterHolder,
 )
 
 NOW = 1e6
@@ -41,7 +41,7 @@ TYPES, BLOCKS, VCLUSTERS, DOCUMENTS, TEMPLATES = 40, 10, 500, 120, 4
 POLICY, ENERGY = Policy(), Energy()
 
 
-def synthetic(nodes: int, requests: int, seed: int = 1) -> Snapshot:
+def synthetic(nodes: int, requests: int, seed: int = 1) -> SiteSnapshot:
     """A site of that size."""
     dice = random.Random(seed)
     kinds = [
@@ -58,13 +58,13 @@ def synthetic(nodes: int, requests: int, seed: int = 1) -> Snapshot:
         held[allocation.vcluster_id] += allocation.count
     for part in (*free_nodes, *coming, *allocations):
         site[part.kind.type] += part.count
-    return Snapshot(
+    return SiteSnapshot(
         {number: _type(number) for number in range(1, TYPES + 1)},
         free_nodes,
         coming,
         allocations,
         {
-            number: Holder(
+            number: VclusterHolder(
                 number,
                 f"v{number}",
                 number % 10,
@@ -137,7 +137,7 @@ def _requests(requests: int, dice: random.Random) -> list[PendingRequest]:
     ]
 
 
-def timed(seen: Snapshot) -> tuple[float, Plan]:
+def timed(seen: SiteSnapshot) -> tuple[float, PassPlan]:
     """Seconds of processor time that a plan takes, from records that have not been looked at
     before."""
     seen = copy.deepcopy(seen)
@@ -146,7 +146,7 @@ def timed(seen: Snapshot) -> tuple[float, Plan]:
     return time.process_time() - start, done
 
 
-def after(seen: Snapshot, done: Plan) -> Snapshot:
+def after(seen: SiteSnapshot, done: PassPlan) -> SiteSnapshot:
     """The site after the plan, as far as it matters for the next: what was granted is gone, what
     was taken is told."""
     gone = {grant.request_id for grant in done.grants} | {

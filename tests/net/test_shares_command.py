@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from cod.model import Site
-from cod.policy.sharing.shares import Account
+from cod.policy.sharing.shares import ShareAccount
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import types
@@ -144,11 +144,11 @@ def test_ranks_told_are_those_of_another_fair_tree(there: Served, count: int) ->
     """Random groups one set after the other, beside the groups of the site, which have no
     shares."""
     there.tx(lambda tx: tx.execute(update(t.groups).values(shares=0.0)))
-    own = [Account(one.id, 0, 0) for one in there.tx(groups.every)]
+    own = [ShareAccount(one.id, 0, 0) for one in there.tx(groups.every)]
     for tree in sets(count):
         ids = there.tx(lambda tx, tree=tree: _founded(tx, tree))
         moved = [
-            Account(ids[one.id], one.shares, one.usage, ids.get(one.parent, 0)) for one in tree
+            ShareAccount(ids[one.id], one.shares, one.usage, ids.get(one.parent, 0)) for one in tree
         ]
         wanted = ranks([*own, *moved])
         found = {one["group"]: one["rank"] for one in as_json(there, "shares")}
@@ -156,7 +156,7 @@ def test_ranks_told_are_those_of_another_fair_tree(there: Served, count: int) ->
         there.tx(lambda tx, ids=ids: _removed(tx, ids))
 
 
-def _founded(tx: Tx, tree: list[Account]) -> dict[int, int]:
+def _founded(tx: Tx, tree: list[ShareAccount]) -> dict[int, int]:
     """Add groups; return their ids by the accounts'."""
     ids = {
         one.id: groups.add(

@@ -17,7 +17,7 @@ from cod.flows.scheduler import explain
 from cod.flows.scheduler import plan as flow
 from cod.model import Policy, Refused, Site
 from cod.policy.scheduler.preemption import assigned_by
-from cod.policy.scheduler.snapshot import COLD, WARM, Cache, NodeKind, Snapshot
+from cod.policy.scheduler.snapshot import COLD, WARM, Cache, NodeKind, SiteSnapshot
 from cod.states import Disk
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -186,7 +186,7 @@ def test_subnets_count_where_there_are_several(tx: Tx, site: Site) -> None:
         site, subnets=(near, replace(near, name="far", block_pool=("10.78.0.0", "10.78.0.255")))
     )
 
-    def subnets(seen: Snapshot) -> list[tuple[str, int]]:
+    def subnets(seen: SiteSnapshot) -> list[tuple[str, int]]:
         return sorted((free.kind.subnet, free.count) for free in seen.free_nodes)
 
     assert subnets(flow.snapshot(tx, site, 1.0)) == [("", 3)]

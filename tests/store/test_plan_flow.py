@@ -16,7 +16,7 @@ from cod.flows.scheduler import explain
 from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Refused, Site
-from cod.policy.scheduler.snapshot import Plan
+from cod.policy.scheduler.snapshot import PassPlan
 from cod.states import Disk, NodeEvent, NodeState, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -457,7 +457,7 @@ def test_an_unchanged_world_has_the_same_pulse(tx: Tx, site: Site) -> None:
     owner_flows.extend(tx, name="one", lease=200.0, site=site, now=3.0)
     assert flow.pulse(tx) != granted
     assert not flow.decide(flow.snapshot(tx, site, 3.0), site, 3.0)
-    assert flow.decide(flow.snapshot(tx, site, 3.0), site, 3.0) == Plan()
+    assert flow.decide(flow.snapshot(tx, site, 3.0), site, 3.0) == PassPlan()
 
 
 def test_disks_are_never_free_and_dirty(tx: Tx, site: Site) -> None:

@@ -16,11 +16,11 @@ from cod.flows.scheduler import apply_plan
 from cod.flows.scheduler import plan as flow
 from cod.model import Group, Policy, RequestTuple, Vcluster
 from cod.policy.scheduler import leases
-from cod.policy.scheduler.preemption import Candidates, Kept, Level, inertia
-from cod.policy.scheduler.snapshot import NodeKind, Plan, Preempt, Snapshot, effective
+from cod.policy.scheduler.preemption import Candidates, GroupHoldings, Level, inertia
+from cod.policy.scheduler.snapshot import NodeKind, PassPlan, Preempt, SiteSnapshot, effective
 from cod.sim import apply_plan as sim_plan
-from cod.sim.cluster import Cluster, ClusterRequest, Machine
-from cod.sim.cluster import Reclaim as SimReclaim
+from cod.sim.cluster import Cluster, ClusterRequest, SimMachine
+from cod.sim.cluster import ClusterReclaim as SimReclaim
 from cod.states import VclusterState
 from cod.store import tables
 from cod.store.engine import Tx, connect
@@ -143,7 +143,7 @@ class Site:
         )
         kind = NodeKind(node.type_id or 0, 0, "")
         self.kinds.add(kind)
-        machine = Machine(node.id, SimpleNamespace(name="thin"), kind, None)  # type: ignore[arg-type]
+        machine = SimMachine(node.id, SimpleNamespace(name="thin"), kind, None)  # type: ignore[arg-type]
         machine.assigned_at, machine.state, machine.name = (
             node.assigned_at,
             nodes.NodeState.ACTIVE,
@@ -190,7 +190,7 @@ def _simulated(vcluster: Vcluster, group: Group) -> Cluster:
     )
 
 
-def planner(site: Site, seen: Snapshot, number: int, kind: NodeKind) -> int:
+def planner(site: Site, seen: SiteSnapshot, number: int, kind: NodeKind) -> int:
     """How many nodes the planner would take from one vcluster."""
     candidates = Candidates(seen, NOW)
     holder = site.vclusters[number].id
@@ -208,7 +208,9 @@ def taken(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | No
     preempt = Preempt(site.request.id, site.vclusters[number].id, kind, count)
     try:
         with site.tx.begin_nested() as part:
-            apply_plan.take(site.tx, taken=preempt, plan=Plan(), claim=claim, site=SITE, now=NOW)
+            apply_plan.take(
+                site.tx, taken=preempt, plan=PassPlan(), claim=claim, site=SITE, now=NOW
+            )
             (made,) = reclaims.open_for(site.tx, [site.request.id])
             chosen = sorted(node.name for node in reclaims.chosen(site.tx, made))
             part.rollback()
@@ -234,11 +236,11 @@ def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] 
         pool=SimpleNamespace(reserve=lambda *_: None),
         reclaims=made,
         stats=SimpleNamespace(taken=0, reclaims=0),
-        kept=lambda: Kept(Snapshot({}), NOW),
+        kept=lambda: GroupHoldings(SiteSnapshot({}), NOW),
     )
     try:
         sim_plan._preempt(world, Preempt(1, site.sim[number].id, kind, count))
-    except sim_plan.Impossible:
+    except sim_plan.ImpossiblePlan:
         return None
     # of equals what a grant of the same plan may have used up is left for the next pass
     if not made:

@@ -15,7 +15,7 @@ from cod.flows.scheduler import apply_plan, plan
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import Site
 from cod.policy.nodes import lifecycle
-from cod.policy.scheduler.snapshot import Plan
+from cod.policy.scheduler.snapshot import PassPlan
 from cod.states import NodeEvent
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -197,7 +197,7 @@ def test_what_may_not_be_taken_any_more_at_the_deadline(tx: Tx, quiet: Site) -> 
     since = notices.newest(tx)
     claim = plan.hold(tx, "a", 120.0, 10.0)
     assert claim is not None
-    apply_plan.seize(tx, reclaim_id=one.id, plan=Plan(), claim=claim, site=quiet, now=120.0)
+    apply_plan.seize(tx, reclaim_id=one.id, plan=PassPlan(), claim=claim, site=quiet, now=120.0)
     found = reclaims.get(tx, one.id)
     assert found is not None
     assert (found.state, found.given) == ("done", 1)

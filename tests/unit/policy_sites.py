@@ -19,12 +19,12 @@ from cod.policy.scheduler.snapshot import (
     Cache,
     Decision,
     FreeNodes,
-    Holder,
     IncomingNodes,
     NodeKind,
     OpenReclaim,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
+    VclusterHolder,
 )
 
 TEMPLATES = {
@@ -81,14 +81,16 @@ def request(number: int, *counts: int | RequestTuple, **columns: Any) -> Pending
     )
 
 
-def holder(number: int, held: int, floor: int = 0, priority: int = 0, **columns: Any) -> Holder:
+def holder(
+    number: int, held: int, floor: int = 0, priority: int = 0, **columns: Any
+) -> VclusterHolder:
     """A vcluster."""
-    return Holder(number, f"v{number}", priority, held, floor, **columns)
+    return VclusterHolder(number, f"v{number}", priority, held, floor, **columns)
 
 
-def site(**columns: Any) -> Snapshot:
+def site(**columns: Any) -> SiteSnapshot:
     """A site; it has the nodes that are free, on their way or held."""
-    seen = Snapshot(types=TYPES, templates=TEMPLATES, **columns)
+    seen = SiteSnapshot(types=TYPES, templates=TEMPLATES, **columns)
     if not seen.site:
         seen = replace(seen, site=census(seen))
     return replace(
@@ -101,7 +103,7 @@ def site(**columns: Any) -> Snapshot:
     )
 
 
-def census(seen: Snapshot) -> dict[int, int]:
+def census(seen: SiteSnapshot) -> dict[int, int]:
     """How many nodes there are of each type."""
     total: Counter[int] = Counter()
     for rows in (seen.free_nodes, seen.coming, seen.allocations):
@@ -137,7 +139,7 @@ def snapshots(
     tuples: int = 2,
     contended: bool = False,
     preemptible: bool = True,
-) -> Snapshot:
+) -> SiteSnapshot:
     """Small sites with every kind of trouble.
 
     settled    nothing is reserved or being taken yet
@@ -245,7 +247,7 @@ def snapshots(
     return replace(seen, site=dict(Counter(seen.site) + Counter(aside)))
 
 
-def shuffled(seen: Snapshot, shuffle: Callable[[list[Any]], None]) -> Snapshot:
+def shuffled(seen: SiteSnapshot, shuffle: Callable[[list[Any]], None]) -> SiteSnapshot:
     """Return the same site, its rows in another order."""
 
     def turned(rows: Iterable[Any]) -> list[Any]:
@@ -268,8 +270,8 @@ def shuffled(seen: Snapshot, shuffle: Callable[[list[Any]], None]) -> Snapshot:
 
 
 def carried_out(
-    seen: Snapshot, done: Decision, policy: Policy = POLICY, now: float = NOW
-) -> Snapshot:
+    seen: SiteSnapshot, done: Decision, policy: Policy = POLICY, now: float = NOW
+) -> SiteSnapshot:
     """The site when a decision has been carried out: what is granted is held, what is taken is on
     its way out."""
     gone = {grant.request_id for grant in done.grants} | {
@@ -326,7 +328,7 @@ def carried_out(
     )
 
 
-def _cleared(seen: Snapshot, gone: set[int]) -> Snapshot:
+def _cleared(seen: SiteSnapshot, gone: set[int]) -> SiteSnapshot:
     """Nothing is reserved for, or being taken for, requests that wait no longer."""
     free_nodes: Counter[FreeNodes] = Counter()
     for one in seen.free_nodes:
@@ -348,13 +350,13 @@ def _cleared(seen: Snapshot, gone: set[int]) -> Snapshot:
 
 
 def _given(
-    seen: Snapshot,
+    seen: SiteSnapshot,
     where: FreeNodes,
     count: int,
     wanted: PendingRequest,
     now: float,
     immune_until: float,
-) -> Snapshot:
+) -> SiteSnapshot:
     free_nodes = [
         (
             replace(one, count=one.count - count)
@@ -402,7 +404,7 @@ def _given(
     )
 
 
-def _taken(seen: Snapshot, vcluster_id: int, where: NodeKind, count: int) -> Snapshot:
+def _taken(seen: SiteSnapshot, vcluster_id: int, where: NodeKind, count: int) -> SiteSnapshot:
     allocations = [
         (
             replace(one, mobile=one.mobile - count)

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from cod.sim import apply_plan
-from cod.sim.cluster import Cluster, ClusterRequest, Reclaim
+from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest
 from cod.sim.demand.owners import BaseOwner
 from cod.sim.machines import FreeKey, IncomingKey, Machine
 from cod.sim.scenario.records import Jobs, Scenario
@@ -88,7 +88,7 @@ class Told(BaseOwner):
     def warned(self, cluster: Cluster, ahead: float) -> None:
         self.note("warned", round(ahead))
 
-    def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
+    def asked_back(self, reclaim: ClusterReclaim, machines: list[Machine]) -> None:
         self.note("asked back", len(machines))
 
     def over(self, cluster: Cluster) -> None:

@@ -18,10 +18,10 @@ from cod.policy.scheduler.snapshot import (
     Allocation,
     Decision,
     FreeNodes,
-    Holder,
     NodeKind,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
+    VclusterHolder,
 )
 from tests.unit.policy_sites import SMALL, kind, request, site
 
@@ -53,7 +53,7 @@ class Stream:
     _pending: dict[int, PendingRequest] = field(default_factory=dict)
     _running: dict[int, tuple[float, float, Counter[NodeKind]]] = field(default_factory=dict)
 
-    def run(self, until: float) -> Iterator[tuple[Snapshot, Decision]]:
+    def run(self, until: float) -> Iterator[tuple[SiteSnapshot, Decision]]:
         """Each minute's site, and what is decided."""
         coming = dict(enumerate(sorted(self.jobs, key=lambda job: job.at), 1))
         while self.now < until:
@@ -81,7 +81,7 @@ class Stream:
         """Withdraw a job that is not wanted any more."""
         del self._pending[number]
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self) -> SiteSnapshot:
         free = Counter({kind(SMALL, block): count for block, count in enumerate(self.blocks, 1)})
         for *_, held in self._running.values():
             free -= held
@@ -89,7 +89,9 @@ class Stream:
             free_nodes=[FreeNodes(one, 0, count) for one, count in free.items()],
             requests=list(self._pending.values()),
             holders=[
-                Holder(1000 + one, f"v{one}", 0, held.total(), held.total(), expires_at=ends)
+                VclusterHolder(
+                    1000 + one, f"v{one}", 0, held.total(), held.total(), expires_at=ends
+                )
                 for one, (ends, _, held) in self._running.items()
             ],
             allocations=[

@@ -15,7 +15,7 @@ from cod.policy.reservations import admission, forecast, supply
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.limits import Limits
+from cod.policy.scheduler.limits import GroupLimits
 from cod.policy.scheduler.snapshot import (
     UNUSABLE,
     USABLE,
@@ -26,7 +26,7 @@ from cod.policy.scheduler.snapshot import (
     IncomingNodes,
     OpenReclaim,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
 )
 from tests.unit.policy_sites import (
     BIG,
@@ -388,7 +388,7 @@ class World:
         self.began: dict[int, float] = {}
         self.accepted: dict[int, float] = {}
 
-    def seen(self, now: float) -> Snapshot:
+    def seen(self, now: float) -> SiteSnapshot:
         left = dict(self.blocks)
         for _, where, count, *_ in self.busy:
             left[where] -= count
@@ -507,7 +507,7 @@ def test_a_check_that_forgets_the_erasing_breaks_them(monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_a_limit_that_forgets_what_is_reserved_breaks_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Limits, "book", lambda self, group_id, start, end, nodes: None)
+    monkeypatch.setattr(GroupLimits, "book", lambda self, group_id, start, end, nodes: None)
     assert any(broken(seed) for seed in range(25))
 
 
@@ -552,7 +552,7 @@ class Holders:
         self.accepted: dict[int, float] = {}
         self.told: dict[int, str] = {}
 
-    def seen(self, now: float) -> Snapshot:
+    def seen(self, now: float) -> SiteSnapshot:
         left = dict(self.blocks)
         for _, where in self.repaired:
             left[where] -= 1

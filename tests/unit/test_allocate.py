@@ -23,7 +23,7 @@ from cod.policy.scheduler.snapshot import (
     OpenReclaim,
     Preempt,
     PreemptLess,
-    Snapshot,
+    SiteSnapshot,
 )
 from tests.unit.policy_sites import (
     BIG,
@@ -658,7 +658,7 @@ def test_a_puzzle_without_a_short_answer_is_given_up() -> None:
     """30 tuples of 3 into 29 blocks of 5: there are more ways than anybody can try, and none that
     works."""
     free_nodes = [FreeNodes(NodeKind(SMALL, block, ""), WARM, 5) for block in range(1, 30)]
-    seen: Snapshot = site(free_nodes=free_nodes, requests=[request(1, *[3] * 30)])
+    seen: SiteSnapshot = site(free_nodes=free_nodes, requests=[request(1, *[3] * 30)])
     assert codes(decide(seen, POLICY, NOW)) == {1: "busy"}
 
 

@@ -25,7 +25,7 @@ from cod.policy.scheduler.snapshot import (
     OpenReclaim,
     PendingRequest,
     Preempt,
-    Snapshot,
+    SiteSnapshot,
 )
 from tests.unit.policy_sites import (
     NOW,
@@ -174,7 +174,7 @@ def split(rows: Iterable[Any], usable: Iterable[int]) -> list[Any]:
 
 
 @st.composite
-def parted(draw: st.DrawFn, most: int = 4) -> tuple[Snapshot, Snapshot]:
+def parted(draw: st.DrawFn, most: int = 4) -> tuple[SiteSnapshot, SiteSnapshot]:
     """A site, and the same with its nodes told apart by their ports."""
     seen = draw(snapshots())
     rows = {
@@ -194,14 +194,14 @@ def outcome(done: Decision) -> tuple[object, ...]:
 
 @settings(deadline=None)
 @given(parted())
-def test_ports_are_nothing_to_who_is_not_isolated(sites: tuple[Snapshot, Snapshot]) -> None:
+def test_ports_are_nothing_to_who_is_not_isolated(sites: tuple[SiteSnapshot, SiteSnapshot]) -> None:
     plain, by_ports = sites
     assert outcome(decide(by_ports, POLICY, NOW)) == outcome(decide(plain, POLICY, NOW))
 
 
 @settings(deadline=None)
 @given(snapshots())
-def test_where_all_ports_are_usable_isolation_changes_nothing(seen: Snapshot) -> None:
+def test_where_all_ports_are_usable_isolation_changes_nothing(seen: SiteSnapshot) -> None:
     rows = {
         name: split(getattr(seen, name), [9 for _ in getattr(seen, name)])
         for name in ("free_nodes", "coming", "allocations")
@@ -219,7 +219,7 @@ def test_where_all_ports_are_usable_isolation_changes_nothing(seen: Snapshot) ->
 @settings(deadline=None)
 @given(parted(), st.sets(st.integers(1, 7)), st.randoms())
 def test_who_is_isolated_gets_usable_ports_and_no_node_goes_to_two(
-    sites: tuple[Snapshot, Snapshot], chosen: set[int], random: Any
+    sites: tuple[SiteSnapshot, SiteSnapshot], chosen: set[int], random: Any
 ) -> None:
     seen = sites[1]
     requests = [replace(one, isolated=one.id in chosen) for one in seen.requests]

@@ -34,7 +34,7 @@ from cod.policy.scheduler.snapshot import (
     FreeNodes,
     NodeKind,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
 )
 from tests.unit.policy_sites import (
     NOW,
@@ -51,12 +51,12 @@ from tests.unit.policy_sites import (
 
 pytestmark = pytest.mark.slow
 
-Property = Callable[[Snapshot], None]
+Property = Callable[[SiteSnapshot], None]
 
 # ---------------------------------------------------------------- what must hold
 
 
-def each_node_goes_to_one(seen: Snapshot) -> None:
+def each_node_goes_to_one(seen: SiteSnapshot) -> None:
     """No pool is used for more nodes than it has; reserved ones go only to whom they are reserved
     for."""
     done = decide(seen, POLICY, NOW)
@@ -70,7 +70,7 @@ def each_node_goes_to_one(seen: Snapshot) -> None:
     assert not used - have
 
 
-def constraints_are_met(seen: Snapshot) -> None:
+def constraints_are_met(seen: SiteSnapshot) -> None:
     """Whole or not at all; each tuple from nodes that would do, on the right subnet, from one
     block."""
     requests = {one.id: one for one in seen.requests}
@@ -88,7 +88,7 @@ def constraints_are_met(seen: Snapshot) -> None:
             assert wanted.may_spread or len({share.free_nodes.kind for share in shares}) == 1
 
 
-def nothing_protected_is_taken(seen: Snapshot) -> None:
+def nothing_protected_is_taken(seen: SiteSnapshot) -> None:
     """Only from strictly lower priority, outside inertia, down to the creation size, and not where
     a lease is over."""
     done = decide(seen, POLICY, NOW)
@@ -114,7 +114,7 @@ def nothing_protected_is_taken(seen: Snapshot) -> None:
     )
 
 
-def preemptible_vclusters_lose_first(seen: Snapshot) -> None:
+def preemptible_vclusters_lose_first(seen: SiteSnapshot) -> None:
     """Whatever protects others; and requests of preemptible vclusters take nothing."""
     done = decide(seen, POLICY, NOW)
     taken = Counter(
@@ -138,7 +138,7 @@ def preemptible_vclusters_lose_first(seen: Snapshot) -> None:
         assert seen.holders[preempt.vcluster_id].preemptible or not left
 
 
-def criteria_count_for_preemptible_vclusters_alone(seen: Snapshot) -> None:
+def criteria_count_for_preemptible_vclusters_alone(seen: SiteSnapshot) -> None:
     """Without such, every plan is the same by all of them."""
     plans = [
         plan(seen, replace(POLICY, victims=victims), Energy(), NOW)
@@ -147,7 +147,7 @@ def criteria_count_for_preemptible_vclusters_alone(seen: Snapshot) -> None:
     assert all(one == plan(seen, POLICY, Energy(), NOW) for one in plans)
 
 
-def nothing_is_taken_in_vain(seen: Snapshot) -> None:
+def nothing_is_taken_in_vain(seen: SiteSnapshot) -> None:
     """Only for requests that wait for it and that may; no block is taken from while anything in it
     is free."""
     done = decide(seen, POLICY, NOW)
@@ -164,7 +164,7 @@ def nothing_is_taken_in_vain(seen: Snapshot) -> None:
         )
 
 
-def no_more_than_short_is_taken(seen: Snapshot) -> None:
+def no_more_than_short_is_taken(seen: SiteSnapshot) -> None:
     """Counted by hand, for each request of one tuple as if it were alone."""
     for wanted in seen.requests:
         if len(wanted.tuples) > 1 or wanted.may_spread:
@@ -177,7 +177,7 @@ def no_more_than_short_is_taken(seen: Snapshot) -> None:
                 assert count == wanted.tuples[0].count - _to_be_had(seen, where, wanted)
 
 
-def no_more_than_short_goes_on_being_taken(seen: Snapshot) -> None:
+def no_more_than_short_goes_on_being_taken(seen: SiteSnapshot) -> None:
     """When nodes have come free since, of any kind: also for requests that may be spread, one as if
     it were alone."""
     for wanted in seen.requests:
@@ -212,7 +212,7 @@ def _would_do(where: NodeKind, wanted: PendingRequest) -> bool:
     ) and where.subnet in ("", wanted.subnet)
 
 
-def _still_taken(seen: Snapshot, done: Decision, wanted: PendingRequest) -> Counter[NodeKind]:
+def _still_taken(seen: SiteSnapshot, done: Decision, wanted: PendingRequest) -> Counter[NodeKind]:
     """Return what is being taken for a request when the decision is carried out."""
     taken: Counter[NodeKind] = Counter()
     for preempt in done.preemptions:
@@ -227,7 +227,7 @@ def _still_taken(seen: Snapshot, done: Decision, wanted: PendingRequest) -> Coun
     return +taken
 
 
-def _to_be_had(seen: Snapshot, where: NodeKind, wanted: PendingRequest) -> int:
+def _to_be_had(seen: SiteSnapshot, where: NodeKind, wanted: PendingRequest) -> int:
     mine = (0, wanted.id)
     there = sum(one.count for one in seen.free_nodes if one.kind == where and one.reserved in mine)
     there += sum(one.count for one in seen.coming if one.kind == where and one.reserved in mine)
@@ -244,7 +244,7 @@ def _to_be_had(seen: Snapshot, where: NodeKind, wanted: PendingRequest) -> int:
     return there
 
 
-def everybody_is_answered_once(seen: Snapshot) -> None:
+def everybody_is_answered_once(seen: SiteSnapshot) -> None:
     """Each request is granted or told why not; one that does not wait is not left waiting."""
     done = decide(seen, POLICY, NOW)
     answered = granted(done) + [refusal.request_id for refusal in done.refusals]
@@ -257,14 +257,14 @@ def everybody_is_answered_once(seen: Snapshot) -> None:
     }
 
 
-def order_of_rows_means_nothing(seen: Snapshot) -> None:
+def order_of_rows_means_nothing(seen: SiteSnapshot) -> None:
     for seed in range(3):
         assert decide(shuffled(seen, random.Random(seed).shuffle), POLICY, NOW) == decide(
             seen, POLICY, NOW
         )
 
 
-def who_comes_later_changes_nothing(seen: Snapshot) -> None:
+def who_comes_later_changes_nothing(seen: SiteSnapshot) -> None:
     """What becomes of a request does not depend on those behind it."""
     done = decide(seen, POLICY, NOW)
     for peer in seen.requests:
@@ -277,7 +277,7 @@ def who_comes_later_changes_nothing(seen: Snapshot) -> None:
         assert codes(alone).get(peer.id) == codes(done).get(peer.id)
 
 
-def only_the_impossible_is_rejected(seen: Snapshot) -> None:
+def only_the_impossible_is_rejected(seen: SiteSnapshot) -> None:
     """Just that which is not granted where the whole site is free, and those set aside are wherever
     they help."""
     done = decide(seen, POLICY, NOW)
@@ -324,7 +324,7 @@ def only_the_impossible_is_rejected(seen: Snapshot) -> None:
         assert possible == (codes(done).get(wanted.id) != "impossible")
 
 
-def planning_again_decides_nothing(seen: Snapshot) -> None:
+def planning_again_decides_nothing(seen: SiteSnapshot) -> None:
     """Where nothing is reserved yet: what is still to be given back is counted, nobody gets what
     another keeps."""
     after = carried_out(seen, decide(seen, POLICY, NOW))
@@ -339,7 +339,7 @@ def planning_again_decides_nothing(seen: Snapshot) -> None:
     }
 
 
-def it_comes_to_rest(seen: Snapshot) -> None:
+def it_comes_to_rest(seen: SiteSnapshot) -> None:
     """Whatever was reserved: one plan gives back what is not wanted any more, after two more
     nothing is left to do."""
     for _ in range(3):
@@ -351,7 +351,7 @@ def it_comes_to_rest(seen: Snapshot) -> None:
     assert again == decide(seen, POLICY, NOW)
 
 
-def taken_nodes_bring_the_grant(seen: Snapshot) -> None:
+def taken_nodes_bring_the_grant(seen: SiteSnapshot) -> None:
     """When all that was taken and all that was on its way is there, whoever waited for it is
     granted: unless others of the same priority and age ask, too, of whom smaller ones may be
     satisfied instead (docs/allocation.md)."""
@@ -396,7 +396,7 @@ ANY = snapshots() | CONTENDED
 PLAIN = snapshots(preemptible=False) | snapshots(contended=True, preemptible=False)
 SETTLED = snapshots(settled=True) | snapshots(settled=True, contended=True)
 ONE_BY_ONE = snapshots(settled=True, tuples=1) | snapshots(settled=True, tuples=1, contended=True)
-PROPERTIES: list[tuple[Property, st.SearchStrategy[Snapshot]]] = [
+PROPERTIES: list[tuple[Property, st.SearchStrategy[SiteSnapshot]]] = [
     (each_node_goes_to_one, ANY),
     (constraints_are_met, ANY),
     (nothing_protected_is_taken, ANY),
@@ -417,7 +417,7 @@ STRATEGIES = {check.__name__: strategy for check, strategy in PROPERTIES}
 
 
 def hold(
-    check: Property, strategy: st.SearchStrategy[Snapshot], examples: int, **options: Any
+    check: Property, strategy: st.SearchStrategy[SiteSnapshot], examples: int, **options: Any
 ) -> None:
     """Look at so many sites."""
 
@@ -425,19 +425,19 @@ def hold(
         max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), **options
     )
     @given(strategy)
-    def body(seen: Snapshot) -> None:
+    def body(seen: SiteSnapshot) -> None:
         check(seen)
 
     body()
 
 
 @pytest.mark.parametrize(("check", "strategy"), PROPERTIES, ids=list(STRATEGIES))
-def test_it_holds(check: Property, strategy: st.SearchStrategy[Snapshot]) -> None:
+def test_it_holds(check: Property, strategy: st.SearchStrategy[SiteSnapshot]) -> None:
     hold(check, strategy, 40)
 
 
 def test_at_one_time_two_plans_of_the_same_site_are_equal() -> None:
-    def same(seen: Snapshot) -> None:
+    def same(seen: SiteSnapshot) -> None:
         assert plan(seen, POLICY, Energy(manage=True), NOW) == plan(
             seen, POLICY, Energy(manage=True), NOW
         )
@@ -456,7 +456,7 @@ def _patched(
 
 
 def _mobile_is_all(enter: Any) -> Any:
-    def entered(self: object, seen: Snapshot, now: float, victims: Sequence[str]) -> None:
+    def entered(self: object, seen: SiteSnapshot, now: float, victims: Sequence[str]) -> None:
         enter(
             self,
             replace(seen, allocations=[replace(one, mobile=one.count) for one in seen.allocations]),

@@ -27,7 +27,7 @@ from cod.policy.scheduler.snapshot import (
     NodeKind,
     OpenReclaim,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
 )
 from cod.policy.scheduler.whatif import masked
 from tests.unit import test_allocate_properties as properties
@@ -413,7 +413,7 @@ def test_a_plan_that_only_holds_is_nothing_to_do() -> None:
 SOME = replace(POLICY, hold_after=NOW - 15.0)  # about half of the requests have waited so long
 
 
-def leased(seen: Snapshot) -> Snapshot:
+def leased(seen: SiteSnapshot) -> SiteSnapshot:
     """Some of the requests have short leases."""
     return replace(
         seen,
@@ -423,7 +423,7 @@ def leased(seen: Snapshot) -> Snapshot:
     )
 
 
-def pressed(seen: Snapshot) -> Snapshot:
+def pressed(seen: SiteSnapshot) -> SiteSnapshot:
     """Return a site whose vclusters end; the requests are of one priority, some have waited long,
     some came late."""
     requests = [
@@ -440,7 +440,7 @@ def pressed(seen: Snapshot) -> Snapshot:
 PRESSED = properties.CONTENDED.map(pressed)
 
 
-def free_of(seen: Snapshot, done: Decision) -> Counter[NodeKind]:
+def free_of(seen: SiteSnapshot, done: Decision) -> Counter[NodeKind]:
     """Unreserved free nodes that are neither granted nor kept."""
     left: Counter[NodeKind] = Counter()
     for one in seen.free_nodes:
@@ -453,7 +453,7 @@ def free_of(seen: Snapshot, done: Decision) -> Counter[NodeKind]:
     return left
 
 
-def never_more_is_held_than_is_short(seen: Snapshot) -> None:
+def never_more_is_held_than_is_short(seen: SiteSnapshot) -> None:
     """Nor more than there is; for those that may, and have waited long."""
     done = decide(seen, SOME, NOW)
     left, requests = free_of(seen, done), {one.id: one for one in seen.requests}
@@ -495,13 +495,13 @@ def never_more_is_held_than_is_short(seen: Snapshot) -> None:
         assert NOW - requests[number].submitted_at >= SOME.hold_after
 
 
-def whoever_is_granted_has_all(seen: Snapshot) -> None:
+def whoever_is_granted_has_all(seen: SiteSnapshot) -> None:
     wanted = {one.id: sum(each.count for each in one.tuples) for one in seen.requests}
     for grant in decide(seen, SOME, NOW).grants:
         assert sum(share.count for share in grant.shares) == wanted[grant.request_id]
 
 
-def only_one_holds_of_a_type(seen: Snapshot) -> None:
+def only_one_holds_of_a_type(seen: SiteSnapshot) -> None:
     done = decide(seen, SOME, NOW)
     who: dict[int, int] = {}
     assert all(
@@ -509,7 +509,7 @@ def only_one_holds_of_a_type(seen: Snapshot) -> None:
     )
 
 
-def nothing_is_held_in_vain(seen: Snapshot) -> None:
+def nothing_is_held_in_vain(seen: SiteSnapshot) -> None:
     """When all leases that have an end are over, and nobody else asks, it is served, or takes the
     rest from others."""
     done = decide(seen, SOME, NOW)
@@ -560,7 +560,7 @@ def nothing_is_held_in_vain(seen: Snapshot) -> None:
         assert codes(then).get(number) in (None, "coming", "taking")
 
 
-def nobody_behind_keeps_what_is_held(seen: Snapshot) -> None:
+def nobody_behind_keeps_what_is_held(seen: SiteSnapshot) -> None:
     """Give those behind who are not done in time only what is beyond the reservation."""
     done = decide(seen, SOME, NOW)
     rank = {one.id: (-one.priority, priority.age(one, SOME)) for one in seen.requests}
@@ -585,7 +585,7 @@ def nobody_behind_keeps_what_is_held(seen: Snapshot) -> None:
             assert late + hold.free <= left[hold.kind]
 
 
-OWN: list[Callable[[Snapshot], None]] = [
+OWN: list[Callable[[SiteSnapshot], None]] = [
     never_more_is_held_than_is_short,
     whoever_is_granted_has_all,
     only_one_holds_of_a_type,
@@ -595,7 +595,7 @@ OWN: list[Callable[[Snapshot], None]] = [
 
 
 @pytest.mark.parametrize("check", OWN)
-def test_it_holds(check: Callable[[Snapshot], None]) -> None:
+def test_it_holds(check: Callable[[SiteSnapshot], None]) -> None:
     properties.hold(check, properties.ANY.map(leased) | PRESSED, 40)
 
 
@@ -718,7 +718,7 @@ def _one_more(hold: Any) -> Any:
     return held
 
 
-FAULTS: list[tuple[Callable[[Snapshot], None], Callable[[pytest.MonkeyPatch], None]]] = [
+FAULTS: list[tuple[Callable[[SiteSnapshot], None], Callable[[pytest.MonkeyPatch], None]]] = [
     (never_more_is_held_than_is_short, _patched(inventory.Inventory, "hold", _one_more)),
     (whoever_is_granted_has_all, _patched(inventory.Inventory, "let", lambda _: lambda *_: None)),
     (never_more_is_held_than_is_short, _patched(backfill.Backfill, "hold", _early)),
@@ -742,7 +742,7 @@ FAULTS: list[tuple[Callable[[Snapshot], None], Callable[[pytest.MonkeyPatch], No
     ids=[f"{number}-{check.__name__}" for number, (check, _) in enumerate(FAULTS)],
 )
 def test_a_planted_fault_is_caught(
-    check: Callable[[Snapshot], None],
+    check: Callable[[SiteSnapshot], None],
     plant: Callable[[pytest.MonkeyPatch], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

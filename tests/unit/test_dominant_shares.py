@@ -14,8 +14,8 @@ from cod.model import RequestTuple
 from cod.policy.scheduler import priority
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.snapshot import Allocation, Entitlement, PendingRequest, Snapshot
-from cod.policy.sharing.shares import Standing, dominant
+from cod.policy.scheduler.snapshot import Allocation, Entitlement, PendingRequest, SiteSnapshot
+from cod.policy.sharing.shares import ShareStanding, dominant
 from tests.unit.policy_sites import (
     BIG,
     BIG_ONLY,
@@ -115,7 +115,7 @@ def submitted(one: PendingRequest) -> float:
 
 def world(
     groups: list[tuple[int, tuple[int, int], list[tuple[int, int]]]], small: int, big: int
-) -> Snapshot:
+) -> SiteSnapshot:
     """Return a site of so many nodes; each group has a weight, nodes and requests."""
     whole = sum(weight for weight, _, _ in groups)
     requests, allocations, holders = [], [], []
@@ -143,7 +143,7 @@ def world(
 
 
 def test_where_groups_stand() -> None:
-    standings = {one: Standing(one, 0.0, 0.0, 0, 0.25) for one in (1, 2, 3, 4)}
+    standings = {one: ShareStanding(one, 0.0, 0.0, 0, 0.25) for one in (1, 2, 3, 4)}
     held = {1: {SMALL: 5}, 2: {SMALL: 1, BIG: 2}, 3: {BIG: 2}}
     found = dominant(standings, held, {SMALL: 10, BIG: 4})
     assert [found[one].rank for one in (1, 2, 3, 4)] == [2, 2, 2, 1]

@@ -22,7 +22,7 @@ from cod.policy.scheduler.snapshot import (
     IncomingNodes,
     NodeKind,
     PowerChange,
-    Snapshot,
+    SiteSnapshot,
 )
 from cod.states import NODE_RULES, NodeState
 
@@ -49,12 +49,12 @@ def site(
     *free_nodes: FreeNodes,
     coming: tuple[IncomingNodes, ...] = (),
     types: Mapping[int, NodeType] = TYPES,
-) -> Snapshot:
-    return Snapshot(types=types, free_nodes=free_nodes, coming=coming)
+) -> SiteSnapshot:
+    return SiteSnapshot(types=types, free_nodes=free_nodes, coming=coming)
 
 
 def done(
-    snapshot: Snapshot,
+    snapshot: SiteSnapshot,
     kept: Mapping[FreeNodes, int] | None = None,
     energy: Energy = SITE,
     granted: Mapping[FreeNodes, int] | None = None,
@@ -271,7 +271,9 @@ counts = st.integers(0, 8)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy]:
+def worlds(
+    draw: st.DrawFn,
+) -> tuple[SiteSnapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy]:
     """A site with what its requests keep and what is granted, and its rules."""
     keys = draw(
         st.lists(
@@ -316,15 +318,15 @@ def worlds(draw: st.DrawFn) -> tuple[Snapshot, dict[FreeNodes, int], dict[FreeNo
         )
         for number in (1, 2, 3)
     }
-    return Snapshot(types=types, free_nodes=free_nodes, coming=coming), kept, granted, energy
+    return SiteSnapshot(types=types, free_nodes=free_nodes, coming=coming), kept, granted, energy
 
 
 def applied(
-    snapshot: Snapshot,
+    snapshot: SiteSnapshot,
     kept: Mapping[FreeNodes, int],
     granted: Mapping[FreeNodes, int],
     planned: tuple[PowerChange, ...],
-) -> tuple[Snapshot, dict[FreeNodes, int]]:
+) -> tuple[SiteSnapshot, dict[FreeNodes, int]]:
     """The site, and what requests still keep, once the plan and its grants are carried out and
     nothing else happens."""
     left: Counter[tuple[NodeKind, int, Cache | None, int]] = Counter()
@@ -364,7 +366,7 @@ def _key(one: FreeNodes) -> tuple[NodeKind, int, Cache | None, int]:
 
 @given(worlds())
 def test_a_plan_once_applied_leaves_nothing_to_do(
-    world: tuple[Snapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy],
+    world: tuple[SiteSnapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy],
 ) -> None:
     snapshot, kept, granted, energy = world
     planned = power_changes(snapshot, kept, energy, granted)
@@ -379,7 +381,7 @@ def test_a_plan_once_applied_leaves_nothing_to_do(
 
 @given(worlds())
 def test_the_marks_are_respected_and_only_idle_ones_sleep(
-    world: tuple[Snapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy],
+    world: tuple[SiteSnapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy],
 ) -> None:
     snapshot, kept, granted, energy = world
     planned = power_changes(snapshot, kept, energy, granted)
@@ -425,7 +427,7 @@ def test_the_marks_are_respected_and_only_idle_ones_sleep(
 
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_means_nothing(
-    world: tuple[Snapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy],
+    world: tuple[SiteSnapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy],
     shuffle: random.Random,
 ) -> None:
     snapshot, kept, granted, energy = world
@@ -436,7 +438,7 @@ def test_the_order_of_rows_means_nothing(
     )
     for each in (free_nodes, coming, types):
         shuffle.shuffle(each)
-    shuffled = Snapshot(types=dict(types), free_nodes=free_nodes, coming=coming)
+    shuffled = SiteSnapshot(types=dict(types), free_nodes=free_nodes, coming=coming)
     expected = power_changes(snapshot, kept, energy, granted)
     assert power_changes(shuffled, dict(reversed(kept.items())), energy, granted) == expected
 

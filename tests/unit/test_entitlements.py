@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from cod.model import Group, Policy
 from cod.policy.scheduler import explain
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.preemption import Candidates, Kept, Level
+from cod.policy.scheduler.preemption import Candidates, GroupHoldings, Level
 from cod.policy.scheduler.snapshot import (
     ANYTHING,
     PREEMPTIBLE,
@@ -25,7 +25,7 @@ from cod.policy.scheduler.snapshot import (
     Decision,
     Entitlement,
     IncomingNodes,
-    Snapshot,
+    SiteSnapshot,
 )
 from cod.policy.sharing import entitlements
 from tests.unit.policy_sites import (
@@ -59,7 +59,7 @@ ENTITLEMENTS = st.dictionaries(
 )
 
 
-def owned(seen: Snapshot, entitled: dict[int, Entitlement]) -> Snapshot:
+def owned(seen: SiteSnapshot, entitled: dict[int, Entitlement]) -> SiteSnapshot:
     """Return the site with its vclusters in groups 9 to 12 in turn, all of one priority; preemptible
     ones count for no group, as `preemption.holder` has it."""
     holders = {
@@ -77,7 +77,7 @@ def owned(seen: Snapshot, entitled: dict[int, Entitlement]) -> Snapshot:
     return replace(seen, holders=holders, requests=requests, entitlements=entitled)
 
 
-def taken_of(seen: Snapshot, done: Decision) -> Counter[int]:
+def taken_of(seen: SiteSnapshot, done: Decision) -> Counter[int]:
     """Return the nodes that each group is to lose to others by what was decided."""
     lost: Counter[int] = Counter()
     groups = {one.id: one.group_id for one in seen.requests}
@@ -89,17 +89,17 @@ def taken_of(seen: Snapshot, done: Decision) -> Counter[int]:
 
 @given(snapshots(contended=True), ENTITLEMENTS)
 def test_no_group_falls_below_its_guarantee(
-    drawn: Snapshot, entitled: dict[int, Entitlement]
+    drawn: SiteSnapshot, entitled: dict[int, Entitlement]
 ) -> None:
     seen = owned(drawn, entitled)
-    lost, before = taken_of(seen, decide(seen, POLICY, NOW)), Kept(seen, NOW)
+    lost, before = taken_of(seen, decide(seen, POLICY, NOW)), GroupHoldings(seen, NOW)
     for group_id, count in lost.items():
         assert count <= before.beyond(group_id).guarantee
 
 
 @given(snapshots(contended=True), ENTITLEMENTS)
 def test_no_group_gets_more_than_its_limits(
-    drawn: Snapshot, entitled: dict[int, Entitlement]
+    drawn: SiteSnapshot, entitled: dict[int, Entitlement]
 ) -> None:
     seen = owned(drawn, entitled)
     held: Counter[int] = Counter()
@@ -141,7 +141,7 @@ WEIGHTS = st.dictionaries(
 
 @given(snapshots(contended=True, settled=True), WEIGHTS)
 def test_what_was_taken_by_a_share_is_not_taken_back(
-    drawn: Snapshot, entitled: dict[int, Entitlement]
+    drawn: SiteSnapshot, entitled: dict[int, Entitlement]
 ) -> None:
     """Shares depend on what groups hold and want: giving nodes to those that want them changes
     nobody's."""
@@ -157,7 +157,7 @@ def test_what_was_taken_by_a_share_is_not_taken_back(
 
 @given(snapshots(contended=True), ENTITLEMENTS)
 def test_no_group_gets_free_nodes_and_loses_running_ones_of_a_kind(
-    drawn: Snapshot, entitled: dict[int, Entitlement]
+    drawn: SiteSnapshot, entitled: dict[int, Entitlement]
 ) -> None:
     seen = owned(drawn, entitled)
     done = decide(seen, POLICY, NOW)
@@ -173,7 +173,7 @@ def test_no_group_gets_free_nodes_and_loses_running_ones_of_a_kind(
     }
 
 
-def one_free_beside_ten(**columns: Any) -> Snapshot:
+def one_free_beside_ten(**columns: Any) -> SiteSnapshot:
     """Group 10 has used less than its share, but holds all nodes except for one: that is wanted by
     it and by group 9, which holds nothing."""
     return site(
@@ -215,21 +215,21 @@ def test_a_guarantee_goes_before_every_priority_and_takes_from_all() -> None:
 
 @given(snapshots(contended=True), ENTITLEMENTS, st.randoms(use_true_random=False))
 def test_the_order_of_rows_means_nothing(
-    drawn: Snapshot, entitled: dict[int, Entitlement], random: Any
+    drawn: SiteSnapshot, entitled: dict[int, Entitlement], random: Any
 ) -> None:
     seen = owned(drawn, entitled)
     assert decide(shuffled(seen, random.shuffle), POLICY, NOW) == decide(seen, POLICY, NOW)
 
 
 @given(snapshots())
-def test_groups_that_may_have_anything_change_nothing(seen: Snapshot) -> None:
+def test_groups_that_may_have_anything_change_nothing(seen: SiteSnapshot) -> None:
     anything = owned(seen, {one: Entitlement() for one in range(9, 13)})
     assert decide(anything, POLICY, NOW) == decide(owned(seen, {}), POLICY, NOW)
 
 
 @given(snapshots(contended=True), ENTITLEMENTS, st.randoms(use_true_random=False))
 def test_what_can_be_taken_is_known_after_each_change(
-    drawn: Snapshot, entitled: dict[int, Entitlement], random: Any
+    drawn: SiteSnapshot, entitled: dict[int, Entitlement], random: Any
 ) -> None:
     seen = owned(drawn, entitled)
     candidates = Candidates(seen, NOW)
@@ -337,7 +337,7 @@ def test_ranks_are_among_groups_of_one_priority() -> None:
     ]
 
 
-def eight_of_ten(wanted: int, **columns: Any) -> Snapshot:
+def eight_of_ten(wanted: int, **columns: Any) -> SiteSnapshot:
     """Ten nodes held by a group of the same priority, created with one; the group that asks is
     guaranteed eight."""
     return site(

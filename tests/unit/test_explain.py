@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from cod.model import RequestTuple
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.explain import Ahead, Chance, explain
-from cod.policy.scheduler.snapshot import Allocation, IncomingNodes, OpenReclaim, Snapshot
+from cod.policy.scheduler.snapshot import Allocation, IncomingNodes, OpenReclaim, SiteSnapshot
 from tests.unit.policy_sites import (
     BIG,
     BIG_ONLY,
@@ -254,7 +254,7 @@ def test_no_such_request() -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(snapshots() | snapshots(contended=True))
-def test_every_request_is_explained_as_the_plan_has_it(seen: Snapshot) -> None:
+def test_every_request_is_explained_as_the_plan_has_it(seen: SiteSnapshot) -> None:
     done = decide(seen, POLICY, NOW)
     for one in seen.requests:
         why = explain(seen, POLICY, NOW, one.id)

@@ -15,7 +15,7 @@ from cod.policy.energy.flexible import SOON, Chosen, choose
 from cod.policy.reservations import admission
 from cod.policy.reservations.forecast import Forecast
 from cod.policy.scheduler import reasons
-from cod.policy.scheduler.snapshot import Allocation, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import Allocation, PendingRequest, SiteSnapshot
 from tests.unit.policy_sites import NOW, SMALL, free, holder, kind, request, site
 from tests.unit.test_advance_reservations import ONE, RULES, Holders, reservation
 
@@ -31,7 +31,7 @@ def asked(count: int = 2, hours: float = 1.0, **columns: Any) -> PendingRequest:
 
 
 def placed(
-    seen: Snapshot, one: PendingRequest, before: float, curve: Curve | None
+    seen: SiteSnapshot, one: PendingRequest, before: float, curve: Curve | None
 ) -> Chosen | None:
     return choose(seen, one, before - one.lease, curve, RULES, NOW)
 
@@ -104,7 +104,7 @@ def test_what_else_is_refused_is_not_chosen() -> None:
     assert found.start != 4 * HOUR
 
 
-def random_world(draw: random.Random) -> tuple[Snapshot, PendingRequest, float, Curve]:
+def random_world(draw: random.Random) -> tuple[SiteSnapshot, PendingRequest, float, Curve]:
     """Some nodes, leases that end, reservations, and a request with a deadline."""
     blocks = [kind(SMALL, block) for block in (1, 2)]
     ends = [NOW + 600.0 * draw.randint(1, 60) for _ in range(3)]
@@ -189,7 +189,7 @@ def test_starts_without_enough_nodes_cost_no_forecast(monkeypatch: pytest.Monkey
     nodes; beside many reservations few are tried."""
     made: list[float] = []
 
-    def counted(seen: Snapshot, *rest: Any) -> Forecast:
+    def counted(seen: SiteSnapshot, *rest: Any) -> Forecast:
         made.append(seen.requests[-1].starts_at if seen.requests else 0.0)
         return Forecast(seen, *rest)
 

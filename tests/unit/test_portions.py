@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cod.model import Group, Policy
 from cod.policy.scheduler import explain, whatif
-from cod.policy.scheduler.snapshot import Allocation, Snapshot
+from cod.policy.scheduler.snapshot import Allocation, SiteSnapshot
 from cod.policy.sharing import entitlements
 from cod.policy.sharing.portions import GroupDemand, portions
 from tests.unit.policy_sites import NOW, POLICY, holder, kind, request, site
@@ -112,7 +112,7 @@ def test_equals_that_want_more_than_they_get_have_as_much(drawn: list[GroupDeman
                 assert found[one.id] * other.shares == pytest.approx(found[other.id] * one.shares)
 
 
-def idle_beside_busy(idle: int) -> Snapshot:
+def idle_beside_busy(idle: int) -> SiteSnapshot:
     """Group 9 waits for 6 nodes, group 10 holds all 20, and so many others want nothing."""
     groups = [
         Group(9 + one, f"g{one}", 0, None, None, 0.0, faded_usage=float(one == 1))

@@ -18,11 +18,11 @@ from cod.policy.scheduler.snapshot import (
     Allocation,
     Entitlement,
     FreeNodes,
-    Holder,
     IncomingNodes,
     NodeKind,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
+    VclusterHolder,
 )
 from tests.unit import frozen
 
@@ -48,17 +48,17 @@ def asked(number: int, count: int, *, priority: int = 0, lease: float = 1000.0) 
     return PendingRequest(number, number + 100, priority, number, 0, "", tuples, lease=lease)
 
 
-def holder(number: int, held: int, expires: float | None, priority: int = 0) -> Holder:
-    return Holder(number, f"v{number}", priority, held, held, expires_at=expires)
+def holder(number: int, held: int, expires: float | None, priority: int = 0) -> VclusterHolder:
+    return VclusterHolder(number, f"v{number}", priority, held, held, expires_at=expires)
 
 
 def site(
-    free: int, requests: list[PendingRequest], holders: list[Holder], coming: int = 0
-) -> Snapshot:
+    free: int, requests: list[PendingRequest], holders: list[VclusterHolder], coming: int = 0
+) -> SiteSnapshot:
     """A site of one block of nodes that are alike."""
-    pending = [Holder(one.vcluster_id, "", one.priority, 0, 0) for one in requests]
+    pending = [VclusterHolder(one.vcluster_id, "", one.priority, 0, 0) for one in requests]
     nodes = free + coming + sum(one.held for one in holders)
-    return Snapshot(
+    return SiteSnapshot(
         {1: NODE},
         free_nodes=[FreeNodes(KIND, WARM, free)] if free else [],
         coming=[IncomingNodes(KIND, coming)] if coming else [],
@@ -70,7 +70,7 @@ def site(
     )
 
 
-def told(seen: Snapshot, policy: Policy = RULES, now: float = 10.0) -> dict[int, Start]:
+def told(seen: SiteSnapshot, policy: Policy = RULES, now: float = 10.0) -> dict[int, Start]:
     return {one.request_id: one for one in predicted(seen, policy, now)}
 
 

@@ -14,9 +14,9 @@ import pytest
 from cod.model import RequestTuple
 from cod.policy.scheduler import packing, rebalance
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.packed import Placed
+from cod.policy.scheduler.packed import PackedRequests
 from cod.policy.scheduler.packing import pack
-from cod.policy.scheduler.placement import Found, Want
+from cod.policy.scheduler.placement import FoundPlaces, Want
 from cod.policy.scheduler.snapshot import FreeNodes, NodeKind, PendingRequest
 from tests.unit.policy_sites import BIG, BIG_ONLY, SMALL, UEFI, free, kind, request, site
 
@@ -37,19 +37,19 @@ def cost_of(one: NodeKind) -> float:
 
 def seated(
     room: Mapping[NodeKind, int], *seats: tuple[int, NodeKind], effort: int = PLENTY, **columns: Any
-) -> Placed:
+) -> PackedRequests:
     """Requests 1, 2, … of so many nodes each in that kind; `room`: nodes of each kind in all."""
     asked = wants(
         [free(count, one) for one, count in room.items()],
         *(request(number, count, **columns) for number, (count, _) in enumerate(seats, 1)),
     )
-    placed = Placed(room, cost_of, effort)
+    placed = PackedRequests(room, cost_of, effort)
     for want, (count, where) in zip(asked, seats, strict=True):
-        placed.move(want, Found([{where: count}]))
+        placed.move(want, FoundPlaces([{where: count}]))
     return placed
 
 
-def where(placed: Placed) -> dict[int, list[dict[NodeKind, int]]]:
+def where(placed: PackedRequests) -> dict[int, list[dict[NodeKind, int]]]:
     return {
         one: [dict(place) for place in found.places]
         for one, (_, found) in sorted(placed.found.items())
@@ -92,8 +92,8 @@ def test_back_means_as_it_was() -> None:
     mark = placed.mark
     want = placed.found[3][0]
     placed.move(want, None)
-    placed.move(placed.found[2][0], Found([{DEAR: 3}]))
-    placed.move(want, Found([{TWO: 1}]))
+    placed.move(placed.found[2][0], FoundPlaces([{DEAR: 3}]))
+    placed.move(want, FoundPlaces([{TWO: 1}]))
     inner = placed.mark
     placed.move(want, None)
     placed.back(inner)
@@ -128,11 +128,11 @@ def test_two_go_for_one() -> None:
 
 
 def test_who_cannot_use_the_cheaper_kind_stays() -> None:
-    placed = Placed({ONE: 5, DEAR: 9}, cost_of, PLENTY)
+    placed = PackedRequests({ONE: 5, DEAR: 9}, cost_of, PLENTY)
     for want in wants(
         [free(5, ONE), free(9, DEAR)], request(1, RequestTuple(2, BIG_ONLY, 1)), request(2, 2)
     ):
-        placed.move(want, Found([{DEAR: 2}]))
+        placed.move(want, FoundPlaces([{DEAR: 2}]))
     assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{DEAR: 2}], 2: [{ONE: 2}]}
 
@@ -146,16 +146,17 @@ def test_of_one_cost_the_smaller_block_is_filled_so_that_the_other_is_whole() ->
 def test_of_a_spread_tuple_any_part_is_moved() -> None:
     """Both its parts change places, and none is lost."""
     placed = seated({ONE: 3, DEAR: 9}, (5, DEAR), may_spread=True)
-    placed.move(placed.found[1][0], Found([{ONE: 2, DEAR: 3}]))
+    placed.move(placed.found[1][0], FoundPlaces([{ONE: 2, DEAR: 3}]))
     assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{ONE: 3, DEAR: 2}]}
     assert placed.free == {ONE: 0, DEAR: 7}
 
 
 def test_tuples_of_one_request_are_moved_one_by_one() -> None:
-    placed = Placed({ONE: 3, DEAR: 9}, cost_of, PLENTY)
+    placed = PackedRequests({ONE: 3, DEAR: 9}, cost_of, PLENTY)
     placed.move(
-        wants([free(3, ONE), free(9, DEAR)], request(1, 2, 3))[0], Found([{DEAR: 2}, {DEAR: 3}])
+        wants([free(3, ONE), free(9, DEAR)], request(1, 2, 3))[0],
+        FoundPlaces([{DEAR: 2}, {DEAR: 3}]),
     )
     assert rebalance.fill_up(placed)
     assert where(placed) == {1: [{DEAR: 2}, {ONE: 3}]}
@@ -231,8 +232,8 @@ def any_site(dice: random.Random) -> tuple[dict[NodeKind, int], list[Want]]:
     return room, wants([free(count, one) for one, count in room.items()], *requests)
 
 
-def packed_in_order(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> Placed:
-    placed = Placed(room, cost_of, 5000)
+def packed_in_order(room: Mapping[NodeKind, int], asked: Sequence[Want]) -> PackedRequests:
+    placed = PackedRequests(room, cost_of, 5000)
     for want in asked:
         placed.put(want)
     return placed
@@ -327,15 +328,15 @@ def _overfull(parts: Sequence[rebalance.TuplePart], room: int) -> list[rebalance
 
 
 def _loses_a_part(shift: Any) -> Any:
-    def shifted(placed: Placed, part: rebalance.TuplePart, new: NodeKind) -> None:
+    def shifted(placed: PackedRequests, part: rebalance.TuplePart, new: NodeKind) -> None:
         shift(placed, part, new)
         want, found = placed.found[part.request_id]
-        placed.move(want, Found([{new: part.nodes} for _ in found.places]))
+        placed.move(want, FoundPlaces([{new: part.nodes} for _ in found.places]))
 
     return shifted
 
 
-def _forgets(placed: Placed, part: rebalance.TuplePart, better: NodeKind) -> bool:
+def _forgets(placed: PackedRequests, part: rebalance.TuplePart, better: NodeKind) -> bool:
     for one in placed.at[better] - {part.request_id}:
         placed.move(placed.found[one][0], None)
     rebalance._shift(placed, part, better)
@@ -346,7 +347,7 @@ FAULTS: list[tuple[Property, object, str, Any]] = [
     (nobody_gets_less, rebalance, "_fullest", _overfull),
     (nobody_gets_less, rebalance, "_shift", _loses_a_part(rebalance._shift)),
     (nobody_gets_less, rebalance, "_driven_out", _forgets),
-    (nobody_gets_less, Placed, "back", lambda self, mark: None),
+    (nobody_gets_less, PackedRequests, "back", lambda self, mark: None),
     (it_never_costs_more, rebalance, "LEAST", -1e9),
     (nothing_is_left_to_move, rebalance, "save", lambda placed: None),
     (

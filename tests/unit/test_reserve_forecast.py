@@ -15,7 +15,7 @@ from cod.policy.energy.reserve_forecast import HOUR, WEEK, bounded, forecast, ho
 from cod.policy.scheduler.energy import power_changes
 from cod.sim.run import simulate
 from cod.sim.scenario.tables import load, read
-from cod.sim.timeline import Timeline
+from cod.sim.timeline import HeldTimeline
 from tests.unit.policy_sites import COLD, SMALL, TYPES, free, site
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
@@ -91,7 +91,7 @@ def test_nodes_are_woken_and_put_to_sleep_by_it() -> None:
 
 
 def test_the_simulators_timeline_has_the_average_of_each_hour() -> None:
-    timeline = Timeline(RULES, [SMALL])
+    timeline = HeldTimeline(RULES, [SMALL])
     for week in range(4):
         start = week * WEEK * HOUR
         timeline.count(Counter({SMALL: 4}), start + 9 * HOUR + 1800.0)
@@ -99,7 +99,7 @@ def test_the_simulators_timeline_has_the_average_of_each_hour() -> None:
     # half of the ninth hour 4 were held: 2 on the average
     assert timeline.spare(4.0 * WEEK * HOUR + 8 * HOUR + 3000) == {SMALL: (2, 2)}
     assert timeline.spare(4.0 * WEEK * HOUR + 30 * HOUR) == {SMALL: (0, 0)}
-    assert Timeline(RULES, [SMALL]).spare(0.0) == {}
+    assert HeldTimeline(RULES, [SMALL]).spare(0.0) == {}
 
 
 @pytest.mark.nightly

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.policy.sharing.shares import Account, classic, faded, fair_tree
+from cod.policy.sharing.shares import ShareAccount, classic, faded, fair_tree
 from tests.fair_tree import ranks, sets
 
 HOUR, DAY = 3600.0, 86400.0
-WORKED = [Account(1, 40, 600), Account(2, 30, 300), Account(3, 30, 100)]
+WORKED = [ShareAccount(1, 40, 600), ShareAccount(2, 30, 300), ShareAccount(3, 30, 100)]
 
 
 def test_usage_fades_by_its_half_life() -> None:
@@ -49,13 +49,13 @@ def test_the_worked_example_by_the_classic_formula() -> None:
 
 
 def test_groups_that_used_nothing_are_equals() -> None:
-    found = fair_tree([Account(1, 10, 0), Account(2, 90, 0)])
+    found = fair_tree([ShareAccount(1, 10, 0), ShareAccount(2, 90, 0)])
     assert {one.rank for one in found.values()} == {1}
     assert {one.ratio for one in found.values()} == {math.inf}
 
 
 def test_who_has_no_shares_comes_last() -> None:
-    found = fair_tree([Account(1, 0, 0), Account(2, 1, 1000)])
+    found = fair_tree([ShareAccount(1, 0, 0), ShareAccount(2, 1, 1000)])
     assert (found[2].rank, found[1].rank) == (1, 2)
 
 
@@ -63,7 +63,12 @@ def test_subgroups_come_in_the_place_of_their_group() -> None:
     # a (1) has used little, and its subgroups 11 and 12 go before b (2), in the order of their own
     # ratios
     found = fair_tree(
-        [Account(1, 50, 0), Account(11, 1, 30, 1), Account(12, 1, 10, 1), Account(2, 50, 160)]
+        [
+            ShareAccount(1, 50, 0),
+            ShareAccount(11, 1, 30, 1),
+            ShareAccount(12, 1, 10, 1),
+            ShareAccount(2, 50, 160),
+        ]
     )
     assert sorted(found, key=lambda one: found[one].rank) == [1, 12, 11, 2]
     assert found[2].rank == 4
@@ -71,12 +76,12 @@ def test_subgroups_come_in_the_place_of_their_group() -> None:
 
 def test_subgroups_of_groups_with_equal_ratios_are_one_family() -> None:
     tree = [
-        Account(1, 50, 0),
-        Account(11, 1, 30, 1),
-        Account(12, 1, 10, 1),
-        Account(2, 50, 0),
-        Account(21, 1, 25, 2),
-        Account(22, 1, 15, 2),
+        ShareAccount(1, 50, 0),
+        ShareAccount(11, 1, 30, 1),
+        ShareAccount(12, 1, 10, 1),
+        ShareAccount(2, 50, 0),
+        ShareAccount(21, 1, 25, 2),
+        ShareAccount(22, 1, 15, 2),
     ]
     found = fair_tree(tree)
     order = [one for one in sorted(found, key=lambda one: (found[one].rank, one)) if one > 2]
@@ -86,7 +91,12 @@ def test_subgroups_of_groups_with_equal_ratios_are_one_family() -> None:
 
 def test_a_subgroups_effective_usage_has_part_of_its_siblings() -> None:
     found = classic(
-        [Account(1, 50, 0), Account(11, 1, 60, parent=1), Account(12, 1, 0, 1), Account(2, 50, 40)]
+        [
+            ShareAccount(1, 50, 0),
+            ShareAccount(11, 1, 60, parent=1),
+            ShareAccount(12, 1, 0, 1),
+            ShareAccount(2, 50, 40),
+        ]
     )
     assert 0 < found[11].factor < found[12].factor < 1
 
@@ -94,7 +104,7 @@ def test_a_subgroups_effective_usage_has_part_of_its_siblings() -> None:
 rows_ = st.tuples(st.integers(0, 100), st.integers(0, 1000), st.integers(0, 3))
 accounts = st.lists(rows_, min_size=1, max_size=8).map(
     lambda rows: [
-        Account(
+        ShareAccount(
             place, shares, usage, parent if 0 < parent < place and rows[parent - 1][2] == 0 else 0
         )
         for place, (shares, usage, parent) in enumerate(rows, start=1)
@@ -103,7 +113,7 @@ accounts = st.lists(rows_, min_size=1, max_size=8).map(
 
 
 @given(accounts, st.randoms(use_true_random=False))
-def test_the_order_of_rows_means_nothing(tree: list[Account], random: object) -> None:
+def test_the_order_of_rows_means_nothing(tree: list[ShareAccount], random: object) -> None:
     other = list(tree)
     random.shuffle(other)  # type: ignore[attr-defined]
     assert fair_tree(tree) == fair_tree(other)
@@ -111,9 +121,9 @@ def test_the_order_of_rows_means_nothing(tree: list[Account], random: object) ->
 
 
 @given(accounts)
-def test_whoever_uses_more_is_never_ranked_better(tree: list[Account]) -> None:
+def test_whoever_uses_more_is_never_ranked_better(tree: list[ShareAccount]) -> None:
     first = tree[0]
-    more = [Account(first.id, first.shares, first.usage + 100, first.parent), *tree[1:]]
+    more = [ShareAccount(first.id, first.shares, first.usage + 100, first.parent), *tree[1:]]
     for rule in (fair_tree, classic):
         before, after = rule(tree), rule(more)
         ahead = {
@@ -126,7 +136,7 @@ def test_whoever_uses_more_is_never_ranked_better(tree: list[Account]) -> None:
 
 
 @given(accounts)
-def test_every_group_has_a_place_and_the_shares_are_the_site(tree: list[Account]) -> None:
+def test_every_group_has_a_place_and_the_shares_are_the_site(tree: list[ShareAccount]) -> None:
     found = fair_tree(tree)
     assert set(found) == {one.id for one in tree}
     assert min(one.rank for one in found.values()) == 1
@@ -136,26 +146,31 @@ def test_every_group_has_a_place_and_the_shares_are_the_site(tree: list[Account]
 
 def test_a_group_alone_ties_with_the_best_of_a_family() -> None:
     """Two groups on a new site, one of which has a subgroup."""
-    found = fair_tree([Account(1, 1, 0), Account(2, 1, 0), Account(21, 1, 0, 2)])
+    found = fair_tree([ShareAccount(1, 1, 0), ShareAccount(2, 1, 0), ShareAccount(21, 1, 0, 2)])
     assert [one.rank for one in found.values()] == [1, 1, 1]
     assert [one.factor for one in found.values()] == [1.0, 1.0, 1.0]
 
 
 def test_a_group_that_ties_goes_before_the_rest_of_the_family() -> None:
     found = fair_tree(
-        [Account(1, 1, 4), Account(2, 1, 0), Account(21, 1, 3, 2), Account(22, 1, 1, 2)]
+        [
+            ShareAccount(1, 1, 4),
+            ShareAccount(2, 1, 0),
+            ShareAccount(21, 1, 3, 2),
+            ShareAccount(22, 1, 1, 2),
+        ]
     )
     assert {one: found[one].rank for one in found} == {1: 1, 2: 1, 22: 3, 21: 4}
 
 
 def test_no_rounding_breaks_a_tie() -> None:
-    found = fair_tree([Account(one, one, one * 7) for one in range(1, 50)])
+    found = fair_tree([ShareAccount(one, one, one * 7) for one in range(1, 50)])
     assert {one.rank for one in found.values()} == {1}
     assert {one.ratio for one in found.values()} == {1.0}
 
 
 def test_usage_that_has_faded_to_nearly_nothing_is_some() -> None:
-    found = fair_tree([Account(1, 1, 5e-324), Account(2, 1, 0), Account(3, 1, 1e9)])
+    found = fair_tree([ShareAccount(1, 1, 5e-324), ShareAccount(2, 1, 0), ShareAccount(3, 1, 1e9)])
     assert [found[one].rank for one in (2, 1, 3)] == [1, 2, 3]
     assert math.isfinite(found[1].ratio)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cod.model import Refused
 from cod.policy.people import signin
-from cod.policy.people.signin import Count
+from cod.policy.people.signin import FailureCount
 
 NOW = 1_000_000.0
 
@@ -17,7 +17,7 @@ class Guard:
     """Counts in memory, as the flows keep them in the database."""
 
     def __init__(self) -> None:
-        self.now, self.counts, self.known = NOW, dict[str, Count](), set[str]()
+        self.now, self.counts, self.known = NOW, dict[str, FailureCount](), set[str]()
 
     def keys(self, name: str, address: str) -> signin.Keys:
         keys = signin.keys(name, address)

@@ -17,15 +17,15 @@ from cod.policy.scheduler.snapshot import (
     PREEMPTIBLE,
     Allocation,
     Entitlement,
-    Plan,
+    PassPlan,
     Preempt,
-    Snapshot,
+    SiteSnapshot,
 )
 from cod.policy.sharing import entitlements
 from cod.sim.rules import broken
 from cod.sim.run import Simulation
 from cod.sim.scenario.tables import BadScenario, read
-from cod.sim.timeline import Usage
+from cod.sim.timeline import MonthUsage
 from tests.unit.policy_sites import SMALL, free, holder, kind, request, site
 
 HERE = kind(SMALL, 1)
@@ -35,7 +35,7 @@ EQUAL = Entitlement(share=0, weight=1.0)
 """Of groups with equal shares; how many nodes these are, `entitlements.shared` says."""
 
 
-def world(held: dict[int, int], *requests: Any, **columns: Any) -> Snapshot:
+def world(held: dict[int, int], *requests: Any, **columns: Any) -> SiteSnapshot:
     """Groups that hold so many nodes each, in a vcluster whose id is ten times theirs."""
     made: dict[str, Any] = {
         "holders": [holder(10 * one, count, group_id=one) for one, count in held.items()],
@@ -50,11 +50,11 @@ def ask(number: int, count: int, group: int, **columns: Any) -> Any:
     return request(number, count, **{"group_id": group, "submitted_at": NOW - 60.0, **columns})
 
 
-def planned(seen: Snapshot, rules: Policy = RULES) -> Plan:
+def planned(seen: SiteSnapshot, rules: Policy = RULES) -> PassPlan:
     return plan(seen, rules, Energy(), NOW)
 
 
-def found(seen: Snapshot, made: Plan) -> str:
+def found(seen: SiteSnapshot, made: PassPlan) -> str:
     return "; ".join(broken(seen, made, RULES, NOW))
 
 
@@ -78,7 +78,7 @@ SPARE = [holder(10, 8, priority=PREEMPTIBLE), holder(20, 4, group_id=2)]
         (world({1: 8, 2: 4}, ask(1, 2, 1)), 0),
     ],
 )
-def test_what_the_policy_takes_from_equals_is_right(seen: Snapshot, count: int) -> None:
+def test_what_the_policy_takes_from_equals_is_right(seen: SiteSnapshot, count: int) -> None:
     made = planned(seen)
     assert sum(preempt.count for preempt in made.preemptions) == count
     assert found(seen, made) == ""
@@ -123,9 +123,9 @@ def test_a_policy_that_leaves_shares_to_idle_groups_is_found_out() -> None:
     seen = world({1: 8, 2: 4}, ask(1, 2, 2))
     parts = {one: each.share for one, each in seen.entitlements.items()}
     assert parts == {1: 6, 2: 6, 3: 0}
-    assert found(seen, Plan()) == ""
+    assert found(seen, PassPlan()) == ""
     idle = {one: replace(each, share=4) for one, each in seen.entitlements.items()}
-    said = found(replace(seen, entitlements=idle), Plan())
+    said = found(replace(seen, entitlements=idle), PassPlan())
     assert "group 1: its share is 4, not 6.00" in said
     assert "group 3: its share is 4, not 0.00" in said
 
@@ -140,24 +140,26 @@ def test_odd_nodes_go_to_somebody_and_to_nobody_twice() -> None:
         ({1: 5, 2: 3, 3: 2}, "group 1: its share is 5, not 3.33"),
     ):
         own = {one: replace(each, share=wrong[one]) for one, each in seen.entitlements.items()}
-        assert words in found(replace(seen, entitlements=own), Plan())
+        assert words in found(replace(seen, entitlements=own), PassPlan())
     turned = {
         one: replace(each, share=4 if one == 3 else 3) for one, each in seen.entitlements.items()
     }
-    assert found(replace(seen, entitlements=turned), Plan()) == "", "each may be the one"
+    assert found(replace(seen, entitlements=turned), PassPlan()) == "", "each may be the one"
 
 
 def test_subgroups_are_looked_at_together() -> None:
     rows = {1: replace(EQUAL, rank=1), 2: replace(EQUAL, rank=2), 3: replace(EQUAL, parent=1)}
     seen = world({1: 4, 2: 8, 3: 2}, ask(1, 9, 3), ask(2, 9, 2), entitlements=rows)
-    assert found(seen, Plan()) == ""
+    assert found(seen, PassPlan()) == ""
     own = {
         one: replace(each, share=0 if one != 2 else 14) for one, each in seen.entitlements.items()
     }
-    assert "group 2: its share is 14, not 7.00" in found(replace(seen, entitlements=own), Plan())
+    assert "group 2: its share is 14, not 7.00" in found(
+        replace(seen, entitlements=own), PassPlan()
+    )
 
 
-def two_that_want_the_last(**columns: Any) -> Snapshot:
+def two_that_want_the_last(**columns: Any) -> SiteSnapshot:
     """Two nodes are free; a request of group 2 has waited two hours, one of group 1, whose rank is
     the best, a minute."""
     old = ask(1, 2, 2, **{"submitted_at": NOW - 7200, **columns})
@@ -207,7 +209,7 @@ def test_a_policy_that_lets_somebody_pass_is_found_out(fault: str) -> None:
     ],
 )
 def test_a_policy_that_forgets_limits_is_found_out(rule: dict[str, Any], words: str) -> None:
-    def seen(**own: Any) -> Snapshot:
+    def seen(**own: Any) -> SiteSnapshot:
         return world({2: 4}, ask(1, 2, 2), free_nodes=[free(3, HERE)], **guaranteed(two=1, **own))
 
     assert found(seen(**rule), planned(seen(**rule))) == ""
@@ -221,8 +223,8 @@ def test_what_has_no_right_at_all_is_found_out() -> None:
         ask(1, 2, 2, priority=9, vcluster_id=20),
         holders=[holder(10, 8, group_id=1, drain_until=NOW + 60), holder(20, 4, group_id=2)],
     )
-    own = found(seen, Plan(preemptions=(Preempt(1, 20, HERE, 1),)))
-    over = found(seen, Plan(preemptions=(Preempt(1, 10, HERE, 1),)))
+    own = found(seen, PassPlan(preemptions=(Preempt(1, 20, HERE, 1),)))
+    over = found(seen, PassPlan(preemptions=(Preempt(1, 10, HERE, 1),)))
     assert "request 1: takes from its own vcluster 20" in own
     assert "request 1: takes from vcluster 10, whose lease is over" in over
 
@@ -265,7 +267,7 @@ def test_plans_of_a_site_with_shares_are_right_while_equals_lose_nodes() -> None
     wrong: list[str] = []
     equals = 0
 
-    def watch(seen: Snapshot, made_: Plan, now: float) -> None:
+    def watch(seen: SiteSnapshot, made_: PassPlan, now: float) -> None:
         nonlocal equals
         wrong.extend(broken(seen, made_, made.policy, now))
         equals += len(made_.preemptions)
@@ -300,7 +302,7 @@ def test_a_group_that_has_used_its_node_hours_gets_no_more() -> None:
     granted: dict[int, list[float]] = {1: [], 2: []}
     spent: list[float] = []
 
-    def watch(seen: Snapshot, planned_: Plan, now: float) -> None:
+    def watch(seen: SiteSnapshot, planned_: PassPlan, now: float) -> None:
         wrong.extend(broken(seen, planned_, made.policy, now))
         group = {one.id: one.group_id for one in seen.requests}
         for grant in planned_.grants:
@@ -316,7 +318,7 @@ def test_a_group_that_has_used_its_node_hours_gets_no_more() -> None:
 
 
 def test_node_hours_begin_anew_with_the_month() -> None:
-    usage = Usage()
+    usage = MonthUsage()
     usage.count(Counter({7: 2}), 30 * 86400.0)
     usage.count(Counter({7: 1}), 31 * 86400.0 - 60)
     assert usage.used == {7: 2 * (86400 - 60)}

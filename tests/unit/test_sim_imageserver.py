@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.sim.clock import Clock
-from cod.sim.cluster import Machine
+from cod.sim.cluster import SimMachine
 from cod.sim.imageserver import ImageServer
 from cod.sim.run import Simulation, simulate
 from tests.unit.sim_site import BOOT, EXACT, LOOK, PRIME, audit, scenario
@@ -24,12 +24,12 @@ class Primed:
     ) -> None:
         self.clock = Clock()
         self.server = ImageServer(self.clock, size, at_once, rate)
-        self.ends: dict[Machine, float] = {}
-        self.machines: list[Machine] = []
+        self.ends: dict[SimMachine, float] = {}
+        self.machines: list[SimMachine] = []
 
-    def prime(self, at: float, seconds: float) -> Machine:
+    def prime(self, at: float, seconds: float) -> SimMachine:
         """Prime another machine at that time, which would take `seconds` alone."""
-        machine = object.__new__(Machine)
+        machine = object.__new__(SimMachine)
         self.machines.append(machine)
         self.clock.at(
             at,

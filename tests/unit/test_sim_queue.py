@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cod.sim.cluster import Cluster, Machine
-from cod.sim.demand.job import Job
-from cod.sim.demand.profile import FreeNodes
+from cod.sim.cluster import Cluster, SimMachine
+from cod.sim.demand.job import SimJob
+from cod.sim.demand.profile import FreeProfile
 from cod.sim.demand.queue import QueueOwner
 from cod.sim.randomness import arrivals, stream
 from cod.sim.run import Simulation
@@ -141,8 +141,8 @@ def test_estimates_decide_what_is_backfilled(
 
 
 def test_a_job_without_a_time_limit_is_estimated_by_the_rule() -> None:
-    assert Job(0.0, 1, 500.0).estimate(4.0) == 2000
-    assert Job(0.0, 1, 500.0, lease=600.0).estimate(4.0) == 600
+    assert SimJob(0.0, 1, 500.0).estimate(4.0) == 2000
+    assert SimJob(0.0, 1, 500.0, lease=600.0).estimate(4.0) == 600
 
 
 @pytest.mark.parametrize("discipline", list(WAITS))
@@ -223,7 +223,7 @@ def test_queues_ask_for_no_more_than_jobs_need_and_keep_what_they_could_use(
             if asked and asked + len(self._cluster.held if self._cluster else ()) > self.rule.most:
                 wrong.append("more asked for than the rule allows")
 
-        def _let_go(self, cluster: Cluster, machines: list[Machine]) -> None:
+        def _let_go(self, cluster: Cluster, machines: list[SimMachine]) -> None:
             own, head = len(cluster.held), self._waiting.next()
             sizes = [one.size for one in self._waiting.in_order()]
             if machines and sizes and discipline != "fifo" and min(sizes) <= own:
@@ -355,7 +355,7 @@ def test_places_are_the_earliest_and_never_overlap(
     """Against a count of the free nodes of each second."""
     last = 200
     seconds = [free + sum(count for at, count in ends if at <= t) for t in range(last)]
-    profile = FreeNodes(0, free, ends)
+    profile = FreeProfile(0, free, ends)
     for size, duration in jobs:
         fits = (t for t in range(last - duration) if min(seconds[t : t + duration]) >= size)
         start = next(fits, None)

@@ -14,19 +14,19 @@ from cod.policy.scheduler.snapshot import (
     WARM,
     Allocation,
     FreeNodes,
-    Grant,
-    Holder,
     IncomingNodes,
     NodeKind,
     OpenReclaim,
+    PassPlan,
     PendingRequest,
-    Plan,
     PowerChange,
     Preempt,
     PreemptLess,
-    Refusal,
+    RequestGrant,
+    RequestRefusal,
     Share,
-    Snapshot,
+    SiteSnapshot,
+    VclusterHolder,
 )
 from cod.sim.rules import broken
 from cod.sim.run import Simulation
@@ -46,9 +46,9 @@ TYPES = {
     1: NodeType(1, "small", "1", '<node><memory mib="1024" /></node>', 1.0, 0.0),
     2: NodeType(2, "big", "2", '<node><memory mib="8192" /></node>', 1.0, 0.0),
 }
-LOW = Holder(5, "low", 0, held=4, floor=2, expires_at=5000.0)
-HIGH = Holder(6, "high", 10, held=2, floor=0, expires_at=900.0)
-DRAINING = Holder(7, "old", 0, held=1, floor=1, expires_at=500.0, drain_until=1100.0)
+LOW = VclusterHolder(5, "low", 0, held=4, floor=2, expires_at=5000.0)
+HIGH = VclusterHolder(6, "high", 10, held=2, floor=0, expires_at=900.0)
+DRAINING = VclusterHolder(7, "old", 0, held=1, floor=1, expires_at=500.0, drain_until=1100.0)
 
 
 def request(
@@ -60,8 +60,8 @@ def request(
     return replace(made, **columns)
 
 
-def seen(*requests: PendingRequest, **columns: Any) -> Snapshot:
-    made = Snapshot(
+def seen(*requests: PendingRequest, **columns: Any) -> SiteSnapshot:
+    made = SiteSnapshot(
         types=TYPES,
         free_nodes=(FREE, ASLEEP, ROOMY, KEPT),
         holders={one.id: one for one in (LOW, HIGH, DRAINING)},
@@ -75,22 +75,24 @@ def seen(*requests: PendingRequest, **columns: Any) -> Snapshot:
     return replace(made, **columns)
 
 
-def granted(*shares: tuple[FreeNodes, int], number: int = 1) -> Plan:
-    return Plan(grants=(Grant(number, tuple(Share(0, 4, free, count) for free, count in shares)),))
+def granted(*shares: tuple[FreeNodes, int], number: int = 1) -> PassPlan:
+    return PassPlan(
+        grants=(RequestGrant(number, tuple(Share(0, 4, free, count) for free, count in shares)),)
+    )
 
 
-def taken(vcluster: int, kind: NodeKind, count: int, number: int = 1) -> Plan:
-    return Plan(preemptions=(Preempt(number, vcluster, kind, count),))
+def taken(vcluster: int, kind: NodeKind, count: int, number: int = 1) -> PassPlan:
+    return PassPlan(preemptions=(Preempt(number, vcluster, kind, count),))
 
 
-def check(snapshot: Snapshot, planned: Plan) -> list[str]:
+def check(snapshot: SiteSnapshot, planned: PassPlan) -> list[str]:
     return broken(snapshot, planned, Policy(), NOW)
 
 
 @pytest.mark.parametrize(
     ("snapshot", "planned"),
     [
-        (seen(), Plan()),
+        (seen(), PassPlan()),
         (seen(), granted((FREE, 2))),
         (seen(request(may_spread=True)), granted((FREE, 1), (ASLEEP, 1))),
         (seen(request(attributes=ROOM)), granted((ROOMY, 2))),
@@ -98,22 +100,24 @@ def check(snapshot: Snapshot, planned: Plan) -> list[str]:
         (seen(free_nodes=(ASLEEP,)), taken(5, HERE, 2)),
         (seen(free_nodes=(KEPT,), reclaims=(TAKING,)), taken(5, HERE, 1)),
         (seen(request(1), request(2), reclaims=(TAKING,)), taken(5, HERE, 1)),
-        (seen(request(1, 4), reclaims=(TAKING,)), Plan()),
-        (seen(reclaims=(replace(TAKING, open=3),)), Plan(reductions=(PreemptLess(1, 3, 0),))),
+        (seen(request(1, 4), reclaims=(TAKING,)), PassPlan()),
+        (seen(reclaims=(replace(TAKING, open=3),)), PassPlan(reductions=(PreemptLess(1, 3, 0),))),
         (
             seen(request(1, 4), reclaims=(replace(TAKING, open=3),)),
-            Plan(reductions=(PreemptLess(1, 2, 1),)),
+            PassPlan(reductions=(PreemptLess(1, 2, 1),)),
         ),
-        (seen(), Plan(drains=(6,))),
-        (seen(free_nodes=(), reclaims=(replace(TAKING, deadline=900.0),)), Plan(overdue=(1,))),
+        (seen(), PassPlan(drains=(6,))),
+        (seen(free_nodes=(), reclaims=(replace(TAKING, deadline=900.0),)), PassPlan(overdue=(1,))),
         (
             seen(),
-            Plan(power_changes=(PowerChange(ASLEEP, 2, ""), PowerChange(FREE, 1, "", sleep=True))),
+            PassPlan(
+                power_changes=(PowerChange(ASLEEP, 2, ""), PowerChange(FREE, 1, "", sleep=True))
+            ),
         ),
-        (seen(), Plan(refusals=(Refusal(1, "busy", "waits"),))),
+        (seen(), PassPlan(refusals=(RequestRefusal(1, "busy", "waits"),))),
     ],
 )
-def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
+def test_what_is_as_promised(snapshot: SiteSnapshot, planned: PassPlan) -> None:
     assert check(snapshot, planned) == []
 
 
@@ -125,7 +129,7 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
         (seen(request(count=4)), granted((FREE, 4)), "4 nodes are used of a pool of 3"),
         (
             seen(request(1), request(2)),
-            Plan(grants=granted((FREE, 2)).grants + granted((FREE, 2), number=2).grants),
+            PassPlan(grants=granted((FREE, 2)).grants + granted((FREE, 2), number=2).grants),
             "4 nodes are used of a pool of 3",
         ),
         (seen(), granted((FREE, 1), (ASLEEP, 1)), "tuple 0 comes from 2 blocks"),
@@ -136,15 +140,19 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
             granted((FreeNodes(NodeKind(1, 1, "b"), WARM, 2), 2)),
             "nodes on b, its addresses are on a",
         ),
-        (seen(), Plan(grants=(Grant(1, (Share(0, 9, FREE, 2),)),)), "template 9 in place of 4"),
         (
             seen(),
-            Plan(grants=granted((FREE, 2)).grants, refusals=(Refusal(1, "busy", ""),)),
+            PassPlan(grants=(RequestGrant(1, (Share(0, 9, FREE, 2),)),)),
+            "template 9 in place of 4",
+        ),
+        (
+            seen(),
+            PassPlan(grants=granted((FREE, 2)).grants, refusals=(RequestRefusal(1, "busy", ""),)),
             "decided about twice",
         ),
         (
             seen(),
-            Plan(grants=granted((FREE, 2)).grants, preemptions=taken(5, HERE, 1).preemptions),
+            PassPlan(grants=granted((FREE, 2)).grants, preemptions=taken(5, HERE, 1).preemptions),
             "is granted and takes",
         ),
         (seen(), taken(6, HERE, 1), "of priority 10 takes from vcluster 6 of 10"),
@@ -176,48 +184,52 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
             taken(5, HERE, 2),
             "2 are taken, 1 are there or on their way, 2 wanted",
         ),
-        (seen(reclaims=(TAKING,)), Plan(), "1 are taken, 3 are there or on their way, 2 wanted"),
+        (
+            seen(reclaims=(TAKING,)),
+            PassPlan(),
+            "1 are taken, 3 are there or on their way, 2 wanted",
+        ),
         (
             seen(
                 request(1, 3, may_spread=True),
                 free_nodes=(ASLEEP,),
                 reclaims=(replace(TAKING, open=2),),
             ),
-            Plan(),
+            PassPlan(),
             "2 are taken, 2 are there or on their way, 3 wanted",
         ),
         (
             seen(request(1, 4), reclaims=(replace(TAKING, open=3),)),
-            Plan(reductions=(PreemptLess(1, 1, 2),)),
+            PassPlan(reductions=(PreemptLess(1, 1, 2),)),
             "2 are taken, 3 are there",
         ),
         (
             seen(reclaims=(TAKING,)),
-            Plan(reductions=(PreemptLess(1, 1, 1),)),
+            PassPlan(reductions=(PreemptLess(1, 1, 1),)),
             "1 are open, 1 and 1 are not",
         ),
-        (seen(), Plan(drains=(5,)), "drained before its lease is over"),
-        (seen(), Plan(expired=(7,)), "seized before its grace is over"),
-        (seen(), Plan(expired=(6,)), "seized before its grace is over"),
+        (seen(), PassPlan(drains=(5,)), "drained before its lease is over"),
+        (seen(), PassPlan(expired=(7,)), "seized before its grace is over"),
+        (seen(), PassPlan(expired=(6,)), "seized before its grace is over"),
         (
             seen(reclaims=(OpenReclaim(1, 5, 1, HERE, 1, 1200.0),)),
-            Plan(overdue=(1,)),
+            PassPlan(overdue=(1,)),
             "seized before its deadline",
         ),
         (
             seen(),
-            Plan(power_changes=(PowerChange(FREE, 2, "", sleep=True),)),
+            PassPlan(power_changes=(PowerChange(FREE, 2, "", sleep=True),)),
             "2 nodes are put to sleep",
         ),
         (
             seen(),
-            Plan(power_changes=(PowerChange(KEPT, 1, "", sleep=True),)),
+            PassPlan(power_changes=(PowerChange(KEPT, 1, "", sleep=True),)),
             "1 nodes are put to sleep",
         ),
-        (seen(), Plan(power_changes=(PowerChange(FREE, 1, ""),)), "woken that are awake"),
+        (seen(), PassPlan(power_changes=(PowerChange(FREE, 1, ""),)), "woken that are awake"),
         (
             seen(),
-            Plan(
+            PassPlan(
                 grants=granted((FREE, 2)).grants,
                 power_changes=(PowerChange(FREE, 2, "", sleep=True),),
             ),
@@ -225,7 +237,7 @@ def test_what_is_as_promised(snapshot: Snapshot, planned: Plan) -> None:
         ),
     ],
 )
-def test_a_broken_promise_is_seen(snapshot: Snapshot, planned: Plan, words: str) -> None:
+def test_a_broken_promise_is_seen(snapshot: SiteSnapshot, planned: PassPlan, words: str) -> None:
     assert any(words in sentence for sentence in check(snapshot, planned)), check(snapshot, planned)
 
 
@@ -239,7 +251,7 @@ def watched(name: str, days: float, **policy: Any) -> tuple[Simulation, list[str
     wrong: list[str] = []
     counts = [0, 0]
 
-    def watch(snapshot: Snapshot, planned: Plan, now: float) -> None:
+    def watch(snapshot: SiteSnapshot, planned: PassPlan, now: float) -> None:
         wrong.extend(broken(snapshot, planned, made.policy, now))
         counts[0] += len(planned.grants)
         counts[1] += len(planned.preemptions)
@@ -269,15 +281,15 @@ def faulty(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     from cod.policy.scheduler.plan import plan
     from cod.sim import world
 
-    def planned(snapshot: Snapshot, policy: Policy, energy: Any, now: float) -> Plan:
-        made: Plan = change(snapshot, plan(snapshot, policy, energy, now))
+    def planned(snapshot: SiteSnapshot, policy: Policy, energy: Any, now: float) -> PassPlan:
+        made: PassPlan = change(snapshot, plan(snapshot, policy, energy, now))
         return made
 
     monkeypatch.setattr(world, "plan", planned)
 
 
 def test_a_policy_that_takes_too_much_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def greedy(snapshot: Snapshot, planned: Plan) -> Plan:
+    def greedy(snapshot: SiteSnapshot, planned: PassPlan) -> PassPlan:
         if len(planned.preemptions) != 1:
             return planned
         (preempt,) = planned.preemptions
@@ -303,12 +315,12 @@ def test_a_policy_that_forgets_inertia_is_found_out(monkeypatch: pytest.MonkeyPa
     from cod.policy.scheduler.plan import plan
     from cod.sim import apply_plan, world
 
-    def hasty(snapshot: Snapshot, policy: Policy, energy: Any, now: float) -> Plan:
+    def hasty(snapshot: SiteSnapshot, policy: Policy, energy: Any, now: float) -> PassPlan:
         free = replace(
             snapshot, allocations=[replace(one, mobile=one.count) for one in snapshot.allocations]
         )
         return plan(free, policy, energy, now)
 
     monkeypatch.setattr(world, "plan", hasty)
-    with pytest.raises(apply_plan.Impossible, match="that may be"):
+    with pytest.raises(apply_plan.ImpossiblePlan, match="that may be"):
         watched("bursts", 1.0, inertia=7200.0)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cod.policy.scheduler.snapshot import Grant, Plan, Preempt, Share, Snapshot
+from cod.policy.scheduler.snapshot import PassPlan, Preempt, RequestGrant, Share, SiteSnapshot
 from cod.sim import apply_plan
-from cod.sim.cluster import Cluster, Machine
+from cod.sim.cluster import Cluster, SimMachine
 from cod.sim.rules import broken
 from cod.sim.run import Simulation
 from cod.sim.world import World
@@ -424,8 +424,10 @@ def test_a_plan_that_grants_what_is_not_there_is_not_carried_out() -> None:
     founded(site, Told(site, "low"), 1)
     seen = site.snapshot()
     (free,), (request,) = seen.free_nodes, seen.requests
-    with pytest.raises(apply_plan.Impossible, match="2 nodes wanted"):
-        apply_plan.apply(site, Plan(grants=(Grant(request.id, (Share(0, 1, free, 2),)),)))
+    with pytest.raises(apply_plan.ImpossiblePlan, match="2 nodes wanted"):
+        apply_plan.apply(
+            site, PassPlan(grants=(RequestGrant(request.id, (Share(0, 1, free, 2),)),))
+        )
     assert not audit(site)
 
 
@@ -433,8 +435,8 @@ def test_a_take_of_more_than_may_be_taken_is_not_carried_out() -> None:
     site, _, _, cluster = contended(inertia=1e6)
     (kind,) = {machine.kind for machine in cluster.held}
     (request,) = site.pending.values()
-    with pytest.raises(apply_plan.Impossible, match="of 0 that may be"):
-        apply_plan.apply(site, Plan(preemptions=(Preempt(request.id, cluster.id, kind, 1),)))
+    with pytest.raises(apply_plan.ImpossiblePlan, match="of 0 that may be"):
+        apply_plan.apply(site, PassPlan(preemptions=(Preempt(request.id, cluster.id, kind, 1),)))
 
 
 def test_the_lifecycle_is_the_products() -> None:
@@ -516,7 +518,7 @@ def test_the_books_balance_and_the_promises_hold(
         ],
     )
 
-    def watch(seen: Snapshot, planned: Plan, now: float) -> None:
+    def watch(seen: SiteSnapshot, planned: PassPlan, now: float) -> None:
         assert not broken(seen, planned, made.policy, now)
         if simulation.world.stats.passes % 16 == 0:
             assert not audit(simulation.world)
@@ -538,5 +540,5 @@ def test_the_audit_sees_a_lost_and_a_doubled_node() -> None:
     assert any("free and held" in one for one in audit(site))
 
 
-def _other(site: World, machine: Machine) -> Machine:
+def _other(site: World, machine: SimMachine) -> SimMachine:
     return next(one for one in site.pool.machines if one is not machine)

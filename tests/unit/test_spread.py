@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cod.policy.scheduler.spread import Demand, Exhausted, fill, spread, whole
+from cod.policy.scheduler.spread import Exhausted, KindDemand, fill, spread, whole
 
 # Every way is tried: at most six seats of five, else some examples take seconds.
 KINDS = ["a", "b", "c", "d"]
 DEMANDS = st.lists(
-    st.builds(Demand, st.integers(1, 2), st.lists(st.sampled_from(KINDS), unique=True).map(tuple)),
+    st.builds(
+        KindDemand, st.integers(1, 2), st.lists(st.sampled_from(KINDS), unique=True).map(tuple)
+    ),
     max_size=3,
 )
 CAPACITY = st.dictionaries(st.sampled_from(KINDS), st.integers(0, 4))
@@ -22,7 +24,7 @@ CAPACITY = st.dictionaries(st.sampled_from(KINDS), st.integers(0, 4))
 
 def test_others_are_moved_aside() -> None:
     shares = spread(
-        [Demand(1, ("a", "b")), Demand(1, ("b", "c")), Demand(1, ("a", "b"))],
+        [KindDemand(1, ("a", "b")), KindDemand(1, ("b", "c")), KindDemand(1, ("a", "b"))],
         {"a": 1, "b": 1, "c": 1},
     )
     assert shares is not None
@@ -31,14 +33,14 @@ def test_others_are_moved_aside() -> None:
 
 
 def test_one_kind_is_enough_where_there_is_one() -> None:
-    assert spread([Demand(2, ("a", "b"))], {"a": 1, "b": 2}) == [Counter(b=2)]
-    assert spread([Demand(3, ("a", "b"))], {"a": 1, "b": 2}) == [Counter(a=1, b=2)]
+    assert spread([KindDemand(2, ("a", "b"))], {"a": 1, "b": 2}) == [Counter(b=2)]
+    assert spread([KindDemand(3, ("a", "b"))], {"a": 1, "b": 2}) == [Counter(a=1, b=2)]
 
 
 @settings(max_examples=200, deadline=None)
 @given(DEMANDS, CAPACITY)
 def test_a_way_is_found_whenever_there_is_one(
-    demands: list[Demand], capacity: dict[str, int]
+    demands: list[KindDemand], capacity: dict[str, int]
 ) -> None:
     seats = [demand.kinds for demand in demands for _ in range(demand.count)]
     possible = any(not Counter(way) - Counter(capacity) for way in itertools.product(*seats))
@@ -52,7 +54,7 @@ def test_a_way_is_found_whenever_there_is_one(
 
 @settings(max_examples=200, deadline=None)
 @given(DEMANDS, CAPACITY)
-def test_as_many_as_can_be_had(demands: list[Demand], capacity: dict[str, int]) -> None:
+def test_as_many_as_can_be_had(demands: list[KindDemand], capacity: dict[str, int]) -> None:
     """Each seat may stay empty; the fullest way has as many as `fill`."""
     seats = [(*demand.kinds, None) for demand in demands for _ in range(demand.count)]
     most = max(
@@ -66,7 +68,7 @@ def test_as_many_as_can_be_had(demands: list[Demand], capacity: dict[str, int]) 
 @settings(max_examples=200, deadline=None)
 @given(DEMANDS, CAPACITY, st.dictionaries(st.sampled_from(KINDS), st.integers(0, 2)))
 def test_whole_finds_the_first_way_and_borrows_what_is_short(
-    demands: list[Demand], capacity: dict[str, int], preempted: dict[str, int]
+    demands: list[KindDemand], capacity: dict[str, int], preempted: dict[str, int]
 ) -> None:
     left = Counter(preempted)
 
@@ -90,7 +92,7 @@ def test_whole_finds_the_first_way_and_borrows_what_is_short(
     assert all(count >= 0 for count in left.values())
 
 
-def _wanted(demands: list[Demand], way: object) -> Counter[str]:
+def _wanted(demands: list[KindDemand], way: object) -> Counter[str]:
     sums: Counter[str] = Counter()
     for demand, kind in zip(demands, way, strict=True):  # type: ignore[call-overload]
         sums[kind] += demand.count
@@ -99,4 +101,4 @@ def _wanted(demands: list[Demand], way: object) -> Counter[str]:
 
 def test_whole_gives_up_where_there_are_too_many_ways() -> None:
     with pytest.raises(Exhausted):
-        whole([Demand(3, tuple(range(29)))] * 30, dict.fromkeys(range(29), 5))
+        whole([KindDemand(3, tuple(range(29)))] * 30, dict.fromkeys(range(29), 5))

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.sim.scenario.swf import Entry, Malformed, load, parse
+from cod.sim.scenario.swf import SwfError, SwfJob, load, parse
 from tests.unit.swf_lines import HEADER, line
 
 
 def test_the_fields_of_a_job() -> None:
     log = parse([line(9, 100, runtime=3600, procs=16, asked=7200)])
-    assert log.jobs == (Entry(9, 100.0, 3600.0, 16, 7200.0, 7, 3, 2),)
+    assert log.jobs == (SwfJob(9, 100.0, 3600.0, 16, 7200.0, 7, 3, 2),)
 
 
 def test_the_header_is_read_up_to_the_first_job() -> None:
@@ -85,7 +85,7 @@ def test_an_empty_trace() -> None:
     ],
 )
 def test_a_malformed_line_is_named(bad: str, sentence: str) -> None:
-    with pytest.raises(Malformed) as error:
+    with pytest.raises(SwfError) as error:
         parse([line(1), "; a comment", "", bad], "log.swf")
     assert str(error.value) == f"log.swf: line 4: {sentence}"
 
@@ -113,15 +113,15 @@ def test_plain_and_gzip_are_the_same(tmp_path: Path) -> None:
 def test_a_gzip_file_that_is_cut_off(tmp_path: Path) -> None:
     whole = gzip.compress("\n".join(line(n, n) for n in range(1, 2000)).encode())
     (tmp_path / "cut.swf.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(Malformed, match="cannot be read"):
+    with pytest.raises(SwfError, match="cannot be read"):
         load(tmp_path / "cut.swf.gz")
     (tmp_path / "spoilt.swf.gz").write_bytes(whole[:40] + b"\xff" * 20 + whole[60:])
-    with pytest.raises(Malformed):
+    with pytest.raises(SwfError):
         load(tmp_path / "spoilt.swf.gz")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(Malformed, match="No such file"):
+    with pytest.raises(SwfError, match="No such file"):
         load(tmp_path / "none.swf")
 
 
@@ -129,5 +129,5 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_rubbish_is_read_or_refused(lines: list[str]) -> None:
     try:
         parse(lines)
-    except Malformed as error:
+    except SwfError as error:
         assert "line " in str(error)  # noqa: PT017

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from cod.flows.scheduler import plan
 from cod.model import Group, RequestTuple, TypeTerms
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.snapshot import OTHERS, Allocation, Entitlement, Snapshot, TypeEntitlement
+from cod.policy.scheduler.snapshot import (
+    OTHERS,
+    Allocation,
+    Entitlement,
+    SiteSnapshot,
+    TypeEntitlement,
+)
 from cod.policy.sharing import entitlements
 from tests.unit.policy_sites import (
     BIG,
@@ -84,7 +90,7 @@ ASKED = st.builds(Asked, st.sampled_from(GROUPS), st.sampled_from([SMALL, BIG]),
 
 def world(
     members: Sequence[Member], held: Sequence[Held], asked: Sequence[Asked], left: Sequence[int]
-) -> Snapshot:
+) -> SiteSnapshot:
     """Return a site without entitlements, of the types that it has free nodes of."""
     types = [one for one in (SMALL, BIG) if left[one - 1] >= 0]
     priority = {group: one.priority for group, one in zip(GROUPS, members, strict=True)}
@@ -136,8 +142,8 @@ def groups(members: Sequence[Member], which: int) -> list[Group]:
 
 
 def entitled(
-    seen: Snapshot, there: list[Group], by_type: entitlements.ByType | None = None
-) -> Snapshot:
+    seen: SiteSnapshot, there: list[Group], by_type: entitlements.ByType | None = None
+) -> SiteSnapshot:
     by_type = by_type or entitlements.NOTHING_BY_TYPE
     found = entitlements.of(there, RULES, sum(seen.site.values()), by_type=by_type)
     return entitlements.shared(replace(seen, entitlements=found))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cod.model import Dns, Refused, Site, VclusterName
-from cod.policy.vcluster_names import Target, check, follow
+from cod.policy.vcluster_names import NameTarget, check, follow
 
 
 def name(label: str, target: str, external: bool = False) -> VclusterName:
@@ -20,7 +20,9 @@ KNOWN = {
 }
 
 
-def wanted(label: str, target: str, site: Site, known: dict[str, VclusterName] = KNOWN) -> Target:
+def wanted(
+    label: str, target: str, site: Site, known: dict[str, VclusterName] = KNOWN
+) -> NameTarget:
     return check(label, target, vcluster="farm", hosts=["n1", "n2", "head"], known=known, site=site)
 
 
@@ -35,7 +37,7 @@ def wanted(label: str, target: str, site: Site, known: dict[str, VclusterName] =
     ],
 )
 def test_a_host_or_a_name_of_the_vcluster(site: Site, target: str, expected: str) -> None:
-    assert wanted("api", target, site) == Target(expected, False)
+    assert wanted("api", target, site) == NameTarget(expected, False)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_what_is_refused(site: Site, label: str, target: str, why: str) -> None:
 
 def test_a_site_may_let_names_lead_elsewhere(site: Site) -> None:
     site = replace(site, dns=Dns(external=True))
-    assert wanted("api", "Example.org.", site) == Target("example.org", True)
+    assert wanted("api", "Example.org.", site) == NameTarget("example.org", True)
 
 
 def test_there_are_as_many_as_the_site_says(site: Site) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cod.model import Remedy, RequestTuple
 from cod.policy.scheduler.explain import Chance, Explanation, explain
-from cod.policy.scheduler.snapshot import Allocation, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import Allocation, PendingRequest, SiteSnapshot
 from cod.policy.scheduler.whatif import (
     NOBODYS,
     OTHERS,
@@ -27,7 +27,7 @@ def asked(count: int, attributes: str = "", template: int = 1, priority: int = 0
     )
 
 
-def ask(seen: Snapshot, wanted: PendingRequest) -> Explanation:
+def ask(seen: SiteSnapshot, wanted: PendingRequest) -> Explanation:
     return explain(supposed(seen, wanted, 1, {}), POLICY, NOW, NOBODYS)
 
 

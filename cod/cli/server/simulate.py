@@ -120,7 +120,7 @@ def simulate(*, keys: bool, **options: Any) -> None:
       cod simulate --swf ~/traces/log.swf.gz --nodes 128 --by queue
     """
     from cod.sim.scenario import tables
-    from cod.sim.scenario.swf import Malformed
+    from cod.sim.scenario.swf import SwfError
     from cod.sim.scenario.tables import BadScenario
 
     if keys:
@@ -129,7 +129,7 @@ def simulate(*, keys: bool, **options: Any) -> None:
         return
     try:
         _simulate(**options)
-    except (BadScenario, Malformed) as error:
+    except (BadScenario, SwfError) as error:
         raise click.ClickException(str(error)) from None
 
 

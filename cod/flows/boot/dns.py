@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from cod.core.networks import zone_records
 from cod.model import DnsAnswer, DnsQuestion, DnsRecord, HostKey, Site, Subnet, VclusterName, ipv4
 from cod.policy import dns, vcluster_names
-from cod.policy.dns import Place, Zone, full_name
+from cod.policy.dns import NamePlace, Zone, full_name
 from cod.policy.nodes import isolation
 from cod.store import dns_zones
 from cod.store.engine import Tx
@@ -80,7 +80,7 @@ def _subnets(tx: Tx, questions: Sequence[DnsQuestion], site: Site) -> list[Subne
     return [*site.subnets, *(isolation.subnet(each, site.isolation) for each in found)]
 
 
-def _looked_up(tx: Tx, places: Sequence[Place], *, keys: bool) -> _Rows:
+def _looked_up(tx: Tx, places: Sequence[NamePlace], *, keys: bool) -> _Rows:
     asked = {(place.host, place.vcluster) for place in places if place.what == "node"}
     hosts = dns_names.hosts(tx, asked)
     missing = {vcluster for host, vcluster in asked if (host, vcluster) not in hosts}
@@ -105,7 +105,7 @@ def _looked_up(tx: Tx, places: Sequence[Place], *, keys: bool) -> _Rows:
     )
 
 
-def _one(question: DnsQuestion, place: Place, rows: _Rows, site: Site) -> DnsAnswer:
+def _one(question: DnsQuestion, place: NamePlace, rows: _Rows, site: Site) -> DnsAnswer:
     def there(*records: DnsRecord, code: str = "ok") -> DnsAnswer:
         """Return those of the records that are asked for; the name is there, whether it has any or
         not."""
@@ -158,7 +158,7 @@ def _one(question: DnsQuestion, place: Place, rows: _Rows, site: Site) -> DnsAns
     return there(code="nxdomain")
 
 
-def _zone(question: DnsQuestion, place: Place, rows: _Rows, site: Site) -> Zone | None:
+def _zone(question: DnsQuestion, place: NamePlace, rows: _Rows, site: Site) -> Zone | None:
     """Return the zone that the name is in. A vcluster that is not there has none, and its parent
     says about it."""
     if (

@@ -110,7 +110,7 @@ def right(
     known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
     keys = signin.keys(name, address, known)
     left = signin.forgiven(keys, _counts(tx, keys.all), now)
-    _put(tx, left | {keys.known: signin.Count(0, now, now)})
+    _put(tx, left | {keys.known: signin.FailureCount(0, now, now)})
     if rehashed is not None:
         people.change(tx, user_id, password=rehashed)
 
@@ -204,11 +204,11 @@ def begin(
     )
 
 
-def _counts(tx: Tx, keys: Iterable[str]) -> dict[str, signin.Count]:
-    return {key: signin.Count(*count) for key, count in signins.counts(tx, keys).items()}
+def _counts(tx: Tx, keys: Iterable[str]) -> dict[str, signin.FailureCount]:
+    return {key: signin.FailureCount(*count) for key, count in signins.counts(tx, keys).items()}
 
 
-def _put(tx: Tx, counts: Mapping[str, signin.Count | None]) -> None:
+def _put(tx: Tx, counts: Mapping[str, signin.FailureCount | None]) -> None:
     signins.put(
         tx,
         {

@@ -32,12 +32,12 @@ from cod.policy.scheduler import energy, leases
 from cod.policy.scheduler.snapshot import (
     WARM,
     FreeNodes,
-    Grant,
-    Plan,
+    PassPlan,
     PowerChange,
     Preempt,
     PreemptLess,
-    Refusal,
+    RequestGrant,
+    RequestRefusal,
     Share,
 )
 from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
@@ -65,7 +65,7 @@ class Act:
     request_id: int | None = None
 
 
-def acts(plan: Plan, site: Site) -> list[Act]:
+def acts(plan: PassPlan, site: Site) -> list[Act]:
     """Return what carries out `plan`, in order; each act is run in a transaction of its own.
 
     Grants and eases go before what is overdue: what is not wanted any more is not seized. An act
@@ -134,7 +134,7 @@ def acts(plan: Plan, site: Site) -> list[Act]:
 
 
 def grant(
-    tx: Tx, *, granted: Grant, plan: Plan, claim: Claim, site: Site, now: float
+    tx: Tx, *, granted: RequestGrant, plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
     """Give the request its nodes: all of them, or `Stale` is raised and none. A move gets those
     that have come."""
@@ -222,7 +222,7 @@ def _admit(
     vcluster: Vcluster,
     request: Request,
     granted: Sequence[Node],
-    plan: Plan,
+    plan: PassPlan,
     site: Site,
     now: float,
 ) -> Vcluster:
@@ -279,7 +279,7 @@ def _until(
     return found.end
 
 
-def tell(tx: Tx, *, refusals: Sequence[Refusal], claim: Claim, now: float) -> Result[int]:
+def tell(tx: Tx, *, refusals: Sequence[RequestRefusal], claim: Claim, now: float) -> Result[int]:
     """Tell requests why they wait or are rejected. A vcluster whose first request is rejected
     ends."""
     claims.confirm(tx, claim, now)
@@ -305,7 +305,7 @@ def waits(tx: Tx, request_id: int, refused: Refused, now: float) -> None:
         requests.explain(tx, request_id, refused.sentence)
 
 
-def remember_odd(tx: Tx, *, plan: Plan, claim: Claim, now: float) -> Result[int]:
+def remember_odd(tx: Tx, *, plan: PassPlan, claim: Claim, now: float) -> Result[int]:
     """Remember which groups have an odd node of their share, so that they keep it for a turn."""
     claims.confirm(tx, claim, now)
     groups.have_odd(tx, dict(plan.odd))
@@ -316,7 +316,7 @@ def remember_odd(tx: Tx, *, plan: Plan, claim: Claim, now: float) -> Result[int]
 
 
 def take(
-    tx: Tx, *, taken: Preempt, plan: Plan, claim: Claim, site: Site, now: float
+    tx: Tx, *, taken: Preempt, plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
     """Ask a vcluster for nodes, and choose those that go if nobody who answers for it names
     others. Nothing is taken for who could not use it for want of node-hours: `Refused`."""
@@ -382,7 +382,7 @@ def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result[int]
 
 
 def seize(
-    tx: Tx, *, reclaim_id: int, plan: Plan, claim: Claim, site: Site, now: float
+    tx: Tx, *, reclaim_id: int, plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
     """Take by power what is open in a reclaim whose deadline has passed, as far as it may still be
     taken."""
@@ -423,7 +423,7 @@ def seize(
 
 
 def _seized(
-    tx: Tx, reclaim: Reclaim, vcluster: Vcluster, plan: Plan, site: Site, now: float
+    tx: Tx, reclaim: Reclaim, vcluster: Vcluster, plan: PassPlan, site: Site, now: float
 ) -> list[Node]:
     """Return as many nodes as may still be taken: the chosen ones, and others in place of those
     that have gone."""

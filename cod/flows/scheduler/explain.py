@@ -28,7 +28,7 @@ from cod.model import (
 from cod.policy.hardware import match
 from cod.policy.scheduler import explain as policy
 from cod.policy.scheduler import leases, whatif
-from cod.policy.scheduler.snapshot import PendingRequest, Snapshot, effective
+from cod.policy.scheduler.snapshot import PendingRequest, SiteSnapshot, effective
 from cod.states import RequestState
 from cod.store import views
 from cod.store.engine import Tx
@@ -62,7 +62,7 @@ def waits(
     *,
     request_id: int,
     scene: PassRows,
-    snapshot: Snapshot,
+    snapshot: SiteSnapshot,
     site: Site,
     groups: Groups,
     now: float,
@@ -115,7 +115,7 @@ def _passed_over(tx: Tx, why: policy.Explanation, tuples: int) -> Iterator[str]:
         yield f"Ports of switches that do not answer are passed over: {', '.join(switches_away)}."
 
 
-def _remedies(tx: Tx, request: Request, snapshot: Snapshot, site: Site) -> tuple[Remedy, ...]:
+def _remedies(tx: Tx, request: Request, snapshot: SiteSnapshot, site: Site) -> tuple[Remedy, ...]:
     """Return what would help a request that was rejected, were it made again now; its vcluster may
     have ended."""
     vcluster = vclusters.get(tx, request.vcluster_id)
@@ -192,7 +192,7 @@ def match_(
     *,
     asked: HypotheticalRequest,
     scene: PassRows,
-    snapshot: Snapshot,
+    snapshot: SiteSnapshot,
     site: Site,
     groups: Groups,
     now: float,

@@ -17,7 +17,7 @@ from cod.policy.nodes import energy_accounting
 from cod.policy.reservations import forecast, supply
 from cod.policy.scheduler import plan as policy
 from cod.policy.scheduler import reasons
-from cod.policy.scheduler.snapshot import WARM, FreeNodes, NodeKind, Plan, Snapshot
+from cod.policy.scheduler.snapshot import WARM, FreeNodes, NodeKind, PassPlan, SiteSnapshot
 from cod.policy.sharing import turns
 from cod.quantity import span
 from cod.store import claims
@@ -38,14 +38,14 @@ def hold(tx: Tx, owner: str, now: float, seconds: float, held: Claim | None = No
     return claims.hold(tx, "manager", owner, now, seconds, held)
 
 
-def decide(seen: Snapshot, site: Site, now: float, aside: Collection[int] = ()) -> Plan:
+def decide(seen: SiteSnapshot, site: Site, now: float, aside: Collection[int] = ()) -> PassPlan:
     """Return the plan for what was seen, but for the requests `aside`; no transaction is open.
     Nodes that are being taken for these are taken as planned before."""
     planned = policy.plan(without(seen, aside), site.policy, site.energy, now)
     return replace(planned, sharing=policy.sharing(seen)) if aside else planned
 
 
-def without(seen: Snapshot, request_ids: Collection[int]) -> Snapshot:
+def without(seen: SiteSnapshot, request_ids: Collection[int]) -> SiteSnapshot:
     """Return what was seen, but for those requests."""
     if not request_ids:
         return seen
@@ -54,7 +54,7 @@ def without(seen: Snapshot, request_ids: Collection[int]) -> Snapshot:
     )
 
 
-def due(seen: Snapshot, site: Site, now: float) -> float:
+def due(seen: SiteSnapshot, site: Site, now: float) -> float:
     """Return when time alone may next give a pass something to do; infinity when it never will.
 
     Idle nodes are not looked at: that some fall asleep a few seconds later does no harm.
@@ -90,12 +90,12 @@ class NoChange:
     """A pass that found nothing to do: until `until`, one that sees the same by the same rules need
     not plan."""
 
-    seen: Snapshot
+    seen: SiteSnapshot
     policy: Policy
     energy: Energy
     until: float
 
-    def lasts(self, seen: Snapshot, site: Site, now: float) -> bool:
+    def lasts(self, seen: SiteSnapshot, site: Site, now: float) -> bool:
         """Return whether there is still nothing to do."""
         return now < self.until and (site.policy, site.energy, seen) == (
             self.policy,
@@ -104,7 +104,7 @@ class NoChange:
         )
 
 
-def still(seen: Snapshot, site: Site, now: float) -> NoChange:
+def still(seen: SiteSnapshot, site: Site, now: float) -> NoChange:
     """Return the plan for what was seen at `now` was empty. The time plays a part in plans by what
     `due` knows, no other."""
     return NoChange(seen, site.policy, site.energy, due(seen, site, now))
@@ -151,7 +151,7 @@ def preview(tx: Tx, *, site: Site, now: float) -> list[Planned]:
 class _Names:
     """Puts names in place of a plan's ids."""
 
-    def __init__(self, tx: Tx, seen: Snapshot, now: float) -> None:
+    def __init__(self, tx: Tx, seen: SiteSnapshot, now: float) -> None:
         self._now = now
         self._types = {each.id: each.name for each in seen.types.values()}
         self._blocks = blocks.names(tx)
@@ -160,7 +160,7 @@ class _Names:
         self._reclaims = {reclaim.id: reclaim for reclaim in seen.reclaims}
         self._held = {each.id: each.held for each in seen.holders.values()}
 
-    def lines(self, plan: Plan) -> Iterator[Planned]:
+    def lines(self, plan: PassPlan) -> Iterator[Planned]:
         """Yield the plan, line by line, in the order of `flows.scheduler.apply_plan.acts`."""
         yield from self._leases(plan)
         for grant in plan.grants:
@@ -239,7 +239,7 @@ class _Names:
                 change.why,
             )
 
-    def _leases(self, plan: Plan) -> Iterator[Planned]:
+    def _leases(self, plan: PassPlan) -> Iterator[Planned]:
         for one, seconds in plan.warnings:
             yield self._of_lease("warn", one, f"its lease ends within {span(seconds)}")
         for one in plan.drains:

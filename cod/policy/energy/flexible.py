@@ -29,7 +29,7 @@ from cod.policy.reservations.supply import back_at, turnaround
 from cod.policy.scheduler import placement
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.placement import Want
-from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, SiteSnapshot
 
 MOST, LEAST = 600, 12
 """Starts that are tried: for all reservations together, and at least."""
@@ -52,7 +52,7 @@ class Chosen:
 
 
 def choose(
-    snapshot: Snapshot,
+    snapshot: SiteSnapshot,
     request: PendingRequest,
     last: float,
     curve: Curve | None,
@@ -107,7 +107,7 @@ def choose(
 
 
 def _at_most(
-    snapshot: Snapshot, request: PendingRequest, policy: Policy
+    snapshot: SiteSnapshot, request: PendingRequest, policy: Policy
 ) -> list[tuple[float, NodeKind, int]]:
     """Return (from when, kind, nodes) of all that a request could have if there were no other
     reservations: what nobody holds, what comes back, and all that vclusters of lower priority, or
@@ -132,7 +132,7 @@ def _at_most(
 
 
 def _events(
-    snapshot: Snapshot, request: PendingRequest, before: Forecast, policy: Policy, now: float
+    snapshot: SiteSnapshot, request: PendingRequest, before: Forecast, policy: Policy, now: float
 ) -> list[float]:
     """Return the moments, in order, at which more nodes are free than before, or can be taken from
     others; and the latest at which the request has given its nodes back when another reservation
@@ -164,5 +164,5 @@ def _spaced(events: list[float], most: int) -> list[float]:
     return [*events[::step], *events[-1:]]
 
 
-def _with(snapshot: Snapshot, request: PendingRequest, start: float) -> Snapshot:
+def _with(snapshot: SiteSnapshot, request: PendingRequest, start: float) -> SiteSnapshot:
     return replace(snapshot, requests=[*snapshot.requests, replace(request, starts_at=start)])

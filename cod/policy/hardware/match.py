@@ -23,13 +23,13 @@ from xml.etree import ElementTree
 from cod.policy.hardware import operators, quantity, requirements
 from cod.policy.hardware.attributes import LEFT_OUT
 from cod.policy.hardware.equal import canonical
-from cod.policy.hardware.requirements import Wanted, check
+from cod.policy.hardware.requirements import WantedElement, check
 
-__all__ = ["Mismatch", "canonical", "check", "satisfies"]
+__all__ = ["AttributeMismatch", "canonical", "check", "satisfies"]
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class AttributeMismatch:
     """One thing that is not as wanted: the attribute's path, what was wanted, what was found;
     readable as a phrase."""
 
@@ -50,7 +50,7 @@ class _Tree:
     why: str = ""
 
 
-def satisfies(requirements_xml: str, attributes_xml: str) -> list[Mismatch]:
+def satisfies(requirements_xml: str, attributes_xml: str) -> list[AttributeMismatch]:
     """Return what keeps a node with those attributes from satisfying those requirements; empty when
     it does.
 
@@ -81,20 +81,20 @@ def _tree_of(element: ElementTree.Element, path: str) -> _Tree:
     return _Tree((element.text or "").strip(), children)
 
 
-def _missing(wanted: Wanted, found: _Tree) -> list[Mismatch]:
+def _missing(wanted: WantedElement, found: _Tree) -> list[AttributeMismatch]:
     """Mismatches among the children of `wanted`."""
-    mismatches: list[Mismatch] = []
+    mismatches: list[AttributeMismatch] = []
     for name, siblings in wanted.children.items():
         candidates = found.children.get(name, ())
         present = [child for child in siblings if not child.absent]
         for child in siblings if len(present) < len(siblings) else ():
             if child.absent and any(not _differs(child, one) for one in candidates):
-                mismatches.append(Mismatch(child.path, "none" + _about(child), "one"))
+                mismatches.append(AttributeMismatch(child.path, "none" + _about(child), "one"))
         mismatches += _one_to_one(present, candidates)
     return mismatches
 
 
-def _one_to_one(wanted: Sequence[Wanted], found: Sequence[_Tree]) -> list[Mismatch]:
+def _one_to_one(wanted: Sequence[WantedElement], found: Sequence[_Tree]) -> list[AttributeMismatch]:
     if len(wanted) == len(found) == 1:
         return _differs(wanted[0], found[0])
     differences = [[_differs(one, other) for other in found] for one in wanted]
@@ -121,11 +121,11 @@ def _unmatched(fits: Sequence[Sequence[int]]) -> list[int]:
     return [row for row in range(len(fits)) if not place(row, set())]
 
 
-def _differs(wanted: Wanted, found: _Tree) -> list[Mismatch]:
+def _differs(wanted: WantedElement, found: _Tree) -> list[AttributeMismatch]:
     """Mismatches of one wanted element with one found: its operators, then its children."""
     what = wanted.kind
     wrong = [
-        Mismatch(
+        AttributeMismatch(
             wanted.path,
             operators.phrase(operator, value, what),
             (quantity.beside(found.value, value, what) or "nothing") + found.why,
@@ -139,34 +139,38 @@ def _differs(wanted: Wanted, found: _Tree) -> list[Mismatch]:
 # ---------------------------------------------------------------- phrases
 
 
-def _lacking(wanted: Wanted, differences: Sequence[list[Mismatch]]) -> Mismatch:
+def _lacking(
+    wanted: WantedElement, differences: Sequence[list[AttributeMismatch]]
+) -> AttributeMismatch:
     path = wanted.path
     fitting = sum(not why for why in differences)
     phrase = ("another" if fitting else "one") + _about(wanted)
     if fitting:
-        return Mismatch(path, phrase, f"{fitting} like that among {len(differences)}")
+        return AttributeMismatch(path, phrase, f"{fitting} like that among {len(differences)}")
     if not differences:
         own = _own(wanted)
-        return Mismatch(path, " and ".join(own) if own and not wanted.children else phrase, "none")
+        return AttributeMismatch(
+            path, " and ".join(own) if own and not wanted.children else phrase, "none"
+        )
     nearest = min(differences, key=lambda why: (len(why), why[0].found == "none"))[0]
     # its own text is not as wanted, as a CPU's flag: there is no nearer or farther
     if nearest.attribute == path:
-        return Mismatch(path, phrase, f"none like that among {len(differences)}")
+        return AttributeMismatch(path, phrase, f"none like that among {len(differences)}")
     what = nearest.attribute[len(path) + 1 :]
-    return Mismatch(
+    return AttributeMismatch(
         path,
         phrase,
         f"none like that among {len(differences)} (the nearest: {what} {nearest.found})",
     )
 
 
-def _about(wanted: Wanted) -> str:
+def _about(wanted: WantedElement) -> str:
     """Return the requirement on an element as a phrase: ' with speed at least 10000 Mb/s'."""
     said = _own(wanted) + [part for child in _children(wanted) for part in _parts(child, "")]
     return " with " + ", ".join(said) if said else ""
 
 
-def _parts(wanted: Wanted, prefix: str) -> list[str]:
+def _parts(wanted: WantedElement, prefix: str) -> list[str]:
     name = prefix + wanted.name
     if wanted.absent:
         return [f"no {name}{_about(wanted)}"]
@@ -177,11 +181,11 @@ def _parts(wanted: Wanted, prefix: str) -> list[str]:
     return said + [part for child in _children(wanted) for part in _parts(child, f"{name}/")]
 
 
-def _children(wanted: Wanted) -> list[Wanted]:
+def _children(wanted: WantedElement) -> list[WantedElement]:
     return [child for siblings in wanted.children.values() for child in siblings]
 
 
-def _own(wanted: Wanted) -> list[str]:
+def _own(wanted: WantedElement) -> list[str]:
     return [
         operators.phrase(operator, value, wanted.kind)
         for operator, value in wanted.operators.items()

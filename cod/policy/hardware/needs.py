@@ -12,14 +12,14 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from cod.model import Image
-from cod.policy.hardware.match import Mismatch, satisfies
-from cod.policy.nodes.template import Choice, Configuration
+from cod.policy.hardware.match import AttributeMismatch, satisfies
+from cod.policy.nodes.template import Configuration, ImageChoice
 
 MIB = 1 << 20
 MBR_REACH = 0xFFFFFFFF  # sectors that an MBR addresses
 
 
-def lacking(configuration: Configuration, attributes: str) -> tuple[Mismatch, ...]:
+def lacking(configuration: Configuration, attributes: str) -> tuple[AttributeMismatch, ...]:
     """Return what keeps nodes with those canonical attributes from the template; nothing where it
     can be primed."""
     found, without = chosen(configuration, attributes)
@@ -30,7 +30,9 @@ def lacking(configuration: Configuration, attributes: str) -> tuple[Mismatch, ..
     )
 
 
-def chosen(configuration: Configuration, attributes: str) -> tuple[list[Choice], list[Mismatch]]:
+def chosen(
+    configuration: Configuration, attributes: str
+) -> tuple[list[ImageChoice], list[AttributeMismatch]]:
     """Return the first image that fits for each target, and the targets that none fits."""
     found, without = [], []
     for target in dict.fromkeys(choice.target for choice in configuration.images):
@@ -43,12 +45,14 @@ def chosen(configuration: Configuration, attributes: str) -> tuple[list[Choice],
             found.append(choice)
         else:
             without.append(
-                Mismatch("image", f"one for target {target} that fits the hardware", "none")
+                AttributeMismatch(
+                    "image", f"one for target {target} that fits the hardware", "none"
+                )
             )
     return found, without
 
 
-def disk(configuration: Configuration, images: Sequence[Choice], attributes: str) -> str:
+def disk(configuration: Configuration, images: Sequence[ImageChoice], attributes: str) -> str:
     """Return the requirements document for the disk that `images` go onto; '' where nothing is
     known of any.
 
@@ -67,7 +71,7 @@ def disk(configuration: Configuration, images: Sequence[Choice], attributes: str
     return f"<requires><disk>{inner}</disk></requires>"
 
 
-def least_size(configuration: Configuration, images: Sequence[Choice]) -> int:
+def least_size(configuration: Configuration, images: Sequence[ImageChoice]) -> int:
     """Return the bytes that the disk must have, 0 if not known: for a layout its partitions,
     rounded up to mebibytes, and one mebibyte before and behind them, as cprime places them. The
     seed's partition lies behind the others, at the disk's end."""
@@ -97,7 +101,7 @@ def beyond_mbr(configuration: Configuration, size: int) -> int:
     return 4096 if configuration.table == "mbr" and size > MBR_REACH * 512 else 0
 
 
-def sector(images: Sequence[Choice]) -> int:
+def sector(images: Sequence[ImageChoice]) -> int:
     """Return the bytes of a sector that the disk must have for the images; 0: any will do."""
     return max((one.sector for one in images), default=0)
 

@@ -23,7 +23,7 @@ ELEMENTS, DEEPEST, LONGEST = 256, 16, 65536  # elements, elements inside each ot
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedElement:
     """One element: its path below the document's element ('' for that one), what stands there in a
     report (see `attributes`; None: nothing that is known), its operators, and the elements in it by
     name, in their order."""
@@ -33,7 +33,7 @@ class Wanted:
     path: str
     kind: str | None
     operators: Mapping[str, str]
-    children: Mapping[str, tuple[Wanted, ...]] = field(default_factory=dict)
+    children: Mapping[str, tuple[WantedElement, ...]] = field(default_factory=dict)
 
     @property
     def absent(self) -> bool:
@@ -45,7 +45,7 @@ class Wanted:
 
 
 @lru_cache(maxsize=4096)
-def read(document: str) -> Wanted:
+def read(document: str) -> WantedElement:
     """Return the tree of a document. Raises `Refused`, with the line."""
     if len(document) > LONGEST:
         _refuse(0, f"{len(document)} characters of requirements; at most {LONGEST} are read")
@@ -66,14 +66,14 @@ class _Reader:
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._text
         self.parser.StartDoctypeDeclHandler = self._doctype
-        self._open: list[tuple[str, int, dict[str, str], dict[str, list[Wanted]]]] = [
+        self._open: list[tuple[str, int, dict[str, str], dict[str, list[WantedElement]]]] = [
             ("", 0, {}, {})
         ]
         self._path: list[str] = []
         self._count = 0
 
     @property
-    def root(self) -> Wanted:
+    def root(self) -> WantedElement:
         """The document's element."""
         ((root,),) = self._open[0][3].values()
         return root
@@ -90,7 +90,7 @@ class _Reader:
         name, line, attributes, children = self._open.pop()
         path = "/".join(self._path[1:])
         self._path.pop()
-        made = Wanted(
+        made = WantedElement(
             name,
             line,
             path,
@@ -147,7 +147,7 @@ def _refuse(line: int, sentence: str) -> NoReturn:
     raise Refused("invalid", f"line {line}: {sentence}" if line else sentence)
 
 
-def _below(wanted: Wanted, rules: TypeRules | None) -> Iterator[tuple[int, str]]:
+def _below(wanted: WantedElement, rules: TypeRules | None) -> Iterator[tuple[int, str]]:
     for siblings in wanted.children.values():
         present = [each for each in siblings if not each.absent]
         if len(present) > 1 and present[1].kind is not None and present[1].path not in SEVERAL:
@@ -160,7 +160,7 @@ def _below(wanted: Wanted, rules: TypeRules | None) -> Iterator[tuple[int, str]]
             yield from _of_one(each, rules)
 
 
-def _of_one(wanted: Wanted, rules: TypeRules | None) -> Iterator[tuple[int, str]]:
+def _of_one(wanted: WantedElement, rules: TypeRules | None) -> Iterator[tuple[int, str]]:
     complaint = _misplaced(wanted.path, rules) if wanted.kind else _unknown(wanted)
     complaint = complaint or operators.complaint(wanted.operators, wanted.kind)
     if complaint:
@@ -181,7 +181,7 @@ def _misplaced(path: str, rules: TypeRules | None) -> str:
     return ""
 
 
-def _unknown(wanted: Wanted) -> str:
+def _unknown(wanted: WantedElement) -> str:
     """Return why no report has the wanted attribute, or ''. That there shall be none of something
     holds for what no report has, and for what would be in it."""
     above, _, name = wanted.path.rpartition("/")

@@ -39,7 +39,7 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BlockPlace:
     """A node that is proposed for a block, and why."""
 
     node: str
@@ -54,7 +54,7 @@ class Proposed:
     name: str
     exists: bool
     about: str
-    places: tuple[Place, ...]
+    places: tuple[BlockPlace, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,9 @@ def _proposed(key: tuple[str, str], group: Sequence[Sighting], taken: set[str]) 
     about = {"switch": "switch {}", "circuit": "relay {}", "relay": "relay {}"}[key[0]].format(
         key[1]
     )
-    return Proposed(name, bool(home), about, tuple(Place(each.node, _why(each)) for each in new))
+    return Proposed(
+        name, bool(home), about, tuple(BlockPlace(each.node, _why(each)) for each in new)
+    )
 
 
 def _why(each: Sighting) -> str:

@@ -13,7 +13,7 @@ from cod.model import Image, Refused, TypeRules
 from cod.orders import ImageSource, Partition
 from cod.policy.hardware import needs
 from cod.policy.hardware.match import canonical
-from cod.policy.nodes.template import Choice, Configuration, Diskless, File
+from cod.policy.nodes.template import Configuration, Diskless, File, ImageChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def resolve(
     )
 
 
-def _source(choice: Choice, images: Mapping[str, Image], base_url: str) -> ImageSource:
+def _source(choice: ImageChoice, images: Mapping[str, Image], base_url: str) -> ImageSource:
     if not choice.name:
         return ImageSource(
             choice.target,

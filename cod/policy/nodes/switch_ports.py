@@ -18,7 +18,7 @@ LONGEST_PAUSE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
+class PortNeighbour:
     """A switch and its port, as LLDP told the NIC with that MAC."""
 
     mac: str
@@ -26,10 +26,10 @@ class Neighbour:
     port: str
 
 
-def neighbours(report_xml: str) -> list[Neighbour]:
+def neighbours(report_xml: str) -> list[PortNeighbour]:
     """Return what the NICs of a hardware report say of the ports that they are on."""
     return [
-        Neighbour(mac, seen.get("switch", ""), seen.get("port", ""))
+        PortNeighbour(mac, seen.get("switch", ""), seen.get("port", ""))
         for nic in ElementTree.fromstring(report_xml).findall("nic")
         if (mac := nic.get("mac")) and (seen := nic.find("neighbour")) is not None
     ]

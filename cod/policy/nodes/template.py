@@ -20,7 +20,7 @@ from cod.quantity import SIZES
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ImageChoice:
     """An image that a template may put on `target`, if the requirements document `when` ('' for
     always) holds.
 
@@ -111,7 +111,7 @@ class Configuration:
     disk: str
     table: str
     partitions: tuple[Partition, ...]
-    images: tuple[Choice, ...]
+    images: tuple[ImageChoice, ...]
     diskless: Diskless | None
     ready: Ready
     cache: bool
@@ -216,10 +216,10 @@ def _partition(element: Element) -> Partition:
     )
 
 
-def _choice(element: Element, known: Element | None) -> Choice:
+def _choice(element: Element, known: Element | None) -> ImageChoice:
     installer = element.find("installer")
     kind = _get(installer, "kind", "copy")
-    return Choice(
+    return ImageChoice(
         target=element.attrib["target"],
         name=element.get("name", ""),
         url=element.get("url", ""),

@@ -55,7 +55,7 @@ _ROWS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class FailureCount:
     """Failures under one name since they were last forgotten; no attempt is listened to before
     `open_at`."""
 
@@ -107,17 +107,18 @@ def place(address: str) -> str:
     return str(ip)
 
 
-def wait(counts: dict[str, Count], now: float) -> float:
+def wait(counts: dict[str, FailureCount], now: float) -> float:
     """Return seconds until an attempt with these counts is listened to; 0: now."""
     return max(
         (count.open_at - now for count in counts.values() if not _old(count, now)), default=0.0
     )
 
 
-def counted(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Count]:
+def counted(keys: Keys, counts: dict[str, FailureCount], now: float) -> dict[str, FailureCount]:
     """Return the counts after one more attempt that has not succeeded (yet), those that change."""
     fresh = {
-        key: Count() if _old(count := counts.get(key, Count()), now) else count for key in keys.all
+        key: FailureCount() if _old(count := counts.get(key, FailureCount()), now) else count
+        for key in keys.all
     }
     slow = fresh[keys.pair].failures >= COUNTED_OF_A_PLACE
     return {
@@ -127,7 +128,9 @@ def counted(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Count
     }
 
 
-def forgiven(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Count | None]:
+def forgiven(
+    keys: Keys, counts: dict[str, FailureCount], now: float
+) -> dict[str, FailureCount | None]:
     """Return the counts after an attempt that was counted has succeeded; None: the count goes.
 
     Only its own: who has an account does not get more guesses at others' by signing in to it
@@ -136,27 +139,29 @@ def forgiven(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Coun
     return {key: _less(count, now) for key, count in counts.items()} | {keys.pair: None}
 
 
-def taken_back(keys: Keys, counts: dict[str, Count], now: float) -> dict[str, Count | None]:
+def taken_back(
+    keys: Keys, counts: dict[str, FailureCount], now: float
+) -> dict[str, FailureCount | None]:
     """Return the counts after an attempt that was counted could not be verified; None: the count
     goes. Earlier failures stay."""
-    slow = counts.get(keys.pair, Count()).failures > COUNTED_OF_A_PLACE  # see `counted`
+    slow = counts.get(keys.pair, FailureCount()).failures > COUNTED_OF_A_PLACE  # see `counted`
     return {key: _less(count, now) for key, count in counts.items() if key != keys.name or not slow}
 
 
-def _less(count: Count, now: float) -> Count | None:
+def _less(count: FailureCount, now: float) -> FailureCount | None:
     """Return a count without its last failure; None where that was the only one."""
     if count.failures <= 1:
         return None
-    return Count(count.failures - 1, count.last_at, min(count.open_at, now))
+    return FailureCount(count.failures - 1, count.last_at, min(count.open_at, now))
 
 
-def _more(count: Count, free: int, now: float) -> Count:
+def _more(count: FailureCount, free: int, now: float) -> FailureCount:
     failures = count.failures + 1
     pause = 0.0 if failures <= free else min(2.0 ** min(failures - free - 1, 30), LONGEST_WAIT)
-    return Count(failures, now, now + pause)
+    return FailureCount(failures, now, now + pause)
 
 
-def _old(count: Count, now: float) -> bool:
+def _old(count: FailureCount, now: float) -> bool:
     return now - count.last_at > FORGOTTEN_AFTER
 
 

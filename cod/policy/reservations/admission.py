@@ -14,7 +14,7 @@ from cod.policy.nodes import energy_accounting
 from cod.policy.reservations.forecast import (
     LAST,
     Forecast,
-    Placed,
+    PlacedReservation,
     earliest,
     margin,
     reserved,
@@ -26,7 +26,7 @@ from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.preemption import size
 from cod.policy.scheduler.reasons import at
-from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import PendingRequest, SiteSnapshot
 
 MINUTE = 60.0
 TRIES = 20  # later starts that are looked at
@@ -34,7 +34,7 @@ HOUR = 3600.0
 __all__ = ["LAST", "bound", "over_hours", "refusal"]
 
 
-def refusal(snapshot: Snapshot, request: PendingRequest, policy: Policy, now: float) -> str:
+def refusal(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float) -> str:
     """Return why a reservation cannot be accepted beside those of `snapshot`; '' where it can.
     `snapshot` does not have it yet."""
     seen = _with(snapshot, request)
@@ -79,7 +79,7 @@ def refusal(snapshot: Snapshot, request: PendingRequest, policy: Policy, now: fl
 
 
 def over_hours(
-    snapshot: Snapshot, request: PendingRequest, limit: float, used: float, now: float
+    snapshot: SiteSnapshot, request: PendingRequest, limit: float, used: float, now: float
 ) -> str:
     """Return in which month the reservation would bring its group over its limit of node-hours; ''
     where in none. `used`: node-seconds of this month so far. What running leases will use is not
@@ -102,11 +102,11 @@ def over_hours(
     return ""
 
 
-def _with(snapshot: Snapshot, request: PendingRequest) -> Snapshot:
+def _with(snapshot: SiteSnapshot, request: PendingRequest) -> SiteSnapshot:
     return replace(snapshot, requests=[*snapshot.requests, request])
 
 
-def _rivals(found: Forecast, request: PendingRequest, want: Want) -> Iterator[Placed]:
+def _rivals(found: Forecast, request: PendingRequest, want: Want) -> Iterator[PlacedReservation]:
     """Yield reservations of the same time and kinds of nodes."""
     own = next(one for one in found.placed if one.request.id == request.id)
     kinds = {kind.any_port for fit in want.fits for kind in fit.kinds}
@@ -121,7 +121,7 @@ def _rivals(found: Forecast, request: PendingRequest, want: Want) -> Iterator[Pl
 
 
 def _holders(
-    snapshot: Snapshot, request: PendingRequest, want: Want, policy: Policy
+    snapshot: SiteSnapshot, request: PendingRequest, want: Want, policy: Policy
 ) -> Iterator[str]:
     """Yield the vclusters that hold such nodes at the start."""
     kinds = {kind for fit in want.fits for kind in fit.kinds}
@@ -140,7 +140,7 @@ def _holders(
 
 
 def _starts(
-    found: Forecast, snapshot: Snapshot, request: PendingRequest, policy: Policy, now: float
+    found: Forecast, snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float
 ) -> list[float]:
     """Return later starts at which more is free than before, or can be taken from others."""
     start = request.starts_at or 0.0
@@ -165,7 +165,7 @@ def _starts(
     return sorted(end for end in ends if end > start)[:TRIES]
 
 
-def _name(snapshot: Snapshot, request: PendingRequest) -> str:
+def _name(snapshot: SiteSnapshot, request: PendingRequest) -> str:
     holder = snapshot.holders.get(request.vcluster_id)
     return f"vcluster {holder.name}" if holder is not None else "a vcluster"
 
@@ -174,7 +174,7 @@ def _name(snapshot: Snapshot, request: PendingRequest) -> str:
 
 
 def bound(
-    snapshot: Snapshot, vcluster_id: int, until: float, policy: Policy, now: float
+    snapshot: SiteSnapshot, vcluster_id: int, until: float, policy: Policy, now: float
 ) -> tuple[float, str]:
     """Return how long a lease can be extended, `until` at most, beside the reservations; and what
     is in the way, '' where nothing is."""

@@ -24,10 +24,10 @@ from cod.policy.reservations.supply import SLACK, Supply, turnaround
 from cod.policy.scheduler import placement, reasons
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.limits import Limits
-from cod.policy.scheduler.placement import Found, Want
+from cod.policy.scheduler.limits import GroupLimits
+from cod.policy.scheduler.placement import FoundPlaces, Want
 from cod.policy.scheduler.preemption import Victim, longest_grace, size
-from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Reserved, Snapshot
+from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Reserved, SiteSnapshot
 
 LAST = 2**62
 """The id of a reservation that is not made yet: it is placed after all others."""
@@ -35,7 +35,7 @@ ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedReservation:
     """A reservation with its place.
 
     start, gone, end  when its nodes are wanted, when its lease and grace are over, and when its
@@ -59,7 +59,7 @@ class Placed:
     place: Counter[NodeKind]
     own: Counter[NodeKind]
     victims: tuple[Victim, ...] = ()
-    ready: Found | None = None
+    ready: FoundPlaces | None = None
     whole: bool = True
     sure: bool = True
     limit: str = ""
@@ -77,25 +77,25 @@ class Placed:
         return usable + max(0, self.place[kind] - self.own[kind])
 
 
-def slowest(snapshot: Snapshot, types: Collection[int], policy: Policy) -> float:
+def slowest(snapshot: SiteSnapshot, types: Collection[int], policy: Policy) -> float:
     """Return the seconds until nodes of all those types that are given back are free again."""
     return max((turnaround(snapshot, one, policy) for one in types), default=policy.turnaround)
 
 
-def earliest(snapshot: Snapshot, types: Collection[int], policy: Policy, now: float) -> float:
+def earliest(snapshot: SiteSnapshot, types: Collection[int], policy: Policy, now: float) -> float:
     """Return the earliest start for which nodes of those types can still be taken from others:
     their grace, and then the erasing, are over by then."""
     return now + longest_grace(policy) + slowest(snapshot, types, policy) + reasons.PUNCTUAL
 
 
-def margin(snapshot: Snapshot, vcluster_id: int, policy: Policy) -> float:
+def margin(snapshot: SiteSnapshot, vcluster_id: int, policy: Policy) -> float:
     """Return the seconds from the end of a vcluster's lease until its nodes can be granted
     again."""
     types = {one.kind.type for one in snapshot.allocations if one.vcluster_id == vcluster_id}
     return policy.drain_grace + slowest(snapshot, types, policy)
 
 
-def reserved(snapshot: Snapshot) -> list[PendingRequest]:
+def reserved(snapshot: SiteSnapshot) -> list[PendingRequest]:
     """Return the requests that begin at a time to come, in the order in which they were
     submitted."""
     return sorted(
@@ -109,7 +109,7 @@ def late(request: PendingRequest, now: float) -> bool:
     return request.starts_at is not None and request.starts_at <= now
 
 
-def lengthened(snapshot: Snapshot, policy: Policy, now: float) -> Snapshot:
+def lengthened(snapshot: SiteSnapshot, policy: Policy, now: float) -> SiteSnapshot:
     """Return the site with leases that last as long as their vclusters' reservations will make
     them: also those that would have ended while a reservation is late."""
     holders = dict(snapshot.holders)
@@ -132,7 +132,7 @@ class Forecast:
     """Where all reservations of a snapshot are placed."""
 
     def __init__(
-        self, snapshot: Snapshot, feasibility: Feasibility, policy: Policy, now: float
+        self, snapshot: SiteSnapshot, feasibility: Feasibility, policy: Policy, now: float
     ) -> None:
         snapshot = lengthened(snapshot, policy, now)
         self._snapshot, self._feasibility, self._policy, self._now = (
@@ -152,12 +152,12 @@ class Forecast:
             },
         )
         self._gone = {request.id: self._end(request) for request in order}
-        self.placed: list[Placed] = []
-        best: tuple[list[Placed], Supply] | None = None
+        self.placed: list[PlacedReservation] = []
+        best: tuple[list[PlacedReservation], Supply] | None = None
         for _ in range(ROUNDS):
             self.placed, self._supply = [], Supply(snapshot, policy, now)
             self._given: Counter[NodeKind] = Counter()
-            self._limits = Limits(bound, policy, now)
+            self._limits = GroupLimits(bound, policy, now)
             for move in (request for request in snapshot.requests if request.source_id is not None):
                 taking = self._supply.taking[move.id]
                 self._limits.move(move, self._supply.own[move.id] - taking, taking)
@@ -193,7 +193,7 @@ class Forecast:
         worse = self._merit(self.placed) > before._merit(before.placed)
         return lost or (self.unsure if worse else set())
 
-    def _merit(self, placed: Sequence[Placed]) -> tuple[int, float]:
+    def _merit(self, placed: Sequence[PlacedReservation]) -> tuple[int, float]:
         """Return what is the matter with places, to compare: reservations that have none, and the
         seconds by which the others may begin late."""
         grace = longest_grace(self._policy)
@@ -209,7 +209,7 @@ class Forecast:
             if one.whole and not one.sure
         )
 
-    def expected(self, one: Placed) -> float | None:
+    def expected(self, one: PlacedReservation) -> float | None:
         """Return when a reservation whose start is over can begin, as leases and reclaims stand
         now, and nodes on their way are expected. None: nobody knows."""
         request = one.request
@@ -299,7 +299,7 @@ class Forecast:
             ends = max(ends, holder.expires_at)
         return ends + self._policy.drain_grace
 
-    def _placed(self, request: PendingRequest) -> Placed:
+    def _placed(self, request: PendingRequest) -> PlacedReservation:
         start, gone = max(request.starts_at or 0.0, self._now), self._gone[request.id]
         own = self._supply.own[request.id]
         fits = tuple(self._feasibility.fit(one, request) for one in request.tuples)
@@ -322,11 +322,13 @@ class Forecast:
                 for kind, count in (place - self._supply.own_free[request.id]).items():
                     for each in kind.counted:
                         self._given[each] += count
-                return Placed(
+                return PlacedReservation(
                     request, start, gone, end, place, own, ready=found, sure=alone is not None
                 )
         if (found := placement.at_once(want, sure)) is not None:
-            return Placed(request, start, gone, end, _sum(found), own, whole=not limit, limit=limit)
+            return PlacedReservation(
+                request, start, gone, end, _sum(found), own, whole=not limit, limit=limit
+            )
         short = {
             kind: max(
                 (
@@ -352,7 +354,7 @@ class Forecast:
                 )
         if (found := _surest(want, sure, firm)) is not None:
             place = (_filled(want, sure, firm) if request.may_spread else None) or _sum(found)
-            return Placed(
+            return PlacedReservation(
                 request, start, gone, end, place, own, whole=not limit, sure=False, limit=limit
             )
         room = {kind: firm[kind] + can_lose[kind] for kind in kinds}
@@ -374,7 +376,7 @@ class Forecast:
 
     def _ready(
         self, want: Want, most: Mapping[NodeKind, int], times: Sequence[float], *, sure: bool
-    ) -> Found | None:
+    ) -> FoundPlaces | None:
         """Return where a reservation whose start is over can begin now, with so many of each kind
         at most."""
         own = self._supply.own_free[want.request.id]
@@ -388,8 +390,8 @@ class Forecast:
         return self._parted(found, own, times, sure=sure)
 
     def _parted(
-        self, found: Found, own: Counter[NodeKind], times: Sequence[float], *, sure: bool
-    ) -> Found | None:
+        self, found: FoundPlaces, own: Counter[NodeKind], times: Sequence[float], *, sure: bool
+    ) -> FoundPlaces | None:
         """Return the same, with nodes that have usable ports only for those that others leave none
         without; None where too few have them."""
         left, places, free, given = +own, [], self._supply.free, self._given
@@ -412,14 +414,14 @@ class Forecast:
             there = min(self._left(kind, time, sure) for time in times)
             if used[kind] > min(there, free[kind] - given[kind]):
                 return None
-        return Found(places)
+        return FoundPlaces(places)
 
     def _times(self, start: float, end: float) -> list[float]:
         """Return when there may be the fewest nodes for a reservation: at its start, and when
         others begin."""
         return [start, *(one.start for one in self.placed if start < one.start < end)]
 
-    def _usable(self, one: Placed) -> Counter[NodeKind]:
+    def _usable(self, one: PlacedReservation) -> Counter[NodeKind]:
         """Return how many nodes with usable ports a place takes that need not have them."""
         times, taken = self._times(one.start, one.end), Counter[NodeKind]()
         for victim in one.victims:
@@ -460,7 +462,7 @@ class Forecast:
         whole: bool = True,
         sure: bool = True,
         limit: str,
-    ) -> Placed:
+    ) -> PlacedReservation:
         """Return a place of which what is not `firm` is taken from others."""
         victims = self._supply.preempt(
             {kind: count - firm[kind] for kind, count in place.items()}, request, start, short
@@ -469,7 +471,7 @@ class Forecast:
             one.nodes for one in victims
         )
         whole = whole and not lacking and not limit
-        return Placed(
+        return PlacedReservation(
             request,
             start,
             gone,
@@ -505,22 +507,24 @@ class Forecast:
         return sum(one.beyond(kind) for one in self.placed if one.at(time))
 
 
-def _failed(placed: Sequence[Placed]) -> list[PendingRequest]:
+def _failed(placed: Sequence[PlacedReservation]) -> list[PendingRequest]:
     return [one.request for one in placed if not one.whole]
 
 
-def _unsure(placed: Sequence[Placed]) -> list[PendingRequest]:
+def _unsure(placed: Sequence[PlacedReservation]) -> list[PendingRequest]:
     return [one.request for one in placed if not one.sure]
 
 
-def _sum(found: Found) -> Counter[NodeKind]:
+def _sum(found: FoundPlaces) -> Counter[NodeKind]:
     total: Counter[NodeKind] = Counter()
     for place in found.places:
         total.update(place)
     return total
 
 
-def _surest(want: Want, sure: Mapping[NodeKind, int], firm: Mapping[NodeKind, int]) -> Found | None:
+def _surest(
+    want: Want, sure: Mapping[NodeKind, int], firm: Mapping[NodeKind, int]
+) -> FoundPlaces | None:
     """Return where a request finds its nodes with those on their way of one kind, the one with most
     sure nodes first; else of all kinds."""
     for kind in sorted(firm, key=lambda kind: (-sure[kind], kind)):

@@ -33,15 +33,15 @@ from cod.policy.scheduler.snapshot import (
     Decision,
     Entitlement,
     FreeNodes,
-    Grant,
-    Holder,
     IncomingNodes,
     NodeKind,
     OpenReclaim,
     PendingRequest,
     Preempt,
     PreemptLess,
-    Snapshot,
+    RequestGrant,
+    SiteSnapshot,
+    VclusterHolder,
 )
 from cod.policy.sharing import shares, turns
 from cod.policy.sharing.entitlements import creation_size, of, shared
@@ -94,7 +94,7 @@ class Future:
     """The site at `now`, which `advance` moves on."""
 
     def __init__(
-        self, snapshot: Snapshot, policy: Policy, now: float, groups: Iterable[Group] = ()
+        self, snapshot: SiteSnapshot, policy: Policy, now: float, groups: Iterable[Group] = ()
     ) -> None:
         self._groups = [replace(one, faded_usage=one.faded_usage or 0.0) for one in groups]
         self._first, self._policy, self.now = snapshot, policy, now
@@ -254,7 +254,7 @@ class Future:
                 yield kind, one, part
                 count -= part
 
-    def _end(self, holder: Holder) -> None:
+    def _end(self, holder: VclusterHolder) -> None:
         """Take all nodes of a vcluster; what it asked for is asked for no longer."""
         for reclaim in [one for one in self._reclaims.values() if one.vcluster_id == holder.id]:
             self._seize(reclaim)
@@ -266,7 +266,7 @@ class Future:
 
     # ------------------------------------------------------------ what the policy sees and does
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SiteSnapshot:
         """Return the site as it is then."""
         coming: Counter[tuple[NodeKind, int, float]] = Counter()
         for at, kind, count, reserved in self._back:
@@ -335,7 +335,7 @@ class Future:
         for reclaim in [one for one in self._reclaims.values() if one.request_id == request_id]:
             self._reduce(PreemptLess(reclaim.id, reclaim.open, 0))
 
-    def _grant(self, grant: Grant) -> None:
+    def _grant(self, grant: RequestGrant) -> None:
         request = self.requests[grant.request_id]
         holder = self._holders.get(request.vcluster_id)
         if holder is None:
@@ -367,7 +367,7 @@ class Future:
             holder, held=holder.held + total, floor=floor, expires_at=ends
         )
 
-    def _creation_size(self, holder: Holder) -> int:
+    def _creation_size(self, holder: VclusterHolder) -> int:
         floors: Counter[int] = Counter()
         for one in self._holders.values():
             if one.held and one.drain_until is None and not one.preemptible:

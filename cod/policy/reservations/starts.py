@@ -18,7 +18,7 @@ from cod.policy.reservations.future import Future
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.reasons import at, in_, nodes
-from cod.policy.scheduler.snapshot import Decision, NodeKind, Snapshot
+from cod.policy.scheduler.snapshot import Decision, NodeKind, SiteSnapshot
 from cod.quantity import span
 
 EVENTS = 2000  # moments that are looked at
@@ -47,7 +47,7 @@ class Start:
 
 
 def predicted(
-    snapshot: Snapshot,
+    snapshot: SiteSnapshot,
     policy: Policy,
     now: float,
     groups: Iterable[Group] = (),
@@ -109,7 +109,7 @@ def _grain(waiting: int) -> float:
 
 
 def _hint(
-    seen: Snapshot,
+    seen: SiteSnapshot,
     feasibility: Feasibility,
     decision: Decision,
     hints: dict[int, tuple[int, float]],
@@ -136,7 +136,7 @@ def _hint(
             hints[request.id] = min(most, one.count - 1), now
 
 
-def _left(seen: Snapshot, decision: Decision) -> Counter[NodeKind]:
+def _left(seen: SiteSnapshot, decision: Decision) -> Counter[NodeKind]:
     """Return the nodes that are free after a decision and that nobody keeps, by kind."""
     free: Counter[NodeKind] = Counter()
     for one in seen.free_nodes:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from cod.model import Policy
 from cod.policy.scheduler.leases import gone_at
 from cod.policy.scheduler.preemption import (
-    Kept,
+    GroupHoldings,
     Victim,
     inertia,
     longest_grace,
@@ -18,11 +18,11 @@ from cod.policy.scheduler.preemption import (
     spare,
 )
 from cod.policy.scheduler.snapshot import (
-    Holder,
     IncomingNodes,
     NodeKind,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
+    VclusterHolder,
 )
 
 SLACK = 20.0
@@ -44,9 +44,9 @@ class Supply:
     preempted  what vclusters are to lose for reservations
     """
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: float) -> None:
+    def __init__(self, snapshot: SiteSnapshot, policy: Policy, now: float) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
-        self._kept = Kept(snapshot, now)
+        self._kept = GroupHoldings(snapshot, now)
         self.apart = any(
             row.kind.port
             for rows in (snapshot.free_nodes, snapshot.coming, snapshot.allocations)
@@ -105,7 +105,7 @@ class Supply:
                 for own_kind, count in self.own[request.id].items():
                     for kind in own_kind.counted:
                         self._comes_back(taker, kind, count)
-        self._holders: dict[NodeKind, list[Holder]] = defaultdict(list)
+        self._holders: dict[NodeKind, list[VclusterHolder]] = defaultdict(list)
         self._staying = {key: max(0, count - leaving[key]) for key, count in held.items()}
         for (vcluster_id, kind), count in sorted(self._staying.items()):
             holder = snapshot.holders.get(vcluster_id)
@@ -120,11 +120,11 @@ class Supply:
         self._lost: Counter[tuple[int, NodeKind] | int] = Counter()
         self._lost_of_group: Counter[tuple[int, int]] = Counter()
 
-    def _comes_back(self, holder: Holder, kind: NodeKind, count: int) -> None:
+    def _comes_back(self, holder: VclusterHolder, kind: NodeKind, count: int) -> None:
         if (back := self._back_at(holder, kind)) is not None:
             self.returns[kind].append((back, holder.id, count))
 
-    def _back_at(self, holder: Holder, kind: NodeKind) -> float | None:
+    def _back_at(self, holder: VclusterHolder, kind: NodeKind) -> float | None:
         return back_at(holder, self._policy, turnaround(self._snapshot, kind.type, self._policy))
 
     def there(self, kind: NodeKind, time: float, request_id: int = 0) -> int:
@@ -193,7 +193,12 @@ class Supply:
         return victims
 
     def _able(
-        self, holder: Holder, kind: NodeKind, request: PendingRequest, start: float, short: float
+        self,
+        holder: VclusterHolder,
+        kind: NodeKind,
+        request: PendingRequest,
+        start: float,
+        short: float,
     ) -> int:
         back = self._back_at(holder, kind)
         if (
@@ -220,14 +225,14 @@ class Supply:
         )
 
 
-def turnaround(snapshot: Snapshot, type_id: int, policy: Policy) -> float:
+def turnaround(snapshot: SiteSnapshot, type_id: int, policy: Policy) -> float:
     """Return the seconds until a node of a type that is given back is free again: as learnt, else
     as the site says."""
     known = snapshot.types.get(type_id)
     return policy.turnaround if known is None or known.turnaround is None else known.turnaround
 
 
-def expected(snapshot: Snapshot, coming: IncomingNodes, policy: Policy, now: float) -> float:
+def expected(snapshot: SiteSnapshot, coming: IncomingNodes, policy: Policy, now: float) -> float:
     """Return when nodes on their way are free: a turnaround after they entered their state. Where
     that is unknown or over, they are retried: a turnaround from now."""
     whole = turnaround(snapshot, coming.kind.type, policy)
@@ -235,12 +240,12 @@ def expected(snapshot: Snapshot, coming: IncomingNodes, policy: Policy, now: flo
     return at + whole if at + whole > now else now + whole
 
 
-def lead(snapshot: Snapshot, type_id: int, policy: Policy) -> float:
+def lead(snapshot: SiteSnapshot, type_id: int, policy: Policy) -> float:
     """Return the seconds before a start at which nodes of a type begin to be taken."""
     return longest_grace(policy) + turnaround(snapshot, type_id, policy)
 
 
-def back_at(holder: Holder, policy: Policy, erasing: float) -> float | None:
+def back_at(holder: VclusterHolder, policy: Policy, erasing: float) -> float | None:
     """Return when nodes of a vcluster that take `erasing` seconds (`turnaround`) are free again, if
     its lease is not extended; None: nobody knows."""
     gone = gone_at(holder, policy)

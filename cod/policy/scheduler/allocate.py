@@ -42,8 +42,8 @@ What they bring counts for the limit of the group that gets it from the beginnin
 has come is granted first, and nobody gets what another will need, unless it is given back by the
 start.
 
-**Dear hours.** While energy is dear (`Snapshot.dear`) preemptible vclusters get no more nodes; they
-keep those that they have.
+**Dear hours.** While energy is dear (`SiteSnapshot.dear`) preemptible vclusters get no more nodes;
+they keep those that they have.
 
 **Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning
 again when nothing has changed decides nothing.
@@ -67,32 +67,32 @@ from cod.policy.scheduler.backfill import Backfill, back
 from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.inventory import Inventory, Own
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.limits import Limits
+from cod.policy.scheduler.limits import GroupLimits
 from cod.policy.scheduler.packing import pack
-from cod.policy.scheduler.placement import Found, Want
+from cod.policy.scheduler.placement import FoundPlaces, Want
 from cod.policy.scheduler.preemption import Candidates, Level, Victim
 from cod.policy.scheduler.snapshot import (
     USABLE,
     Cache,
     Decision,
     FreeNodes,
-    Grant,
     NodeKind,
     OpenReclaim,
     PendingRequest,
     Preempt,
     PreemptLess,
-    Refusal,
+    RequestGrant,
+    RequestRefusal,
     Reserved,
     Share,
-    Snapshot,
+    SiteSnapshot,
 )
 
 ROUNDS = 8
 
 
 def decide(
-    snapshot: Snapshot, policy: Policy, now: float, feasibility: Feasibility | None = None
+    snapshot: SiteSnapshot, policy: Policy, now: float, feasibility: Feasibility | None = None
 ) -> Decision:
     """Return what becomes of every pending request of `snapshot`, at `now` (seconds since the
     epoch).
@@ -122,7 +122,7 @@ class _Choice:
     """Decides request after request, remembering what is still to be had."""
 
     def __init__(
-        self, snapshot: Snapshot, feasibility: Feasibility, policy: Policy, now: float
+        self, snapshot: SiteSnapshot, feasibility: Feasibility, policy: Policy, now: float
     ) -> None:
         self._snapshot, self._feasibility, self._policy, self._now = (
             snapshot,
@@ -132,12 +132,12 @@ class _Choice:
         )
         self._inventory = Inventory(snapshot, feasibility.kinds, now)
         self._candidates = Candidates(snapshot, now, policy.victims)
-        self._limits = Limits(snapshot, policy, now)
+        self._limits = GroupLimits(snapshot, policy, now)
         self._backfill = Backfill(snapshot, policy, now, self._inventory, self._candidates)
         self._failures = _Failures()
-        self._grants: list[Grant] = []
+        self._grants: list[RequestGrant] = []
         self._preemptions: list[Preempt] = []
-        self._refusals: list[Refusal] = []
+        self._refusals: list[RequestRefusal] = []
         self._reductions: list[PreemptLess] = []
         self._reclaims: dict[int, list[OpenReclaim]] = defaultdict(list)
         for reclaim in snapshot.reclaims:
@@ -191,7 +191,7 @@ class _Choice:
         if free:
             wanted = Cache(request.tuples[0].template_id, request.group_id)
             self._grants.append(
-                Grant(
+                RequestGrant(
                     request.id,
                     tuple(
                         Share(0, request.tuples[0].template_id, nodes, part)
@@ -211,7 +211,9 @@ class _Choice:
             if self._run_out(one.request):
                 continue
             if one.limit and self._now >= one.start:
-                self._refuse(one.request, Refusal(one.request.id, "limit", f"waits: {one.limit}"))
+                self._refuse(
+                    one.request, RequestRefusal(one.request.id, "limit", f"waits: {one.limit}")
+                )
             elif one.ready is None:
                 late = forecast.late(one.request, self._now - reasons.PUNCTUAL)
                 when = seen.expected(one) if late else None
@@ -238,7 +240,7 @@ class _Choice:
             if (able := min(count, self._candidates.able(kind, holder))) > 0:
                 self._candidates.remove([Victim(holder, kind, able)])
 
-    def hold(self, snapshot: Snapshot) -> Snapshot:
+    def hold(self, snapshot: SiteSnapshot) -> SiteSnapshot:
         """Let requests of preemptible vclusters wait while energy is dear; return the site without
         them."""
         others = []
@@ -285,7 +287,7 @@ class _Choice:
                 self._postpone(want)
             elif not (self._meanwhile(want) or self._awaits(want)):
                 left.append(want)
-        packed: dict[int, Found] = {}
+        packed: dict[int, FoundPlaces] = {}
         # each from what is left: nodes with usable ports are counted in both
         for isolated in (True, False):
             part = [want for want in wants[waited:] if want.request.isolated == isolated]
@@ -308,7 +310,7 @@ class _Choice:
         self._refuse(request, reasons.run_out(request))
         return True
 
-    def _packed(self, wants: Sequence[Want]) -> dict[int, Found]:
+    def _packed(self, wants: Sequence[Want]) -> dict[int, FoundPlaces]:
         """Return those that are granted, by id. Who could not be even if it were alone takes no
         part."""
         alone = [(want, found) for want in wants if (found := self._now_for(want)) is not None]
@@ -350,7 +352,7 @@ class _Choice:
         self._grant(want, found)
         return True
 
-    def _later_meanwhile(self, want: Want) -> Found | None:
+    def _later_meanwhile(self, want: Want) -> FoundPlaces | None:
         """Use nodes that are held back for others and meanwhile run preemptible vclusters, with the
         free ones of these, if the request gives them back before the others could use them."""
         end = back(want.request, self._snapshot, self._policy, self._now)
@@ -377,16 +379,16 @@ class _Choice:
                     self._inventory.let(kind, min(count - taken, held[kind]), end)
         return found
 
-    def _now_for(self, want: Want) -> Found | None:
+    def _now_for(self, want: Want) -> FoundPlaces | None:
         return self._failures.unless("now", want, self._at_once, self._most_now)
 
-    def _grant(self, want: Want, found: Found) -> None:
+    def _grant(self, want: Want, found: FoundPlaces) -> None:
         self._count(want.request, found)
         shares = tuple(self._shares(want, found))
         for share in shares if not want.request.preemptible else ():
             if not share.free_nodes.reserved:
                 self._candidates.grow(want.request.group_id, share.free_nodes.kind)
-        self._grants.append(Grant(want.request.id, shares))
+        self._grants.append(RequestGrant(want.request.id, shares))
 
     def _preempt(self, request: PendingRequest, victims: Sequence[Victim]) -> None:
         for victim in victims:
@@ -395,7 +397,7 @@ class _Choice:
                 (self._snapshot.holders[victim.vcluster_id].group_id, victim.kind.any_port)
             )
 
-    def _count(self, request: PendingRequest, found: Found, *, waits: bool = False) -> None:
+    def _count(self, request: PendingRequest, found: FoundPlaces, *, waits: bool = False) -> None:
         """Count nodes that the request has, or `waits` for."""
         self._backfill.give(request, found)
         self._limits.give(request, found)
@@ -426,7 +428,7 @@ class _Choice:
         else:
             self._refuse(want.request, refusal)
 
-    def _refuse(self, request: PendingRequest, refusal: Refusal) -> None:
+    def _refuse(self, request: PendingRequest, refusal: RequestRefusal) -> None:
         """Let nodes stay that were being taken for the request and that it does not count on any
         more: last what is taken first."""
         self._refusals.append(refusal)
@@ -460,10 +462,10 @@ class _Choice:
         within = self._candidates.within(want.request)
         return want if within == want.within else replace(want, within=within)
 
-    def _at_once(self, want: Want) -> Found | None:
+    def _at_once(self, want: Want) -> FoundPlaces | None:
         return placement.at_once(want, self._inventory.now_for(want.request.id))
 
-    def _later(self, want: Want) -> Found | None:
+    def _later(self, want: Want) -> FoundPlaces | None:
         own = self._inventory.own.get(want.request.id)
         return placement.later(
             want,
@@ -481,7 +483,7 @@ class _Choice:
         rooms = placement.with_victims(want, self._inventory.soon, self._candidates)
         return [placement.most(fit, rooms, want.request.may_spread) for fit in want.fits]
 
-    def _shares(self, want: Want, found: Found) -> Iterator[Share]:
+    def _shares(self, want: Want, found: FoundPlaces) -> Iterator[Share]:
         for position, (one, place) in enumerate(
             zip(want.request.tuples, found.places, strict=True)
         ):
@@ -490,7 +492,7 @@ class _Choice:
                 for free, part in self._inventory.take(kind, count, want.request.id, wanted):
                     yield Share(position, one.template_id, free, part)
 
-    def _wait(self, want: Want, found: Found) -> Refusal:
+    def _wait(self, want: Want, found: FoundPlaces) -> RequestRefusal:
         """Keep the free nodes that the request would use, and take what it is short of."""
         request, coming = want.request, 0
         taking = sum(victim.nodes for victim in found.victims)
@@ -527,9 +529,9 @@ class _Failures:
         self,
         name: str,
         want: Want,
-        way: Callable[[Want], Found | None],
+        way: Callable[[Want], FoundPlaces | None],
         most: Callable[[Want], Sequence[int]],
-    ) -> Found | None:
+    ) -> FoundPlaces | None:
         """Return what `way` finds, unless it is known to find nothing. `most`: how much there is
         for each tuple alone."""
         if want.special:

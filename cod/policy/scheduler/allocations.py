@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
-from cod.policy.scheduler.snapshot import Holder, NodeKind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, SiteSnapshot, VclusterHolder
 
 
 @dataclass(slots=True)
-class Sum:
+class VclusterSum:
     """What one vcluster holds of the kinds that would do."""
 
-    holder: Holder
+    holder: VclusterHolder
     count: int = 0
     mobile: int = 0
     leaving: int = 0
@@ -26,13 +26,15 @@ class Sum:
         return self.count - self.mobile - self.leaving
 
 
-def sums(snapshot: Snapshot, request: PendingRequest, kinds: Set[NodeKind]) -> list[Sum]:
+def sums(
+    snapshot: SiteSnapshot, request: PendingRequest, kinds: Set[NodeKind]
+) -> list[VclusterSum]:
     """Return the sums by vcluster, without the request's own."""
-    found: dict[int, Sum] = {}
+    found: dict[int, VclusterSum] = {}
     for allocation in snapshot.allocations:
         if allocation.kind.among(kinds) and allocation.vcluster_id != request.vcluster_id:
             one = found.setdefault(
-                allocation.vcluster_id, Sum(snapshot.holders[allocation.vcluster_id])
+                allocation.vcluster_id, VclusterSum(snapshot.holders[allocation.vcluster_id])
             )
             one.count += allocation.count
             one.mobile += allocation.mobile

@@ -26,10 +26,10 @@ from cod.model import Policy
 from cod.policy.scheduler.feasibility import Fit
 from cod.policy.scheduler.inventory import Inventory
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.placement import Found, Want
+from cod.policy.scheduler.placement import FoundPlaces, Want
 from cod.policy.scheduler.preemption import Candidates, Level, Victim
-from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, Snapshot
-from cod.policy.scheduler.spread import Demand, Exhausted, fill, whole
+from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, SiteSnapshot
+from cod.policy.scheduler.spread import Exhausted, KindDemand, fill, whole
 
 NEVER = float("inf")
 
@@ -65,7 +65,7 @@ class Backfill:
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        snapshot: SiteSnapshot,
         policy: Policy,
         now: float,
         inventory: Inventory,
@@ -95,7 +95,7 @@ class Backfill:
         or may stay."""
         self._undecided.pop(request.id, None)
 
-    def give(self, request: PendingRequest, found: Found) -> None:
+    def give(self, request: PendingRequest, found: FoundPlaces) -> None:
         """Count nodes that the request has or will have, and gives back when its lease is over; who
         loses them has them not."""
         self.decided(request)
@@ -271,7 +271,7 @@ class Backfill:
         try:
             kinds = whole(
                 [
-                    Demand(one.count, self._soonest(one.count, fit, rooms))
+                    KindDemand(one.count, self._soonest(one.count, fit, rooms))
                     for one, fit in zip(want.request.tuples, want.fits, strict=True)
                 ],
                 {kind: room.all for kind, room in rooms.items()},
@@ -313,7 +313,7 @@ class Backfill:
         return +sum(shares, Counter())
 
 
-def back(request: PendingRequest, snapshot: Snapshot, policy: Policy, now: float) -> float:
+def back(request: PendingRequest, snapshot: SiteSnapshot, policy: Policy, now: float) -> float:
     """Return when a request's nodes are back at the latest, if it is granted now and its lease is
     not extended. Those of a preemptible vcluster are taken when they are wanted."""
     holder = snapshot.holders.get(request.vcluster_id)

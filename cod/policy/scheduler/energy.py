@@ -34,7 +34,7 @@ from dataclasses import replace
 
 from cod.model import Energy, NodeType
 from cod.policy.energy.reserve_forecast import bounded
-from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, PowerChange, Snapshot
+from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, PowerChange, SiteSnapshot
 from cod.states import NodeState
 
 OFF, IDLE, BUSY = "off", "idle", "busy"
@@ -75,7 +75,7 @@ def wake_deadline(energy: Energy, waking: int) -> float:
 
 
 def power_changes(
-    snapshot: Snapshot,
+    snapshot: SiteSnapshot,
     kept: Mapping[FreeNodes, int],
     energy: Energy,
     granted: Mapping[FreeNodes, int] = NOTHING,
@@ -129,7 +129,7 @@ class _Type:
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        snapshot: SiteSnapshot,
         type_id: int,
         free_nodes: Sequence[FreeNodes],
         kept: Mapping[FreeNodes, int],

@@ -12,27 +12,27 @@ from dataclasses import dataclass, replace
 
 from cod.model import Policy
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.allocations import Sum, sums
+from cod.policy.scheduler.allocations import VclusterSum, sums
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.preemption import Kept, outranks, spare, takeable
+from cod.policy.scheduler.preemption import GroupHoldings, outranks, spare, takeable
 from cod.policy.scheduler.priority import ordered
 from cod.policy.scheduler.reasons import held, in_, nodes, portless
 from cod.policy.scheduler.snapshot import (
     Allocation,
     Decision,
     FreeNodes,
-    Holder,
     IncomingNodes,
     NodeKind,
     OpenReclaim,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
+    VclusterHolder,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class TypeMatch:
     """A node type, as the request sees it.
 
     site, free, coming, held   nodes of it: of the site; to be had now; on their way to the reserve;
@@ -72,7 +72,7 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class VclusterHeld:
     """Nodes that would do and that a vcluster holds.
 
     priority   None: it is preemptible
@@ -129,8 +129,8 @@ class Explanation:
     coming: int
     position: int
     ahead: tuple[Ahead, ...] = ()
-    types: tuple[Fit, ...] = ()
-    holders: tuple[Held, ...] = ()
+    types: tuple[TypeMatch, ...] = ()
+    holders: tuple[VclusterHeld, ...] = ()
     chances: tuple[Chance, ...] = ()
     own: int = 0
     aside: int = 0
@@ -139,7 +139,7 @@ class Explanation:
 
 
 def explain(
-    snapshot: Snapshot, policy: Policy, now: float, request_id: int, promises: Promises = NONE
+    snapshot: SiteSnapshot, policy: Policy, now: float, request_id: int, promises: Promises = NONE
 ) -> Explanation:
     """Return why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError
     when it is not in it."""
@@ -211,7 +211,7 @@ def _verdict(decision: Decision, request_id: int) -> tuple[str, str]:
 
 
 def _of_move(
-    snapshot: Snapshot,
+    snapshot: SiteSnapshot,
     policy: Policy,
     request: PendingRequest,
     feasibility: Feasibility,
@@ -246,7 +246,7 @@ def _of_move(
     )
 
 
-def shown(one: Holder | PendingRequest) -> int | None:
+def shown(one: VclusterHolder | PendingRequest) -> int | None:
     """Return a priority as people see it: None where the vcluster is preemptible."""
     return None if one.preemptible else one.priority
 
@@ -257,7 +257,9 @@ def _mine(rows: Iterable[FreeNodes | IncomingNodes], kinds: Set[NodeKind], reque
     )
 
 
-def _types(snapshot: Snapshot, request: PendingRequest, feasibility: Feasibility) -> Iterator[Fit]:
+def _types(
+    snapshot: SiteSnapshot, request: PendingRequest, feasibility: Feasibility
+) -> Iterator[TypeMatch]:
     """Yield the types of the site, cheapest first."""
     counts = {
         name: _by_type(getattr(snapshot, name)) for name in ("free_nodes", "coming", "allocations")
@@ -269,7 +271,7 @@ def _types(snapshot: Snapshot, request: PendingRequest, feasibility: Feasibility
             (position, tuple(map(str, feasibility.lacks(one)[type_id])))
             for position, one in enumerate(request.tuples)
         ]
-        yield Fit(
+        yield TypeMatch(
             type_id,
             node_type.name,
             node_type.cost,
@@ -292,9 +294,9 @@ def _by_type(rows: Iterable[FreeNodes | IncomingNodes | Allocation]) -> Counter[
 
 
 def _holders(
-    snapshot: Snapshot, request: PendingRequest, kinds: Set[NodeKind], now: float
-) -> Iterator[Held]:
-    kept = Kept(snapshot, now)
+    snapshot: SiteSnapshot, request: PendingRequest, kinds: Set[NodeKind], now: float
+) -> Iterator[VclusterHeld]:
+    kept = GroupHoldings(snapshot, now)
     for one in sums(snapshot, request, kinds):
         holder = one.holder
         may_lose = _takeable(kept, request, holder, one.mobile, now)
@@ -314,7 +316,7 @@ def _holders(
             why, until = "inertia", one.immune_until
         else:
             why, until = "leaving", one.back_by
-        yield Held(
+        yield VclusterHeld(
             holder.id,
             holder.name,
             shown(holder),
@@ -327,7 +329,9 @@ def _holders(
         )
 
 
-def _takeable(kept: Kept, request: PendingRequest, holder: Holder, mobile: int, now: float) -> int:
+def _takeable(
+    kept: GroupHoldings, request: PendingRequest, holder: VclusterHolder, mobile: int, now: float
+) -> int:
     return takeable(
         holder,
         mobile,
@@ -339,7 +343,7 @@ def _takeable(kept: Kept, request: PendingRequest, holder: Holder, mobile: int, 
     )
 
 
-def _keeps(why: str, holder: Holder, until: float | None, now: float) -> str:
+def _keeps(why: str, holder: VclusterHolder, until: float | None, now: float) -> str:
     when = "" if until is None else f" {in_(until, now)}"
     ends = f", its lease ends{when}" if when else ""
     return {
@@ -364,7 +368,7 @@ def _keeps(why: str, holder: Holder, until: float | None, now: float) -> str:
 
 
 def _chances(
-    snapshot: Snapshot,
+    snapshot: SiteSnapshot,
     policy: Policy,
     request: PendingRequest,
     kinds: Set[NodeKind],
@@ -374,7 +378,7 @@ def _chances(
     coming = _mine(snapshot.coming, kinds, request.id)
     if coming:
         yield Chance(None, coming, "on the way to the reserve")
-    kept = Kept(snapshot, now)
+    kept = GroupHoldings(snapshot, now)
     for reclaim in snapshot.reclaims:
         if reclaim.request_id == request.id and reclaim.open:
             yield from _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises)
@@ -395,7 +399,7 @@ def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises) -> Iterator[
 
 
 def _from_holder(
-    one: Sum, policy: Policy, request: PendingRequest, kept: Kept, now: float
+    one: VclusterSum, policy: Policy, request: PendingRequest, kept: GroupHoldings, now: float
 ) -> Iterator[Chance]:
     holder, left = one.holder, one.count - one.leaving
     if left > 0 and holder.drain_until is not None:

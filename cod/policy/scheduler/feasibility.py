@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from cod.model import RequestTuple
 from cod.policy.hardware import needs
-from cod.policy.hardware.match import Mismatch, satisfies
+from cod.policy.hardware.match import AttributeMismatch, satisfies
 from cod.policy.nodes import template
 from cod.policy.scheduler.snapshot import (
     USABLE,
@@ -26,10 +26,10 @@ from cod.policy.scheduler.snapshot import (
     IncomingNodes,
     NodeKind,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
 )
 
-Lacking = tuple[Mismatch, ...]
+Lacking = tuple[AttributeMismatch, ...]
 
 _parse = lru_cache(maxsize=1024)(template.parse)
 
@@ -84,7 +84,7 @@ class Fit:
 class Feasibility:
     """What the site has, by what is asked of it."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: SiteSnapshot) -> None:
         self._snapshot = snapshot
         self.expected = snapshot.expected
         self.sizes: Counter[NodeKind] = Counter()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cod.policy.scheduler.leases import over
-from cod.policy.scheduler.snapshot import USABLE, WARM, Cache, FreeNodes, NodeKind, Snapshot
+from cod.policy.scheduler.snapshot import USABLE, WARM, Cache, FreeNodes, NodeKind, SiteSnapshot
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Missing(NamedTuple):
 
 
 @dataclass(slots=True)
-class Held:
+class HeldBack:
     """Free nodes that are held back; who gives them back by `until` may have them."""
 
     free: int
@@ -56,11 +56,11 @@ class Inventory:
     booked  the same for reservations in advance, in the order of their starts
     """
 
-    def __init__(self, snapshot: Snapshot, kinds: Iterable[NodeKind], now: float) -> None:
+    def __init__(self, snapshot: SiteSnapshot, kinds: Iterable[NodeKind], now: float) -> None:
         self.free: dict[NodeKind, int] = dict.fromkeys(kinds, 0)
         self.soon: dict[NodeKind, int] = dict(self.free)
-        self.held: dict[NodeKind, Held] = {}
-        self.booked: dict[NodeKind, list[Held]] = {}
+        self.held: dict[NodeKind, HeldBack] = {}
+        self.booked: dict[NodeKind, list[HeldBack]] = {}
         self.left: dict[FreeNodes, int] = {}
         self.own: dict[int, Own] = defaultdict(Own)
         self._waking: Counter[NodeKind] = Counter()
@@ -70,7 +70,7 @@ class Inventory:
         self._shelve(snapshot)
         self._expect(snapshot, now)
 
-    def _shelve(self, snapshot: Snapshot) -> None:
+    def _shelve(self, snapshot: SiteSnapshot) -> None:
         for free in snapshot.free_nodes:
             self.left[free] = self.left.get(free, 0) + free.count
             self._free_nodes[free.kind.any_port, free.reserved].append(free)
@@ -81,7 +81,7 @@ class Inventory:
                     self.free[kind] += free.count
                     self.soon[kind] += free.count
 
-    def _expect(self, snapshot: Snapshot, now: float) -> None:
+    def _expect(self, snapshot: SiteSnapshot, now: float) -> None:
         for coming in snapshot.coming:
             if coming.reserved:
                 self.own[coming.reserved].coming[self._wanted(coming.kind, coming.reserved)] += (
@@ -173,7 +173,7 @@ class Inventory:
         free = min(left, self.free[kind])
         self._use(kind, free, free)
         coming = self._wait(kind, left - free, waking_only=False)
-        self.held[kind] = Held(free, until)
+        self.held[kind] = HeldBack(free, until)
         return free, coming, left - free - coming
 
     def until(self, end: float) -> dict[NodeKind, int]:
@@ -203,9 +203,9 @@ class Inventory:
         free = min(count, self.free[kind])
         self._use(kind, free, free)
         self._wait(kind, count - free, waking_only=False)
-        self.booked.setdefault(kind, []).append(Held(free, until))
+        self.booked.setdefault(kind, []).append(HeldBack(free, until))
 
-    def _all_held(self, kind: NodeKind) -> list[Held]:
+    def _all_held(self, kind: NodeKind) -> list[HeldBack]:
         return [*([self.held[kind]] if kind in self.held else []), *self.booked.get(kind, ())]
 
     def _wait(self, kind: NodeKind, count: int, waking_only: bool) -> int:

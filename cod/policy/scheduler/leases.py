@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cod.model import Group, Node, Policy, Refused, Vcluster
-from cod.policy.scheduler.snapshot import Holder, Snapshot
+from cod.policy.scheduler.snapshot import SiteSnapshot, VclusterHolder
 from cod.quantity import exact_span, span
 from cod.states import NodeState
 
@@ -111,7 +111,7 @@ def victims(held: Iterable[Node], count: int) -> list[Node]:
 # ---------------------------------------------------------------- what is due
 
 
-def warnings(snapshot: Snapshot, policy: Policy, now: float) -> tuple[tuple[int, float], ...]:
+def warnings(snapshot: SiteSnapshot, policy: Policy, now: float) -> tuple[tuple[int, float], ...]:
     """(vcluster id, seconds) of those whose lease ends within so many seconds and that have not
     been told.
 
@@ -135,7 +135,7 @@ def begun(seconds: float, policy: Policy) -> float | None:
     return min((ahead for ahead in policy.lease_warnings if seconds <= ahead), default=None)
 
 
-def drains(snapshot: Snapshot, now: float) -> tuple[int, ...]:
+def drains(snapshot: SiteSnapshot, now: float) -> tuple[int, ...]:
     """Return vclusters whose lease has run out and that are not draining yet."""
     return tuple(
         sorted(
@@ -146,7 +146,7 @@ def drains(snapshot: Snapshot, now: float) -> tuple[int, ...]:
     )
 
 
-def expired(snapshot: Snapshot, now: float) -> tuple[int, ...]:
+def expired(snapshot: SiteSnapshot, now: float) -> tuple[int, ...]:
     """Draining vclusters whose grace is over."""
     return tuple(
         sorted(
@@ -157,7 +157,7 @@ def expired(snapshot: Snapshot, now: float) -> tuple[int, ...]:
     )
 
 
-def overdue(snapshot: Snapshot, now: float) -> tuple[int, ...]:
+def overdue(snapshot: SiteSnapshot, now: float) -> tuple[int, ...]:
     """Return reclaims of which something is open past their deadline."""
     return tuple(
         sorted(
@@ -166,7 +166,7 @@ def overdue(snapshot: Snapshot, now: float) -> tuple[int, ...]:
     )
 
 
-def gone_at(holder: Holder, policy: Policy) -> float:
+def gone_at(holder: VclusterHolder, policy: Policy) -> float:
     """Return when the holder's nodes leave it if its lease is not extended; infinity where the
     lease has no end."""
     if holder.drain_until is not None:
@@ -174,7 +174,7 @@ def gone_at(holder: Holder, policy: Policy) -> float:
     return float("inf") if holder.expires_at is None else holder.expires_at + policy.drain_grace
 
 
-def over(holder: Holder, now: float) -> bool:
+def over(holder: VclusterHolder, now: float) -> bool:
     """Return whether the holder's lease has run out. Then its nodes come back by themselves, and
     contention leaves them alone."""
     return holder.drain_until is not None or (

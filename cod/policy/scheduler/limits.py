@@ -19,15 +19,15 @@ from cod.model import Policy
 from cod.policy.scheduler.backfill import back
 from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.leases import gone_at
-from cod.policy.scheduler.placement import Found, Want
+from cod.policy.scheduler.placement import FoundPlaces, Want
 from cod.policy.scheduler.preemption import size
 from cod.policy.scheduler.snapshot import (
     ANYTHING,
     Entitlement,
     NodeKind,
     PendingRequest,
-    Refusal,
-    Snapshot,
+    RequestRefusal,
+    SiteSnapshot,
 )
 
 ALL = 0
@@ -44,11 +44,11 @@ class _Use(NamedTuple):
     nodes: Counter[int]
 
 
-class Limits:
+class GroupLimits:
     """What groups hold, now and at the starts of their reservations in advance, and may still get;
     changes while it is given out."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: float) -> None:
+    def __init__(self, snapshot: SiteSnapshot, policy: Policy, now: float) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
         self._entitlements = {
             one: each
@@ -157,7 +157,7 @@ class Limits:
 
     # ------------------------------------------------------------ what is given out
 
-    def give(self, request: PendingRequest, found: Found) -> None:
+    def give(self, request: PendingRequest, found: FoundPlaces) -> None:
         """Count what a request got, or waits for with nodes of its own."""
         for place in found.places if self._entitlements and not request.preemptible else ():
             self._use(
@@ -264,13 +264,13 @@ class Limits:
 
     # ------------------------------------------------------------ requests that wait
 
-    def refusal(self, want: Want, feasibility: Feasibility) -> Refusal:
+    def refusal(self, want: Want, feasibility: Feasibility) -> RequestRefusal:
         """Say which limit stands against a request that is not admitted."""
         request = want.request
         entitlement = self._of(request)
         most = entitlement.limit
         if most is not None and size(request) > most:
-            return Refusal(
+            return RequestRefusal(
                 request.id,
                 "impossible",
                 f"its group may hold {most} nodes at once, and {size(request)} were asked for",
@@ -284,7 +284,7 @@ class Limits:
                     f"{limit} of type {feasibility.name(type_id)}"
                     for type_id, limit in sorted(limits.items())
                 )
-                return Refusal(
+                return RequestRefusal(
                     request.id,
                     "impossible",
                     f"its group may hold {names} at once, and {one.count} were asked for",
@@ -314,9 +314,9 @@ class Limits:
                 + " at once"
             )
         return (
-            Refusal(request.id, "limit", f"waits: {why}")
+            RequestRefusal(request.id, "limit", f"waits: {why}")
             if request.may_wait
-            else Refusal(request.id, "now", why)
+            else RequestRefusal(request.id, "now", why)
         )
 
 

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cached_property
 
-from cod.policy.scheduler.placement import Found, Want, at_once
+from cod.policy.scheduler.placement import FoundPlaces, Want, at_once
 from cod.policy.scheduler.snapshot import NodeKind
 
 
-class Placed:
+class PackedRequests:
     """Who is where; shrinks and grows, and can be put back as it was.
 
     sizes   nodes of each kind, whoever has them
@@ -27,11 +27,11 @@ class Placed:
         self.sizes = dict(free)
         self.free = dict(free)
         self.at: dict[NodeKind, set[int]] = defaultdict(set)
-        self.found: dict[int, tuple[Want, Found]] = {}
+        self.found: dict[int, tuple[Want, FoundPlaces]] = {}
         self.cost = 0.0
         self.costs = costs
         self.effort = effort
-        self._changed: list[tuple[Want, Found | None]] = []
+        self._changed: list[tuple[Want, FoundPlaces | None]] = []
 
     def put(self, want: Want) -> bool:
         """Give it the best place that there is; False where there is none."""
@@ -40,7 +40,7 @@ class Placed:
             self.move(want, found)
         return found is not None
 
-    def move(self, want: Want, found: Found | None) -> None:
+    def move(self, want: Want, found: FoundPlaces | None) -> None:
         """Give it that place, which has to be free but for its own; None: it has none any more."""
         _, before = self.found.pop(want.request.id, (want, None))
         self._changed.append((want, before))
@@ -49,7 +49,7 @@ class Placed:
         if found is not None:
             self.found[want.request.id] = want, found
 
-    def _use(self, request_id: int, found: Found | None, sign: int) -> None:
+    def _use(self, request_id: int, found: FoundPlaces | None, sign: int) -> None:
         for place in found.places if found else ():
             for kind, count in place.items():
                 self.free[kind] -= sign * count
@@ -75,7 +75,7 @@ class Placed:
             self.move(*self._changed.pop())
             self._changed.pop()
 
-    def cost_of(self, found: Found) -> float:
+    def cost_of(self, found: FoundPlaces) -> float:
         """Return the cost of all nodes of a place."""
         return sum(
             self.costs(kind) * count for place in found.places for kind, count in place.items()

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from cod.policy.scheduler import rebalance
-from cod.policy.scheduler.packed import Placed
-from cod.policy.scheduler.placement import Found, Want
+from cod.policy.scheduler.packed import PackedRequests
+from cod.policy.scheduler.placement import FoundPlaces, Want
 from cod.policy.scheduler.snapshot import NodeKind
 
 DEPTH = 2  # how many move one after the other to make room
@@ -28,7 +28,7 @@ SAVING = 400  # looks for each request that has a place, to make all of them cos
 
 def pack(
     wants: Sequence[Want], free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float]
-) -> dict[int, Found]:
+) -> dict[int, FoundPlaces]:
     """Return where the requests are served that are granted, by their id. `wants`: the more
     constraining first.
 
@@ -62,7 +62,7 @@ class _Packing:
     """Requests placed one after the other."""
 
     def __init__(self, free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float]) -> None:
-        self.placed = Placed(free, costs, EFFORT)
+        self.placed = PackedRequests(free, costs, EFFORT)
         self.left: list[Want] = []
 
     def worth(self) -> tuple[int, float]:
@@ -115,7 +115,7 @@ class _Packing:
             placed.back(mark)
         return False
 
-    def _might_help(self, want: Want, found: Found) -> bool:
+    def _might_help(self, want: Want, found: FoundPlaces) -> bool:
         """Return whether what the move frees makes room for any tuple that had none."""
         self.placed.effort -= 1
         least = 1 if want.request.may_spread else min(one.count for one in want.request.tuples)

@@ -16,13 +16,13 @@ from typing import NamedTuple
 from cod.policy.scheduler.feasibility import Fit
 from cod.policy.scheduler.preemption import Candidates, Level, Victim, Within
 from cod.policy.scheduler.snapshot import PREEMPTIBLE, NodeKind, PendingRequest
-from cod.policy.scheduler.spread import Demand, Exhausted, fill, spread, whole
+from cod.policy.scheduler.spread import Exhausted, KindDemand, fill, spread, whole
 
 Place = Mapping[NodeKind, int]
 """How many nodes of which kind one tuple gets."""
 
 
-class Found(NamedTuple):
+class FoundPlaces(NamedTuple):
     """Where each tuple of a request is served, and who is to lose nodes for that."""
 
     places: Sequence[Place]
@@ -51,27 +51,29 @@ class Want:
             return None
         return self.request.tuples[0].count, self.fits[0]
 
-    def demands(self) -> list[Demand]:
+    def demands(self) -> list[KindDemand]:
         """Return its tuples, each with the kinds that would do for it in the order in which they
         are tried."""
         return [
-            Demand(one.count, fit.kinds)
+            KindDemand(one.count, fit.kinds)
             for one, fit in zip(self.request.tuples, self.fits, strict=True)
         ]
 
-    def anchored(self) -> list[Demand]:
+    def anchored(self) -> list[KindDemand]:
         """Return the same with its anchors first."""
         return [
-            Demand(one.count, tuple(sorted(one.kinds, key=lambda kind: kind not in self.anchors)))
+            KindDemand(
+                one.count, tuple(sorted(one.kinds, key=lambda kind: kind not in self.anchors))
+            )
             for one in self.demands()
         ]
 
-    def touches(self, found: Found) -> bool:
+    def touches(self, found: FoundPlaces) -> bool:
         """Return whether it uses any of what the request has."""
         return any(not self.anchors.isdisjoint(place) for place in found.places)
 
 
-def at_once(want: Want, free: Mapping[NodeKind, int]) -> Found | None:
+def at_once(want: Want, free: Mapping[NodeKind, int]) -> FoundPlaces | None:
     """Return a place in what is free: of the cheapest type the block with most free nodes."""
     if want.alone is None:
         return _together(want, _by_room(want, free), free)
@@ -84,11 +86,11 @@ def at_once(want: Want, free: Mapping[NodeKind, int]) -> Found | None:
         feasibility = [kind for kind in tier if free[kind] >= count]
         if feasibility:
             # of equals the first: the larger block
-            return Found([{max(feasibility, key=free.__getitem__): count}])
+            return FoundPlaces([{max(feasibility, key=free.__getitem__): count}])
     return None
 
 
-def _by_room(want: Want, free: Mapping[NodeKind, int]) -> list[Demand]:
+def _by_room(want: Want, free: Mapping[NodeKind, int]) -> list[KindDemand]:
     demands = []
     for one, fit in zip(want.request.tuples, want.fits, strict=True):
         least = 1 if want.request.may_spread else one.count
@@ -101,13 +103,13 @@ def _by_room(want: Want, free: Mapping[NodeKind, int]) -> list[Demand]:
         ]
         if want.anchors:
             kinds.sort(key=lambda kind: kind not in want.anchors)
-        demands.append(Demand(one.count, tuple(kinds)))
+        demands.append(KindDemand(one.count, tuple(kinds)))
     return demands
 
 
 def later(
     want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int], candidates: Candidates
-) -> Found | None:
+) -> FoundPlaces | None:
     """Return a place in what is on its way too; else with what is `taking`, still to be given back
     for it; else with what may be taken beside that, from as low priorities as will do.
 
@@ -123,7 +125,7 @@ def later(
     )
 
 
-def _first(want: Want, ways: Iterator[Found]) -> Found | None:
+def _first(want: Want, ways: Iterator[FoundPlaces]) -> FoundPlaces | None:
     first = None
     for found in ways:
         if not want.anchors or want.touches(found):
@@ -140,7 +142,7 @@ def _sum(soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int]) -> Mappin
     )
 
 
-def _expecting(want: Want, soon: Mapping[NodeKind, int]) -> Iterator[Found]:
+def _expecting(want: Want, soon: Mapping[NodeKind, int]) -> Iterator[FoundPlaces]:
     for order in (want.demands, want.anchored) if want.anchors else (want.demands,):
         demands = order()
         found = _in_one(demands[0], soon) if want.alone else _together(want, demands, soon)
@@ -150,7 +152,7 @@ def _expecting(want: Want, soon: Mapping[NodeKind, int]) -> Iterator[Found]:
 
 def _given_back(
     want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int]
-) -> Found | None:
+) -> FoundPlaces | None:
     """Count first, for a request that may be spread, what there is everywhere, so that no more is
     given back than is short."""
     if want.request.may_spread:
@@ -165,13 +167,13 @@ def _given_back(
             share.total() == demand.count
             for demand, share in zip(want.demands(), shares, strict=True)
         ):
-            return Found([dict(+share) for share in shares])
+            return FoundPlaces([dict(+share) for share in shares])
     return _first(want, _expecting(want, _sum(soon, taking)))
 
 
 def _preempting(
     want: Want, soon: Mapping[NodeKind, int], candidates: Candidates
-) -> Iterator[Found]:
+) -> Iterator[FoundPlaces]:
     levels = candidates.levels(want.request, want.within)
     if not levels or not _each_with_victims(want, soon, candidates, levels[-1]):
         return
@@ -192,8 +194,8 @@ def _preempting(
 
 
 def _by_victims(
-    demands: Sequence[Demand], soon: Mapping[NodeKind, int], candidates: Candidates, but: int
-) -> list[Demand]:
+    demands: Sequence[KindDemand], soon: Mapping[NodeKind, int], candidates: Candidates, but: int
+) -> list[KindDemand]:
     """Return the demands with those kinds first whose preemptible holders are to lose nodes
     first."""
     return [
@@ -212,13 +214,20 @@ def _by_victims(
     ]
 
 
-def _in_one(demand: Demand, room: Mapping[NodeKind, int]) -> Found | None:
+def _in_one(demand: KindDemand, room: Mapping[NodeKind, int]) -> FoundPlaces | None:
     return next(
-        (Found([{kind: demand.count}]) for kind in demand.kinds if room[kind] >= demand.count), None
+        (
+            FoundPlaces([{kind: demand.count}])
+            for kind in demand.kinds
+            if room[kind] >= demand.count
+        ),
+        None,
     )
 
 
-def _together(want: Want, demands: Sequence[Demand], room: Mapping[NodeKind, int]) -> Found | None:
+def _together(
+    want: Want, demands: Sequence[KindDemand], room: Mapping[NodeKind, int]
+) -> FoundPlaces | None:
     if not _each_alone(want, room):
         return None
     try:
@@ -226,9 +235,11 @@ def _together(want: Want, demands: Sequence[Demand], room: Mapping[NodeKind, int
     except Exhausted:
         kinds = None
     if kinds is not None:
-        return Found([{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)])
+        return FoundPlaces(
+            [{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)]
+        )
     shares = spread(demands, room) if want.request.may_spread else None
-    return None if shares is None else Found([dict(+share) for share in shares])
+    return None if shares is None else FoundPlaces([dict(+share) for share in shares])
 
 
 def _each_alone(want: Want, room: Mapping[NodeKind, int]) -> bool:
@@ -284,16 +295,16 @@ class _Victims:
         self._candidates, self._level, self._but = candidates, level, but
         self._made: list[list[Victim]] = []
 
-    def in_one(self, demand: Demand, soon: Mapping[NodeKind, int]) -> Found | None:
+    def in_one(self, demand: KindDemand, soon: Mapping[NodeKind, int]) -> FoundPlaces | None:
         for kind in demand.kinds:
             short = demand.count - soon[kind]
             if short <= 0 or self._preempt(kind, short):
-                return Found([{kind: demand.count}], self._victims())
+                return FoundPlaces([{kind: demand.count}], self._victims())
         return None
 
     def together(
-        self, demands: Sequence[Demand], soon: Mapping[NodeKind, int], may_spread: bool
-    ) -> Found | None:
+        self, demands: Sequence[KindDemand], soon: Mapping[NodeKind, int], may_spread: bool
+    ) -> FoundPlaces | None:
         """Take first, for a request that may be spread, what there is everywhere: one block to
         itself is no reason to take more."""
         if may_spread and (found := self._spread(demands, soon)) is not None:
@@ -304,13 +315,15 @@ class _Victims:
         except Exhausted:
             kinds = None
         if kinds is not None:
-            return Found(
+            return FoundPlaces(
                 [{kind: demand.count} for kind, demand in zip(kinds, demands, strict=True)],
                 self._victims(),
             )
         return None
 
-    def _spread(self, demands: Sequence[Demand], soon: Mapping[NodeKind, int]) -> Found | None:
+    def _spread(
+        self, demands: Sequence[KindDemand], soon: Mapping[NodeKind, int]
+    ) -> FoundPlaces | None:
         """Return all that is there or on its way first, only the rest is preempted."""
         shares = fill(demands, soon)
         for demand, share in zip(demands, shares, strict=True):
@@ -321,7 +334,7 @@ class _Victims:
                     share[kind] += part
             if share.total() < demand.count:
                 return None
-        return Found([dict(+share) for share in shares], self._victims())
+        return FoundPlaces([dict(+share) for share in shares], self._victims())
 
     def _preempt(self, kind: NodeKind, count: int) -> bool:
         made = self._candidates.preempt(kind, count, self._level, self._but)

@@ -14,10 +14,10 @@ from cod.model import Energy, Policy
 from cod.policy.scheduler import leases
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.energy import power_changes
-from cod.policy.scheduler.snapshot import OTHERS, FreeNodes, Plan, Sharing, Snapshot
+from cod.policy.scheduler.snapshot import OTHERS, FreeNodes, PassPlan, Sharing, SiteSnapshot
 
 
-def sharing(snapshot: Snapshot) -> Sharing:
+def sharing(snapshot: SiteSnapshot) -> Sharing:
     """Return how the site is shared, for acts of a plan that is made of `snapshot`."""
     apart = snapshot.apart
     shares = {
@@ -30,7 +30,7 @@ def sharing(snapshot: Snapshot) -> Sharing:
     return Sharing(shares, snapshot.site, apart, parts)
 
 
-def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan:
+def plan(snapshot: SiteSnapshot, policy: Policy, energy: Energy, now: float) -> PassPlan:
     """Return what the manager does about the site as it is in `snapshot`, at `now` (seconds since
     the epoch).
 
@@ -43,7 +43,7 @@ def plan(snapshot: Snapshot, policy: Policy, energy: Energy, now: float) -> Plan
     for grant in decision.grants:
         for share in grant.shares:
             granted[share.free_nodes] += share.count
-    return Plan(
+    return PassPlan(
         warnings=leases.warnings(snapshot, policy, now),
         drains=leases.drains(snapshot, now),
         expired=leases.expired(snapshot, now),

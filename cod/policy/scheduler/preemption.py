@@ -20,11 +20,11 @@ from cod.policy.scheduler.snapshot import (
     OTHERS,
     PREEMPTIBLE,
     Entitlement,
-    Holder,
     NodeKind,
     PendingRequest,
-    Snapshot,
+    SiteSnapshot,
     TypeEntitlement,
+    VclusterHolder,
     effective,
 )
 
@@ -87,11 +87,11 @@ class VclusterLike(Protocol):
     def preemptible(self) -> bool: ...
 
 
-def holder(vcluster: VclusterLike, priority: int, held: int, leaving: int) -> Holder:
+def holder(vcluster: VclusterLike, priority: int, held: int, leaving: int) -> VclusterHolder:
     """Return a vcluster as a holder of nodes. `priority`: its group's; `held`, `leaving`: as in
-    `Holder`."""
+    `VclusterHolder`."""
     given_up = vcluster.preemptible
-    return Holder(
+    return VclusterHolder(
         vcluster.id,
         vcluster.name,
         effective(priority, given_up),
@@ -105,7 +105,7 @@ def holder(vcluster: VclusterLike, priority: int, held: int, leaving: int) -> Ho
 
 
 def takeable(
-    holder: Holder,
+    holder: VclusterHolder,
     mobile: int,
     priority: int,
     vcluster_id: int,
@@ -150,7 +150,7 @@ def movable(held: int, leaving: int) -> int:
     return max(0, held - leaving - 1)
 
 
-def spare(holder: Holder, now: float, *, open_: int = 0) -> int:
+def spare(holder: VclusterHolder, now: float, *, open_: int = 0) -> int:
     """Return how many nodes a vcluster may lose to any request; `open_` as in `takeable`."""
     if over(holder, now) and not open_:
         return 0
@@ -206,7 +206,7 @@ class Victim(NamedTuple):
     nodes: int
 
 
-class Kept:
+class GroupHoldings:
     """What groups hold, as `beyond` and `within` count it, of the nodes of each type that is apart
     and of `OTHERS`; changes while a plan is made.
 
@@ -214,7 +214,7 @@ class Kept:
     apart  types whose nodes are apart
     """
 
-    def __init__(self, snapshot: Snapshot, now: float) -> None:
+    def __init__(self, snapshot: SiteSnapshot, now: float) -> None:
         self._entitlements = snapshot.entitlements
         self.any = bool(snapshot.entitlements)
         self.apart = snapshot.apart
@@ -274,7 +274,7 @@ class Kept:
         )
 
 
-def _apart(snapshot: Snapshot, apart: Set[int]) -> Iterator[tuple[int, int, int]]:
+def _apart(snapshot: SiteSnapshot, apart: Set[int]) -> Iterator[tuple[int, int, int]]:
     """Yield (vcluster, type, nodes that it keeps) for what is held of types that are apart."""
     if not apart:
         return
@@ -313,10 +313,10 @@ class Candidates:
     victims  criteria of `Policy.victims`
     """
 
-    def __init__(self, snapshot: Snapshot, now: float, victims: Sequence[str] = ()) -> None:
+    def __init__(self, snapshot: SiteSnapshot, now: float, victims: Sequence[str] = ()) -> None:
         self._now, self._criteria, self._types = now, victims, snapshot.types
         self._group = {holder.id: holder.group_id for holder in snapshot.holders.values()}
-        self._kept = Kept(snapshot, now)
+        self._kept = GroupHoldings(snapshot, now)
         able = {holder.id: spare(holder, now) for holder in snapshot.holders.values()}
         self._surplus = {holder: count for holder, count in able.items() if count}
         self._priority = {holder: snapshot.holders[holder].priority for holder in self._surplus}
@@ -368,7 +368,7 @@ class Candidates:
             self._kept.add(group_id, nodes, self._kept.pool(kind.type))
 
     def wait(self, group_id: int, kind: NodeKind, nodes: int) -> None:
-        """Count nodes that a move has yet to bring to a group; see `Kept.wait`."""
+        """Count nodes that a move has yet to bring to a group; see `GroupHoldings.wait`."""
         if self._kept.any:
             self._kept.wait(group_id, nodes, self._kept.pool(kind.type))
 

@@ -26,14 +26,14 @@ from typing import NamedTuple
 
 from cod.model import Policy
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.preemption import Kept
-from cod.policy.scheduler.snapshot import PendingRequest, Snapshot
+from cod.policy.scheduler.preemption import GroupHoldings
+from cod.policy.scheduler.snapshot import PendingRequest, SiteSnapshot
 from cod.policy.sharing import users
 from cod.policy.sharing.shares import dominant_share
 
 
 def ordered(
-    snapshot: Snapshot, policy: Policy, feasibility: Feasibility, now: float
+    snapshot: SiteSnapshot, policy: Policy, feasibility: Feasibility, now: float
 ) -> list[PendingRequest]:
     """Return the requests that wait, the one that is looked at first in front. The order of two
     depends on no third, but for what a group asked for earlier of its guarantee."""
@@ -41,7 +41,7 @@ def ordered(
 
 
 def peers(
-    snapshot: Snapshot, policy: Policy, feasibility: Feasibility, now: float
+    snapshot: SiteSnapshot, policy: Policy, feasibility: Feasibility, now: float
 ) -> list[list[PendingRequest]]:
     """Return the same in groups of one priority, one rank and one age; of a group that has users'
     shares, with requests of users of one rank."""
@@ -62,7 +62,7 @@ def peers(
     return _by_users(found, places, user_ranks) if user_ranks else found
 
 
-def _user_ranks(snapshot: Snapshot, policy: Policy, now: float) -> dict[int, int]:
+def _user_ranks(snapshot: SiteSnapshot, policy: Policy, now: float) -> dict[int, int]:
     """Return the ranks of requests' users, of groups that have users' shares. Requests that have
     waited long have none: they go first."""
     return {
@@ -100,7 +100,7 @@ def _by_users(
     ]
 
 
-def _competing(snapshot: Snapshot) -> list[PendingRequest]:
+def _competing(snapshot: SiteSnapshot) -> list[PendingRequest]:
     return [request for request in snapshot.requests if request.source_id is None]
 
 
@@ -123,7 +123,7 @@ class _Place(NamedTuple):
 
 
 def _places(
-    snapshot: Snapshot,
+    snapshot: SiteSnapshot,
     policy: Policy,
     feasibility: Feasibility,
     now: float,
@@ -132,7 +132,7 @@ def _places(
     """Return the place of each request whose group has an entitlement. Of several of a group those
     that were submitted first have the guarantee, and the share; where it has users' shares, those
     that have waited long and then those of the best user."""
-    kept = Kept(snapshot, now)
+    kept = GroupHoldings(snapshot, now)
     holds = _Dominance(snapshot, feasibility) if policy.fair == "dominant" else None
     places = {}
     for request in sorted(
@@ -168,7 +168,7 @@ def _places(
 class _Dominance:
     """What groups hold of each type, and wait for by requests that were looked at already."""
 
-    def __init__(self, snapshot: Snapshot, feasibility: Feasibility) -> None:
+    def __init__(self, snapshot: SiteSnapshot, feasibility: Feasibility) -> None:
         self._site, self._feasibility = snapshot.site, feasibility
         self._held: dict[int, Counter[int]] = defaultdict(Counter)
         for one in snapshot.allocations:

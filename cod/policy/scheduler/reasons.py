@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from cod.model import RequestTuple
 from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.placement import Want
-from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, Refusal
-from cod.policy.scheduler.spread import Demand, Exhausted, spread, whole
+from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, RequestRefusal
+from cod.policy.scheduler.spread import Exhausted, KindDemand, spread, whole
 from cod.quantity import span
 
 PUNCTUAL = 60.0
@@ -66,20 +66,20 @@ LATE = "begins late: too few of its nodes are free yet; it goes before all other
 UNKNOWN = "nobody knows yet when they are"
 
 
-def reserved(request: PendingRequest, now: float, expected: float | None = None) -> Refusal:
+def reserved(request: PendingRequest, now: float, expected: float | None = None) -> RequestRefusal:
     """Say when a reservation in advance begins, or that it begins late and, as far as that is
     known, when."""
     start = request.starts_at or now
     if start + PUNCTUAL <= now:
         when = UNKNOWN if expected is None else f"they are expected by {at(expected)}"
-        return Refusal(request.id, "late", f"{LATE}, and {when}")
+        return RequestRefusal(request.id, "late", f"{LATE}, and {when}")
     _, _, why = request.reason.partition(CHOSEN)
-    return Refusal(request.id, "reserved", begins(start, why))
+    return RequestRefusal(request.id, "reserved", begins(start, why))
 
 
-def dear(request: PendingRequest, why: str) -> Refusal:
+def dear(request: PendingRequest, why: str) -> RequestRefusal:
     """Say that a request of a preemptible vcluster waits until energy is cheaper."""
-    return Refusal(
+    return RequestRefusal(
         request.id,
         "dear" if request.may_wait else "now",
         f"waits: {why}" if request.may_wait else why,
@@ -94,45 +94,49 @@ def begins(start: float, why: str = "") -> str:
     return f"is reserved from {at(start)} on" + (f"{CHOSEN}{why}" if why else "")
 
 
-def run_out(request: PendingRequest) -> Refusal:
+def run_out(request: PendingRequest) -> RequestRefusal:
     """Return the reason of a request whose vcluster's lease has run out: no more nodes, unless the
     lease is extended."""
     why = "the lease of its vcluster has run out"
     return (
-        Refusal(request.id, "busy", f"waits: {why}")
+        RequestRefusal(request.id, "busy", f"waits: {why}")
         if request.may_wait
-        else Refusal(request.id, "now", why)
+        else RequestRefusal(request.id, "now", why)
     )
 
 
-def waiting(request: PendingRequest, coming: int, taking: int) -> Refusal:
+def waiting(request: PendingRequest, coming: int, taking: int) -> RequestRefusal:
     """Say that a request waits for nodes that are coming, and for nodes that others lose."""
     parts = []
     if taking:
         parts.append(f"{nodes(taking)} that other vclusters give back")
     if coming:
         parts.append(f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way back")
-    return Refusal(request.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
+    return RequestRefusal(
+        request.id, "taking" if taking else "coming", "waits for " + " and ".join(parts)
+    )
 
 
-def moving(request: PendingRequest, coming: int, taking: int, portless: int) -> Refusal:
+def moving(request: PendingRequest, coming: int, taking: int, portless: int) -> RequestRefusal:
     """Say what a move waits for; one that waits for nothing is over. `portless`: nodes that have
     come without a usable switch port, which an isolated vcluster needs."""
     if portless and not coming and not taking:
-        return Refusal(
+        return RequestRefusal(
             request.id,
             "ports",
             f"waits: {nodes(portless)} of it ha{'s' if portless == 1 else 've'} no usable "
             "switch port, and its vcluster is isolated",
         )
     if not coming and not taking:
-        return Refusal(request.id, "ended", "none of the nodes that were to move is left")
+        return RequestRefusal(request.id, "ended", "none of the nodes that were to move is left")
     parts = [f"{nodes(taking)} that the other vcluster still holds"] if taking else []
     parts += [f"{nodes(coming)} on {'its' if coming == 1 else 'their'} way"] if coming else []
-    return Refusal(request.id, "taking" if taking else "coming", "waits for " + " and ".join(parts))
+    return RequestRefusal(
+        request.id, "taking" if taking else "coming", "waits for " + " and ".join(parts)
+    )
 
 
-def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> Refusal:
+def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> RequestRefusal:
     """Say why a request can have nothing now, and whether it ever will. `held`: nodes are held back
     for it."""
     request, anywhere = want.request, replace(want.request, isolated=False)
@@ -143,7 +147,7 @@ def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> Refusal
     )
     impossible = _impossible(any_port, feasibility)
     if impossible and not _with_expected(any_port, feasibility):
-        return Refusal(request.id, "impossible", impossible)
+        return RequestRefusal(request.id, "impossible", impossible)
     if impossible:
         count = feasibility.expected
         why = (
@@ -152,9 +156,9 @@ def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> Refusal
             f" wait{'s' if count == 1 else ''} for approval"
         )
         return (
-            Refusal(request.id, "busy", f"waits: {why}")
+            RequestRefusal(request.id, "busy", f"waits: {why}")
             if request.may_wait
-            else Refusal(request.id, "now", why)
+            else RequestRefusal(request.id, "now", why)
         )
     wanted, (_, left_out, usable) = (
         sum(one.count for one in request.tuples),
@@ -164,23 +168,23 @@ def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> Refusal
         # Ports become known, or work again: the request may wait for that.
         why = f"{nodes(wanted)} wanted, {portless(request, feasibility)}"
         return (
-            Refusal(request.id, "ports", f"waits: {why}")
+            RequestRefusal(request.id, "ports", f"waits: {why}")
             if request.may_wait
-            else Refusal(request.id, "now", why)
+            else RequestRefusal(request.id, "now", why)
         )
     if held:
-        return Refusal(
+        return RequestRefusal(
             request.id,
             "busy",
             f"waits: {_busy(want)}; it has waited long, so what comes free is held for it",
         )
     if request.may_wait:
-        return Refusal(
+        return RequestRefusal(
             request.id,
             "busy",
             f"waits: {_busy(want)}; the rest is held, kept for others, or out of service",
         )
-    return Refusal(request.id, "now", f"{_busy(want)}, and it does not wait")
+    return RequestRefusal(request.id, "now", f"{_busy(want)}, and it does not wait")
 
 
 def _busy(want: Want) -> str:
@@ -245,7 +249,7 @@ def _impossible(want: Want, feasibility: Feasibility) -> str:
 def _impossible_together(want: Want, feasibility: Feasibility) -> str:
     request = want.request
     by_type = [
-        Demand(one.count, tuple(sorted(feasibility.other_types(request, fit))))
+        KindDemand(one.count, tuple(sorted(feasibility.other_types(request, fit))))
         for one, fit in zip(request.tuples, want.fits, strict=True)
     ]
     types = {

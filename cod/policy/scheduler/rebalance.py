@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from cod.policy.scheduler.feasibility import Fit
-from cod.policy.scheduler.packed import Placed
-from cod.policy.scheduler.placement import Found
+from cod.policy.scheduler.packed import PackedRequests
+from cod.policy.scheduler.placement import FoundPlaces
 from cod.policy.scheduler.snapshot import NodeKind
 
 A_MOVE = 20  # is as much effort as so many looks
@@ -32,7 +32,7 @@ class TuplePart(NamedTuple):
     nodes: int
 
 
-def save(placed: Placed) -> None:
+def save(placed: PackedRequests) -> None:
     """Move requests as long as that saves anything, and there is effort left."""
     gained = True
     fill_up(placed)
@@ -45,7 +45,7 @@ def save(placed: Placed) -> None:
 # ---------------------------------------------------------------- filling up
 
 
-def fill_up(placed: Placed) -> bool:
+def fill_up(placed: PackedRequests) -> bool:
     """Make the cheaper of any two kinds, of equals the smaller one, as full as can be; has that
     changed anything?"""
     gained, more = False, True
@@ -65,7 +65,7 @@ def fill_up(placed: Placed) -> bool:
     return gained
 
 
-def _parts(placed: Placed, kind: NodeKind) -> list[TuplePart]:
+def _parts(placed: PackedRequests, kind: NodeKind) -> list[TuplePart]:
     return [
         TuplePart(one, position, kind, place[kind])
         for one in sorted(placed.at[kind])
@@ -74,11 +74,11 @@ def _parts(placed: Placed, kind: NodeKind) -> list[TuplePart]:
     ]
 
 
-def _fit(placed: Placed, part: TuplePart) -> Fit:
+def _fit(placed: PackedRequests, part: TuplePart) -> Fit:
     return placed.found[part.request_id][0].fits[part.position]
 
 
-def _share_out(placed: Placed, first: NodeKind, second: NodeKind) -> bool:
+def _share_out(placed: PackedRequests, first: NodeKind, second: NodeKind) -> bool:
     """Share nodes out: as many as possible of what is in either go to the first."""
     before = [part for part in _parts(placed, first) if second in _fit(placed, part).blocks]
     after = [part for part in _parts(placed, second) if first in _fit(placed, part).blocks]
@@ -113,19 +113,19 @@ def _fullest(parts: Sequence[TuplePart], room: int) -> list[TuplePart]:
     return chosen
 
 
-def _shift(placed: Placed, part: TuplePart, new: NodeKind) -> None:
+def _shift(placed: PackedRequests, part: TuplePart, new: NodeKind) -> None:
     """A tuple's nodes of one kind are now of another."""
     want, found = placed.found[part.request_id]
     places = [Counter(place) for place in found.places]
     places[part.position][part.kind] -= part.nodes
     places[part.position][new] += part.nodes
-    placed.move(want, Found([+place for place in places]))
+    placed.move(want, FoundPlaces([+place for place in places]))
 
 
 # ---------------------------------------------------------------- driving out
 
 
-def _dear(placed: Placed) -> list[TuplePart]:
+def _dear(placed: PackedRequests) -> list[TuplePart]:
     """Return all that has a place, the dearest requests first."""
     order = sorted(placed.found, key=lambda one: (-placed.cost_of(placed.found[one][1]), one))
     return [
@@ -136,7 +136,7 @@ def _dear(placed: Placed) -> list[TuplePart]:
     ]
 
 
-def _drive_out(placed: Placed, part: TuplePart) -> bool:
+def _drive_out(placed: PackedRequests, part: TuplePart) -> bool:
     """Let a tuple have nodes of a cheaper kind where all together cost less then."""
     if placed.found[part.request_id][1].places[part.position].get(part.kind) != part.nodes:
         return False  # it has been moved meanwhile
@@ -150,7 +150,7 @@ def _drive_out(placed: Placed, part: TuplePart) -> bool:
     return False
 
 
-def _driven_out(placed: Placed, part: TuplePart, better: NodeKind) -> bool:
+def _driven_out(placed: PackedRequests, part: TuplePart, better: NodeKind) -> bool:
     others = [placed.found[one] for one in sorted(placed.at[better] - {part.request_id})]
     placed.effort -= A_MOVE * (1 + len(others))
     if (

@@ -159,8 +159,8 @@ class Entitlement:
     used_up     it has used all node-hours of the period, and gets no more nodes before it is over
     weight      its shares, in proportion to its siblings'
     parent      id of the group that it is a subgroup of; 0: of none
-    apart       by types whose nodes are apart (`Snapshot.apart`): what else is said here, but for
-                the limits and the rank, is of the nodes of all other types
+    apart       by types whose nodes are apart (`SiteSnapshot.apart`): what else is said here, but
+                for the limits and the rank, is of the nodes of all other types
     part        of the whole site that is its share, 0 to 1; 0: shares are off
     odd         one node of its share is an odd one, which it has for a turn (`sharing.turns`);
                 `had_odd`: it was given one earlier in this turn
@@ -194,7 +194,7 @@ ANYTHING = Entitlement()
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class VclusterHolder:
     """A pending or active vcluster. `held`: all its nodes; `leaving`: those still open in its
     reclaims.
 
@@ -278,7 +278,7 @@ class PendingRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SiteSnapshot:
     """The site at one moment. Every sequence is a set: its order means nothing.
 
     types      by id
@@ -306,7 +306,7 @@ class Snapshot:
     free_nodes: Sequence[FreeNodes] = ()
     coming: Sequence[IncomingNodes] = ()
     allocations: Sequence[Allocation] = ()
-    holders: Mapping[int, Holder] = field(default_factory=dict)
+    holders: Mapping[int, VclusterHolder] = field(default_factory=dict)
     reclaims: Sequence[OpenReclaim] = ()
     site: Mapping[int, int] = field(default_factory=dict)
     requests: Sequence[PendingRequest] = ()
@@ -341,7 +341,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class RequestGrant:
     """A request that is satisfied out of free nodes: whole, but for a move, which gets nodes as
     they come."""
 
@@ -370,7 +370,7 @@ class PreemptLess:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RequestRefusal:
     """A request that is not satisfied now.
 
     code  'coming' (nodes are on their way), 'taking' (nodes are being reclaimed for it), 'busy'
@@ -431,9 +431,9 @@ class Decision:
     reserved  what reservations in advance need of what is free, or on its way
     """
 
-    grants: tuple[Grant, ...] = ()
+    grants: tuple[RequestGrant, ...] = ()
     preemptions: tuple[Preempt, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[RequestRefusal, ...] = ()
     reductions: tuple[PreemptLess, ...] = ()
     kept: Mapping[FreeNodes, int] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
@@ -476,7 +476,7 @@ class Sharing:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PassPlan:
     """What to do, in the order in which it is done. Waits are listed only when their reason has
     changed; a plan that only holds nodes back, or reserves them, is nothing to do.
 
@@ -497,10 +497,10 @@ class Plan:
     expired: tuple[int, ...] = ()
     deserted: tuple[int, ...] = ()
     overdue: tuple[int, ...] = ()
-    grants: tuple[Grant, ...] = ()
+    grants: tuple[RequestGrant, ...] = ()
     reductions: tuple[PreemptLess, ...] = ()
     preemptions: tuple[Preempt, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[RequestRefusal, ...] = ()
     power_changes: tuple[PowerChange, ...] = ()
     holds: tuple[Hold, ...] = ()
     reserved: tuple[Reserved, ...] = ()

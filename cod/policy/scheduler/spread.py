@@ -13,14 +13,16 @@ Kind = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class KindDemand:
     """`count` nodes of any of `kinds`, best first."""
 
     count: int
     kinds: tuple[Kind, ...]
 
 
-def spread(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]] | None:
+def spread(
+    demands: Sequence[KindDemand], capacity: Mapping[Kind, int]
+) -> list[Counter[Kind]] | None:
     """Return how many nodes of which kind each demand gets, in the order of the demands; None when
     it cannot be done."""
     used = fill(demands, capacity)
@@ -30,13 +32,13 @@ def spread(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Coun
     return used if satisfied else None
 
 
-def _scarce_first(demands: Sequence[Demand]) -> list[int]:
+def _scarce_first(demands: Sequence[KindDemand]) -> list[int]:
     """Return the order: first who has least choice, then who wants most. The order leaves out what
     is free, so that it lasts."""
     return sorted(range(len(demands)), key=lambda i: (len(demands[i].kinds), -demands[i].count, i))
 
 
-def fill(demands: Sequence[Demand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]]:
+def fill(demands: Sequence[KindDemand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]]:
     """Return the same for as many nodes as can be had.
 
     A demand whose best kinds are gone moves others aside along an augmenting path (Ford and
@@ -86,7 +88,7 @@ TryPreempt = Callable[[Kind, int], bool]
 
 
 def whole(
-    demands: Sequence[Demand],
+    demands: Sequence[KindDemand],
     capacity: Mapping[Kind, int],
     preempt: TryPreempt = lambda kind, count: False,
     restore: Callable[[Kind, int], object] = lambda kind, count: None,

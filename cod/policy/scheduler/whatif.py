@@ -16,7 +16,7 @@ from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.explain import Explanation
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.reasons import nodes
-from cod.policy.scheduler.snapshot import Holder, NodeKind, PendingRequest, Snapshot
+from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, SiteSnapshot, VclusterHolder
 from cod.policy.sharing.entitlements import shared
 
 NOBODYS = -1
@@ -29,15 +29,15 @@ OTHERS = "a vcluster of another group"
 
 
 def supposed(
-    snapshot: Snapshot, request: PendingRequest, floor: int, documents: Mapping[int, str]
-) -> Snapshot:
+    snapshot: SiteSnapshot, request: PendingRequest, floor: int, documents: Mapping[int, str]
+) -> SiteSnapshot:
     """Return the site as if `request` waited in it, too. `floor`: the size of its vcluster;
     `documents`: of its templates, by id."""
     holders = snapshot.holders
     if request.vcluster_id not in holders:
         holders = {
             **holders,
-            request.vcluster_id: Holder(
+            request.vcluster_id: VclusterHolder(
                 request.vcluster_id, "", request.priority, 0, floor, group_id=request.group_id
             ),
         }
@@ -51,7 +51,7 @@ def supposed(
     )
 
 
-def masked(snapshot: Snapshot, hidden: Set[int]) -> Snapshot:
+def masked(snapshot: SiteSnapshot, hidden: Set[int]) -> SiteSnapshot:
     """Return the site, for somebody from whom the vclusters with these ids are hidden: their names
     are not in it."""
     if not hidden:
@@ -63,7 +63,7 @@ def masked(snapshot: Snapshot, hidden: Set[int]) -> Snapshot:
     return replace(snapshot, holders=holders)
 
 
-def remedies(snapshot: Snapshot, request: PendingRequest, room: int) -> tuple[Remedy, ...]:
+def remedies(snapshot: SiteSnapshot, request: PendingRequest, room: int) -> tuple[Remedy, ...]:
     """Return what would help a pending request of `snapshot`, the largest number of nodes first;
     nothing where only other requirements would, or for a request of several kinds.
 
@@ -92,7 +92,7 @@ def remedies(snapshot: Snapshot, request: PendingRequest, room: int) -> tuple[Re
 
 
 def at_once(
-    snapshot: Snapshot, request: PendingRequest, policy: Policy, now: float
+    snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float
 ) -> tuple[Remedy, ...]:
     """Return changes by which a waiting request of `snapshot` would be granted in the next pass,
     the largest number of nodes first; none for requests of several kinds, in advance, or moves."""

@@ -18,7 +18,7 @@ from cod.policy.scheduler.snapshot import (
     ANYTHING,
     OTHERS,
     Entitlement,
-    Snapshot,
+    SiteSnapshot,
     TypeEntitlement,
 )
 from cod.policy.sharing import shares, turns
@@ -52,14 +52,14 @@ NOTHING_BY_TYPE = ByType()
 DIGITS = 6  # of a node: a third of 30 nodes is ten
 
 
-def standings(groups: Iterable[Group], policy: Policy) -> Mapping[int, shares.Standing]:
+def standings(groups: Iterable[Group], policy: Policy) -> Mapping[int, shares.ShareStanding]:
     """Return where each group stands by the site's rule; nothing where shares are off
     (`fair_half_life` is 0)."""
     if policy.fair_half_life <= 0:
         return {}
     rule = shares.classic if policy.fair == "classic" else shares.fair_tree
     return rule(
-        shares.Account(group.id, group.shares, group.faded_usage or 0.0, group.parent_id or 0)
+        shares.ShareAccount(group.id, group.shares, group.faded_usage or 0.0, group.parent_id or 0)
         for group in groups
     )
 
@@ -228,7 +228,7 @@ def _due(one: Entitlement, held: int, wanted: int) -> int:
     return wanted if one.limit is None else min(wanted, max(0, one.limit - held))
 
 
-def shared(snapshot: Snapshot) -> Snapshot:
+def shared(snapshot: SiteSnapshot) -> SiteSnapshot:
     """Return the site with the shares among those groups that hold or want nodes in it. What comes
     by a reservation in advance does not count before it is held."""
     apart = snapshot.apart
@@ -257,7 +257,7 @@ def shared(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, entitlements=found)
 
 
-def _parted(snapshot: Snapshot, apart: Set[int]) -> Snapshot:
+def _parted(snapshot: SiteSnapshot, apart: Set[int]) -> SiteSnapshot:
     """Return the site with what requests ask for of types that are apart. What nodes of several of
     these would do for counts as of the one with the smallest id; what others would do for, too, as
     of these."""

@@ -29,7 +29,7 @@ Number = float | Fraction
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ShareAccount:
     """A group that shares the site with others.
 
     shares  what it is to have, in proportion to its siblings'
@@ -44,7 +44,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ShareStanding:
     """Where a group stands. A larger `ratio` and `factor` (0 to 1) are better; `rank` 1 is the
     best, equals have the same.
 
@@ -68,7 +68,7 @@ def faded(usage: float, seconds: float, half_life: float, rate: float = 0.0) -> 
     return usage * left + rate * half_life / math.log(2) * (1.0 - left)
 
 
-def fair_tree(accounts: Iterable[Account]) -> dict[int, Standing]:
+def fair_tree(accounts: Iterable[ShareAccount]) -> dict[int, ShareStanding]:
     """Return where each group stands by Slurm's Fair Tree, subgroups one level deep.
 
     Inside its family a group that has subgroups counts as one of them, with the mean of their
@@ -85,21 +85,21 @@ def fair_tree(accounts: Iterable[Account]) -> dict[int, Standing]:
     standings, before = {}, 0
     for place in places:
         for ratio, share, account in place:
-            standings[account.id] = Standing(
+            standings[account.id] = ShareStanding(
                 account.id, _rounded(ratio), (users - before) / users, before + 1, float(share)
             )
         before += len(place)
     return standings
 
 
-def classic(accounts: Iterable[Account], damping: float = 1.0) -> dict[int, Standing]:
+def classic(accounts: Iterable[ShareAccount], damping: float = 1.0) -> dict[int, ShareStanding]:
     """Return where each group stands by Slurm's classic formula: the larger its factor the better.
 
     An effective usage takes the place of a subgroup's own: ``U + (U_parent - U) * S / S_siblings``.
     """
     top, families = _families(accounts)
     whole = sum(account.usage for account in top)
-    found: list[tuple[float, Number, Number, Account]] = []
+    found: list[tuple[float, Number, Number, ShareAccount]] = []
     for ratio, share, account in _ratios(top):
         used = account.usage / whole if whole else 0.0
         family = families.get(account.id)
@@ -117,7 +117,7 @@ def classic(accounts: Iterable[Account], damping: float = 1.0) -> dict[int, Stan
     found.sort(key=lambda one: (-one[0], one[3].id))
     factors = [one[0] for one in found]
     return {
-        account.id: Standing(
+        account.id: ShareStanding(
             account.id, float(ratio), factor, factors.index(factor) + 1, float(share)
         )
         for factor, ratio, share, account in found
@@ -132,10 +132,10 @@ def dominant_share(held: Mapping[int, int], site: Mapping[int, int]) -> Fraction
 
 
 def dominant(
-    standings: Mapping[int, Standing],
+    standings: Mapping[int, ShareStanding],
     held: Mapping[int, Mapping[int, int]],
     site: Mapping[int, int],
-) -> dict[int, Standing]:
+) -> dict[int, ShareStanding]:
     """Return where each group stands by its dominant share: the smaller this is in proportion to
     the group's share of the site, the better.
 
@@ -159,11 +159,13 @@ def dominant(
     return found
 
 
-def _families(accounts: Iterable[Account]) -> tuple[list[Account], Mapping[int, list[Account]]]:
+def _families(
+    accounts: Iterable[ShareAccount],
+) -> tuple[list[ShareAccount], Mapping[int, list[ShareAccount]]]:
     """Return groups at the top, with the usage of their subgroups, and the families of those that
     have any."""
     there = {account.id: account for account in accounts}
-    families: dict[int, list[Account]] = defaultdict(list)
+    families: dict[int, list[ShareAccount]] = defaultdict(list)
     for account in there.values():
         if account.parent in there:
             families[account.parent].append(account)
@@ -182,7 +184,7 @@ def _families(accounts: Iterable[Account]) -> tuple[list[Account], Mapping[int, 
     return whole, families
 
 
-def _ratios(siblings: Sequence[Account], within: Number = 1) -> Iterator[Placed]:
+def _ratios(siblings: Sequence[ShareAccount], within: Number = 1) -> Iterator[Placed]:
     """Yield (ratio, share of the whole, group) of siblings that have `within` of the whole
     together."""
     shares, usage = sum(one.shares for one in siblings), sum(one.usage for one in siblings)
@@ -209,7 +211,7 @@ def _factor(used: Number, share: Number, damping: float) -> float:
     return math.exp2(-used / share / damping) if share > 0 else 0.0
 
 
-Placed = tuple[Number, Number, Account]
+Placed = tuple[Number, Number, ShareAccount]
 """Ratio, share of the whole, and the group that has them."""
 
 _first = itemgetter(0)
@@ -231,7 +233,7 @@ def _merged(placed: Iterable[Placed]) -> list[list[Placed]]:
 
 
 def _ranked(
-    places: Iterable[list[Placed]], families: Mapping[int, list[Account]]
+    places: Iterable[list[Placed]], families: Mapping[int, list[ShareAccount]]
 ) -> Iterator[list[Placed]]:
     """Yield groups in order, those of equal rank together: in the place of groups that have
     subgroups their families, the best of which are equals of the groups without."""

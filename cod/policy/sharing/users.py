@@ -13,21 +13,21 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from cod.model import GroupUser
-from cod.policy.sharing.shares import Account, Standing, faded, fair_tree
+from cod.policy.sharing.shares import ShareAccount, ShareStanding, faded, fair_tree
 
 T = TypeVar("T")
 
 
 def standings(
     users: Iterable[GroupUser], half_life: float, now: float
-) -> dict[int, dict[int, Standing]]:
+) -> dict[int, dict[int, ShareStanding]]:
     """Return where users stand in their groups, by the group's id and the user's; nothing where
     shares are off (`half_life` is 0). What is not known of a user is as of one with 1 share who has
     used nothing."""
-    accounts: dict[int, list[Account]] = defaultdict(list)
+    accounts: dict[int, list[ShareAccount]] = defaultdict(list)
     for one in users if half_life > 0 else ():
         usage = faded(one.faded_usage, now - one.faded_at, half_life)
-        accounts[one.group_id].append(Account(one.user_id + 1, one.shares, usage))
+        accounts[one.group_id].append(ShareAccount(one.user_id + 1, one.shares, usage))
     return {
         group_id: {one - 1: each for one, each in fair_tree(there).items()}
         for group_id, there in accounts.items()

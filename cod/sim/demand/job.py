@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SimJob:
     """A job of `size` nodes that is submitted at `at` and runs for `runtime` seconds.
 
     lease        run time that its user asks for, in seconds; None for an estimate by the rule of

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cod.model import Group
-from cod.sim.cluster import Cluster, Machine
-from cod.sim.demand.job import Job
+from cod.sim.cluster import Cluster, SimMachine
+from cod.sim.demand.job import SimJob
 from cod.sim.demand.owners import MARGIN, BaseOwner
 from cod.sim.results.jobstats import TrackedJob
 from cod.sim.scenario.records import Jobs
@@ -20,13 +20,13 @@ class JobOwner(BaseOwner):
 
     rule: Jobs
 
-    def __init__(self, world: World, rule: Jobs, group: Group, jobs: Iterator[Job]) -> None:
+    def __init__(self, world: World, rule: Jobs, group: Group, jobs: Iterator[SimJob]) -> None:
         super().__init__(world, rule, group)
         self._running: dict[int, _Run] = {}
         self._submitted = 0
         self.schedule(jobs, self._submit)
 
-    def _submit(self, job: Job) -> None:
+    def _submit(self, job: SimJob) -> None:
         self._submitted += 1
         lease = job.estimate(self.rule.estimate) + MARGIN
         cluster = self.create(
@@ -44,7 +44,7 @@ class JobOwner(BaseOwner):
             return self.world.template(cache=self.rule.cache, wrong=True)
         return self.template_id
 
-    def up(self, machine: Machine) -> None:
+    def up(self, machine: SimMachine) -> None:
         """Run the job when the last of its nodes is up."""
         cluster = machine.cluster
         assert cluster is not None
@@ -65,7 +65,7 @@ class JobOwner(BaseOwner):
             del self._running[cluster.id]
             self.world.delete(cluster)
 
-    def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
+    def lost(self, machine: SimMachine, cluster: Cluster, why: str) -> None:
         """Stop the job that lost a node; it begins anew when there is another in its place. COD
         replaces a node that broke; one that was taken from a preemptible vcluster is asked for
         again."""
@@ -103,7 +103,7 @@ class JobOwner(BaseOwner):
 class _Run:
     """How far a job is: nodes up, when it ends if nothing happens."""
 
-    job: Job
+    job: SimJob
     tracked: TrackedJob
     up: int = 0
     ends_at: float | None = None

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from cod.model import Group
 from cod.policy.scheduler import leases
-from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
-from cod.sim.demand.job import Job
+from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest, SimMachine
+from cod.sim.demand.job import SimJob
 from cod.sim.results.jobstats import TrackedJob
 from cod.sim.scenario.records import Farm, Jobs, Queue
 from cod.sim.world import World
@@ -51,10 +51,10 @@ class BaseOwner:
             preemptible=rule.preemptible,
         )
 
-    def schedule(self, jobs: Iterator[Job], submit: Callable[[Job], None]) -> None:
+    def schedule(self, jobs: Iterator[SimJob], submit: Callable[[SimJob], None]) -> None:
         """Have each job submitted at its time."""
 
-        def submitted(job: Job) -> None:
+        def submitted(job: SimJob) -> None:
             submit(job)
             following()
 
@@ -68,7 +68,7 @@ class BaseOwner:
         self.world.stats.jobs.sources += 1
         following()
 
-    def track(self, job: Job) -> TrackedJob:
+    def track(self, job: SimJob) -> TrackedJob:
         """Count a job of this demand as submitted."""
         return self.world.stats.jobs.submit(
             job, self.group.name, self.group.priority, self.rule.name
@@ -80,20 +80,20 @@ class BaseOwner:
     def refused(self, request: ClusterRequest) -> None:
         """The request was rejected."""
 
-    def up(self, machine: Machine) -> None:
+    def up(self, machine: SimMachine) -> None:
         """A machine runs."""
 
-    def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
+    def lost(self, machine: SimMachine, cluster: Cluster, why: str) -> None:
         """A machine is gone."""
 
     def warned(self, cluster: Cluster, ahead: float) -> None:
         """The lease ends within `ahead` seconds."""
 
-    def choose(self, reclaim: Reclaim, candidates: list[Machine]) -> list[Machine]:
+    def choose(self, reclaim: ClusterReclaim, candidates: list[SimMachine]) -> list[SimMachine]:
         """Return the machines to give up: by the manager's documented order."""
-        return cast(list[Machine], leases.victims(cast(Any, candidates), reclaim.open))
+        return cast(list[SimMachine], leases.victims(cast(Any, candidates), reclaim.open))
 
-    def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
+    def asked_back(self, reclaim: ClusterReclaim, machines: list[SimMachine]) -> None:
         """Give these nodes back before the deadline."""
 
     def over(self, cluster: Cluster) -> None:
@@ -116,7 +116,7 @@ class PermanentOwner(BaseOwner):
         self.keep(cluster)
 
 
-def still_due(machines: list[Machine], reclaim: Reclaim) -> list[Machine]:
+def still_due(machines: list[SimMachine], reclaim: ClusterReclaim) -> list[SimMachine]:
     """Return those of them that the reclaim still waits for."""
     return [machine for machine in machines if machine.reclaim == reclaim.id]
 

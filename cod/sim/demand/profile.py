@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 
-class FreeNodes:
+class FreeProfile:
     """The free nodes from a moment on, as steps: from `_times[n]` on, `_free[n]` of them are."""
 
     def __init__(self, now: float, free: int, ends: Iterable[tuple[float, int]]) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from itertools import islice
 
 from cod.model import Group
-from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
-from cod.sim.demand.job import Job
+from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest, SimMachine
+from cod.sim.demand.job import SimJob
 from cod.sim.demand.owners import FOREVER, PermanentOwner, still_due
-from cod.sim.demand.profile import FreeNodes
+from cod.sim.demand.profile import FreeProfile
 from cod.sim.demand.waiting import QueuedJob, WaitingJobs
 from cod.sim.scenario.records import Queue
 from cod.sim.world import World
@@ -37,11 +37,11 @@ class QueueOwner(PermanentOwner):
 
     rule: Queue
 
-    def __init__(self, world: World, rule: Queue, group: Group, jobs: Iterator[Job]) -> None:
+    def __init__(self, world: World, rule: Queue, group: Group, jobs: Iterator[SimJob]) -> None:
         super().__init__(world, rule, group)
         self._waiting = WaitingJobs()
-        self._idle: dict[Machine, float] = {}
-        self._busy: dict[Machine, QueuedJob] = {}
+        self._idle: dict[SimMachine, float] = {}
+        self._busy: dict[SimMachine, QueuedJob] = {}
         self._requests: dict[int, ClusterRequest] = {}
         self._looking = False
         self._cluster: Cluster | None = None
@@ -53,7 +53,7 @@ class QueueOwner(PermanentOwner):
 
     # ------------------------------------------------------------ jobs
 
-    def _submit(self, job: Job) -> None:
+    def _submit(self, job: SimJob) -> None:
         tracked = self.track(job)
         if job.size > self.rule.most:
             tracked.end("rejected", self.world.clock.now)
@@ -88,7 +88,7 @@ class QueueOwner(PermanentOwner):
         now, idle = self.world.clock.now, len(self._idle)
         if self._waiting.next(idle) is None:
             return None
-        free = FreeNodes(now, self._ready(), self._ends())
+        free = FreeProfile(now, self._ready(), self._ends())
         for entry in islice(self._waiting.in_order(), RESERVED):
             duration = max(self._estimate(entry), 1.0)
             start = free.earliest(entry.size, duration)
@@ -168,7 +168,7 @@ class QueueOwner(PermanentOwner):
         entry.nodes = []
         self._look_later()
 
-    def _interrupt(self, machines: list[Machine], told: float | None = None) -> None:
+    def _interrupt(self, machines: list[SimMachine], told: float | None = None) -> None:
         """The jobs on those nodes are queued again, as the first. `told`: when they began to save
         themselves; None: they could not."""
         for entry in dict.fromkeys(self._busy[one] for one in machines if one in self._busy):
@@ -302,7 +302,7 @@ class QueueOwner(PermanentOwner):
         ][: max(0, spare)]
         self._let_go(cluster, leaving)
 
-    def _let_go(self, cluster: Cluster, machines: list[Machine]) -> None:
+    def _let_go(self, cluster: Cluster, machines: list[SimMachine]) -> None:
         for machine in machines:
             self._idle.pop(machine, None)
         if machines:
@@ -322,7 +322,7 @@ class QueueOwner(PermanentOwner):
         self._requests.pop(request.id, None)
         self._look_later()
 
-    def up(self, machine: Machine) -> None:
+    def up(self, machine: SimMachine) -> None:
         """Give the queue one more node, unless it is to be given up."""
         if machine.reclaim or machine.state is not NodeState.ACTIVE:
             return
@@ -330,22 +330,22 @@ class QueueOwner(PermanentOwner):
         self._start()
         self._look_later()
 
-    def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
+    def lost(self, machine: SimMachine, cluster: Cluster, why: str) -> None:
         """Queue the machine's job again."""
         self._idle.pop(machine, None)
         self._interrupt([machine])
         self._start()
 
-    def choose(self, reclaim: Reclaim, candidates: list[Machine]) -> list[Machine]:
+    def choose(self, reclaim: ClusterReclaim, candidates: list[SimMachine]) -> list[SimMachine]:
         """Return nodes that do not run yet, idle ones, then those of the jobs that started last."""
 
-        def order(machine: Machine) -> tuple[float, int]:
+        def order(machine: SimMachine) -> tuple[float, int]:
             entry = self._busy.get(machine)
             return (-entry.started_at if entry else -1e18, machine.id)
 
         return sorted(candidates, key=order)[: reclaim.open]
 
-    def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
+    def asked_back(self, reclaim: ClusterReclaim, machines: list[SimMachine]) -> None:
         """Give the machines back after the time that it takes to reschedule; no job starts on
         them."""
         for machine in machines:
@@ -353,7 +353,7 @@ class QueueOwner(PermanentOwner):
         now = self.world.clock.now
         self.world.clock.after(self.rule.answer, self._answer, reclaim, machines, now)
 
-    def _answer(self, reclaim: Reclaim, machines: list[Machine], told: float) -> None:
+    def _answer(self, reclaim: ClusterReclaim, machines: list[SimMachine], told: float) -> None:
         due = still_due(machines, reclaim)
         cluster = self._cluster
         if cluster is None:

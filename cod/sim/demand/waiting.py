@@ -6,7 +6,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterator
 
-from cod.sim.cluster import Machine
+from cod.sim.cluster import SimMachine
 from cod.sim.results.jobstats import TrackedJob
 
 
@@ -24,7 +24,7 @@ class QueuedJob:
     __slots__ = ("ends_at", "nodes", "passed", "rank", "saved", "since", "started_at", "tracked")
 
     def __init__(self, tracked: TrackedJob) -> None:
-        self.tracked, self.nodes, self.rank = tracked, list[Machine](), 0
+        self.tracked, self.nodes, self.rank = tracked, list[SimMachine](), 0
         self.passed = False
         self.since = self.started_at = self.ends_at = self.saved = 0.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from cod.model import Group
-from cod.sim.cluster import Cluster, ClusterRequest, Machine, Reclaim
+from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest, SimMachine
 from cod.sim.demand.owners import FOREVER, PermanentOwner, parts, still_due
 from cod.sim.randomness import wave
 from cod.sim.scenario.records import Farm
@@ -24,7 +24,7 @@ class FarmOwner(PermanentOwner):
         self._random = random
         self._requests: dict[int, ClusterRequest] = {}
         self._wanted = rule.low
-        self._up: dict[Machine, None] = {}
+        self._up: dict[SimMachine, None] = {}
         self._summed = 0.0
         self._found()
         world.clock.after(rule.interval, self._look)
@@ -76,7 +76,7 @@ class FarmOwner(PermanentOwner):
         )
         self._let_go(cluster, free[: max(0, spare)])
 
-    def _let_go(self, cluster: Cluster, machines: list[Machine]) -> None:
+    def _let_go(self, cluster: Cluster, machines: list[SimMachine]) -> None:
         self.sum_up()
         for machine in machines:
             self._up.pop(machine, None)
@@ -104,22 +104,22 @@ class FarmOwner(PermanentOwner):
         """Drop the request: the owner asks again at its next look."""
         self._requests.pop(request.id, None)
 
-    def up(self, machine: Machine) -> None:
+    def up(self, machine: SimMachine) -> None:
         """Let one more node serve."""
         self.sum_up()
         self._up[machine] = None
 
-    def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
+    def lost(self, machine: SimMachine, cluster: Cluster, why: str) -> None:
         """Let one node fewer serve."""
         self.sum_up()
         self._up.pop(machine, None)
 
-    def asked_back(self, reclaim: Reclaim, machines: list[Machine]) -> None:
+    def asked_back(self, reclaim: ClusterReclaim, machines: list[SimMachine]) -> None:
         """Give the machines back if the farm answers reclaims."""
         if self.rule.answer is not None:
             self.world.clock.after(self.rule.answer, self._answer, reclaim, machines)
 
-    def _answer(self, reclaim: Reclaim, machines: list[Machine]) -> None:
+    def _answer(self, reclaim: ClusterReclaim, machines: list[SimMachine]) -> None:
         due = still_due(machines, reclaim)
         if due and self._cluster is not None:
             self._let_go(self._cluster, due)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 
-from cod.sim.demand.job import Job
+from cod.sim.demand.job import SimJob
 
 Label = tuple[str, str]  # a kind, such as 'group', and a name
 OUTCOMES = ("done", "rejected", "cut")
@@ -34,7 +34,7 @@ class TrackedJob:
 
     __slots__ = ("_all", "_figures", "job", "labels", "since", "starts")
 
-    def __init__(self, job: Job, labels: tuple[Label, ...], everything: JobStats) -> None:
+    def __init__(self, job: SimJob, labels: tuple[Label, ...], everything: JobStats) -> None:
         self.job, self.labels, self.starts = job, labels, 0
         self.since: float | None = None
         self._all = everything
@@ -91,7 +91,7 @@ class JobStats:
         self.open: dict[TrackedJob, None] = {}
         self.sources = 0
 
-    def submit(self, job: Job, group: str, priority: int, queue: str) -> TrackedJob:
+    def submit(self, job: SimJob, group: str, priority: int, queue: str) -> TrackedJob:
         """Return the job as one that is tracked. `queue`: the name of the demand, for a job that
         names no queue."""
         labels: tuple[Label, ...] = (

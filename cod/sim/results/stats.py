@@ -11,7 +11,7 @@ from cod.sim.results.jobstats import JobStats
 from cod.states import RequestState
 
 if TYPE_CHECKING:
-    from cod.sim.cluster import ClusterRequest, Machine
+    from cod.sim.cluster import ClusterRequest, SimMachine
 
 
 class Stats:
@@ -48,7 +48,7 @@ class Stats:
             self.granted[priority].append(now - request.submitted_at)
             self._starting[request.id] = request
 
-    def up(self, machine: Machine, now: float) -> None:
+    def up(self, machine: SimMachine, now: float) -> None:
         """A machine runs its holder's system."""
         request = self._starting.get(machine.request_id)
         if request is not None:
@@ -57,7 +57,7 @@ class Stats:
                 del self._starting[request.id]
                 self.ready[request.cluster.group.priority].append(now - request.submitted_at)
 
-    def gone(self, machine: Machine) -> None:
+    def gone(self, machine: SimMachine) -> None:
         """A machine left before it ran: its request will never be counted as ready."""
         self._starting.pop(machine.request_id, None)
 

@@ -80,7 +80,7 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)
-class Owner:
+class OwnerTable:
     """A group."""
 
     name: str = word("its name")
@@ -244,7 +244,7 @@ class Scenario:
 
     name: str
     types: tuple[Type, ...]
-    groups: tuple[Owner, ...]
+    groups: tuple[OwnerTable, ...]
     demands: tuple[Demand, ...]
     policy: Policy = dataclasses.field(default_factory=Policy)
     energy: Energy = dataclasses.field(default_factory=Energy)

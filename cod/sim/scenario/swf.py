@@ -29,12 +29,12 @@ LONGEST = 10_000  # characters of a line
 _LABEL = re.compile(r";\s*([A-Za-z][A-Za-z0-9]*):\s*(.*?)\s*$", re.ASCII)
 
 
-class Malformed(Exception):
+class SwfError(Exception):
     """The file is no trace; the sentence names the file and the line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SwfJob:
     """A job. `procs`: processors allocated, else requested; `asked`: its time limit, None where it
     has none."""
 
@@ -49,14 +49,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class SwfLog:
     """A whole trace, by submit time. `header`: by label, lower case.
 
     passed_over  lines that were no job that ran
     longer       lines with more fields than the format has
     """
 
-    jobs: tuple[Entry, ...]
+    jobs: tuple[SwfJob, ...]
     header: dict[str, str] = field(default_factory=dict)
     passed_over: int = 0
     longer: int = 0
@@ -87,8 +87,8 @@ class Log:
         return made
 
 
-def load(path: Path) -> Log:
-    """Read a file, plain or gzip. Raises `Malformed`."""
+def load(path: Path) -> SwfLog:
+    """Read a file, plain or gzip. Raises `SwfError`."""
     try:
         with open(path, "rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
@@ -97,15 +97,15 @@ def load(path: Path) -> Log:
         ) as lines:
             return parse(lines, str(path))
     except (OSError, EOFError, zlib.error) as error:
-        raise Malformed(
+        raise SwfError(
             f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from None
 
 
-def parse(lines: Iterable[str], name: str = "trace") -> Log:
-    """Read lines. Raises `Malformed` for the first that is wrong."""
+def parse(lines: Iterable[str], name: str = "trace") -> SwfLog:
+    """Read lines. Raises `SwfError` for the first that is wrong."""
     header: dict[str, str] = {}
-    jobs: list[Entry] = []
+    jobs: list[SwfJob] = []
     passed_over = longer = 0
     for number, line in _lines(lines):
         if line.startswith(";"):
@@ -116,14 +116,14 @@ def parse(lines: Iterable[str], name: str = "trace") -> Log:
             words = line.split()
             job = _job(words)
         except ValueError as error:
-            raise Malformed(f"{name}: line {number}: {error}") from None
+            raise SwfError(f"{name}: line {number}: {error}") from None
         longer += len(words) > FIELDS
         if job is None:
             passed_over += 1
         else:
             jobs.append(job)
     jobs.sort(key=lambda job: (job.submit, job.number))
-    return Log(tuple(jobs), header, passed_over, longer)
+    return SwfLog(tuple(jobs), header, passed_over, longer)
 
 
 def _lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
@@ -132,7 +132,7 @@ def _lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
             yield number, stripped
 
 
-def _job(words: list[str]) -> Entry | None:
+def _job(words: list[str]) -> SwfJob | None:
     """Return the job of a line; None if it is none that ran. Raises ValueError with a sentence."""
     if len(words) < FIELDS:
         raise ValueError(f"a job has {FIELDS} fields, this line has {len(words)}")
@@ -144,7 +144,7 @@ def _job(words: list[str]) -> Entry | None:
     if status in PARTS or runtime < 0 or procs < 1:
         return None
     asked = values[8] if values[8] > 0 else None
-    return Entry(
+    return SwfJob(
         int(values[0]),
         submit,
         runtime,

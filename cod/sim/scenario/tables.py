@@ -16,7 +16,7 @@ from cod.sim.scenario.records import (
     Demand,
     Farm,
     Jobs,
-    Owner,
+    OwnerTable,
     Queue,
     Scenario,
     Trace,
@@ -87,7 +87,7 @@ class ScenarioFile(BaseModel):
     policy: PolicyTable = PolicyTable.model_validate({})
     energy: EnergyTable = EnergyTable.model_validate({})
     type: list[Type] = Field(min_length=1)
-    group: list[Owner] = Field(min_length=1)
+    group: list[OwnerTable] = Field(min_length=1)
     demand: list[Annotated[Demand, Field(discriminator="model")]] = Field(min_length=1)
 
 
@@ -96,7 +96,7 @@ def keys() -> Iterator[tuple[str, str, str]]:
     file's own tables."""
     yield from _described(ScenarioFile.model_fields, "")
     yield from _described(_fields(Type), "type.NAME.")
-    yield from _described(_fields(Owner), "group.NAME.")
+    yield from _described(_fields(OwnerTable), "group.NAME.")
     for model in MODELS:
         for name, default, about in _described(TABLES[model], "demand.NAME."):
             yield f"{name} ({model})", default, about
@@ -112,7 +112,7 @@ TABLES = {
     "policy": PolicyTable.model_fields,
     "energy": EnergyTable.model_fields,
     "type": _fields(Type),
-    "group": _fields(Owner),
+    "group": _fields(OwnerTable),
     "jobs": _fields(Jobs),
     "queue": _fields(Queue),
     "farm": _fields(Farm),
