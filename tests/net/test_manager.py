@@ -104,7 +104,7 @@ def test_what_has_been_planned_in_vain_is_not_planned_again(
 ) -> None:
     planned: list[float] = []
 
-    def decide(*asked: Any) -> plan.Plan:
+    def decide(*asked: Any) -> plan.PassPlan:
         planned.append(asked[2])
         return real(*asked)
 

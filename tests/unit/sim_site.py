@@ -9,7 +9,7 @@ from typing import Any
 from cod.sim import apply_plan
 from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest
 from cod.sim.demand.owners import BaseOwner
-from cod.sim.machines import FreeKey, IncomingKey, Machine
+from cod.sim.machines import IncomingKey, PoolKey, SimMachine
 from cod.sim.scenario.records import Jobs, Scenario
 from cod.sim.scenario.tables import read
 from cod.sim.world import Watch, World
@@ -79,16 +79,16 @@ class Told(BaseOwner):
     def refused(self, request: ClusterRequest) -> None:
         self.note("refused", request.id)
 
-    def up(self, machine: Machine) -> None:
+    def up(self, machine: SimMachine) -> None:
         self.note("up", machine.id)
 
-    def lost(self, machine: Machine, cluster: Cluster, why: str) -> None:
+    def lost(self, machine: SimMachine, cluster: Cluster, why: str) -> None:
         self.note(why, machine.id)
 
     def warned(self, cluster: Cluster, ahead: float) -> None:
         self.note("warned", round(ahead))
 
-    def asked_back(self, reclaim: ClusterReclaim, machines: list[Machine]) -> None:
+    def asked_back(self, reclaim: ClusterReclaim, machines: list[SimMachine]) -> None:
         self.note("asked back", len(machines))
 
     def over(self, cluster: Cluster) -> None:
@@ -118,7 +118,7 @@ def _nodes(site: World) -> list[str]:
             machine.cluster is not None and machine not in machine.cluster.held
         ):
             wrong.append(f"{machine.name} and its holder disagree")
-        if isinstance(machine.counted_as, FreeKey) != (machine in free):
+        if isinstance(machine.counted_as, PoolKey) != (machine in free):
             wrong.append(f"{machine.name} is not in its pool")
         if machine.cluster is not None and machine.state in (
             NodeState.OFF,
