@@ -31,7 +31,12 @@ def over_tls(
     Raises ValueError when one of them is not what it should be.
     """
     try:
-        own = _own(certificate, key) if certificate else {}
+        own = {}
+        if certificate:
+            shown, secret = load_pem_x509_certificate(certificate), load_pem_private_key(key, None)
+            if secret.public_key() != shown.public_key():
+                raise ValueError("the key is of another certificate")
+            own = {"certificate": shown, "privateKey": secret}
         options = optionsForClientTLS(
             SERVER_NAME, Certificate.loadPEM(authority), extraCertificateOptions=own
         )
@@ -40,15 +45,6 @@ def over_tls(
             f"the certificate, its key or the authority's certificate cannot be used: {error}"
         ) from None
     return _connecting(reactor, servers, lambda endpoint: wrapClientTLS(options, endpoint))
-
-
-def _own(certificate: bytes, key: bytes) -> dict[str, Any]:
-    """Return both, as twisted's options. Raises ValueError, also where they do not belong
-    together."""
-    shown, secret = load_pem_x509_certificate(certificate), load_pem_private_key(key, None)
-    if secret.public_key() != shown.public_key():
-        raise ValueError("the key is of another certificate")
-    return {"certificate": shown, "privateKey": secret}
 
 
 def days_left(certificate: bytes, now: float) -> float:

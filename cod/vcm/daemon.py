@@ -68,7 +68,24 @@ def run(settings: Settings, folder: Path, vcm: str, pool: Pool, *, dry_run: bool
     threads.start()
     try:
         with _alone(folder / settings.state):
-            service = _service(reactor, threads, settings, folder, vcm, pool, dry_run)
+            options = Options(
+                settings.vcluster,
+                vcm,
+                folder / settings.state,
+                settings.interval,
+                settings.template,
+                settings.requires,
+                settings.extend,
+                dry_run,
+            )
+            connect = _connect(reactor, settings, folder)
+            renewal = (
+                Renewal(reactor, threads, settings, folder, time.time) if settings.tls else None
+            )
+            service = VcmService(reactor, threads, options, pool, connect, time.time, renewal)
+            _serve_metrics(reactor, settings, folder, service)
+            reactor.callWhenRunning(_started, reactor, service)
+            reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
             reactor.run()
         return 0 if service.began else 1
     except (BadSettings, CannotListenError) as error:
@@ -76,24 +93,6 @@ def run(settings: Settings, folder: Path, vcm: str, pool: Pool, *, dry_run: bool
         return 1
     finally:
         threads.stop()
-
-
-def _service(
-    reactor: Any,
-    threads: Any,
-    settings: Settings,
-    folder: Path,
-    vcm: str,
-    pool: Pool,
-    dry_run: bool,
-) -> VcmService:
-    options, connect = _options(settings, folder, vcm, dry_run), _connect(reactor, settings, folder)
-    renewal = Renewal(reactor, threads, settings, folder, time.time) if settings.tls else None
-    service = VcmService(reactor, threads, options, pool, connect, time.time, renewal)
-    _serve_metrics(reactor, settings, folder, service)
-    reactor.callWhenRunning(_started, reactor, service)
-    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
-    return service
 
 
 def _log(level: str) -> None:
@@ -130,19 +129,6 @@ def _started(reactor: Any, service: VcmService) -> None:
         reactor.stop()
 
 
-def _options(settings: Settings, folder: Path, vcm: str, dry_run: bool) -> Options:
-    return Options(
-        settings.vcluster,
-        vcm,
-        folder / settings.state,
-        settings.interval,
-        settings.template,
-        settings.requires,
-        settings.extend,
-        dry_run,
-    )
-
-
 def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], Any]:
     """Return what connects a link. The files are read each time: a VCM that is enrolled anew need
     not be started anew."""
@@ -159,11 +145,6 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
         return reach.plainly(reactor, servers)
     turns = cycle(servers)
 
-    def stranger() -> Callable[[Any], Any]:
-        return reach.over_tls(
-            reactor, [next(turns)], b"", b"", (folder / settings.authority).read_bytes()
-        )
-
     def connector() -> Callable[[Any], Any]:
         own = credentials.load(settings, folder)
         return reach.over_tls(reactor, [next(turns)], own.certificate, own.key, own.authority)
@@ -171,7 +152,9 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
     async def connect(link: Any) -> Any:
         if enroll.is_invited(settings, folder):
             try:
-                await enroll.trade(reactor, settings, folder, stranger())
+                authority = (folder / settings.authority).read_bytes()
+                stranger = reach.over_tls(reactor, [next(turns)], b"", b"", authority)
+                await enroll.trade(reactor, settings, folder, stranger)
             except Exception as error:
                 if not (folder / settings.certificate).exists():
                     raise

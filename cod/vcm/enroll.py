@@ -41,8 +41,7 @@ async def trade(
     reactor: Any, settings: Settings, folder: Path, connect: Callable[[Link], Deferred[Any]]
 ) -> None:
     """Trade the invitation in `folder`. `connect` makes a connection on which no certificate is
-    shown. Raises `Ended`, or what `connect` fails with; it may be tried again.
-    """
+    shown. Raises `EnrollmentFailed`, or what `connect` fails with; it may be tried again."""
     invitation = folder / settings.invitation
     key = _key(folder / settings.key)
     asked = Enroll(

@@ -84,9 +84,9 @@ class Link(Protocol):
         self.ask(self._hello).addCallbacks(self._greeted, self._not_greeted)
 
     def ask(self, body: Body) -> Deferred[Body]:
-        """Say it; fires with the answer. Fails with `Refusal`, or `Lost`, at once where the
-        connection has ended already: whoever hears of that by the failure of one question may go on
-        with the next. Raises `Fault` where it may not be said."""
+        """Ask COD; the Deferred fires with the answer. It fails with `NmpError`, or with `LinkLost`
+        (at once where the connection has ended already). Raises `Fault` where the conversation's
+        state does not allow the question."""
         if self._ended or self._conversation.state == State.CLOSED:
             return fail(LinkLost(self._why or "the connection has ended"))
         message = self._message(body)
@@ -133,7 +133,14 @@ class Link(Protocol):
         except Fault as fault:
             if fault.fatal:
                 raise
-            self._not_understood(message, fault)
+            # It may come from a newer COD. The connection can go on, and what is owed is taken as
+            # heard: else it would be sent again for ever.
+            log.error("COD said what cannot be understood: %s: %s", message.verb, fault.sentence)
+            answer = self._answers.pop(message.answers, None) if message.answers else None
+            if answer is not None:
+                answer.errback(LinkLost(f"its answer cannot be understood: {fault.sentence}"))
+            elif message.sequence:
+                self._told(message.sequence, None)
             return
         answer = self._answers.pop(message.answers, None) if message.answers else None
         if answer is not None:
@@ -150,16 +157,6 @@ class Link(Protocol):
             log.warning("COD says: %s", body.sentence)
         else:
             self._told(message.sequence, body)
-
-    def _not_understood(self, message: Message, fault: Fault) -> None:
-        """Answer a message that may come from a newer COD. The connection can go on; what is owed
-        is not sent again for ever."""
-        log.error("COD said what cannot be understood: %s: %s", message.verb, fault.sentence)
-        answer = self._answers.pop(message.answers, None) if message.answers else None
-        if answer is not None:
-            answer.errback(LinkLost(f"its answer cannot be understood: {fault.sentence}"))
-        elif message.sequence:
-            self._told(message.sequence, None)
 
     def _greeted(self, welcome: Body) -> None:
         if isinstance(welcome, Welcome):

@@ -128,9 +128,9 @@ class Recalling(Protocol):
     """What a pool may have besides, if it lets work end before a node goes."""
 
     def recall(self, promised: Mapping[str, float]) -> None:
-        """The VCM was started anew: these nodes were named by `choose` in its former life and have
-        not been given back; by hostname, when each was promised, in seconds since the epoch:
-        infinity for those that `look` drains. Called first of all, and must not block."""
+        """Take back the nodes that `choose` named before the VCM was started anew, and that have
+        not been given back: by hostname, when each was promised, in seconds since the epoch
+        (infinity for those that `look` drains). Called first of all, and must not block."""
         ...
 
 
@@ -139,6 +139,6 @@ class Ending(Protocol):
     """What a pool may have besides, if what runs on its nodes wants to know that the lease ends."""
 
     def ending(self, left: float, members: Mapping[str, Member]) -> None:
-        """COD has warned of the lease's end, and it has not been extended since: so many seconds
-        are left, and this may be the last call before that end. Called before each `look`."""
+        """Prepare for the lease's end, of which COD has warned: so many seconds are left, and this
+        may be the last call before that end. Called before each `look`."""
         ...

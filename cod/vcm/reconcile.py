@@ -19,7 +19,7 @@ from typing import Any
 from twisted.internet.defer import DeferredLock
 
 from cod.vcm.link import NmpError
-from cod.vcm.pool import Demand, Ending, GivenUp, Pool
+from cod.vcm.pool import Ending, GivenUp, Pool
 from cod.vcm.retry import AFTER_TROUBLE, Options, RetryingSteps
 from cod.vcm.state import OpenRequest, OwnNode, VcmState
 from cod.wire.nmp.bodies import (
@@ -48,7 +48,7 @@ log = logging.getLogger("cod.vcm")
 class Reconciler(RetryingSteps):
     """Takes the steps that are due.
 
-    ask       asks COD; raises `Lost` or `Refusal`
+    ask       asks COD; raises `LinkLost` or `NmpError`
     remember  writes the state to disk
     """
 
@@ -240,13 +240,10 @@ class Reconciler(RetryingSteps):
             self._choosing.release()
         if not self._open or reclaim.reclaim not in self._state.reclaims:
             return
-        promised = [
-            ours
-            for ours in self._state.nodes.values()
-            if ours.reclaim == reclaim.reclaim and not ours.lost
-        ]
         named = tuple(
-            Named(ours.member.hostname, max(1.0, ours.within - self._clock())) for ours in promised
+            Named(ours.member.hostname, max(1.0, ours.within - self._clock()))
+            for ours in self._state.of_reclaim(reclaim.reclaim)
+            if not ours.lost
         )
         short = "" if len(named) >= reclaim.count else "no more nodes can be given"
         try:
@@ -273,9 +270,7 @@ class Reconciler(RetryingSteps):
             if not ours.lost
             and (not would_do or would_do & {ours.member.hostname, ours.member.node})
         ]
-        lacking = reclaim.count - sum(
-            ours.reclaim == reclaim.reclaim for ours in self._state.nodes.values()
-        )
+        lacking = reclaim.count - len(self._state.of_reclaim(reclaim.reclaim))
         going = [ours for ours in fit if ours.leaving and not ours.reclaim and not ours.draining]
         for ours in going[: max(0, lacking)]:
             ours.reclaim = reclaim.reclaim
@@ -330,7 +325,14 @@ class Reconciler(RetryingSteps):
         if self._clock() >= self._keep_until:
             within = dict.fromkeys(demand.leave, 0.0) | dict.fromkeys(demand.drain, inf)
             self._mark_leaving(within, demand.why)
-        await self._grow(demand)
+        # each node by itself: what can be had now shall not wait for what cannot
+        for nodeset in [nodeset for nodeset, count in demand.grow.items() for _ in range(count)]:
+            if self._clock() < self._quiet_until.get(nodeset.name, 0.0):
+                continue
+            key = state.new_key()
+            state.requests[key] = OpenRequest(1, nodeset=nodeset)
+            self._remember()  # first: asked twice under one key is asked once
+            await self._request(key, state.requests[key], demand.why)
         await self._park(demand.parked)
 
     async def _withdraw(self, surplus: Mapping[str, int]) -> None:
@@ -377,16 +379,6 @@ class Reconciler(RetryingSteps):
         assert isinstance(answer, NeededNodes)
         needed = [one.node for one in answer.nodes if one.node in hostnames]
         self._mark_leaving(dict.fromkeys(needed, 0.0), "parked, and a request needs it")
-
-    async def _grow(self, demand: Demand) -> None:
-        """Request nodes, each by itself: what can be had now shall not wait for what cannot."""
-        for nodeset in [nodeset for nodeset, count in demand.grow.items() for _ in range(count)]:
-            if self._clock() < self._quiet_until.get(nodeset.name, 0.0):
-                continue
-            key = self._state.new_key()
-            self._state.requests[key] = OpenRequest(1, nodeset=nodeset)
-            self._remember()  # first: asked twice under one key is asked once
-            await self._request(key, self._state.requests[key], demand.why)
 
     async def _request(self, key: str, asked: OpenRequest, why: str = "") -> None:
         """Make the request. One that COD refuses is forgotten."""

@@ -125,9 +125,15 @@ class VcmState:
         elif isinstance(body, Refusal):
             self.requests.pop(body.key, None)
         elif isinstance(body, Reclaim):
-            self._asked_back(body)
+            self.reclaims[body.reclaim] = body
+            # perhaps for fewer than before: those promised ones that take longest may stay
+            promised = [ours for ours in self.of_reclaim(body.reclaim) if not ours.lost]
+            for ours in sorted(promised, key=lambda ours: ours.within)[body.count :]:
+                ours.reclaim, ours.leaving, ours.within = 0, "", 0.0
         elif isinstance(body, ReclaimOver):
-            self._over(body)
+            self.reclaims.pop(body.reclaim, None)
+            for ours in self.of_reclaim(body.reclaim) if body.state == "cancelled" else ():
+                ours.reclaim, ours.leaving, ours.within = 0, "", 0.0
         elif isinstance(body, Lease):
             self.warned = body.event in ("warning", "draining")
             self.ends = body.expires if self.warned else 0.0
@@ -183,21 +189,9 @@ class VcmState:
             if told.state not in ("active", "lost"):
                 ours.added, ours.member = False, replace(ours.member, since=0.0)
 
-    def _asked_back(self, asked: Reclaim) -> None:
-        """Remember a reclaim, perhaps for fewer than before: of those that were promised the ones
-        that take longest may stay."""
-        self.reclaims[asked.reclaim] = asked
-        promised = [
-            ours for ours in self.nodes.values() if ours.reclaim == asked.reclaim and not ours.lost
-        ]
-        for ours in sorted(promised, key=lambda ours: ours.within)[asked.count :]:
-            ours.reclaim, ours.leaving, ours.within = 0, "", 0.0
-
-    def _over(self, over: ReclaimOver) -> None:
-        self.reclaims.pop(over.reclaim, None)
-        for ours in self.nodes.values():
-            if ours.reclaim == over.reclaim and over.state == "cancelled":
-                ours.reclaim, ours.leaving, ours.within = 0, "", 0.0
+    def of_reclaim(self, reclaim: int) -> list[OwnNode]:
+        """Return the nodes that were named for that reclaim."""
+        return [ours for ours in self.nodes.values() if ours.reclaim == reclaim]
 
 
 def _own(member: bodies.Member, nodeset: str = "", since: float = 0.0) -> Member:

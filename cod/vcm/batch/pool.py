@@ -13,7 +13,7 @@ from threading import Lock
 from cod.vcm.batch import resize
 from cod.vcm.batch.commands import CommandFailed, run_own
 from cod.vcm.batch.settings import BatchTable
-from cod.vcm.batch.system import BatchSystem, EndSignals, Host, Job, OneHost, Wants
+from cod.vcm.batch.system import BatchSystem, EndSignals, Host, OneHost, Wants
 from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim
 
 # seconds at most for which a node that leaves when its jobs have ended is not looked at again
@@ -220,16 +220,12 @@ class BatchPool:
             jobs = hosts[name].jobs if name in hosts else ()
             # its age would have let its jobs end: there is no time for that now
             self._drained_by.pop(name, None)
-            notice = (
-                spare if jobs and self._table.drain else max(map(self._notice, jobs), default=0.0)
-            )
+            asked = map(self._system.notice, jobs) if isinstance(self._system, EndSignals) else ()
+            notice = spare if jobs and self._table.drain else max(asked, default=0.0)
             within[name] = max(1.0, min(spare, notice))
             if notice:
                 self._drained_by[name] = now + within[name]
         return [Named(name, seconds) for name, seconds in within.items()]
-
-    def _notice(self, job: Job) -> float:
-        return self._system.notice(job) if isinstance(self._system, EndSignals) else 0.0
 
     def recall(self, promised: Mapping[str, float]) -> None:
         """Let jobs on nodes that were promised in a former life still end until then."""
@@ -251,7 +247,9 @@ class BatchPool:
         if host is not None:
             self._empty(member, host, lost)
         if not lost:
-            self._stop(member)
+            if self._table.stop:
+                self._own(self._table.stop, self._fields(member), self._table.join_time)
+            self._system.stop(name)
         with self._one_at_a_time:
             self._system.expel(name, lost)
         for known in (
@@ -312,11 +310,6 @@ class BatchPool:
                     self._system.warn(job)
                     self._warned.setdefault(host.name, set()).add(job.id)
                     log.info("job %s on %s is told that it has %.0f s", job.id, host.name, left)
-
-    def _stop(self, member: Member) -> None:
-        if self._table.stop:
-            self._own(self._table.stop, self._fields(member), self._table.join_time)
-        self._system.stop(member.hostname)
 
     def _own(self, command: str, fields: Mapping[str, str], seconds: float) -> None:
         """Run what may fail: the node's power is cut soon in any case."""

@@ -24,7 +24,7 @@ Hosts that COD did not give are never touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cod.vcm.batch.settings import BatchTable
@@ -84,7 +84,10 @@ def resize(
         key=lambda name: (idle_since[name], name),
     )
     going_back = old[: max(0, min(idle - rules.reserve, size - rules.minimum))]
-    parked = _parked(going_back, idle_since, rules, now)
+    # of those that would go back, the ones that have been idle for the shortest time stay booted,
+    # the longest idle of them first
+    recent = [name for name in going_back if now < idle_since[name] + idle_limit]
+    parked = tuple(recent[max(0, len(recent) - rules.park_maximum) :])
     short = sum(max(0, count - coming[nodeset.name]) for nodeset, count in needed.items())
     room_for, parked = parked[: short - grow.total()], parked[short - grow.total() :]
     if +grow:
@@ -93,15 +96,6 @@ def resize(
     leave = tuple(name for name in going_back if name not in parked)
     why = "parked, and other nodes are needed" if room_for else f"idle for {idle_limit:.0f} s"
     return PoolChange({}, leave, withdraw, why if leave else "", parked)
-
-
-def _parked(
-    going_back: Sequence[str], idle_since: Mapping[str, float], rules: BatchTable, now: float
-) -> tuple[str, ...]:
-    """Return which of the nodes that would go back stay booted: those that have been idle for the
-    shortest time, the longest idle of them first."""
-    recent = [name for name in going_back if now < idle_since[name] + rules.idle_limit + rules.park]
-    return tuple(recent[max(0, len(recent) - rules.park_maximum) :])
 
 
 def victims(

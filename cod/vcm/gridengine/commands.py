@@ -89,24 +89,8 @@ class GridEngine:
     def join(self, host: str, slots: int) -> None:
         """Put it into the host group, with its slots, disabled until it has reported."""
         if host not in self.members():
-            self._do(
-                "qconf",
-                "-aattr",
-                "hostgroup",
-                "hostlist",
-                host,
-                self.hostgroup,
-                meaning="modified|exists",
-            )
-        self._do(
-            "qconf",
-            "-rattr",
-            "queue",
-            "slots",
-            str(slots),
-            self._instance(host),
-            meaning="modified|unchanged",
-        )
+            self._set("-aattr", "hostgroup", "hostlist", host, self.hostgroup, "exists")
+        self._set("-rattr", "queue", "slots", str(slots), self._instance(host), "unchanged")
 
     def enable(self, host: str) -> None:
         """Let it take jobs."""
@@ -142,23 +126,10 @@ class GridEngine:
     def expel(self, host: str) -> None:
         """Remove every trace of the host, in the order that Grid Engine wants."""
         if host in self.members():
-            self._do(
-                "qconf",
-                "-dattr",
-                "hostgroup",
-                "hostlist",
-                host,
-                self.hostgroup,
-                meaning="modified|not exist",
-            )
+            self._set("-dattr", "hostgroup", "hostlist", host, self.hostgroup, "not exist")
+        purged = "modified|not.*exist|No"
         self._do(
-            "qconf",
-            "-purge",
-            "queue",
-            "*",
-            self._instance(host),
-            meaning="modified|not.*exist|No",
-            any_status=True,
+            "qconf", "-purge", "queue", "*", self._instance(host), meaning=purged, any_status=True
         )
         if host in self.execution_hosts():
             self._do("qconf", "-de", host, meaning="removed|does not exist")
@@ -182,26 +153,10 @@ class GridEngine:
                 file = Path(folder) / "hostgroup"
                 file.write_text(f"group_name {self.hostgroup}\nhostlist NONE\n")
                 self._do("qconf", "-Ahgrp", str(file), meaning="added|already exists")
-        self._do(
-            "qconf",
-            "-aattr",
-            "queue",
-            "hostlist",
-            self.hostgroup,
-            self.queue,
-            meaning="modified|already exists",
-        )
+        self._set("-aattr", "queue", "hostlist", self.hostgroup, self.queue, "already exists")
         there = self.view().hosts.get(placeholder)
         if there is None:
-            self._do(
-                "qconf",
-                "-aattr",
-                "hostgroup",
-                "hostlist",
-                placeholder,
-                self.hostgroup,
-                meaning="modified|exists",
-            )
+            self._set("-aattr", "hostgroup", "hostlist", placeholder, self.hostgroup, "exists")
         if there is None or not (there.heard or "d" in there.states):
             self.disable(placeholder)
 
@@ -209,6 +164,9 @@ class GridEngine:
 
     def _instance(self, host: str) -> str:
         return f"{self.queue}@{host}"
+
+    def _set(self, option: str, kind: str, key: str, value: str, of: str, already: str) -> None:
+        self._do("qconf", option, kind, key, value, of, meaning=f"modified|{already}")
 
     def _do(self, *command: str, meaning: str, any_status: bool = False) -> None:
         done = self._run(command)

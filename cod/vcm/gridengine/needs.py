@@ -97,8 +97,8 @@ def _missing(name: str, wanted: str, offer: NodeOffer) -> str:
 
 
 def _enough(wanted: str, have: str, relop: str) -> bool:
-    """Grid Engine compares amounts (wanted RELOP have) and takes everything else for patterns
-    (complex(5))."""
+    """Return whether a value meets a request: Grid Engine compares amounts (wanted RELOP have) and
+    takes everything else for patterns (complex(5))."""
     one, other = amount(wanted), amount(have)
     if one is None or other is None:
         return any(fnmatchcase(have.lower(), part.lower()) for part in wanted.split("|"))

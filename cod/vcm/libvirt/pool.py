@@ -285,22 +285,16 @@ class HostPool:
                     raise NotYet(f"machines on {name} shut down")
             elif not lost and self._clock() < self._silent_since[name] + self._table.stop_time:
                 raise NotYet(f"{name} does not answer")
-            else:
-                self._hold(member)
-            self._seen.pop(name, None)
+            # nothing that may run there starts elsewhere before its power has been cut
+            elif name in self._seen:
+                self._held.update(dict.fromkeys(self._seen[name], self._clock() + GONE))
+            elif member.since or name in self._recalled:  # it had been added in a former life
+                self._blind_until = self._clock() + GONE
+            for known in (self._seen, self._silent_since, self._empty_since):
+                known.pop(name, None)
             self._recalled.discard(name)
-            self._silent_since.pop(name, None)
-            self._empty_since.pop(name, None)
             self._leaving.discard(name)
             self._part(name)
-
-    def _hold(self, member: Member) -> None:
-        """Let nothing that may run on a node start elsewhere before its power has been cut."""
-        name, until = member.hostname, self._clock() + GONE
-        if name in self._seen:
-            self._held.update(dict.fromkeys(self._seen[name], until))
-        elif member.since or name in self._recalled:  # it had been added in a former life
-            self._blind_until = until
 
     def _part(self, hostname: str) -> None:
         if link := self._links.pop(hostname, None):

@@ -88,8 +88,19 @@ class Slurm:
             return layout.read_nodes(self._output(*layout.node(name))).get(name)
 
     def reservations(self) -> dict[str, Reservation]:
-        """Return the reservations that hold now, by name."""
-        return _reservations(self._output("scontrol", "--oneliner", "show", "reservation"))
+        """Return the reservations that hold now, by name. Raises `NotUnderstood`."""
+        output = self._output("scontrol", "--oneliner", "show", "reservation")
+        found = {}
+        for line in filter(None, map(str.strip, output.decode(errors="replace").splitlines())):
+            if line == "No reservations in the system":
+                continue
+            values = dict(word.partition("=")[::2] for word in line.split())
+            if not {"ReservationName", "Nodes", "State"} <= values.keys():
+                raise NotUnderstood(f"scontrol show reservation: {line[:80]!r}")
+            if values["State"] == "ACTIVE":
+                names = hostlist("" if values["Nodes"] == "(null)" else values["Nodes"])
+                found[values["ReservationName"]] = Reservation(values["ReservationName"], names)
+        return found
 
     @contextmanager
     def _layout(self) -> Iterator[Layout]:
@@ -99,7 +110,8 @@ class Slurm:
             layout = self._known_layout  # another thread may forget it meanwhile
             if layout is None:
                 self._version = ""
-                layout = self._choose()
+                listed = run(["squeue", "--json=list"], self.environment, self.path)
+                layout = choose((listed.stdout + listed.stderr).decode(errors="replace"))
                 read_as = f"{self.version()} is read as {layout.releases}"
                 if self._told != read_as:
                     self._told = read_as
@@ -118,10 +130,6 @@ class Slurm:
         if not self._version:
             self._version = self._output("squeue", "--version").decode(errors="replace").strip()
         return self._version
-
-    def _choose(self) -> Layout:
-        ended = run(["squeue", "--json=list"], self.environment, self.path)
-        return choose((ended.stdout + ended.stderr).decode(errors="replace"))
 
     def rules(self, limit: int) -> Rules:
         """Return what the configuration says of what jobs share, for a pool of so many nodes.
@@ -285,19 +293,4 @@ def _in_step(nodes: Mapping[str, SlurmNode], jobs: list[SlurmJob]) -> dict[str, 
             found[name] = replace(node, cpus_used=node.cpus)
         else:
             found[name] = node
-    return found
-
-
-def _reservations(output: bytes) -> dict[str, Reservation]:
-    """Return the reservations that hold now, by name. Raises `NotUnderstood`."""
-    found = {}
-    for line in filter(None, map(str.strip, output.decode(errors="replace").splitlines())):
-        if line == "No reservations in the system":
-            continue
-        values = dict(word.partition("=")[::2] for word in line.split())
-        if not {"ReservationName", "Nodes", "State"} <= values.keys():
-            raise NotUnderstood(f"scontrol show reservation: {line[:80]!r}")
-        if values["State"] == "ACTIVE":
-            names = hostlist("" if values["Nodes"] == "(null)" else values["Nodes"])
-            found[values["ReservationName"]] = Reservation(values["ReservationName"], names)
     return found

@@ -98,7 +98,10 @@ class SlurmSystem:
                     and rules.partition in node.partitions
                     and node.name not in self._joining - set(ours)
                 ]
-                self._reopen(seen, ours)
+                # drained for no reason: a slurmctld that was killed forgets its last `resume`
+                for node in (seen.nodes[name] for name in ours if name in seen.nodes):
+                    if node.heard and node.closed and not node.reason and not self._dry_run:
+                        self._slurm.resume(node.name)
             fixed = [node.name for node in there if node.name not in ours]
             kinds = self._offered(seen, ours)
             jobs = self._limits.believed(
@@ -251,13 +254,6 @@ class SlurmSystem:
                 " State=DRAIN'"
             )
 
-    def _reopen(self, seen: View, ours: Collection[str]) -> None:
-        """Open nodes that are drained for no reason: a controller that was killed forgets what it
-        was told last."""
-        for node in (seen.nodes[name] for name in ours if name in seen.nodes):
-            if node.heard and node.closed and not node.reason and not self._dry_run:
-                self._slurm.resume(node.name)
-
     # ------------------------------------------------------------ leaving
 
     def close(self, host: Host, lost: bool) -> None:
@@ -369,7 +365,11 @@ class SlurmSystem:
             held = job is not None and (job.state != "PENDING" or job.reason in HELD_BACK)
             with suppress(NotYet), self._only_this_job(self._job_of(one), never):
                 if job is not None and not held and set(one.nodes) <= set(ours):
-                    self._let_in(seen, job, one)
+                    if job.reservation != one.name:
+                        self._slurm.bind(job.name, one.name)
+                    for node in (seen.nodes[name] for name in one.nodes if name in seen.nodes):
+                        if node.closed:
+                            self._slurm.resume(node.name)
                 else:
                     self._end(one, job)
         return changed
@@ -397,13 +397,6 @@ class SlurmSystem:
         except CommandFailed as error:
             self._slurm.view()  # raises where Slurm does not answer anybody
             never.append(f"job {name}: {error}")
-
-    def _let_in(self, seen: View, job: SlurmJob, reservation: Reservation) -> None:
-        if job.reservation != reservation.name:
-            self._slurm.bind(job.name, reservation.name)
-        for node in (seen.nodes[name] for name in reservation.nodes if name in seen.nodes):
-            if node.closed:
-                self._slurm.resume(node.name)
 
     def _end(self, reservation: Reservation, job: SlurmJob | None) -> None:
         """End a reservation. Its nodes are closed first, so that nothing else starts there."""

@@ -3,7 +3,7 @@ strictly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,7 +11,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cod.model import field_error
 from cod.vcm.batch.commands import CommandFailed, NotUnderstood
-from cod.vcm.slurm.view import SlurmJob, SlurmNode
+from cod.vcm.slurm.view import (
+    HELD,
+    ON_NODES,
+    OVER,
+    JobSize,
+    SlurmJob,
+    SlurmNode,
+    gres,
+    hostlist,
+    task_ids,
+)
 
 LARGEST = 256 * 2**20  # bytes of one command's output
 SILENT = "slurmctld does not answer"
@@ -48,6 +58,127 @@ class Document(Shape):
     errors: list[Any]
 
 
+class JobShape(Shape):
+    """A job as squeue lists it; layouts that write a field in another form override it."""
+
+    job_id: int
+    state_reason: str
+    partition: str
+    array_job_id: int
+    array_task_id: int | None
+    array_task_string: str
+    array_max_tasks: int
+    nodes: str
+    start_time: int
+    end_time: int
+    submit_time: int
+    eligible_time: int
+    last_sched_evaluation: int
+    restart_cnt: int
+    batch_flag: bool
+    priority: int
+    user_name: str
+    account: str
+    resv_name: str
+    node_count: int
+    max_nodes: int
+    tasks: int | None
+    cpus: int | None
+    tasks_per_node: int
+    minimum_cpus_per_node: int
+    memory_per_node: int | None
+    memory_per_cpu: int | None
+    tres_per_node: str
+    tres_per_task: str
+    tres_per_job: str
+    features: str
+    required_nodes: str
+    excluded_nodes: str
+
+    def job(self, states: Sequence[str], exclusive: bool) -> SlurmJob:
+        """Return the job. The first of `states` is what a VCM goes by. Raises `NotUnderstood`."""
+        if not states or states[0] not in HELD | ON_NODES | OVER | {"PENDING"}:
+            raise NotUnderstood(f"job {self.job_id} is in the state {','.join(states)!r}")
+        if self.array_task_string:
+            task_ids(self.array_task_string)
+        single = self.array_task_id is not None
+        evaluated = max(self.submit_time, self.last_sched_evaluation)
+        return SlurmJob(
+            id=self.job_id,
+            state=states[0],
+            reason=self.state_reason,
+            name=f"{self.array_job_id}_{self.array_task_id}" if single else str(self.job_id),
+            array=self.array_job_id,
+            array_tasks="" if single else self.array_task_string,
+            limit=self.array_max_tasks,
+            partitions=frozenset(self.partition.split(",")),
+            nodes=hostlist(self.nodes),
+            started=float(self.start_time),
+            ended=float(self.end_time),
+            restarts=self.restart_cnt,
+            batch=self.batch_flag,
+            eligible=0 < self.eligible_time <= evaluated,
+            priority=self.priority,
+            user=self.user_name,
+            account=self.account,
+            reservation=self.resv_name,
+            size=JobSize(
+                max(1, self.node_count),
+                self.max_nodes,
+                max(1, self.tasks or 1),
+                max(1, self.cpus or 1),
+                self.tasks_per_node,
+                max(1, self.minimum_cpus_per_node),
+                self.memory_per_node or None,  # 0 is what a job has that says nothing
+                self.memory_per_cpu or None,
+                self.tres_per_node,
+                self.tres_per_task,
+                self.tres_per_job,
+                self.features,
+                exclusive,
+                hostlist(self.required_nodes),
+                hostlist(self.excluded_nodes),
+            ),
+        )
+
+
+class NodeShape(Shape):
+    """A node, in what all layouts have in common."""
+
+    name: str
+    address: str
+    reason: str
+    partitions: list[str]
+    cpus: int
+    cores: int
+    threads: int
+    alloc_cpus: int
+    real_memory: int
+    alloc_memory: int
+    gres: str
+    gres_used: str
+
+    def node(self, state: str, flags: Iterable[str], features: Iterable[str]) -> SlurmNode:
+        """Return the node. Raises `NotUnderstood`."""
+        return SlurmNode(
+            self.name,
+            self.address,
+            state,
+            frozenset(flags),
+            self.reason,
+            frozenset(self.partitions),
+            frozenset(filter(None, features)),
+            self.cpus,
+            self.alloc_cpus,
+            self.real_memory,
+            self.alloc_memory,
+            gres(self.gres),
+            gres(self.gres_used),
+            self.cores,
+            self.threads,
+        )
+
+
 D = TypeVar("D", bound=Document)
 
 
@@ -64,12 +195,8 @@ def document(command: str, output: bytes, shape: type[D]) -> D:
         where = ".".join(map(str, first["loc"])) or "the document"
         raise NotUnderstood(f"{command} --json: {where}: {field_error(first)}") from None
     if read.errors:  # with status 0, and an empty list: the controller does not answer
-        raise CommandFailed(f"{SILENT}{_detail(command, read.errors[0])}")
+        why = read.errors[0] if isinstance(read.errors[0], dict) else {"error": read.errors[0]}
+        text = str(why.get("description") or why.get("error") or "Unspecified error")
+        more = "" if text == "Unspecified error" else f" ({command} --json: {text})"
+        raise CommandFailed(f"{SILENT}{more}")
     return read
-
-
-def _detail(command: str, error: object) -> str:
-    """Return what an error says beside that, '' where it says nothing."""
-    fields = error if isinstance(error, dict) else {"error": error}
-    text = str(fields.get("description") or fields.get("error") or "")
-    return f" ({command} --json: {text})" if text and text != "Unspecified error" else ""
