@@ -127,13 +127,7 @@ def options(server: FileServer) -> list[str]:
         "LogLevel": "ERROR",
     }
     return [
-        "-F",
-        "none",
-        "-T",
-        "-p",
-        port or "22",
-        "-l",
-        user,
+        *("-F", "none", "-T", "-p", port or "22", "-l", user),
         *(["-i", server.ssh_key] if server.ssh_key else []),
         *(word for name, text in settings.items() for word in ("-o", f"{name}={text}")),
         "--",
@@ -180,15 +174,10 @@ class Child(ProcessProtocol):
         self._complaint += data[: OUTPUT - len(self._complaint)]
 
     def processEnded(self, reason: Failure | None = None) -> None:
-        ended, status = self.ended, getattr(getattr(reason, "value", None), "exitCode", None)
-        if not ended.called:
-            ended.callback(
-                (
-                    status,
-                    self._said.decode(errors="replace"),
-                    self._complaint.decode(errors="replace"),
-                )
-            )
+        status = getattr(getattr(reason, "value", None), "exitCode", None)
+        said, complaint = (one.decode(errors="replace") for one in (self._said, self._complaint))
+        if not self.ended.called:
+            self.ended.callback((status, said, complaint))
 
     def _kill(self, _ended: object) -> None:
         with suppress(ProcessExitedAlready):

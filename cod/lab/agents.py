@@ -86,15 +86,8 @@ class Agent:
                 return
             for name in ("off", "os"):
                 (self.folder / name).unlink(missing_ok=True)
-            words = [
-                sys.executable,
-                "-m",
-                "cod.lab.standin",
-                "--folder",
-                str(self.folder),
-                "--mac",
-                self.mac,
-            ]
+            words = [sys.executable, "-m", "cod.lab.standin"]
+            words += ["--folder", str(self.folder), "--mac", self.mac]
             environment = os.environ | {"PYTHONPATH": str(Path(data.__file__).parents[1])}
             with open(self.console, "ab") as console:
                 self._process = subprocess.Popen(

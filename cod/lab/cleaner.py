@@ -29,7 +29,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from cod.lab import control, network, record
-from cod.lab.processes import NAMESPACES, Process, end, identify, inside
+from cod.lab.processes import NAMESPACES, Process, end, identify, inside, pids
 
 MARKS = "COD_CLEANED_BY"
 """The variable that holds the marks of a process's owners, the outermost first, with colons
@@ -79,9 +79,9 @@ def clean(mark: str, labs: Sequence[str]) -> None:
 
 def _marked(mark: str) -> list[Process]:
     found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) != os.getpid() and _has(int(entry), mark):
-            found += [process for process in [identify(int(entry))] if process and process.alive()]
+    for pid in pids():
+        if _has(pid, mark):
+            found += [process for process in [identify(pid)] if process and process.alive()]
     return found
 
 

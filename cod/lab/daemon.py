@@ -25,7 +25,6 @@ import signal
 import sys
 from collections import defaultdict
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from cod.lab import machine, network, record, snapshots
@@ -130,9 +129,9 @@ class Switches:
             await asyncio.wait_for(self._greeted(name, process), START_SECONDS)
         except (TimeoutError, ConnectionError):
             await self._kill(name)
-            raise Refused(
-                "conflict", f"{name} does not start: {_last_line(log_path)}", "node"
-            ) from None
+            said = log_path.read_text(errors="replace").strip().splitlines()
+            why = said[-1] if said else "QEMU says nothing"
+            raise Refused("conflict", f"{name} does not start: {why}", "node") from None
         return identity or Process(process.pid, 0)
 
     async def off(self, name: str) -> None:
@@ -221,11 +220,6 @@ async def reply(switches: Switches, line: bytes) -> dict[str, Any]:
         return {"ok": False, "error": refusal.sentence}
     except ValueError:
         return {"ok": False, "error": "a request is one line of JSON"}
-
-
-def _last_line(path: Path) -> str:
-    lines = path.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "QEMU says nothing"
 
 
 if __name__ == "__main__":

@@ -145,20 +145,7 @@ def _make_router(namespace: str, spec: LabSpec, router: Router, bridge: str) -> 
     for side, on in (("near", BRIDGE), ("far", bridge)):
         outer = f"{side}{bridge[2:]}"
         ports = ports_namespace(namespace, spec)
-        _ip(
-            "-n",
-            router.namespace,
-            "link",
-            "add",
-            side,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            outer,
-            "netns",
-            ports,
-        )
+        _batch(router.namespace, [f"link add {side} type veth peer name {outer} netns {ports}"])
         _connect(namespace, on, outer, router.namespace, side)
     _sysctl(router.namespace, "net.ipv4.ip_forward=1", "net.ipv6.conf.all.disable_ipv6=1")
     server = IPv4Interface(spec.address).ip
@@ -255,22 +242,7 @@ def plug(namespace: str, new: str, port: str, mac: str) -> None:
     _ip("netns", "add", new)
     switch = switch_of(namespace)
     ports = switch.ports_namespace if switch.exists() else namespace
-    _ip(
-        "-n",
-        ports,
-        "link",
-        "add",
-        port,
-        "type",
-        "veth",
-        "peer",
-        "name",
-        "eth0",
-        "address",
-        mac,
-        "netns",
-        new,
-    )
+    _batch(ports, [f"link add {port} type veth peer name eth0 address {mac} netns {new}"])
     _connect(namespace, BRIDGE, port, new, "eth0")
     _batch(new, ["link set lo up", "link set eth0 up"])
 

@@ -60,56 +60,26 @@ class OpenVSwitch:
             )
         self.folder.mkdir(mode=0o700)
         self._run("ovsdb-tool", "create", str(self.folder / "conf.db"), str(SCHEMA))
-        self._begin(
-            "ovsdb-server",
-            str(self.folder / "conf.db"),
-            f"--remote=punix:{self.folder / 'db.sock'}",
-        )
+        # "punix:" listens where "unix:" connects
+        self._begin("ovsdb-server", str(self.folder / "conf.db"), f"--remote=p{self.address}")
         version = self._run("ovs-vswitchd", "--version").splitlines()[0].rpartition(" ")[2]
         self.vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"ovs_version={version}")
         self._begin("ovs-vswitchd", self.address)
 
     def add_bridge(self, name: str, system_name: str) -> None:
         """Add a bridge that calls itself `system_name` by LLDP. Its internal port has its name."""
-        self.vsctl(
-            "--",
-            "add-br",
-            name,
-            "--",
-            "set",
-            "bridge",
-            name,
-            "datapath_type=netdev",
-            "auto_attach=@aa",
-            "--",
-            "set",
-            "port",
-            name,
-            f"tag={PROVISIONING_VLAN}",
-            "--",
-            "--id=@aa",
-            "create",
-            "AutoAttach",
-            f"system_name={system_name}",
-            "system_description=cod-lab",
-        )
+        bridge = f"-- add-br {name} -- set bridge {name} datapath_type=netdev auto_attach=@aa"
+        port = f"-- set port {name} tag={PROVISIONING_VLAN}"
+        lldp = f"system_name={system_name} system_description=cod-lab"
+        self.vsctl(*f"{bridge} {port} -- --id=@aa create AutoAttach {lldp}".split())
 
     def add_ports(self, bridge: str, names: Iterable[str], *, lldp: bool = False) -> None:
         """Add interfaces of its namespace as access ports in the provisioning VLAN, which may say
         so by LLDP."""
         words: list[str] = []
         for name in names:
-            words += [
-                "--",
-                "--if-exists",
-                "del-port",
-                name,
-                "--",
-                "add-port",
-                bridge,
-                name,
-                f"tag={PROVISIONING_VLAN}",
-            ]
+            added = f"-- --if-exists del-port {name} -- add-port {bridge} {name}"
+            words += [*added.split(), f"tag={PROVISIONING_VLAN}"]
             if lldp:
                 words += ["--", "set", "interface", name, "lldp:enable=true"]
         if words:
@@ -129,19 +99,11 @@ class OpenVSwitch:
 
     def _begin(self, program: str, *argv: str) -> None:
         control = self.folder / f"{program}.ctl"
-        command = [
-            "ip",
-            "netns",
-            "exec",
-            self.ports_namespace,
-            program,
-            *argv,
-            f"--unixctl={control}",
-        ]
+        inside = ["ip", "netns", "exec", self.ports_namespace]
         log_path = self.folder / f"{program}.log"
         with open(log_path, "ab") as log:
             process = subprocess.Popen(
-                command,
+                [*inside, program, *argv, f"--unixctl={control}"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -45,7 +45,18 @@ def inside(namespace: str) -> list[Process]:
         wanted = os.stat(NAMESPACES / namespace)
     except FileNotFoundError:
         return []
-    return [process for pid in _pids() if _is_in(pid, wanted) and (process := identify(pid))]
+    found = []
+    for pid in pids():
+        with suppress(OSError):  # ended, or a zombie: it has left its namespaces
+            if os.path.samestat(os.stat(f"/proc/{pid}/ns/net"), wanted):
+                found.append(identify(pid))
+    return list(filter(None, found))
+
+
+def pids() -> Iterator[int]:
+    """Yield the pids of all processes but this one."""
+    own = os.getpid()
+    return (int(each) for each in os.listdir("/proc") if each.isdigit() and int(each) != own)
 
 
 def end(processes: Iterable[Process], grace: float = 2.0) -> None:
@@ -60,20 +71,6 @@ def end(processes: Iterable[Process], grace: float = 2.0) -> None:
     finally:
         for fd in opened:
             os.close(fd)
-
-
-def _pids() -> Iterator[int]:
-    return (
-        int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()
-    )
-
-
-def _is_in(pid: int, wanted: os.stat_result) -> bool:
-    try:
-        found = os.stat(f"/proc/{pid}/ns/net")
-    except OSError:  # ended, or a zombie: it has left its namespaces
-        return False
-    return (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino)
 
 
 def _stat(pid: int) -> tuple[int, bool] | None:
@@ -105,7 +102,7 @@ def _signal(fds: list[int], number: signal.Signals) -> None:
 
 
 def _wait(fds: list[int], seconds: float) -> list[int]:
-    """Wait until all have ended; those that have not after `seconds`."""
+    """Wait until all have ended; return those that have not after `seconds`."""
     left, until = list(fds), time.monotonic() + seconds
     while left and (remaining := until - time.monotonic()) > 0:
         poll = select.poll()

@@ -38,7 +38,15 @@ class SignerLine(LineOnlyReceiver, TimeoutMixin):
 
     def lineReceived(self, line: bytes) -> None:
         """Answer the question, if the peer may ask it."""
-        self._answer(self._signed(line) if self._allowed() else {"error": "may not ask"})
+        transport: Any = self.transport
+        process, user = signer.peer(transport.socket)
+        if user in partusers.signer_clients():
+            self._answer(self._signed(line))
+        else:
+            log.warning(
+                "process %d of user %d may not ask the signer: it is refused", process, user
+            )
+            self._answer({"error": "may not ask"})
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """Refuse a question that is too long."""
@@ -46,14 +54,6 @@ class SignerLine(LineOnlyReceiver, TimeoutMixin):
 
     def connectionLost(self, reason: Any = None) -> None:
         self.setTimeout(None)  # type: ignore[no-untyped-call]
-
-    def _allowed(self) -> bool:
-        transport: Any = self.transport
-        process, user = signer.peer(transport.socket)
-        if user in partusers.signer_clients():
-            return True
-        log.warning("process %d of user %d may not ask the signer: it is refused", process, user)
-        return False
 
     def _signed(self, line: bytes) -> dict[str, Any]:
         now = datetime.fromtimestamp(self._clock(), UTC)

@@ -56,8 +56,8 @@ class PartContext:
 
 
 def edge(context: PartContext) -> list[Any]:
-    """DHCP and router advertisements on each subnet's interface, DHCP for relays on the server
-    addresses of subnets without one; DNS, TFTP and confd on each server address."""
+    """Return DHCP and router advertisements on each subnet's interface, DHCP for relays on the
+    server addresses of subnets without one; DNS, TFTP and confd on each server address."""
     from cod.net.confd.connection import AgentConnection
     from cod.net.confd.server import ConfdServer
     from cod.net.dhcp.ra import RouterAdvertiser
@@ -74,9 +74,15 @@ def edge(context: PartContext) -> list[Any]:
     from cod.web.api import metrics
 
     g, site = context, context.site.current
+    dns = partial(DnsServer, g.reactor, g.pool, g.site)
     interfaces = sorted({subnet.interface for subnet in site.subnets if subnet.interface})
     by_address = {subnet.server: subnet for subnet in site.subnets}
     authority = Ca(g.settings.authority, site.name)
+
+    def host_key(salt: str, order_id: str) -> tuple[HostKey, str]:
+        public, private = hostkeys.ed25519(authority.host_key_seed(f"{salt} {order_id}"))
+        return HostKey(hostkeys.ALGORITHM, public), private
+
     confd = ConfdServer(
         AgentConnection,
         g.reactor,
@@ -88,7 +94,7 @@ def edge(context: PartContext) -> list[Any]:
         g.clock,
         effects=g.wake.effects,
         inviter=Inviter(authority.certificate.decode(), authority.invitation),
-        host_key=partial(_host_key, authority),
+        host_key=host_key,
         power=PowerStatus(g.reactor, g.pool, drivers(g.reactor), g.site).of,
         ports=MacTables(g.reactor, g.pool, mac_tables(g.reactor), g.site).ports_of,
     )
@@ -101,15 +107,7 @@ def edge(context: PartContext) -> list[Any]:
         ),
         *(RouterAdvertiser(g.reactor, interface) for interface in interfaces),
         *(
-            DnsServer(
-                g.reactor,
-                g.pool,
-                g.site,
-                address,
-                port=site.dns.port,
-                forward=site.dns.forward,
-                clock=g.clock,
-            )
+            dns(address, port=site.dns.port, forward=site.dns.forward, clock=g.clock)
             for address in by_address
             if site.dns.port
         ),
@@ -125,13 +123,6 @@ def edge(context: PartContext) -> list[Any]:
         *([Signer(g.reactor, g.settings.signer, authority, g.clock)] if has_own_user() else []),
         Timer(g.reactor, METRICS_EVERY, metrics.Mirror(metrics.CONFD, confd.counts), at_once=True),
     ]
-
-
-def _host_key(authority: Ca, salt: str, order_id: str) -> tuple[HostKey, str]:
-    """Return the SSH host key that a node is installed with: its public part, and the private one
-    as a file."""
-    public, private = hostkeys.ed25519(authority.host_key_seed(f"{salt} {order_id}"))
-    return HostKey(hostkeys.ALGORITHM, public), private
 
 
 def _isolated_edge(g: PartContext, authority: Ca, addresses: Iterable[str]) -> list[Any]:
@@ -151,19 +142,11 @@ def _isolated_edge(g: PartContext, authority: Ca, addresses: Iterable[str]) -> l
 
     def served(subnet: Subnet) -> list[Any]:
         """Return what answers at the server's address of a subnet."""
-        named = DnsServer(
-            g.reactor,
-            g.pool,
-            g.site,
-            subnet.server,
-            port=dns.port,
-            forward=dns.forward,
-            clock=g.clock,
-        )
+        named = partial(DnsServer, g.reactor, g.pool, g.site, subnet.server, clock=g.clock)
         return [
             DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock),
             TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock),
-            *([named] if dns.port else []),
+            *([named(port=dns.port, forward=dns.forward)] if dns.port else []),
             *_ldap(g, authority, [subnet.server]),
         ]
 
@@ -186,20 +169,11 @@ def _nmp(g: PartContext, addresses: list[str]) -> Any:
     from cod.net.nmp import tls
     from cod.net.nmp.server import NmpServer
 
-    authority = Ca(g.settings.authority, g.site.current.name)
-    listen = tls.listening(
-        g.reactor, authority, addresses, g.site.current.nmp_port, g.site.current.nmp_plain_port
-    )
+    site, name, effects = g.site.current, g.settings.name, g.wake.effects
+    authority = Ca(g.settings.authority, site.name)
+    listen = tls.listening(g.reactor, authority, addresses, site.nmp_port, site.nmp_plain_port)
     server = NmpServer(
-        g.reactor,
-        g.pool,
-        g.site,
-        g.settings.name,
-        listen,
-        tls.identity,
-        g.clock,
-        g.wake.effects,
-        authority,
+        g.reactor, g.pool, g.site, name, listen, tls.identity, g.clock, effects, authority
     )
     g.wake.on("vcms", server.poll)
     return server
@@ -213,18 +187,9 @@ def _ldap(g: PartContext, authority: Ca, addresses: list[str]) -> list[Any]:
     rules = g.site.current.posix
     if not (rules.port or rules.tls_port):
         return []
-    tls = ServerTls(authority, addresses, g.clock)
-    return [
-        LdapServer(
-            g.reactor,
-            g.pool,
-            g.site,
-            addresses,
-            tls,
-            port=rules.port or None,
-            tls_port=rules.tls_port or None,
-        )
-    ]
+    tls, ports = ServerTls(authority, addresses, g.clock), (rules.port, rules.tls_port)
+    server = partial(LdapServer, g.reactor, g.pool, g.site, addresses, tls)
+    return [server(port=ports[0] or None, tls_port=ports[1] or None)]
 
 
 def images(context: PartContext) -> list[Any]:
@@ -239,51 +204,18 @@ def images(context: PartContext) -> list[Any]:
     addresses = sorted({subnet.server for subnet in site.subnets})
     captures = Captures(g.reactor, g.pool, g.site, settings.images, g.clock, g.wake.effects)
     rules = site.isolation
+    http = partial(HttpServer, g.reactor, g.pool, g.site, settings.boot, settings.images)
 
     def isolated(subnet: Subnet) -> list[Any]:
-        return [
-            HttpServer(
-                g.reactor,
-                g.pool,
-                g.site,
-                settings.boot,
-                settings.images,
-                [subnet.server],
-                site.http_port,
-                g.clock,
-            )
-        ]
+        return [http([subnet.server], site.http_port, g.clock)]
 
     if rules is not None and rules.server is not None:
         addresses = sorted({*addresses, rules.server})
     return [
         captures,
-        HttpServer(
-            g.reactor,
-            g.pool,
-            g.site,
-            settings.boot,
-            settings.images,
-            addresses,
-            site.http_port,
-            g.clock,
-            captures=captures,
-        ),
+        http(addresses, site.http_port, g.clock, captures=captures),
         *(
-            [
-                HttpServer(
-                    g.reactor,
-                    g.pool,
-                    g.site,
-                    settings.boot,
-                    settings.images,
-                    [METADATA_ADDRESS],
-                    80,
-                    g.clock,
-                    kinds=("metadata",),
-                    later=True,
-                )
-            ]
+            [http([METADATA_ADDRESS], 80, g.clock, kinds=("metadata",), later=True)]
             if site.metadata_link_local
             else []
         ),
@@ -328,63 +260,36 @@ def manager(context: PartContext) -> list[Any]:
     from cod.workers.series import SeriesKeeper
     from cod.workers.starts import Starts
 
-    g = context
+    reactor, pool, site, clock = context.reactor, context.pool, context.site, context.clock
+    settings, wake, name = context.settings, context.wake, context.settings.name
     gc.set_threshold(*GARBAGE)
-    planner = Manager(g.reactor, g.pool, g.site, g.settings.name, g.clock, g.wake.effects)
-    power_drivers = drivers(g.reactor)
-    power = PowerEdge(g.reactor, g.pool, power_drivers, g.settings.name, g.clock, g.site)
-    meters = Meters(g.reactor, g.pool, power_drivers, g.settings.name, g.clock, g.site)
-    switches = SwitchEdge(
-        g.reactor,
-        g.pool,
-        switch_drivers.drivers(g.reactor),
-        g.settings.name,
-        g.clock,
-        g.site,
-        g.wake.effects,
-    )
-    recorder = Recorder(
-        g.reactor,
-        g.pool,
-        consoles(g.reactor),
-        g.settings.name,
-        g.clock,
-        g.site,
-        g.settings.consoles,
-    )
-    g.wake.on("manager", planner.wake)
-    g.wake.on("power", power.wake)
-    g.wake.on("switches", switches.wake)
-    post = Post(
-        g.reactor, g.pool, g.site, g.settings.name, secretfile.key(g.settings.webhook_key), g.clock
-    )
-    g.wake.on("notices", post.wake)
+    planner = Manager(reactor, pool, site, name, clock, wake.effects)
+    switchable, switch_kinds = drivers(reactor), switch_drivers.drivers(reactor)
+    power = PowerEdge(reactor, pool, switchable, name, clock, site)
+    switches = SwitchEdge(reactor, pool, switch_kinds, name, clock, site, wake.effects)
+    post = Post(reactor, pool, site, name, secretfile.key(settings.webhook_key), clock)
+    wake.on("manager", planner.wake)
+    wake.on("power", power.wake)
+    wake.on("switches", switches.wake)
+    wake.on("notices", post.wake)
     return [
         planner,
         power,
-        meters,
-        PowerPoll(g.reactor, g.pool, power_drivers, g.settings.name, g.clock, g.site),
+        Meters(reactor, pool, switchable, name, clock, site),
+        PowerPoll(reactor, pool, switchable, name, clock, site),
         switches,
-        recorder,
-        Prober(g.reactor, g.pool, g.site, g.clock, g.wake.effects),
+        Recorder(reactor, pool, consoles(reactor), name, clock, site, settings.consoles),
+        Prober(reactor, pool, site, clock, wake.effects),
         post,
-        Accountant(g.reactor, g.pool, g.site, g.clock),
-        CurveReader(g.reactor, g.pool, g.site, g.clock),
-        CertificateWatch(g.reactor, g.pool, partial(ca.ends_at, g.settings.authority), g.clock),
-        DirectorySync(g.reactor, g.pool, g.site, g.clock),
-        FileServerEdge(
-            g.reactor,
-            g.pool,
-            file_servers(g.reactor),
-            g.settings.name,
-            g.clock,
-            g.site,
-            g.wake.effects,
-        ),
-        KeepWatch(g.pool, g.site, g.clock, g.wake.effects),
-        Pruner(g.reactor, g.pool, g.site, g.settings.keep_history, g.clock),
-        Starts(g.reactor, g.pool, g.site, g.settings.name, g.clock, STARTS),
-        SeriesKeeper(g.reactor, g.pool, g.site, g.clock),
+        Accountant(reactor, pool, site, clock),
+        CurveReader(reactor, pool, site, clock),
+        CertificateWatch(reactor, pool, partial(ca.ends_at, settings.authority), clock),
+        DirectorySync(reactor, pool, site, clock),
+        FileServerEdge(reactor, pool, file_servers(reactor), name, clock, site, wake.effects),
+        KeepWatch(pool, site, clock, wake.effects),
+        Pruner(reactor, pool, site, settings.keep_history, clock),
+        Starts(reactor, pool, site, name, clock, STARTS),
+        SeriesKeeper(reactor, pool, site, clock),
     ]
 
 

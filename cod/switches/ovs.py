@@ -92,17 +92,9 @@ class OvsSession:
 
     async def read(self, ports: Collection[str]) -> Mapping[str, int | SwitchError]:
         names = list(ports)
-        columns = ["tag", "trunks", "vlan_mode"]
+        select = {"op": "select", "table": "Port", "columns": ["tag", "trunks", "vlan_mode"]}
         answers = await self._transact(
-            [
-                {
-                    "op": "select",
-                    "table": "Port",
-                    "where": [["name", "==", name]],
-                    "columns": columns,
-                }
-                for name in names
-            ]
+            [{**select, "where": [["name", "==", name]]} for name in names]
         )
         with _in_shape():
             return {
@@ -116,17 +108,12 @@ class OvsSession:
             {"op": "update", "table": "Port", "where": [["name", "==", name]], "row": {"tag": vlan}}
             for name, vlan in wanted.items()
         ]
-        every: list[Any] = []
+        root: dict[str, Any] = {"table": "Open_vSwitch", "where": []}
         answers = await self._transact(
             [
                 *changes,
-                {
-                    "op": "mutate",
-                    "table": "Open_vSwitch",
-                    "where": every,
-                    "mutations": [["next_cfg", "+=", 1]],
-                },
-                {"op": "select", "table": "Open_vSwitch", "where": every, "columns": ["next_cfg"]},
+                {**root, "op": "mutate", "mutations": [["next_cfg", "+=", 1]]},
+                {**root, "op": "select", "columns": ["next_cfg"]},
             ]
         )
         with _in_shape():

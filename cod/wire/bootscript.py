@@ -69,11 +69,6 @@ def _plain(text: str) -> str:
     return re.sub(r"[^ -~]|[$|&;\\\"']", "?", text)[:200]
 
 
-def _local(plan: BootPlan) -> list[str]:
-    disk = _kernel(plan) if plan.kernel else ["sanboot --no-describe --drive 0x80 || exit 1"]
-    return ["iseq ${platform} efi && exit 1 ||", *disk]
-
-
 def _kernel(plan: BootPlan) -> list[str]:
     names = [f"initrd{number}" for number in range(len(plan.initrds))]
     named = [f"initrd={name}" for name in names]
@@ -97,7 +92,15 @@ def _refusal(plan: BootPlan) -> list[str]:
     return [f"echo COD: {_plain(plan.why)}", "sleep 10", "reboot"]
 
 
-_IPXE = {"local": _local, "kernel": _kernel, "trampoline": _kernel, "none": _refusal}
+_IPXE = {
+    "local": lambda plan: [
+        "iseq ${platform} efi && exit 1 ||",
+        *(_kernel(plan) if plan.kernel else ["sanboot --no-describe --drive 0x80 || exit 1"]),
+    ],
+    "kernel": _kernel,
+    "trampoline": _kernel,
+    "none": _refusal,
+}
 
 
 def _path(url: str) -> str:

@@ -80,20 +80,22 @@ def document(
         if parts[1] == "hosts":
             return _hosts(metadata, there), "text/plain"
         return json.dumps(_everything(metadata, there), indent=1) + "\n", "application/json"
-    found: str | Tree | None = {
-        "nocloud": _nocloud,
-        "machinefeatures": _machine_features,
-        "jobfeatures": _job_features,
-    }.get(parts[0], _ec2)(metadata)
+    found: str | Tree | None
+    if parts[0] == "nocloud":
+        found = {"vendor-data": ""} | dict(metadata.documents)
+    elif parts[0] == "machinefeatures":
+        cpus = str(metadata.cpus or "")
+        found = _without({"shutdowntime": _seconds(metadata.ends), "total_cpu": cpus})
+    else:
+        found = (_job_features if parts[0] == "jobfeatures" else _ec2)(metadata)
     for part in parts[1:]:
         found = found.get(part) if isinstance(found, Mapping) else None
     if found is None or isinstance(found, str):
         return None if found is None else (found, "text/plain")
-    if parts[1:] == ["meta-data", "public-keys"]:  # numbered, with a name for people and programs
-        return (
-            "\n".join(f"{number}={_key_name(metadata, int(number))}" for number in found),
-            "text/plain",
-        )
+    if parts[1:] == ["meta-data", "public-keys"]:
+        # Numbered, with a name: cloud-init keeps one key of each name, and a user may have several.
+        keys = [f"{number}={metadata.keys[int(number)].user}-{number}" for number in found]
+        return "\n".join(keys), "text/plain"
     return _listing(found), "text/plain"
 
 
@@ -176,27 +178,12 @@ def _meta_data(metadata: Metadata) -> Tree:
     )
 
 
-def _key_name(metadata: Metadata, number: int) -> str:
-    """Return the name of a key. cloud-init keeps one of each name, and a user may have several."""
-    return f"{metadata.keys[number].user}-{number}"
-
-
 def _utc(at: float | None) -> str:
     return datetime.fromtimestamp(at or 0.0, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 # ---------------------------------------------------------------- NoCloud, machine/job features,
 # COD's own
-
-
-def _nocloud(metadata: Metadata) -> Tree:
-    return {"vendor-data": ""} | dict(metadata.documents)
-
-
-def _machine_features(metadata: Metadata) -> Tree:
-    return _without(
-        {"shutdowntime": _seconds(metadata.ends), "total_cpu": str(metadata.cpus or "")}
-    )
 
 
 def _job_features(metadata: Metadata) -> Tree:

@@ -135,7 +135,10 @@ class Captures(Service):
     ) -> tuple[int, bytes]:
         if METHODS.get(request.method) != len(rest):
             raise Refused("not_found", "no such capture")
-        said = {"order": rest[0], "address": connection.peer, "secret": _bearer(request)}
+        sent = dict(request.headers).get(b"authorization", b"").decode("latin-1")
+        kind, _, secret = sent.partition(" ")
+        bearer = secret.strip() if kind.lower() == "bearer" and secret.isascii() else ""
+        said = {"order": rest[0], "address": connection.peer, "secret": bearer}
         row: Capture = await self._pool.read(captures.receiving, **said)
         if request.method == b"PUT":
             if said["order"] not in self._room:
@@ -271,13 +274,6 @@ class Captures(Service):
             incoming.close()
         if deposit.discard(self._root, order):
             log.info("what came of the capture %s was removed", order)
-
-
-def _bearer(request: h11.Request) -> str:
-    kind, _, secret = (
-        dict(request.headers).get(b"authorization", b"").decode("latin-1").partition(" ")
-    )
-    return secret.strip() if kind.lower() == "bearer" and secret.isascii() else ""
 
 
 def _last_word(body: bytes) -> LastWord:

@@ -58,8 +58,8 @@ class Server(Interface):
     """What a connection needs from its server: its limits, reactor seconds, the Date header, and
     the answers.
 
-    takes_body  is the request answered before its body has come, by somebody who may ask for that
-                (`Connection.body`)? The bodies of all others are not read.
+    takes_body  whether the answer of a request may read its body (`Connection.body`); the bodies of
+                all others are not read
     """
 
     limits: Limits

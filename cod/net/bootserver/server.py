@@ -213,7 +213,7 @@ class HttpServer(Service):
         elif kind == "boot" and len(rest) > 2 and rest[0] == "once":
             file = self._files.open("/".join(rest[2:]))
             self._docs.bring(rest[1], connection.peer).addCallbacks(
-                lambda _: self._brought(connection, file, rest[-1]),
+                lambda _: self._file(connection, "boot", file, rest[-1]),
                 self._refused,
                 errbackArgs=(connection, rest[:1]),  # no log tells the nonce
             )
@@ -248,10 +248,6 @@ class HttpServer(Service):
             self._image(connection, self._images.open("/".join(rest)), *rest)
         else:
             self._answer(connection, kind, 404, "no such file\n")
-
-    def _brought(self, connection: Connection, file: OpenFile, name: str) -> None:
-        if connection in self._connections:
-            self._file(connection, "boot", file, name)
 
     async def _told(self, connection: Connection, request: h11.Request, parts: list[str]) -> None:
         """Answer a node's question about itself."""
@@ -295,10 +291,12 @@ class HttpServer(Service):
                 "http %s: nothing that it is to run names the image %s", connection.peer, digest
             )
             self._answer(connection, "images", 404, "no such file\n")
-        elif connection in self._connections:
+        else:
             self._file(connection, "images", file, name)
 
     def _file(self, connection: Connection, kind: str, file: OpenFile, name: str) -> None:
+        if connection not in self._connections:
+            return  # it went away while the flow ran
         content_type = TYPES.get(name.rpartition(".")[2], "application/octet-stream")
         status = connection.reply_file(file, kind, ("Content-Type", content_type))
         REQUESTS.labels(kind, status).inc()

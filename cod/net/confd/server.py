@@ -192,7 +192,13 @@ class ConfdServer(Service):
             self._ports.append(listening)
         for timer in self._timers:
             timer.startService()
-        self.pool.run(sessions.inherited, self.server).addCallbacks(self._inherit, self._unexpected)
+
+        def inherit(peers: list[Peer]) -> None:
+            for peer in peers:
+                if peer.node_id not in self.nodes:
+                    self.lose_later(peer)
+
+        self.pool.run(sessions.inherited, self.server).addCallbacks(inherit, self._unexpected)
 
     @inlineCallbacks
     def stopService(self) -> Generator[Deferred[Any], Any, None]:
@@ -208,11 +214,6 @@ class ConfdServer(Service):
         if self._polling:
             yield self._polling
         yield self._write_seen()
-
-    def _inherit(self, peers: list[Peer]) -> None:
-        for peer in peers:
-            if peer.node_id not in self.nodes:
-                self.lose_later(peer)
 
     async def power_of(self, mac: str) -> str:
         """Return what the power driver of the node with that MAC says now."""
@@ -395,9 +396,9 @@ class ConfdServer(Service):
         self._look_for_orphans(mine)
 
     def _look_for_orphans(self, mine: dict[int, int]) -> None:
-        """Sessions that are recorded as this server's, but no connection is behind them: whatever
-        was to end them has itself been lost (the database was away). Their agents have had the
-        usual time to come back."""
+        """Count as lost, after the usual time, the agents of sessions that are recorded as this
+        server's without a connection: the flow that was to end them failed (the database was
+        away)."""
         now = self.reactor.seconds()
         here = {
             (node_id, connection.peer.epoch)

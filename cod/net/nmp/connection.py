@@ -199,7 +199,7 @@ class NmpConnection(protocol.Protocol, ABC):
         self.say(body, answers=question)
 
     def filled(self, full: bool) -> None:
-        """The transport's buffer is full, or not any more."""
+        """Stop sending while the transport's buffer is full, or go on."""
         now = self._host.reactor.seconds()
         self._full_since = now if full else None
         self._throttle(now)
@@ -290,7 +290,8 @@ class NmpConnection(protocol.Protocol, ABC):
 
 
 def _sentence(reason: Failure) -> str:
-    """OpenSSL's errors are lists of (library, function, reason)."""
+    """Return the sentence of a failure; OpenSSL's errors are lists of (library, function,
+    reason)."""
     listed = getattr(reason.value, "args", None)
     if listed and isinstance(listed[0], list):
         return "; ".join(str(each[-1]) for each in listed[0])

@@ -195,8 +195,8 @@ class VcmSession(NmpConnection):
         self.leave("")
 
     async def _renew(self, message: Message, asked: b.Renew, peer: VcmPeer) -> None:
-        """A certificate to follow the one that this connection was made with. Nothing ends by that:
-        whoever does not get the answer asks again, and comes with the old one until then."""
+        """Issue the certificate that follows the one of this connection. The old one stays good: a
+        VCM that does not get the answer asks again, and comes with the old one until then."""
         server, now = self._server, self._server.clock()
         if server.authority is None:
             raise Fault("refused", "this server issues no certificates")

@@ -55,10 +55,10 @@ def _request_nodes(body: b.RequestNodes, peer: VcmPeer, site: Site, now: float) 
         site=site,
         now=now,
     )
-    return submit, partial(_viewed, body.key)
+    return submit, partial(_request_message, body.key)
 
 
-def _viewed(key: str, view: RequestView) -> b.Request:
+def _request_message(key: str, view: RequestView) -> b.Request:
     return b.Request(view.request.id, key, view.request.state, view.request.reason)
 
 
@@ -67,7 +67,7 @@ def _request_status(body: b.RequestStatus, peer: VcmPeer, site: Site, now: float
         vcms.request(tx, peer.id, body.request)
         return _key(tx, body.request), views.request(tx, body.request)
 
-    return ask, lambda found: _viewed(*found)
+    return ask, lambda found: _request_message(*found)
 
 
 def _withdraw(body: b.Withdraw, peer: VcmPeer, site: Site, now: float) -> Any:
@@ -81,7 +81,7 @@ def _withdraw(body: b.Withdraw, peer: VcmPeer, site: Site, now: float) -> Any:
         )
         return Result((key, done.value), done.effects)
 
-    return ask, lambda found: _viewed(*found)
+    return ask, lambda found: _request_message(*found)
 
 
 def _key(tx: Any, request: int) -> str:
@@ -116,8 +116,8 @@ def _park(body: b.ParkNodes, peer: VcmPeer, site: Site, now: float) -> Any:
 
 
 def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, site: Site, now: float) -> Any:
-    """Return nodes that can be had now are taken; the others are awaited: the VCM releases each, or
-    the deadline comes."""
+    """Take the nodes that can be had at once (`within` 0). Each of the others is awaited until the
+    VCM releases it, or the reclaim's deadline."""
     at_once = [one.node for one in body.nodes if one.within <= 0]
     later = {one.node: now + one.within for one in body.nodes if one.within > 0}
 
@@ -147,10 +147,10 @@ def _extend(body: b.Extend, peer: VcmPeer, site: Site, now: float) -> Any:
 
 
 def _status(body: b.Status, peer: VcmPeer, site: Site, now: float) -> Any:
-    return partial(vcms.picture, vcluster_id=peer.id), _pictured
+    return partial(vcms.picture, vcluster_id=peer.id), _vcluster_message
 
 
-def _pictured(seen: Picture) -> b.Vcluster:
+def _vcluster_message(seen: Picture) -> b.Vcluster:
     v = seen.vcluster
     return b.Vcluster(
         v.name,

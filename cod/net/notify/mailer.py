@@ -100,7 +100,7 @@ class SmtpSession:
             raise DeliveryError(f"the mail server cannot be used: {what}", dead=True) from None
 
     def _connected(self) -> smtplib.SMTP:
-        """Connected, secured and signed in."""
+        """Return a connection to the mail server, secured and signed in. Raises as smtplib does."""
         mail, name = self._mail, socket.gethostname()
         line: smtplib.SMTP
         if mail.tls == "tls":
@@ -155,8 +155,8 @@ class _Tls(_Known, smtplib.SMTP_SSL):
 
 
 def _plain(password: str) -> str:
-    """Encode a line: the client can say ASCII only, and its error would show the first character
-    that is none."""
+    """Return the password. Raises ValueError where it is not ASCII: smtplib cannot send that, and
+    its own error would show the first character that is none."""
     if not password.isascii():
         raise ValueError(
             "the password in smtp.password_file has characters other than ASCII, which cannot be"

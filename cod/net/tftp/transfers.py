@@ -233,8 +233,8 @@ class Transfers:
                 self.end(transfer, transfer.session.outcome)
 
     def _failed(self, transfer: Transfer, error: Exception) -> None:
-        """End the transfer: nobody listens there any more, or there is a bug, which shall not end
-        the reader of them all."""
+        """End the transfer: nobody listens there any more (OSError), or there is a bug, which must
+        not end the reader of all transfers."""
         if not isinstance(error, OSError):
             log.error("tftp %s %r", transfer.peer[0], transfer.name, exc_info=error)
         self.end(transfer, "gone" if isinstance(error, OSError) else "bug")

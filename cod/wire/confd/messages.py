@@ -281,11 +281,6 @@ def _report(message: Report) -> ET.Element:
     return root
 
 
-def _report_from(element: Any) -> Report:
-    (node,) = element
-    return Report(element_text(node))
-
-
 def element_text(element: Any) -> str:
     """Return an element (ElementTree's or lxml's) as text, in one spelling."""
     return ET.tostring(_copy(element), "unicode")
@@ -342,7 +337,7 @@ _ENCODERS: dict[type, Callable[[Any], ET.Element]] = {
 }
 _DECODERS: dict[str, Callable[[Any], Message]] = {
     "hello": _hello_from,
-    "report": _report_from,
+    "report": lambda e: Report(element_text(*e)),
     "order": order_from,
     "done": lambda e: _read(
         Done,
