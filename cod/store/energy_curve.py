@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, update
 
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.rows import Rows
 
 _c = t.energy_curve.c
 
@@ -22,13 +23,12 @@ class Stored(NamedTuple):
     fault: str
 
 
+_ROWS = Rows(Stored, t.energy_curve)
+
+
 def find(tx: Tx, source: str | None = None) -> Stored | None:
     """Return the curve of that source (None: of whichever); None where there is none."""
-    query = select(_c.source, _c.content, _c.read_at, _c.good_until, _c.fault)
-    if source is not None:
-        query = query.where(_c.source == source)
-    row = tx.execute(query).first()
-    return Stored(*row) if row else None
+    return _ROWS.find(tx, *([] if source is None else [_c.source == source]))
 
 
 def put(tx: Tx, stored: Stored) -> None:

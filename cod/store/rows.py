@@ -8,10 +8,9 @@ agree are refused when `Rows` is made, which is at import.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import Field, fields, replace
 from operator import attrgetter
-from types import NoneType
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
     ColumnElement,
@@ -29,14 +28,7 @@ from sqlalchemy import (
 from cod.model import Refused
 from cod.store.engine import Tx
 
-
-class Dataclass(Protocol):
-    """An object of any dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-
-Record = TypeVar("Record", bound=Dataclass)
+Record = TypeVar("Record")
 Order = ColumnElement[Any] | tuple[ColumnElement[Any], ...]
 
 
@@ -45,7 +37,7 @@ class Mismatch(Exception):
 
 
 class Rows(Generic[Record]):
-    """The rows of a table as records of one class.
+    """The rows of a table as records of one class: a dataclass or a NamedTuple.
 
     columns  what the record's fields are read from, in their order; `select` reads them
     width    how many they are
@@ -79,7 +71,7 @@ class Rows(Generic[Record]):
         self._table, self._noun = table, noun
         there = elsewhere or {}
         kinds = get_type_hints(record)
-        names = [field.name for field in fields(record) if field.name != without]
+        names = [field for field in kinds if field != without]
         self.columns = [
             there[field] if field in there else _column(table, record, field, kinds[field])
             for field in names
@@ -173,7 +165,7 @@ class Rows(Generic[Record]):
     def change(self, tx: Tx, record: Record, **columns: Any) -> Record:
         """Set columns of the record's row; returns the record as it is now."""
         self.set(tx, getattr(record, self._key.name), **columns)
-        return replace(record, **columns)
+        return self._record(**dict(zip(self.names, self.values(record), strict=True)) | columns)
 
     def remove(self, tx: Tx, key: int | str) -> bool:
         """Delete the row with that key; return whether it was there."""
@@ -220,7 +212,8 @@ def _column(table: Table, record: type[Any], field: str, kind: Any) -> ColumnEle
         raise Mismatch(f"{record.__name__}.{field}: there is no such column in {table.name}")
     column = table.c[field]
     held = column.type.python_type
-    if (set(get_args(kind)) or {kind}) != ({held, NoneType} if column.nullable else {held}):
+    kinds = set(get_args(kind)) if isinstance(kind, UnionType) else {get_origin(kind) or kind}
+    if kinds != ({held, NoneType} if column.nullable else {held}):
         null = " or null" if column.nullable else ""
         raise Mismatch(
             f"{record.__name__}.{field} is {kind}, its column in {table.name} {held.__name__}{null}"

@@ -9,28 +9,29 @@ from sqlalchemy import delete, exc, insert, select
 from cod.model import AddressBlock, AddressRange, Subnet, ipv4
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
+from cod.store.rows import Rows
 
 _b = t.vcluster_blocks.c
-_COLUMNS = _b.first_address, _b.last_address, _b.subnet
+ROWS = Rows(
+    AddressBlock,
+    t.vcluster_blocks,
+    elsewhere={"first": _b.first_address, "last": _b.last_address},
+)
 _ROUNDS = 5  # another server may take the same block first
 
 
 def of(tx: Tx, vcluster_id: int) -> list[AddressBlock]:
     """Return the vcluster's blocks, in order."""
-    rows = tx.execute(
-        select(*_COLUMNS).where(_b.vcluster_id == vcluster_id).order_by(_b.first_address)
-    )
-    return [AddressBlock(*row) for row in rows]
+    return ROWS.every(tx, _b.vcluster_id == vcluster_id, order=_b.first_address)
 
 
 def of_each(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, list[AddressBlock]]:
     """Return the blocks of those vclusters, by vcluster; those without any are left out."""
     found: dict[int, list[AddressBlock]] = {}
     for part in slices(list(vcluster_ids)):
-        for vcluster_id, *block in tx.execute(
-            select(_b.vcluster_id, *_COLUMNS).where(_b.vcluster_id.in_(part))
-        ):
-            found.setdefault(vcluster_id, []).append(AddressBlock(*block))
+        query = select(_b.vcluster_id, *ROWS.columns).where(_b.vcluster_id.in_(part))
+        for row in tx.execute(query):
+            found.setdefault(row[0], []).append(ROWS.read(row, 1))
     return found
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, fields
 from ipaddress import IPv4Network
 
-from sqlalchemy import and_, delete, insert, or_, select
+from sqlalchemy import and_, delete, or_, select
 
 from cod.model import Isolation, Refused, VclusterNetwork
 from cod.states import VclusterState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
+from cod.store.rows import Rows
 
 _n = t.vcluster_networks.c
-_COLUMNS = [_n[field.name] for field in fields(VclusterNetwork)]
+ROWS = Rows(VclusterNetwork, t.vcluster_networks)
 _LARGEST = 2**12  # addresses of a subnet, /20
 
 
@@ -25,12 +25,11 @@ def of(tx: Tx, vcluster_id: int) -> VclusterNetwork | None:
 
 def of_each(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, VclusterNetwork]:
     """Return the networks of those vclusters that have one, by vcluster."""
-    rows = (
-        row
+    return {
+        one.vcluster_id: one
         for part in slices(list(vcluster_ids))
-        for row in tx.execute(select(*_COLUMNS).where(_n.vcluster_id.in_(part)))
-    )
-    return {row.vcluster_id: VclusterNetwork(*row) for row in rows}
+        for one in ROWS.every(tx, _n.vcluster_id.in_(part))
+    }
 
 
 def of_subnets(tx: Tx, vlans: Collection[int], addresses: Collection[int]) -> list[VclusterNetwork]:
@@ -40,29 +39,20 @@ def of_subnets(tx: Tx, vlans: Collection[int], addresses: Collection[int]) -> li
     ]
     if not vlans and not spans:
         return []
-    return [
-        VclusterNetwork(*row)
-        for row in tx.execute(select(*_COLUMNS).where(or_(_n.vlan.in_(vlans), *spans)))
-    ]
+    return ROWS.every(tx, or_(_n.vlan.in_(vlans), *spans))
 
 
 def every(tx: Tx) -> list[VclusterNetwork]:
     """Return all networks of vclusters that have not ended, by VLAN."""
     v = t.vclusters.c
-    query = (
-        select(*_COLUMNS)
-        .join(t.vclusters, v.id == _n.vcluster_id)
-        .where(v.state != VclusterState.ENDED)
-    )
-    return [VclusterNetwork(*row) for row in tx.execute(query.order_by(_n.vlan))]
+    query = ROWS.select.join(t.vclusters, v.id == _n.vcluster_id)
+    return ROWS.all(tx, query.where(v.state != VclusterState.ENDED).order_by(_n.vlan))
 
 
 def place(tx: Tx, prefix: int, rules: Isolation) -> tuple[int, int]:
     """Return the lowest free VLAN of the site, and the first address of the lowest free subnet of
     that prefix length. Raise `Refused` where all are taken."""
-    there = [
-        VclusterNetwork(*row) for row in tx.execute(select(*_COLUMNS).order_by(_n.first_address))
-    ]
+    there = ROWS.every(tx, order=_n.first_address)
     first, last = rules.vlans
     used = {each.vlan for each in there}
     vlan = next((number for number in range(first, last + 1) if number not in used), None)
@@ -91,7 +81,7 @@ def place(tx: Tx, prefix: int, rules: Isolation) -> tuple[int, int]:
 
 def add(tx: Tx, network: VclusterNetwork) -> None:
     """Give its vcluster that network. IntegrityError: another server was quicker."""
-    tx.execute(insert(t.vcluster_networks).values(**asdict(network)))
+    ROWS.insert(tx, [network])
 
 
 def free(tx: Tx, in_use: Collection[int]) -> None:

@@ -10,24 +10,20 @@ nothing may be taken any more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import Any
 
-from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy import func, select
 
 from cod.model import Node, Reclaim
 from cod.states import ReclaimState
 from cod.store import tables as t
-from cod.store.engine import Tx, new_id, slices
+from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
+from cod.store.rows import Rows
 from cod.store.scheduler import reservations
 
 _c = t.reclaims.c
-_COLUMNS = [_c[f.name] for f in fields(Reclaim)]
-
-
-def _read(tx: Tx, query: Select[Any]) -> list[Reclaim]:
-    return [Reclaim(*row) for row in tx.execute(query)]
+ROWS = Rows(Reclaim, t.reclaims)
+get, change = ROWS.get, ROWS.change
 
 
 def add(
@@ -48,38 +44,29 @@ def add(
 
     subnet  '' for any; attributes: what the request wants of nodes (XML) or '', for whoever answers
     """
-    values: dict[str, Any] = {
-        "vcluster_id": vcluster_id,
-        "request_id": request_id,
-        "type_id": type_id,
-        "block_id": block_id,
-        "subnet": subnet,
-        "attributes": attributes,
-        "count": len(nodes),
-        "given": 0,
-        "deadline": deadline,
-        "state": ReclaimState.OPEN,
-        "created_at": now,
-        "ended_at": None,
-    }
-    made = Reclaim(id=new_id(tx.execute(insert(t.reclaims).values(**values))), **values)
+    made = ROWS.add(
+        tx,
+        vcluster_id=vcluster_id,
+        request_id=request_id,
+        type_id=type_id,
+        block_id=block_id,
+        subnet=subnet,
+        attributes=attributes,
+        count=len(nodes),
+        given=0,
+        deadline=deadline,
+        state=ReclaimState.OPEN,
+        created_at=now,
+    )
     reservations.add(tx, [node.id for node in nodes], request_id, made.id, now)
     return made
 
 
-def get(tx: Tx, reclaim_id: int, *, lock: bool = False) -> Reclaim | None:
-    """Return the reclaim with that id; locked until the transaction ends, if `lock`."""
-    query = select(*_COLUMNS).where(_c.id == reclaim_id)
-    found = _read(tx, query.with_for_update() if lock else query)
-    return found[0] if found else None
-
-
 def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list[Reclaim]:
     """Open reclaims from that vcluster (from any, if None), the first due first."""
-    query = select(*_COLUMNS).where(_c.state == ReclaimState.OPEN).order_by(_c.deadline, _c.id)
-    if vcluster_id is not None:
-        query = query.where(_c.vcluster_id == vcluster_id)
-    return _read(tx, query.with_for_update() if lock else query)
+    own = [] if vcluster_id is None else [_c.vcluster_id == vcluster_id]
+    order = _c.deadline, _c.id
+    return ROWS.every(tx, _c.state == ReclaimState.OPEN, *own, order=order, lock=lock)
 
 
 def written(
@@ -111,9 +98,7 @@ def open_for(tx: Tx, request_ids: Sequence[int]) -> list[Reclaim]:
     return [
         reclaim
         for part in slices(request_ids)
-        for reclaim in _read(
-            tx, select(*_COLUMNS).where(_c.request_id.in_(part), _c.state == ReclaimState.OPEN)
-        )
+        for reclaim in ROWS.every(tx, _c.request_id.in_(part), _c.state == ReclaimState.OPEN)
     ]
 
 
@@ -141,9 +126,3 @@ def chosen(tx: Tx, reclaim: Reclaim) -> list[Node]:
         for node in nodes.lock(tx, chosen_ids(tx, reclaim))
         if node.vcluster_id == reclaim.vcluster_id
     ]
-
-
-def change(tx: Tx, reclaim: Reclaim, **columns: Any) -> Reclaim:
-    """Set columns; returns the reclaim as it is now."""
-    tx.execute(update(t.reclaims).where(_c.id == reclaim.id).values(**columns))
-    return replace(reclaim, **columns)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Select, func, insert, select, update
 
 from cod.model import Request, RequestTuple
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
-from cod.store.engine import Tx, new_id, slices
+from cod.store.engine import Tx, slices
+from cod.store.rows import Rows
 
-_COLUMNS = [t.node_requests.c[f.name] for f in dataclasses.fields(Request) if f.name != "tuples"]
+_r = t.node_requests.c
+ROWS = Rows(Request, t.node_requests, without="tuples")
+TUPLES = Rows(RequestTuple, t.request_tuples)
 
 
 def add(
@@ -40,51 +43,40 @@ def add(
     source_id, deadline  of a move, as in `model.Request`; starts_at, duration: of a reservation in
                          advance
     """
-    request_id = new_id(
-        tx.execute(
-            insert(t.node_requests).values(
-                key=key,
-                vcluster_id=vcluster_id,
-                kind=kind,
-                state=RequestState.PENDING,
-                priority=priority,
-                submitted_at=now,
-                may_wait=may_wait,
-                may_spread=may_spread,
-                source_id=source_id,
-                deadline=deadline,
-                starts_at=starts_at,
-                duration=duration,
-            )
-        )
+    made = ROWS.add(
+        tx,
+        key=key,
+        vcluster_id=vcluster_id,
+        kind=kind,
+        state=RequestState.PENDING,
+        priority=priority,
+        submitted_at=now,
+        may_wait=may_wait,
+        may_spread=may_spread,
+        source_id=source_id,
+        deadline=deadline,
+        starts_at=starts_at,
+        duration=duration,
     )
     tx.execute(
         insert(t.request_tuples),
         [
-            {
-                "request_id": request_id,
-                "position": position,
-                "count": one.count,
-                "attributes": one.attributes,
-                "template_id": one.template_id,
-            }
+            {"request_id": made.id, "position": position, **asdict(one)}
             for position, one in enumerate(tuples)
         ],
     )
-    request = get(tx, request_id)
-    assert request is not None
-    return request
+    return replace(made, tuples=tuple(tuples))
 
 
 def get(tx: Tx, request_id: int, *, lock: bool = False) -> Request | None:
     """Return the request with that id; with `lock`, nobody else decides about it until this
     transaction ends."""
-    return _one(tx, t.node_requests.c.id == request_id, lock)
+    return _one(tx, _r.id == request_id, lock)
 
 
 def by_key(tx: Tx, key: str) -> Request | None:
     """Return the request that a client gave that key."""
-    return _one(tx, t.node_requests.c.key == key)
+    return _one(tx, _r.key == key)
 
 
 def keys(tx: Tx, request_ids: Sequence[int]) -> dict[int, str]:
@@ -103,12 +95,11 @@ def every(
 ) -> list[Request]:
     """Return requests in any of `states` (all, if empty) for `vcluster_id` (any, if None), newest
     last."""
-    query = select(*_COLUMNS).order_by(t.node_requests.c.id.desc()).limit(limit)
-    if states:
-        query = query.where(t.node_requests.c.state.in_(list(states)))
-    if vcluster_id is not None:
-        query = query.where(t.node_requests.c.vcluster_id == vcluster_id)
-    return _with_tuples(tx, list(tx.execute(query))[::-1])
+    where = (
+        *([_r.state.in_(list(states))] if states else []),
+        *([] if vcluster_id is None else [_r.vcluster_id == vcluster_id]),
+    )
+    return _with_tuples(tx, ROWS.every(tx, *where, order=_r.id.desc(), limit=limit)[::-1])
 
 
 def reserved(tx: Tx) -> bool:
@@ -125,11 +116,8 @@ def reserved(tx: Tx) -> bool:
 def dated(tx: Tx) -> list[Request]:
     """Return pending requests whose nodes change hands at a known time: reservations in advance,
     and moves."""
-    r = t.node_requests.c
-    query = select(*_COLUMNS).where(
-        r.state == RequestState.PENDING, r.starts_at.is_not(None) | r.deadline.is_not(None)
-    )
-    return _with_tuples(tx, list(tx.execute(query.order_by(r.id))))
+    known = _r.starts_at.is_not(None) | _r.deadline.is_not(None)
+    return _with_tuples(tx, ROWS.every(tx, _r.state == RequestState.PENDING, known, order=_r.id))
 
 
 class Pending(NamedTuple):
@@ -149,25 +137,12 @@ class Pending(NamedTuple):
     tuples: tuple[RequestTuple, ...]
 
 
+_PENDING = Rows(Pending, t.node_requests, without="tuples")
+
+
 def pending_rows() -> Select[Any]:
     """Return what `pending` reads anew each time."""
-    r = t.node_requests.c
-    return (
-        select(
-            r.id,
-            r.vcluster_id,
-            r.priority,
-            r.submitted_at,
-            r.may_wait,
-            r.may_spread,
-            r.reason,
-            r.source_id,
-            r.starts_at,
-            r.duration,
-        )
-        .where(r.state == RequestState.PENDING)
-        .order_by(r.id)
-    )
+    return _PENDING.select.where(_r.state == RequestState.PENDING).order_by(_r.id)
 
 
 def pending(tx: Tx, known: Mapping[int, tuple[RequestTuple, ...]] | None = None) -> list[Pending]:
@@ -183,19 +158,16 @@ def pending(tx: Tx, known: Mapping[int, tuple[RequestTuple, ...]] | None = None)
 def _pending_tuples(tx: Tx) -> dict[int, tuple[RequestTuple, ...]]:
     r, rt = t.node_requests.c, t.request_tuples.c
     query = (
-        select(rt.request_id, rt["count"], rt.attributes, rt.template_id)
+        select(rt.request_id, *TUPLES.columns)
         .join_from(t.node_requests, t.request_tuples)
         .where(r.state == RequestState.PENDING)
         .order_by(rt.request_id, rt.position)
     )
-    same: dict[tuple[int, str, int], RequestTuple] = {}
+    same: dict[RequestTuple, RequestTuple] = {}
     found: dict[int, tuple[RequestTuple, ...]] = {}
-    for request_id, *columns in tx.execute(query).all():
-        count, attributes, template_id = columns
-        one = same.setdefault(
-            (count, attributes, template_id), RequestTuple(count, attributes, template_id)
-        )
-        found[request_id] = (*found.get(request_id, ()), one)
+    for row in tx.execute(query).all():
+        one = TUPLES.read(row, 1)
+        found[row[0]] = (*found.get(row[0], ()), same.setdefault(one, one))
     return found
 
 
@@ -257,22 +229,19 @@ def rank(tx: Tx, group_id: int, priority: int) -> None:
     )
 
 
-def _one(tx: Tx, condition: Any, lock: bool = False) -> Request | None:
-    query = select(*_COLUMNS).where(condition)
-    found = _with_tuples(tx, list(tx.execute(query.with_for_update() if lock else query)))
-    return found[0] if found else None
+def _one(tx: Tx, where: ColumnElement[bool], lock: bool = False) -> Request | None:
+    found = ROWS.find(tx, where, lock=lock)
+    return None if found is None else _with_tuples(tx, [found])[0]
 
 
-def _with_tuples(tx: Tx, rows: Sequence[Any]) -> list[Request]:
+def _with_tuples(tx: Tx, rows: Sequence[Request]) -> list[Request]:
     r = t.request_tuples.c
     tuples: dict[int, list[RequestTuple]] = {row.id: [] for row in rows}
     for ids in slices(list(tuples)):
-        query = select(r.request_id, r["count"], r.attributes, r.template_id).where(
-            r.request_id.in_(ids)
-        )
-        for request_id, *columns in tx.execute(query.order_by(r.request_id, r.position)):
-            tuples[request_id].append(RequestTuple(*columns))
-    return [dataclasses.replace(Request(*row), tuples=tuple(tuples[row.id])) for row in rows]
+        query = select(r.request_id, *TUPLES.columns).where(r.request_id.in_(ids))
+        for row in tx.execute(query.order_by(r.request_id, r.position)):
+            tuples[row[0]].append(TUPLES.read(row, 1))
+    return [replace(row, tuples=tuple(tuples[row.id])) for row in rows]
 
 
 def waiting(tx: Tx, group_id: int) -> int:

@@ -15,6 +15,7 @@ from sqlalchemy import delete, func, insert, select, update
 
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
+from cod.store.rows import Rows
 
 _r = t.reservations.c
 
@@ -27,10 +28,12 @@ class Reservation(NamedTuple):
     reclaim_id: int | None
 
 
+_ROWS = Rows(Reservation, t.reservations)
+
+
 def every(tx: Tx) -> list[Reservation]:
     """Return all of them, by node."""
-    query = select(_r.node_id, _r.request_id, _r.reclaim_id).order_by(_r.node_id)
-    return [Reservation(*row) for row in tx.execute(query)]
+    return _ROWS.every(tx, order=_r.node_id)
 
 
 def of_reclaims(tx: Tx, reclaim_ids: Sequence[int]) -> dict[int, int]:

@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, delete, exists, func, insert, select, update
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
+from cod.store.rows import Rows
 
 _s, _r = t.request_starts.c, t.node_requests.c
 
@@ -24,6 +25,9 @@ class Told(NamedTuple):
     sooner_at: float | None
 
 
+_TOLD = Rows(Told, t.request_starts)
+
+
 class Begun(NamedTuple):
     """A request that began: the start that was told first of all, when, and when it was. None:
     nothing was told."""
@@ -35,8 +39,7 @@ class Begun(NamedTuple):
 
 def waiting(tx: Tx) -> dict[int, Told]:
     """Return what is told of requests that wait, by request."""
-    query = select(*(t.request_starts.c[name] for name in Told._fields))
-    return {row[0]: Told(*row) for row in tx.execute(query.where(_s.began_at.is_(None)))}
+    return {one.request_id: one for one in _TOLD.every(tx, _s.began_at.is_(None))}
 
 
 class Expected(NamedTuple):

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import astuple, fields
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, select
 
 from cod.model import VclusterName
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.rows import Rows
 
 _c = t.vcluster_names.c
-_FIELDS = [f.name for f in fields(VclusterName)]
-_SELECT = select(*(_c[name] for name in _FIELDS))
+ROWS = Rows(VclusterName, t.vcluster_names)
 
 
 def of(tx: Tx, vcluster_id: int) -> dict[str, VclusterName]:
     """Return the names of a vcluster, in their order."""
-    rows = tx.execute(_SELECT.where(_c.vcluster_id == vcluster_id).order_by(_c.name))
-    return {row[1]: VclusterName(*row) for row in rows}
+    there = ROWS.every(tx, _c.vcluster_id == vcluster_id, order=_c.name)
+    return {one.name: one for one in there}
 
 
 def of_live(tx: Tx, names: Collection[str]) -> dict[str, dict[str, VclusterName]]:
@@ -29,20 +28,21 @@ def of_live(tx: Tx, names: Collection[str]) -> dict[str, dict[str, VclusterName]
         return {}
     v = t.vclusters.c
     query = (
-        select(v.live_name, *_SELECT.selected_columns)
+        select(v.live_name, *ROWS.columns)
         .join_from(t.vcluster_names, t.vclusters, v.id == _c.vcluster_id)
         .where(v.live_name.in_(names))
     )
     found: dict[str, dict[str, VclusterName]] = {}
-    for vcluster, *row in tx.execute(query):
-        found.setdefault(vcluster, {})[row[1]] = VclusterName(*row)
+    for row in tx.execute(query):
+        one = ROWS.read(row, 1)
+        found.setdefault(row[0], {})[one.name] = one
     return found
 
 
 def put(tx: Tx, name: VclusterName) -> None:
     """Add a name, or point it at another target."""
     remove(tx, name.vcluster_id, name.name)
-    tx.execute(insert(t.vcluster_names).values(dict(zip(_FIELDS, astuple(name), strict=True))))
+    ROWS.insert(tx, [name])
 
 
 def remove(tx: Tx, vcluster_id: int, name: str) -> None:

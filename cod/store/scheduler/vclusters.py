@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import fields, replace
 from itertools import count, filterfalse
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, delete, func, insert, or_, select
 
 from cod.model import Refused, Subnet, Vcluster
 from cod.states import NodeState, ReclaimState, VclusterState
 from cod.store import dns_zones, vcms
 from cod.store import tables as t
-from cod.store.engine import Tx, new_id
+from cod.store.engine import Tx
+from cod.store.rows import Rows
 from cod.store.scheduler import address_blocks
 
 _v = t.vclusters.c
-_COLUMNS = [_v[f.name] for f in fields(Vcluster)]
+ROWS = Rows(Vcluster, t.vclusters, noun="vcluster", name="live_name")
+get, by_name = ROWS.get, ROWS.by_name
 _FIRM = (
     _v.state == VclusterState.ACTIVE,
     _v.drain_until.is_(None),
@@ -26,41 +27,21 @@ _FIRM = (
 )
 
 
-def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcluster | None:
-    """Return the vcluster with that id; locked until the transaction ends, if `lock`."""
-    return _one(tx, select(*_COLUMNS).where(_v.id == vcluster_id), lock)
-
-
-def by_name(tx: Tx, name: str, *, lock: bool = False) -> Vcluster | None:
-    """Return the vcluster of that name that has not ended; locked until the transaction ends, if
-    `lock`."""
-    return _one(tx, select(*_COLUMNS).where(_v.live_name == name), lock)
-
-
 def active(tx: Tx, name: str, *, lock: bool = False) -> Vcluster:
-    """Return the same, for who wants more nodes for it; raises `Refused` where there is none, or it
-    is not active."""
-    holder = by_name(tx, name, lock=lock)
-    if holder is None:
-        raise Refused("not_found", f"there is no vcluster {name!r}", "vcluster")
+    """Return the vcluster of that name; raises `Refused` where none has it now, or it is not
+    active."""
+    holder = ROWS.named(tx, name, "vcluster", lock=lock)
     if holder.state != VclusterState.ACTIVE:
         raise Refused("conflict", f"vcluster {name} is {holder.state}, not active", "vcluster")
     return holder
 
 
-def _one(tx: Tx, query: Select[Any], lock: bool) -> Vcluster | None:
-    row = tx.execute(query.with_for_update() if lock else query).one_or_none()
-    return Vcluster(*row) if row else None
-
-
 def every(tx: Tx, states: Iterable[str] = (), group_id: int | None = None) -> list[Vcluster]:
     """Return vclusters in any of `states` (all that have not ended, if empty), by id; of one group
     or of all."""
-    query = select(*_COLUMNS).order_by(_v.id)
-    if group_id is not None:
-        query = query.where(_v.group_id == group_id)
-    query = query.where(_v.state.in_(list(states)) if states else _v.live_name.is_not(None))
-    return [Vcluster(*row) for row in tx.execute(query)]
+    own = [] if group_id is None else [_v.group_id == group_id]
+    there = _v.state.in_(list(states)) if states else _v.live_name.is_not(None)
+    return ROWS.every(tx, there, *own, order=_v.id)
 
 
 class Live(NamedTuple):
@@ -82,18 +63,17 @@ class Live(NamedTuple):
     user_id: int | None
 
 
+_LIVE = Rows(Live, t.vclusters)
+
+
 def live_rows() -> Select[Any]:
     """Return what `live` reads."""
-    return (
-        select(*(_v[name] for name in Live._fields))
-        .where(_v.live_name.is_not(None))
-        .order_by(_v.id)
-    )
+    return _LIVE.select.where(_v.live_name.is_not(None)).order_by(_v.id)
 
 
 def live(tx: Tx) -> list[Live]:
     """Return all that have not ended, by id."""
-    return [Live(*row) for row in tx.execute(live_rows()).all()]
+    return _LIVE.all(tx, live_rows())
 
 
 def add(
@@ -120,30 +100,28 @@ def add(
     The name is unique among those that have not ended; the caller looks first, the database has the
     last word.
     """
-    values = {
-        "name": name,
-        "live_name": name,
-        "group_id": group_id,
-        "state": VclusterState.PENDING,
-        "template_id": template_id,
-        "size": size,
-        "creation_size": size,
-        "attributes": attributes,
-        "subnet": subnet.name,
-        "lease_time": lease_time,
-        "created_at": now,
-        "isolated": isolated,
-        "preemptible": preemptible,
-        "network_prefix": network_prefix,
-        "user_id": user_id,
-    }
     with tx.begin_nested() as part:
-        vcluster_id = new_id(tx.execute(insert(t.vclusters).values(**values)))
-        if addresses and not isolated and not address_blocks.claim(tx, vcluster_id, subnet, size):
+        made = ROWS.add(
+            tx,
+            name=name,
+            live_name=name,
+            group_id=group_id,
+            state=VclusterState.PENDING,
+            template_id=template_id,
+            size=size,
+            creation_size=size,
+            attributes=attributes,
+            subnet=subnet.name,
+            lease_time=lease_time,
+            created_at=now,
+            isolated=isolated,
+            preemptible=preemptible,
+            network_prefix=network_prefix,
+            user_id=user_id,
+        )
+        if addresses and not isolated and not address_blocks.claim(tx, made.id, subnet, size):
             part.rollback()
             return None
-        made = get(tx, vcluster_id)
-        assert made is not None
         _note(tx, made, "created", now)
         dns_zones.touch(tx, [dns_zones.SITE, ("vcluster", name)], now)
         return made
@@ -152,8 +130,7 @@ def add(
 def change(tx: Tx, vcluster: Vcluster, now: float, **columns: Any) -> Vcluster:
     """Set columns; returns the vcluster as it is now. What matters to its owners is written to its
     history."""
-    tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(**columns))
-    changed = replace(vcluster, **columns)
+    changed = ROWS.change(tx, vcluster, **columns)
     for event, column in EVENTS.items():
         if getattr(changed, column) != getattr(vcluster, column):
             _note(tx, changed, event, now)
@@ -203,7 +180,7 @@ def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
     address_blocks.give_back(tx, vcluster.id)
     dns_zones.touch(tx, [dns_zones.SITE, ("vcluster", vcluster.name)], now)
     tx.execute(delete(t.vcluster_names).where(t.vcluster_names.c.vcluster_id == vcluster.id))
-    tx.execute(update(t.vclusters).where(_v.id == vcluster.id).values(live_name=None))
+    ROWS.set(tx, vcluster.id, live_name=None)
     return change(tx, vcluster, now, state=VclusterState.ENDED, ended_at=now)
 
 
@@ -220,12 +197,8 @@ def deserted(tx: Tx) -> list[Vcluster]:
         ((n.released == _v.id) & n.state.not_in(aside)) | (n.vcluster_id == _v.id)
     )
     exported = select(t.volume_attachments.c.id).where(t.volume_attachments.c.vcluster_id == _v.id)
-    query = (
-        select(*_COLUMNS)
-        .where(_v.state == VclusterState.RELEASING, ~left.exists(), ~exported.exists())
-        .order_by(_v.id)
-    )
-    return [Vcluster(*row) for row in tx.execute(query)]
+    empty = _v.state == VclusterState.RELEASING, ~left.exists(), ~exported.exists()
+    return ROWS.every(tx, *empty, order=_v.id)
 
 
 def free_hostnames(tx: Tx, vcluster_id: int) -> Iterator[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -12,6 +15,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
 )
 from sqlalchemy.dialects import mysql
@@ -33,6 +37,26 @@ FullName = String(127)  # GROUP/NAME of an image or template, or the site's NAME
 Exact = String(300).with_variant(mysql.VARCHAR(300, collation="utf8mb4_bin"), "mysql", "mariadb")
 Mac = String(17)
 Time: Double[float] = Double()
+
+
+class Words(TypeDecorator[tuple[str, ...]]):
+    """Words, with commas between them."""
+
+    impl = String
+    cache_ok = True
+
+    @property
+    def python_type(self) -> type[Any]:
+        """Return what values are in Python."""
+        return tuple
+
+    def process_bind_param(self, value: Sequence[str] | None, _dialect: object) -> str | None:
+        """Return what is stored. A backup may have it as one text."""
+        return value if value is None or isinstance(value, str) else ",".join(value)
+
+    def process_result_value(self, value: str | None, _dialect: object) -> tuple[str, ...] | None:
+        """Return the words."""
+        return None if value is None else tuple(value.split(","))
 
 
 def table(name: str, *columns: Column[object] | Index | UniqueConstraint, comment: str) -> Table:

@@ -16,7 +16,7 @@ from sqlalchemy import (
     true,
 )
 
-from cod.store.tables.base import Document, Id, Name, Time, table
+from cod.store.tables.base import Document, Id, Name, Time, Words, table
 
 vclusters = table(
     "vclusters",
@@ -297,7 +297,7 @@ reservation_series = table(
     Column("starts_at", Time, nullable=False, comment="the first start"),
     Column("duration", Time, nullable=False, comment="seconds of each lease"),
     Column("zone", String(64), nullable=False, comment="time zone whose clock the starts keep"),
-    Column("days", String(32), nullable=False, comment="of the week: 'mon,wed'"),
+    Column("days", Words(32), nullable=False, comment="of the week: 'mon,wed'"),
     Column("count", Integer, comment="starts in all; null: no limit"),
     Column("ends_at", Time, comment="no start is later; null: no limit"),
     Column("created_at", Time, nullable=False),
