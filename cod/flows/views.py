@@ -53,11 +53,26 @@ def node_list(
     page: Page = ALL,
     policy: Policy | None = None,
     groups: frozenset[int] | None = None,
-    **filters: str | None,
+    state: str | None = None,
+    vcluster: str | None = None,
+    type: str | None = None,
+    block: str | None = None,
+    power: str | None = None,
+    group: str | None = None,
 ) -> Listed[NodeView]:
     """Return nodes that these groups hold (None: all), by name; with `policy`, until when they are
     immune. For filters see `store.lists.nodes`."""
-    found = lists.nodes(tx, page, groups, **filters)
+    found = lists.nodes(
+        tx,
+        page,
+        groups,
+        state=state,
+        vcluster=vcluster,
+        type=type,
+        block=block,
+        power=power,
+        group=group,
+    )
     return Listed(protected(found, policy), found.next, found.total)
 
 
@@ -122,11 +137,12 @@ def vcluster_list(
     page: Page = ALL,
     ended: bool = False,
     groups: frozenset[int] | None = None,
-    **filters: str | None,
+    state: str | None = None,
+    group: str | None = None,
 ) -> Listed[VclusterView]:
     """Return vclusters by name, of these groups (None: all); those that have ended too if
     `ended`."""
-    return lists.vclusters(tx, page, groups, ended=ended, **filters)
+    return lists.vclusters(tx, page, groups, ended=ended, state=state, group=group)
 
 
 def vcluster(
@@ -153,10 +169,17 @@ def vcluster_alone(tx: Tx, name: str) -> VclusterView:
 
 
 def request_list(
-    tx: Tx, *, page: Page = ALL, groups: frozenset[int] | None = None, **filters: str | None
+    tx: Tx,
+    *,
+    page: Page = ALL,
+    groups: frozenset[int] | None = None,
+    vcluster: str | None = None,
+    state: str | None = None,
+    group: str | None = None,
+    kind: str | None = None,
 ) -> Listed[RequestView]:
     """Return requests of these groups (None: all), the newest first."""
-    return lists.requests(tx, page, groups, **filters)
+    return lists.requests(tx, page, groups, vcluster=vcluster, state=state, group=group, kind=kind)
 
 
 def request(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> RequestView:

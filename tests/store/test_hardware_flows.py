@@ -37,6 +37,10 @@ def lab(tx: Tx, site: Site) -> Lab:
     return Lab(tx, site)
 
 
+def change_type(lab: Lab, type_: str, /, **changes: Any) -> Any:
+    return type_flows.change(lab.tx, name=type_, site=lab.site, changes=changes)
+
+
 def refused(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Refused:
     with pytest.raises(Refused) as caught:
         call(*args, **kwargs)
@@ -112,7 +116,7 @@ def test_a_trampoline_that_reports_more_makes_a_type_with_the_same_cost_and_tell
 ) -> None:
     """Administrators priced the type before PCI devices were reported."""
     before = reserve(lab, 1)
-    type_flows.change(lab.tx, name=before, site=lab.site, cost=7.5, warm_low=2, warm_high=3)
+    change_type(lab, before, cost=7.5, warm_low=2, warm_high=3)
     pci = (
         '<pci slot="0000:00:03.0" class="0200" vendor="1af4" device="1000"'
         ' driver="virtio-pci"/><kernel'
@@ -187,24 +191,16 @@ def test_types_are_listed_with_their_nodes_and_facts(lab: Lab) -> None:
 def test_a_type_is_named_priced_and_given_marks(lab: Lab) -> None:
     name = reserve(lab, 1)
     other = reserve(lab, 2, mib=8192)
-    said = type_flows.change(
-        lab.tx, name=name, site=lab.site, new_name="small", cost=2.5, warm_low=0, watts_idle=60.0
-    )
+    said = change_type(lab, name, name="small", cost=2.5, warm_low=0, watts_idle=60.0)
     assert [(effect.kind, effect.what) for effect in said.effects] == [("wake", "manager")]
     row = types.by_name(lab.tx, "small")
     assert row is not None
     assert (row.cost, row.warm_low, row.warm_high, row.watts_idle) == (2.5, 0, None, 60.0)
     assert said.value.type == row
-    type_flows.change(lab.tx, name="small", site=lab.site, new_name="small", watts_idle=None)
+    change_type(lab, "small", name="small", watts_idle=None)
     assert types.get(lab.tx, row.id).watts_idle is None
-    assert (
-        refused(type_flows.change, lab.tx, name="small", site=lab.site, new_name=other).code
-        == "conflict"
-    )
-    assert (
-        refused(type_flows.change, lab.tx, name="small", site=lab.site, new_name="No!").code
-        == "invalid"
-    )
+    assert refused(change_type, lab, "small", name=other).code == "conflict"
+    assert refused(change_type, lab, "small", name="No!").code == "invalid"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +216,7 @@ def test_marks_that_contradict_each_other_or_the_sites_are_refused(
 ) -> None:
     lab.site = replace(lab.site, energy=Energy(warm_low=1, warm_high=4))
     name = reserve(lab, 1)
-    said = refused(type_flows.change, lab.tx, name=name, site=lab.site, cost=9.0, **columns)
+    said = refused(change_type, lab, name, cost=9.0, **columns)
     assert (said.code, said.sentence, said.field) == ("invalid", sentence, field)
     row = types.by_name(lab.tx, name)
     assert row is not None

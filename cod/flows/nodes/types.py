@@ -3,6 +3,7 @@ marks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,13 +54,13 @@ def show(
     )
 
 
-def change(
-    tx: Tx, *, name: str, site: Site, new_name: str | None = None, **columns: Any
-) -> Result[TypeView]:
-    """Change a type's name, `cost`, marks (`warm_low`, `warm_high`) or watts. What is not named
+def change(tx: Tx, *, name: str, site: Site, changes: Mapping[str, Any]) -> Result[TypeView]:
+    """Change a type's `name`, `cost`, marks (`warm_low`, `warm_high`) or watts. What is not named
     stays; marks and watts that are None are the site's."""
     found = _type(tx, name, lock=True)
-    if new_name is not None and new_name != name:
+    columns = {key: value for key, value in changes.items() if key != "name"}
+    new_name = changes.get("name", name)
+    if new_name != name:
         names.check_label(new_name)
         if types.by_name(tx, new_name):
             raise Refused("conflict", f"there is a type {new_name!r} already", "name")

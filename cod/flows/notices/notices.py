@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from cod import notice_texts
 from cod.core import notices
@@ -107,11 +106,18 @@ def failed(
 
 
 def every(
-    tx: Tx, *, page: Page = ALL, groups: frozenset[int] | None = None, **filters: Any
+    tx: Tx,
+    *,
+    page: Page = ALL,
+    groups: frozenset[int] | None = None,
+    group: str | None = None,
+    vcluster: str | None = None,
+    kind: str | None = None,
+    above: int | None = None,
 ) -> Listed[NoticeView]:
     """Return notices to these groups (None: all), the newest first. For filters see
     `store.lists.notices`."""
-    return lists.notices(tx, page, groups, **filters)
+    return lists.notices(tx, page, groups, group=group, vcluster=vcluster, kind=kind, above=above)
 
 
 def one(tx: Tx, notice_id: int) -> NoticeView:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 from cod.model import AuditRow, Listed, Page
 from cod.policy.people.audit import for_owners
@@ -12,10 +11,30 @@ from cod.store.engine import Tx
 from cod.store.people import audit
 
 
-def every(tx: Tx, page: Page, groups: frozenset[int] | None, **filters: Any) -> Listed[AuditRow]:
-    """Return a part of the audit, the newest first; of `groups` alone (None: all). `filters`: as
-    `store` has them."""
-    rows = audit.every(tx, page, groups, **filters)
+def every(
+    tx: Tx,
+    page: Page,
+    groups: frozenset[int] | None,
+    group: str | None = None,
+    actor: str | None = None,
+    action: str | None = None,
+    thing: str | None = None,
+    since: float | None = None,
+    until: float | None = None,
+) -> Listed[AuditRow]:
+    """Return a part of the audit, the newest first; of `groups` alone (None: all). For filters see
+    `store.people.audit.every`."""
+    rows = audit.every(
+        tx,
+        page,
+        groups,
+        group=group,
+        actor=actor,
+        action=action,
+        thing=thing,
+        since=since,
+        until=until,
+    )
     return (
         rows
         if groups is None

@@ -32,10 +32,15 @@ from cod.store.scheduler import reclaims, reservations, vclusters
 
 
 def every(
-    tx: Tx, *, page: Page = ALL, groups: frozenset[int] | None = None, **filters: str | None
+    tx: Tx,
+    *,
+    page: Page = ALL,
+    groups: frozenset[int] | None = None,
+    vcluster: str | None = None,
+    state: str | None = None,
 ) -> Listed[ReclaimView]:
     """Return reclaims from vclusters of these groups (None: all), the newest first."""
-    return lists.reclaims(tx, page, groups, **filters)
+    return lists.reclaims(tx, page, groups, vcluster=vcluster, state=state)
 
 
 def show(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> ReclaimView:

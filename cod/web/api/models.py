@@ -86,15 +86,6 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Patch(Body):
-    """What to change of a thing that has a name."""
-
-    def changes(self) -> dict[str, Any]:
-        """Return what the patch names; a new name is `new_name` to the flow."""
-        said = self.model_dump(exclude_unset=True)
-        return {"new_name" if key == "name" else key: value for key, value in said.items()}
-
-
 class Query(BaseModel):
     """A request's query string: text is converted, unknown names are refused."""
 

@@ -8,11 +8,11 @@ import secrets
 from functools import partial
 from typing import Annotated, Any, Literal, Never
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from cod import model
 from cod.flows.people import audit, people, signin, sshkeys, tokens
-from cod.model import Refused
+from cod.model import Listed, Refused
 from cod.pool import Tx
 from cod.web.api.models import (
     Body,
@@ -432,6 +432,22 @@ DOORS = (
     ),
 )
 
+
+def audited(ask: Call[Names, BaseModel, AuditQuery]) -> Flow[Listed[model.AuditRow]]:
+    """Return the flow that lists the changes asked for."""
+    return partial(
+        audit.every,
+        page=ask.query.page,
+        groups=ask.who.owns,
+        group=ask.query.group,
+        actor=ask.query.actor,
+        action=ask.query.action,
+        thing=ask.query.thing,
+        since=ask.query.since,
+        until=ask.query.until,
+    )
+
+
 SITE = (
     route(
         "GET",
@@ -467,7 +483,7 @@ SITE = (
         "/audit",
         ANYBODY,
         "List changes: of groups that you own; for administrators, all",
-        lambda a: partial(audit.every, page=a.query.page, groups=a.who.owns, **a.query.filters),
+        audited,
         reply=listed(AuditList, AuditReply.of),
         query=AuditQuery,
     ),

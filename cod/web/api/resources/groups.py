@@ -317,7 +317,11 @@ GROUPS = (
         see("group"),
         "List what was, or is to be, delivered to a group",
         lambda a: partial(
-            notices.deliveries, group=a.names.name, page=a.query.page, **a.query.filters
+            notices.deliveries,
+            group=a.names.name,
+            page=a.query.page,
+            state=a.query.state,
+            channel=a.query.channel,
         ),
         reply=listed(DeliveryList, DeliveryReply.of_pair),
         query=DeliveryQuery,

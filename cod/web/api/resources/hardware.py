@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from cod import model
 from cod.flows.nodes import blocks, types
-from cod.web.api.models import Body, DnsLabel, ListPage, Paged, Patch, Reply, ReplyOf
+from cod.web.api.models import Body, DnsLabel, ListPage, Paged, Reply, ReplyOf
 from cod.web.api.resources.nodes import NodeReply
 from cod.web.api.routes import ADMINS, ANYBODY, Named, Shaped, in_parts, listed, route
 
@@ -21,7 +21,7 @@ NodePattern = Annotated[
 ]
 
 
-class TypePatch(Patch):
+class TypePatch(Body):
     """What an administrator may change of a node type; what is left out stays. Marks and watts:
     null for the site's."""
 
@@ -213,7 +213,9 @@ TYPES = (
         "/types/refresh",
         ADMINS,
         "Recompute nodes' types by the site's rules, some nodes at a time",
-        lambda a: partial(types.refresh, site=a.site, now=a.now, **a.body.model_dump()),
+        lambda a: partial(
+            types.refresh, after=a.body.after, limit=a.body.limit, site=a.site, now=a.now
+        ),
         reply=TypeRefreshed,
         body=TypeRefresh,
     ),
@@ -238,7 +240,12 @@ TYPES = (
         "/types/{name}",
         ADMINS,
         "Change a node type's name, cost, power settings or watts",
-        lambda a: partial(types.change, name=a.names.name, site=a.site, **a.body.changes()),
+        lambda a: partial(
+            types.change,
+            name=a.names.name,
+            site=a.site,
+            changes=a.body.model_dump(exclude_unset=True),
+        ),
         reply=TypeReply,
         body=TypePatch,
         names=Named,

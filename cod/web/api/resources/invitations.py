@@ -175,7 +175,14 @@ def told(ask: Call[Names, LinkBody], made: tuple[Invitation, str]) -> Invited:
     row, link = made
     unsent = _mailed(ask, row, link) if ask.body.mail else ""
     return Invited(
-        **InvitationReply.of(row).model_dump(),
+        id=row.id,
+        group=row.group,
+        role=row.role,
+        user=row.user,
+        email=row.email,
+        invited_by=row.invited_by,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
         link=link,
         mailed=ask.body.mail and not unsent,
         unsent=unsent,

@@ -22,7 +22,6 @@ from cod.web.api.models import (
     ListPage,
     OneOrSeveral,
     Paged,
-    Patch,
     Reason,
     Reply,
     ReplyOf,
@@ -67,7 +66,7 @@ class HistoryQuery(Paged):
     sort: Literal["id", "-id"] = "-id"
 
 
-class NodePatch(Patch):
+class NodePatch(Body):
     """What an administrator may change of a node; what is left out stays."""
 
     name: DnsLabel | None = None
@@ -460,7 +459,12 @@ NODES = (
             page=a.query.page,
             policy=a.site.policy,
             groups=a.who.groups,
-            **a.query.filters,
+            state=a.query.state,
+            vcluster=a.query.vcluster,
+            type=a.query.type,
+            block=a.query.block,
+            power=a.query.power,
+            group=a.query.group,
         ),
         reply=listed(NodeList, NodeReply.of),
         query=NodeQuery,
@@ -496,10 +500,16 @@ NODES = (
         lambda a: partial(
             nodes.change,
             name=a.names.name,
+            new_name=a.body.name,
+            block=a.body.block,
+            power_driver=a.body.power_driver,
+            power_address=a.body.power_address,
+            power_account=a.body.power_account,
+            keep=a.body.keep,
+            keep_was=a.body.keep_was,
             site=a.site,
             now=a.now,
             actor=a.actor,
-            **a.body.changes(),
         ),
         reply=NodeReply,
         body=NodePatch,

@@ -88,8 +88,15 @@ class DeliveryReply(SendReply):
     def of_pair(cls, pair: tuple[model.Send, model.Notice]) -> DeliveryReply:
         """Return the reply from the two rows."""
         send, notice = pair
+        told = SendReply.of(send)
         return cls(
-            **SendReply.of(send).model_dump(),
+            channel=told.channel,
+            to=told.to,
+            state=told.state,
+            attempts=told.attempts,
+            next_at=told.next_at,
+            done_at=told.done_at,
+            error=told.error,
             id=send.id,
             notice=notice.id,
             at=notice.at,
@@ -143,7 +150,15 @@ NOTICES = (
         "/notices",
         ANYBODY,
         "List notices",
-        lambda a: partial(notices.every, page=a.query.page, groups=a.who.groups, **a.query.filters),
+        lambda a: partial(
+            notices.every,
+            page=a.query.page,
+            groups=a.who.groups,
+            group=a.query.group,
+            vcluster=a.query.vcluster,
+            kind=a.query.kind,
+            above=a.query.above,
+        ),
         reply=listed(NoticeList, NoticeReply.of),
         query=NoticeQuery,
     ),

@@ -210,11 +210,20 @@ class MemberList(Items[MemberReply]):
 
 def _added(ask: Call[Names, UserCreate]) -> Flow[tuple[model.Invitation, str]]:
     """Return a new user, and the link by which they set their password."""
-    told = ask.body.model_dump(exclude={"mail"})
     link = linked(partial(invitations.renew, user=ask.body.name), ask)
 
     def add(tx: Tx) -> tuple[model.Invitation, str]:
-        people.create(tx, now=ask.now, posix=ask.site.posix, **told)
+        body = ask.body
+        people.create(
+            tx,
+            body.name,
+            full_name=body.full_name,
+            email=body.email,
+            admin=body.admin,
+            uid=body.uid,
+            posix=ask.site.posix,
+            now=ask.now,
+        )
         return link(tx)
 
     return add
@@ -341,8 +350,11 @@ MEMBERS = (
             people.set_role,
             group=a.names.name,
             user=a.names.user,
+            role=a.body.role,
+            rights=a.body.rights,
+            shares=a.body.shares,
             enlist=a.who.admin,
-            **a.body.model_dump(),
+            force=a.body.force,
         ),
         reply=MemberReply,
         body=MemberSet,

@@ -314,11 +314,20 @@ def _matched(
 
 
 def _supposed(ask: Call[Names, MatchAsk]) -> explain.HypotheticalRequest:
-    checked(ask.body.attributes, "requires", "attributes")
-    words = ask.body.model_dump()
-    if words["isolated"] is None:
-        words["isolated"] = ask.site.isolates and not ask.body.vcluster
-    return explain.HypotheticalRequest(**words)
+    body = ask.body
+    isolated = ask.site.isolates and not body.vcluster if body.isolated is None else body.isolated
+    return explain.HypotheticalRequest(
+        count=body.count,
+        attributes=checked(body.attributes, "requires", "attributes"),
+        template=body.template,
+        group=body.group,
+        vcluster=body.vcluster,
+        spread=body.spread,
+        name=body.name,
+        lease=body.lease,
+        isolated=isolated,
+        preemptible=body.preemptible,
+    )
 
 
 def _asks(ask: Call[Names, MatchAsk]) -> list[RequiredRight]:

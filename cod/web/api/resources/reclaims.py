@@ -95,7 +95,11 @@ RECLAIMS = (
         ANYBODY,
         "List reclaims",
         lambda a: partial(
-            reclaims.every, page=a.query.page, groups=a.who.groups, **a.query.filters
+            reclaims.every,
+            page=a.query.page,
+            groups=a.who.groups,
+            vcluster=a.query.vcluster,
+            state=a.query.state,
         ),
         reply=listed(ReclaimList, ReclaimReply.of),
         query=ReclaimQuery,

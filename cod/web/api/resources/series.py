@@ -113,8 +113,7 @@ class SeriesList(ListPage[ReservationSeries]):
 
 
 def _wanted(ask: Call[Names, SeriesCreate]) -> Flow[Result[model.SeriesView]]:
-    words = clusters.asked(ask)
-    if words.pop("vcm_inside"):
+    if ask.body.vcm_inside:
         raise Refused("invalid", "vclusters of a series begin without a VCM", "vcm_inside")
     own_volumes = f"{ask.body.group}/"
     for each in ask.body.volumes:  # others' may be closed to the group when the next one is made
@@ -122,15 +121,17 @@ def _wanted(ask: Call[Names, SeriesCreate]) -> Flow[Result[model.SeriesView]]:
             raise Refused(
                 "invalid", "vclusters of a series mount volumes of their group", "volumes"
             )
-    own = {key: words.pop(key) for key in ("name", "group", "starts_at", "lease")}
     return partial(
         series.create,
-        **own,
+        name=ask.body.name,
+        group=ask.body.group,
+        starts_at=ask.body.starts_at,
+        lease=clusters.lease(ask.body),
         zone=ask.body.zone,
         days=ask.body.days,
         count=ask.body.count,
         last=ask.body.last,
-        asked=words,
+        asked=clusters.asked(ask.body),
         create=vclusters.create,
         seen=ask.who.groups,
         site=ask.site,

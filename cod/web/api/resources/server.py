@@ -198,7 +198,7 @@ SERVER = (
         "/conflicts",
         ADMINS,
         "List address and identity conflicts, newest first",
-        lambda a: partial(views.conflict_list, page=a.query.page, **a.query.filters),
+        lambda a: partial(views.conflict_list, page=a.query.page, kind=a.query.kind),
         reply=listed(ConflictList, ConflictReply.of),
         query=ConflictQuery,
     ),

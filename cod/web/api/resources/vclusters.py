@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import Field
 
@@ -458,39 +459,70 @@ class RequestList(ListPage[RequestReply]):
     """Requests, the newest first."""
 
 
-def asked(ask: Call[Names, Any]) -> dict[str, Any]:
-    """Return what a vcluster is to be created with, as the flow takes it. Raises `Refused`."""
-    checked(ask.body.attributes, "requires", "attributes")
-    words: dict[str, Any] = ask.body.model_dump(include=set(VclusterCreate.model_fields))
-    words["mounts"] = [AskedVolume(**each) for each in words.pop("volumes")]
-    words["also"] = [
+class AskedVcluster(TypedDict):
+    """What a vcluster is to be created with, as `flows.scheduler.vclusters.create` takes it."""
+
+    size: int
+    template: str
+    attributes: str
+    also: list[AskedTuple]
+    spread: bool
+    wait: bool
+    preemptible: bool
+    isolated: bool | None
+    network_size: int | None
+    homes: bool | None
+    mounts: list[AskedVolume]
+
+
+def asked(body: VclusterCreate) -> AskedVcluster:
+    """Return what each vcluster that the body asks for is created with. Raises `Refused`."""
+    return {
+        "size": body.size,
+        "template": body.template,
+        "attributes": checked(body.attributes, "requires", "attributes"),
+        "also": _tuples(body.also, "also"),
+        "spread": body.spread,
+        "wait": body.wait,
+        "preemptible": body.preemptible,
+        "isolated": body.isolated,
+        "network_size": body.network_size,
+        "homes": body.homes,
+        "mounts": [
+            AskedVolume(each.volume, each.mount, each.read_only, each.delete_after)
+            for each in body.volumes
+        ],
+    }
+
+
+def _tuples(tuples: Sequence[TupleAsk], place: str) -> list[AskedTuple]:
+    """Return tuples as flows take them; `place`: their field of the body. Raises `Refused`."""
+    return [
         AskedTuple(
             each.count,
-            checked(each.attributes, "requires", f"also.{place}.attributes"),
+            checked(each.attributes, "requires", f"{place}.{number}.attributes"),
             each.template,
         )
-        for place, each in enumerate(ask.body.also)
+        for number, each in enumerate(tuples)
     ]
-    ends_at = words.pop("ends_at")
-    if ends_at is not None:
-        words["lease"] = _length(ask.body, ends_at)
-    return words
 
 
 def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
-    words = asked(ask)
-    inside = words.pop("vcm_inside")
     create: Flow[Result[_Shown]] = partial(
         vclusters.create,
+        name=ask.body.name,
+        group=ask.body.group,
+        lease=lease(ask.body),
+        starts_at=ask.body.starts_at,
         possible=True,
         key=ask.key,
         site=ask.site,
         seen=ask.who.groups,
         user_id=ask.who.user_id,
         now=ask.now,
-        **words,
+        **asked(ask.body),
     )
-    if not inside:
+    if not ask.body.vcm_inside:
         return create
     if ask.authority is None or not ask.site.nmp_port:
         raise Refused(
@@ -506,34 +538,29 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
     return with_vcm
 
 
-def _length(body: VclusterCreate, ends_at: float) -> float:
-    """Return the seconds of a lease that begins and ends at known times."""
+def lease(body: VclusterCreate) -> float | None:
+    """Return the seconds of the lease that the body asks for, by its length or by its end; None:
+    the group's default. Raises `Refused`."""
+    if body.ends_at is None:
+        return body.lease
     if body.starts_at is None or body.lease is not None:
         raise Refused(
             "invalid",
             "an end belongs to a start, and stands in place of the lease's length",
             "ends_at",
         )
-    if ends_at <= body.starts_at:
+    if body.ends_at <= body.starts_at:
         raise Refused("invalid", "the end is not after the start", "ends_at")
-    return ends_at - body.starts_at
+    return body.ends_at - body.starts_at
 
 
 def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestView]]:
-    wanted = [
-        AskedTuple(
-            each.count,
-            checked(each.attributes, "requires", f"tuples.{place}.attributes"),
-            each.template,
-        )
-        for place, each in enumerate(ask.body.tuples)
-    ]
     return partial(
         requests.submit,
         vcluster=ask.names.name,
         key=ask.key,
         now=ask.now,
-        wanted=wanted,
+        wanted=_tuples(ask.body.tuples, "tuples"),
         spread=ask.body.spread,
         wait=ask.body.wait,
         site=ask.site,
@@ -576,7 +603,12 @@ VCLUSTERS = (
         ANYBODY,
         "List vclusters",
         lambda a: partial(
-            views.vcluster_list, page=a.query.page, groups=a.who.groups, **a.query.filters
+            views.vcluster_list,
+            page=a.query.page,
+            groups=a.who.groups,
+            ended=a.query.ended,
+            state=a.query.state,
+            group=a.query.group,
         ),
         reply=listed(VclusterList, VclusterReply.of),
         query=VclusterQuery,
@@ -632,12 +664,15 @@ VCLUSTERS = (
         lambda a: partial(
             vclusters.resize,
             name=a.names.name,
+            size=a.body.size,
+            seen_size=a.body.seen_size,
+            spread=a.body.spread,
+            wait=a.body.wait,
             possible=True,
             key=a.key,
             site=a.site,
             now=a.now,
             actor=a.actor,
-            **a.body.model_dump(),
         ),
         reply=_IN_FULL,
         body=Resize,
@@ -695,7 +730,13 @@ REQUESTS = (
         ANYBODY,
         "List requests for nodes",
         lambda a: partial(
-            views.request_list, page=a.query.page, groups=a.who.groups, **a.query.filters
+            views.request_list,
+            page=a.query.page,
+            groups=a.who.groups,
+            vcluster=a.query.vcluster,
+            state=a.query.state,
+            group=a.query.group,
+            kind=a.query.kind,
         ),
         reply=listed(RequestList, RequestReply.of),
         query=RequestQuery,

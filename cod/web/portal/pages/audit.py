@@ -6,16 +6,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from cod.flows.people import audit
 from cod.pool import Tx
-from cod.web.api.resources.account import AuditQuery, AuditReply
+from cod.web.api.resources.account import AuditQuery, AuditReply, audited
 from cod.web.api.routes import Names
 from cod.web.portal.formatting import said
 from cod.web.portal.page import Page, PageCall
 
 
 def _audit(tx: Tx, ask: PageCall[Names, AuditQuery]) -> dict[str, Any]:
-    rows = audit.every(tx, page=ask.query.page, groups=ask.who.owns, **ask.query.filters)
+    rows = audited(ask)(tx)
     return {"rows": rows.each(lambda row: (found := AuditReply.of(row), differences(found)))}
 
 

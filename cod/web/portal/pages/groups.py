@@ -116,8 +116,11 @@ def _invites(who: Who, group_id: int) -> list[str]:
     return ["member", "viewer"] if offered(who, Right.USE, group_id) else ["viewer"]
 
 
-def _deliveries(tx: Tx, group: str, page: Part, **filters: Any) -> Any:
-    return notices.deliveries(tx, group=group, page=page, **filters).each(DeliveryReply.of_pair)
+def _deliveries(
+    tx: Tx, group: str, page: Part, state: str | None = None, channel: str | None = None
+) -> Any:
+    found = notices.deliveries(tx, group=group, page=page, state=state, channel=channel)
+    return found.each(DeliveryReply.of_pair)
 
 
 def _log(tx: Tx, ask: PageCall[Named, DeliveryQuery]) -> dict[str, Any]:
@@ -125,7 +128,7 @@ def _log(tx: Tx, ask: PageCall[Named, DeliveryQuery]) -> dict[str, Any]:
     return {
         "g": group,
         "owns": offered(ask.who, Right.MANAGE, group.id),
-        "found": _deliveries(tx, group.name, ask.query.page, **ask.query.filters),
+        "found": _deliveries(tx, group.name, ask.query.page, ask.query.state, ask.query.channel),
     }
 
 

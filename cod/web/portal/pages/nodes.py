@@ -15,7 +15,7 @@ from cod.model import Page as ListPage
 from cod.model import Right, SingleRight
 from cod.pool import Tx
 from cod.web.api.resources.consoles import ConsoleReply, console_reply
-from cod.web.api.resources.nodes import NodeQuery, pci_devices
+from cod.web.api.resources.nodes import NODES, NodeQuery, pci_devices
 from cod.web.api.routes import Named, Names, see
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import formatting
@@ -35,10 +35,7 @@ def _list(tx: Tx, ask: PageCall[Names, NodeQuery]) -> dict[str, Any]:
     if ask.who.admin:
         unfit = views.conflict_list(tx, page=ListPage(limit=UNFIT), kind="architecture")
         names = {"types": types.names_of(tx), "blocks": blocks.names_of(tx), "unfit": unfit}
-    nodes = views.node_list(
-        tx, page=ask.query.page, policy=ask.site.policy, groups=ask.who.groups, **ask.query.filters
-    )
-    return {"nodes": nodes, "states": STATES, **names}
+    return {"nodes": NODES[0].call(ask)(tx), "states": STATES, **names}
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:

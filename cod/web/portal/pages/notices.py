@@ -7,7 +7,7 @@ from typing import Any
 from cod import notice_texts
 from cod.flows.notices import notices
 from cod.pool import Tx
-from cod.web.api.resources.notices import NoticeQuery, NoticeReply
+from cod.web.api.resources.notices import NOTICES, NoticeQuery, NoticeReply
 from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
 from cod.web.portal.page import Action, Page, PageCall
 from cod.web.portal.pages.wizard import own_groups
@@ -15,7 +15,7 @@ from cod.web.portal.pages.wizard import own_groups
 
 def _list(tx: Tx, ask: PageCall[Names, NoticeQuery]) -> dict[str, Any]:
     return {
-        "found": notices.every(tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters),
+        "found": NOTICES[0].call(ask)(tx),
         "groups": own_groups(tx, ask.who),
         "kinds": notice_texts.KINDS,
         "remedies": notice_texts.REMEDIES,

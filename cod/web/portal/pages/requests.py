@@ -9,7 +9,7 @@ from cod.flows.scheduler import explain, plan, starts
 from cod.pool import Tx
 from cod.states import RequestState
 from cod.web.api.resources.plan import ExplainReply
-from cod.web.api.resources.vclusters import RequestQuery
+from cod.web.api.resources.vclusters import REQUESTS, RequestQuery
 from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
 from cod.web.portal import formatting
 from cod.web.portal.page import Action, Page, PageCall, api
@@ -20,9 +20,7 @@ SHOWN = "/requests/{id}"
 
 def _list(tx: Tx, ask: PageCall[Names, RequestQuery]) -> dict[str, Any]:
     return {
-        "found": views.request_list(
-            tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters
-        ),
+        "found": REQUESTS[0].call(ask)(tx),
         "groups": own_groups(tx, ask.who),
         "states": [(str(state), formatting.state_word(state)) for state in RequestState],
         "usually": starts.usually(tx, ask.now),

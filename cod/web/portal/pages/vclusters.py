@@ -27,6 +27,7 @@ from cod.web.api.resources.moves import MoveStart
 from cod.web.api.resources.network.names import NameReply, NameSet
 from cod.web.api.resources.nodes import HistoryQuery
 from cod.web.api.resources.vclusters import (
+    VCLUSTERS,
     Release,
     RequestReply,
     Resize,
@@ -44,9 +45,7 @@ SHOWN = "/vclusters/{name}"
 
 def _list(tx: Tx, ask: PageCall[Names, VclusterQuery]) -> dict[str, Any]:
     return {
-        "found": views.vcluster_list(
-            tx, page=ask.query.page, groups=ask.who.groups, **ask.query.filters
-        ),
+        "found": VCLUSTERS[0].call(ask)(tx),
         "groups": group_names(ask.who, tx),
     }
 

@@ -158,7 +158,7 @@ SWITCHES = (
         ADMINS,
         "List the switch ports of nodes",
         lambda a: in_parts(
-            partial(flows.ports, site=a.site, **a.query.filters),
+            partial(flows.ports, site=a.site, switch=a.query.switch, node=a.query.node),
             a.query.page,
             lambda one: (one.port.switch, one.port.port, one.node or "", one.port.mac or ""),
             "port",
@@ -184,7 +184,13 @@ SWITCHES = (
         ADMINS,
         "Enter which switch port a node is on",
         lambda a: partial(
-            flows.enter, name=a.names.name, site=a.site, now=a.now, **a.body.model_dump()
+            flows.enter,
+            name=a.names.name,
+            switch=a.body.switch,
+            port=a.body.port,
+            mac=a.body.mac,
+            site=a.site,
+            now=a.now,
         ),
         reply=listed(NodePorts, PortReply.of),
         body=PortSet,
