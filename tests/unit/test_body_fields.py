@@ -1,0 +1,118 @@
+"""What a body or a query string may say reaches its flow: nothing goes behind stars, where mypy
+does not look, and no field is left unread. What flows are handed by name, mypy checks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, create_model
+
+from cod.web.resources import ROUTES
+from cod.web.routes import Route
+
+ROOT = Path(__file__).resolve().parents[2]
+WEB = ROOT / "cod/web"
+DOORS = {"format"}  # read by the channel
+WHOLE = ("model_dump", "filters")  # reads all fields
+
+
+def stars(source: str) -> Iterator[int]:
+    """The lines on which a model's fields are handed on behind stars."""
+    for node in ast.walk(ast.parse(source)):
+        for each in node.keywords if isinstance(node, ast.Call) else ():
+            value = each.value.func if isinstance(each.value, ast.Call) else each.value
+            if each.arg is None and isinstance(value, ast.Attribute) and value.attr in WHOLE:
+                yield each.value.lineno
+
+
+def test_no_fields_of_a_model_are_handed_on_behind_stars() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted(WEB.rglob("*.py"))
+        for line in stars(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong"),
+    [
+        ("**a.body.model_dump()", True),
+        ("**ask.query.model_dump(include={'by'})", True),
+        ("**a.query.filters", True),
+        ("**asked(ask.body)", False),  # a TypedDict, which mypy reads
+        ("name=a.body.name", False),
+    ],
+)
+def test_planted_stars_are_refused(call: str, wrong: bool) -> None:
+    assert bool(list(stars(f"partial(flow, {call})"))) is wrong
+
+
+def read(code: CodeType, known: dict[str, Any], seen: set[CodeType]) -> set[str]:
+    """The names of all attributes that a function reads, and those of `cod.web` that it calls."""
+    if code in seen:
+        return set()
+    seen.add(code)
+    found = set(code.co_names)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            found |= read(inner, known, seen)
+    for name in code.co_names:
+        found |= names(known.get(name), seen)
+        for module in (known.get(each) for each in code.co_names):
+            if getattr(module, "__name__", "").startswith("cod.web."):
+                found |= names(getattr(module, name, None), seen)
+    return found
+
+
+def names(call: Any, seen: set[CodeType]) -> set[str]:
+    """The names of all attributes that a callable of `cod.web` reads."""
+    if isinstance(call, partial):
+        return names(call.func, seen)
+    if not isinstance(call, FunctionType) or not call.__module__.startswith("cod.web"):
+        return set()
+    inner: set[str] = set()
+    for cell in call.__closure__ or ():
+        inner |= names(cell.cell_contents, seen)
+    return inner | read(call.__code__, call.__globals__, seen)
+
+
+def unread(route: Route[Any, Any, Any, Any]) -> set[str]:
+    """The fields of a route's body and query string that none of its functions reads."""
+    calls: tuple[Callable[..., Any] | None, ...] = (
+        route.call,
+        route.claims,
+        route.before,
+        route.act,
+        route.work,
+    )
+    seen: set[CodeType] = set()
+    there = {name for call in calls for name in names(call, seen)}
+    if "model_dump" in there:
+        return set()
+    models = [model for model in (route.body, route.query) if model]
+    for model in models:
+        made = [getattr(model, name, None) for name in there]
+        there |= {
+            name for one in made if isinstance(one, property) for name in names(one.fget, seen)
+        }
+    fields = {name for model in models for name in model.model_fields}
+    return fields - there - DOORS - {"sort"}
+
+
+def test_each_field_is_read() -> None:
+    found = {f"{one.method} {one.path}": unread(one) for one in ROUTES if not one.upload}
+    assert not {where: fields for where, fields in found.items() if fields}
+
+
+def test_a_planted_field_that_is_not_read_is_refused() -> None:
+    [resize] = [one for one in ROUTES if one.path == "/vclusters/{name}/resize"]
+    body: type[BaseModel] = create_model("Resize", __base__=resize.body, remark=(str, ""))
+    assert (unread(resize), unread(replace(resize, body=body))) == (set(), {"remark"})
