@@ -19,6 +19,7 @@ from cod.policy.scheduler.snapshot import (
     RequestGrant,
     RequestRefusal,
 )
+from cod.sim import moves
 from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest, SimMachine
 from cod.sim.world import World
 from cod.states import RequestState, VclusterState
@@ -64,6 +65,8 @@ def _drain(world: World, cluster: Cluster) -> None:
     cluster.changed()
     world.look(cluster.drain_until)
     world.clock.at(cluster.drain_until, world.stir)
+    for request in [one for one in cluster.pending.values() if one.kind == "move"]:
+        world.decide(request, RequestState.WITHDRAWN)
 
 
 def _expire(world: World, cluster: Cluster) -> None:
@@ -82,8 +85,14 @@ def _seize(world: World, reclaim: ClusterReclaim | None) -> None:
     """The deadline has passed: what is open is taken by its power."""
     if reclaim is None:
         return
-    for machine in [one for one in reclaim.cluster.held if one.reclaim == reclaim.id]:
-        cluster = reclaim.cluster
+    cluster = reclaim.cluster
+    due = [one for one in cluster.held if one.reclaim == reclaim.id]
+    if reclaim.request.source is cluster:
+        staying = moves.staying(cluster, due)
+        for machine in staying:
+            world.spare(machine)
+        due = [one for one in due if one not in staying]
+    for machine in due:
         world.stats.seized += 1
         cluster.size -= 1
         world.let_go(machine)
@@ -101,23 +110,29 @@ def _grant(world: World, grant: RequestGrant) -> None:
         ]
     except LookupError as error:
         raise ImpossiblePlan(f"request {request.id}: {error}") from None
-    if len(picked) != request.count:
+    if len(picked) != request.count and request.source is None:
         raise ImpossiblePlan(
             f"request {request.id} wants {request.count} nodes and is granted {len(picked)}"
         )
     for machine, template_id in picked:
         _seat(world, machine, request, template_id)
-    world.decide(request, RequestState.GRANTED)
+    if request.source is None:
+        world.decide(request, RequestState.GRANTED)
     if request.kind == "create":
         if not cluster.preemptible:
             cluster.creation_size = world.creation_size(cluster)
         cluster.state, cluster.leased_at = VclusterState.ACTIVE, now
         world.lease(cluster, now + cluster.lease_time)
-    elif request.kind == "grow":
-        cluster.size += request.count
+    elif request.kind in ("grow", "move"):
+        cluster.size += len(picked)
     cluster.changed()
     world.stats.assigned += len(picked)
     cluster.owner.granted(request)
+    if request.source is not None:
+        for machine, _ in picked:
+            world.pool.reserve(machine, 0)
+        request.moved += len(picked)
+        moves.conclude(world, request)
 
 
 def _seat(world: World, machine: SimMachine, request: ClusterRequest, template_id: int) -> None:
@@ -165,12 +180,7 @@ def _preempt(world: World, preempt: Preempt) -> None:
             f"{preempt.count} nodes are taken from vcluster {cluster.name}, of {may_lose} that may"
             " be"
         )
-    for machine in chosen:
-        machine.reclaim = reclaim.id
-        world.pool.reserve(machine, request.id)
-    world.reclaims[reclaim.id] = reclaim
-    cluster.leaving += preempt.count
-    cluster.changed()
+    world.mark(reclaim, chosen)
     world.stats.taken += preempt.count
     world.stats.reclaims += 1
     cluster.owner.asked_back(reclaim, chosen)
@@ -192,7 +202,11 @@ def _reduce(world: World, reduction: PreemptLess) -> None:
 
 
 def _tell(world: World, refusal: RequestRefusal) -> None:
-    request = world.pending[refusal.request_id]
+    request = world.pending.get(refusal.request_id)
+    if request is None or refusal.code == "ended":
+        if request is not None:
+            moves.conclude(world, request)
+        return
     if not refusal.final:
         request.reason, request.pending = refusal.sentence, None
         return

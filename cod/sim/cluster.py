@@ -199,8 +199,14 @@ class Cluster:
 
 @dataclass(eq=False, slots=True)
 class ClusterRequest:
-    """A request for nodes, of one tuple. `kind`: 'create', 'grow' or 'replace'. `up`: how many of
-    its machines run."""
+    """A request for nodes, of one tuple.
+
+    kind       'create', 'grow', 'replace' or 'move'
+    up         how many of its machines run
+    starts_at  of a reservation in advance
+    source     of a move: the vcluster whose nodes it gets; `moved`: how many it has got
+    label      of reservations and moves: the demand that they are counted under
+    """
 
     id: int
     cluster: Cluster
@@ -212,6 +218,10 @@ class ClusterRequest:
     reason: str = ""
     up: int = 0
     pending: PendingRequest | None = None
+    starts_at: float | None = None
+    source: Cluster | None = None
+    moved: int = 0
+    label: str = ""
 
     def as_pending(self) -> PendingRequest:
         """Return the request as the manager's policy sees it."""
@@ -230,6 +240,8 @@ class ClusterRequest:
                 dict(Counter(machine.kind.type for machine in cluster.held)),
                 self.reason,
                 cluster.lease_time,
+                source_id=None if self.source is None else self.source.id,
+                starts_at=self.starts_at,
             )
         return self.pending
 

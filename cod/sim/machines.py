@@ -144,10 +144,15 @@ class MachinePool:
             )
             yield FreeNodes(key.kind, key.readiness, len(bucket), key.cache, key.reserved, idle)
 
-    def ways(self) -> Iterator[IncomingNodes]:
-        """Yield the nodes that are on their way back."""
+    def ways(self, *, times: bool = False) -> Iterator[IncomingNodes]:
+        """Yield the nodes that are on their way back; `times`: with when they entered their
+        states."""
+        since: dict[IncomingKey, float] = {}
+        for machine in self.machines if times and self.coming else ():
+            if isinstance(key := machine.counted_as, IncomingKey):
+                since[key] = max(machine.since, since.get(key, 0.0))
         for key, count in self.coming.items():
-            yield IncomingNodes(key.kind, count, key.reserved, key.waking)
+            yield IncomingNodes(key.kind, count, key.reserved, key.waking, since.get(key))
 
     def pick(self, free: FreeNodes, count: int, idle_time: float | None = None) -> list[SimMachine]:
         """Return `count` nodes of a pool, by id; with `idle_time`, only such as have idled so long.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -12,12 +13,23 @@ from cod.policy.hardware.match import satisfies
 from cod.sim import apply_plan
 from cod.sim.demand.job import SimJob
 from cod.sim.demand.jobs import JobOwner
+from cod.sim.demand.moves import Mover, Moving
+from cod.sim.demand.owners import PermanentOwner
 from cod.sim.demand.queue import QueueOwner
+from cod.sim.demand.reservations import Booking, ReservationOwner
 from cod.sim.demand.workload import FarmOwner
-from cod.sim.randomness import DAY, arrivals, runtime, stream
+from cod.sim.randomness import DAY, HOUR, arrivals, runtime, stream
 from cod.sim.results.report import figures
 from cod.sim.scenario import swf
-from cod.sim.scenario.records import Farm, Jobs, Queue, Scenario, Trace
+from cod.sim.scenario.records import (
+    Farm,
+    Jobs,
+    Moves,
+    Queue,
+    Reservations,
+    Scenario,
+    Trace,
+)
 from cod.sim.world import Watch, World
 from cod.states import NodeState
 
@@ -37,7 +49,8 @@ class Simulation:
         self.remarks: list[str] = []
         self.world = World(scenario, scenario.seed, apply_plan.apply, watch)
         self.series: list[dict[str, float]] = []
-        self._farms: list[FarmOwner] = []
+        self._serving: list[FarmOwner | ReservationOwner] = []
+        permanent: dict[str, PermanentOwner] = {}
         # groups have their numbers in the scenario's order
         parents = {one.name: number for number, one in enumerate(scenario.groups, 1)}
         groups = {
@@ -55,17 +68,31 @@ class Simulation:
             for one in scenario.groups
         }
         for demand in self._demands():
+            if isinstance(demand, Moves):
+                continue
             group = groups[demand.group]
             if isinstance(demand, Jobs):
                 JobOwner(self.world, demand, group, self._synthetic(demand))
             elif isinstance(demand, Queue):
-                QueueOwner(self.world, self._fitted(demand), group, self._synthetic(demand))
+                permanent[demand.name] = QueueOwner(
+                    self.world, self._fitted(demand), group, self._synthetic(demand)
+                )
             elif isinstance(demand, Farm):
-                self._farms.append(
-                    FarmOwner(self.world, demand, group, stream(scenario.seed, "farm", demand.name))
+                farm = FarmOwner(
+                    self.world, demand, group, stream(scenario.seed, "farm", demand.name)
+                )
+                permanent[demand.name] = farm
+                self._serving.append(farm)
+            elif isinstance(demand, Reservations):
+                self._serving.append(
+                    ReservationOwner(self.world, demand, group, self._booked(demand))
                 )
             else:
                 self._traced(demand)
+        for demand in self._demands():
+            if isinstance(demand, Moves):
+                source, target = permanent[demand.source], permanent[demand.target]
+                Mover(self.world, demand, source, target, self._moved(demand))
         self._sample()
 
     def advance(self, until: float) -> None:
@@ -97,8 +124,8 @@ class Simulation:
         """Return the figures, up to now."""
         for machine in self.world.pool.machines:
             self.world.pool.count(machine)
-        for farm in self._farms:
-            farm.sum_up()
+        for owner in self._serving:
+            owner.sum_up()
         self.world.stats.jobs.sum_up(self.world.clock.now)
         return figures(self.scenario, self.world, self.limit / DAY)
 
@@ -113,6 +140,32 @@ class Simulation:
         for at, count in arrivals(stream(seed, "arrivals", rule.name), rule.arrivals, self.end):
             for _ in range(count):
                 yield SimJob(at, sizes.choice(rule.nodes), runtime(sizes, rule.runtime))
+
+    def _booked(self, rule: Reservations) -> Iterator[Booking]:
+        drawn = stream(self.scenario.seed, "reservations", rule.name)
+        for at in self._times(rule):
+            start = at + runtime(drawn, rule.ahead)
+            yield Booking(at, drawn.choice(rule.nodes), start, runtime(drawn, rule.length))
+
+    def _moved(self, rule: Moves) -> Iterator[Moving]:
+        sizes = stream(self.scenario.seed, "moves", rule.name)
+        for at in self._times(rule):
+            yield Moving(at, sizes.choice(rule.nodes))
+
+    def _times(self, rule: Reservations | Moves) -> Iterator[float]:
+        """Yield when something is asked for: at hours of each day, or as arrivals come."""
+        seed = self.scenario.seed
+        if rule.hours:
+            daily = (
+                day * DAY + hour * HOUR
+                for day in range(math.ceil(self.scenario.days))
+                for hour in sorted(rule.hours)
+            )
+            yield from takewhile(lambda at: at < self.end, daily)
+            return
+        random = stream(seed, "arrivals", rule.name)
+        for at, count in arrivals(random, rule.arrivals, self.end):
+            yield from (at for _ in range(count))
 
     def _fitted(self, rule: Queue, floors: int = 0) -> Queue:
         """Return a queue that never asks for more than the site could give it: `floors` are kept by

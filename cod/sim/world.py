@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from cod.model import Energy, Group, Policy
+from cod.policy.reservations import admission
 from cod.policy.scheduler import leases, preemption
 from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import Entitlement, OpenReclaim, PassPlan, SiteSnapshot
@@ -132,8 +133,11 @@ class World:
         may_spread: bool,
         may_wait: bool = True,
         preemptible: bool = False,
+        starts_at: float | None = None,
+        label: str = "",
     ) -> Cluster:
-        """Return a new vcluster, pending until its request is granted."""
+        """Return a new vcluster, pending until its request is granted. `starts_at`, `label`: as in
+        `ClusterRequest`."""
         lease_time = leases.length(lease, group, self.policy)
         cluster = Cluster(
             self.new_id(),
@@ -150,7 +154,7 @@ class World:
             preemptible=preemptible,
         )
         self.clusters[cluster.id] = cluster
-        self._request(cluster, "create", size, may_wait)
+        self._request(cluster, "create", size, may_wait, starts_at=starts_at, label=label)
         return cluster
 
     def grow(self, cluster: Cluster, count: int) -> ClusterRequest:
@@ -158,13 +162,19 @@ class World:
         return self._request(cluster, "grow", count)
 
     def _request(
-        self, cluster: Cluster, kind: str, count: int, may_wait: bool = True
+        self, cluster: Cluster, kind: str, count: int, may_wait: bool = True, **booked: Any
     ) -> ClusterRequest:
-        request = ClusterRequest(self.new_id(), cluster, kind, count, self.clock.now, may_wait)
-        self.pending[request.id] = cluster.pending[request.id] = request
+        request = ClusterRequest(
+            self.new_id(), cluster, kind, count, self.clock.now, may_wait, **booked
+        )
+        self.add(request)
         self.stats.submitted(request)
-        self.stir()
         return request
+
+    def add(self, request: ClusterRequest) -> None:
+        """Let a request wait."""
+        self.pending[request.id] = request.cluster.pending[request.id] = request
+        self.stir()
 
     def withdraw(self, request: ClusterRequest) -> None:
         """Ask for it no longer."""
@@ -201,6 +211,10 @@ class World:
             return
         bound = leases.latest(cluster.leased_at, cluster.group, self.policy)
         until = max(min(self.clock.now + seconds, bound), cluster.expires_at or 0.0)
+        if any(request.starts_at is not None for request in self.pending.values()):
+            until, _ = admission.bound(
+                self.snapshot(), cluster.id, until, self.policy, self.clock.now
+            )
         if until > self.clock.now:
             cluster.drain_until = cluster.warned = None
             self.lease(cluster, until)
@@ -243,12 +257,33 @@ class World:
     def decide(self, request: ClusterRequest, state: RequestState) -> None:
         """Decide a request: it waits no longer, and nothing is kept or taken for it."""
         request.state = state
-        del self.pending[request.id], request.cluster.pending[request.id]
         self.stats.decided(request, self.clock.now)
+        self.drop(request)
+
+    def drop(self, request: ClusterRequest) -> None:
+        """Let a request wait no longer; keep and take nothing for it."""
+        del self.pending[request.id], request.cluster.pending[request.id]
         for reclaim in [one for one in self.reclaims.values() if one.request is request]:
             self._cancel(reclaim)
         for machine in [one for one in self.pool.kept if one.reserved == request.id]:
             self.pool.reserve(machine, 0)
+
+    def mark(self, reclaim: ClusterReclaim, chosen: Iterable[SimMachine]) -> None:
+        """Open a reclaim: these nodes are to be given back, and are reserved for its request."""
+        for machine in chosen:
+            machine.reclaim = reclaim.id
+            self.pool.reserve(machine, reclaim.request.id)
+        self.reclaims[reclaim.id] = reclaim
+        reclaim.cluster.leaving += reclaim.open
+        reclaim.cluster.changed()
+
+    def moving(self, cluster: Cluster) -> int:
+        """Return how many of a vcluster's nodes are to move to another."""
+        return sum(
+            one.open
+            for one in self.reclaims.values()
+            if one.cluster is cluster and one.request.source is cluster
+        )
 
     def spare(self, machine: SimMachine) -> None:
         """Withdraw the reclaim of a machine."""
@@ -388,8 +423,10 @@ class World:
         times += [reclaim.deadline for reclaim in self.reclaims.values()]
         return max(min(times), now + DELAY)
 
-    def snapshot(self) -> SiteSnapshot:
-        """Return the site as the manager sees it now."""
+    def snapshot(self, *, times: bool = False) -> SiteSnapshot:
+        """Return the site as the manager sees it now. `times`: nodes on their way have theirs,
+        though nothing is reserved in advance yet."""
+        times = times or any(one.starts_at is not None for one in self.pending.values())
         now, alive = self.clock.now, self.clusters.values()
         self._fade()
         if self.energy.forecast_weeks:
@@ -409,7 +446,7 @@ class World:
         seen = SiteSnapshot(
             types=self.pool.types,
             free_nodes=list(self.pool.free_nodes(self.energy.idle_time)),
-            coming=list(self.pool.ways()),
+            coming=list(self.pool.ways(times=times)),
             allocations=[
                 one
                 for cluster in alive
@@ -439,6 +476,10 @@ class World:
         seen = entitlements.shared(seen)
         self.entitlements = seen.entitlements
         return seen
+
+    def hours_used(self, group: Group) -> float:
+        """Return the node-seconds that a group has used of this month by the last pass."""
+        return self._hours.used[group.id]
 
     def groups_as_used(self) -> list[Group]:
         """Return the groups with what they have used by the last pass."""

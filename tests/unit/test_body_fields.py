@@ -12,10 +12,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, create_model
-
 from cod.web.resources import ROUTES
 from cod.web.routes import Route
+from pydantic import BaseModel, create_model
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "cod/web"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from cod.web.openapi import document
 
 CLI = Path(__file__).resolve().parents[2] / "cod/cli"

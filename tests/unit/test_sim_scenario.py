@@ -123,7 +123,10 @@ def test_a_trace_names_its_file() -> None:
         (
             "demand.runs.model",
             "magic",
-            "demand.runs.model: should be one of jobs, queue, farm, trace, not 'magic'",
+            (
+                "demand.runs.model: should be one of jobs, queue, farm, trace, reservations, moves,"
+                " not 'magic'"
+            ),
         ),
         (
             "demand.runs.arrivals.per_dya",

@@ -20,6 +20,7 @@ from tests.unit.swf_lines import HEADER, line
 
 pytestmark = pytest.mark.slow
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs/examples"
 SMALL = """
 days = 0.5
 [policy]
@@ -85,6 +86,14 @@ def test_a_table_for_people(small: str) -> None:
     for word in ("nodes: active ", "taken: ", "energy: "):
         assert word in said
     assert "boots that failed" not in said
+
+
+def test_reservations_and_moves_have_their_tables() -> None:
+    said = run(str(EXAMPLES / "bookings.toml"), "--days", "0.6").stdout
+    head, row = said[said.index("RESERVATIONS") :].splitlines()[:2]
+    assert head.split()[1:4] == ["ASKED", "ACCEPTED", "REFUSED"]
+    assert row.startswith("courses")
+    assert said[said.index("MOVES ") :].splitlines()[1].split()[:4] == ["morning", "1", "-", "1"]
 
 
 def test_the_cost_of_wrong_templates_is_told(small: str) -> None:

@@ -92,7 +92,7 @@ class OrNone(click.ParamType[Any]):
         return value if value == "none" else self._other.convert(value, param, ctx)
 
 
-class Words(click.ParamType[Any]):
+class WordList(click.ParamType[Any]):
     """Words with commas between, as a list."""
 
     name = "words"
@@ -106,7 +106,7 @@ class Words(click.ParamType[Any]):
         )
 
 
-WORDS = Words()
+WORDS = WordList()
 POSTED = "Kinds of events to post, separated by commas: notices, vclusters, nodes."
 
 

@@ -6,7 +6,7 @@ import copy
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SLICES = 500  # of a run, between looks at the wall clock
 QUIET = 2.0  # seconds before progress is shown
 LISTED = 12  # groups, queues or users in a table; --json has all
+RESERVATION = ("asked", "accepted", "refused", "begun", "late", "waiting")
+MOVE = ("asked", "refused", "ended", "nodes", "moved")
 
 
 @click.command()
@@ -418,6 +420,8 @@ def _show(result: dict[str, Any]) -> None:
             print_rich(_labelled(kind, rows_of_kind))
             if len(rows_of_kind) > LISTED:
                 print_rich(f"{len(rows_of_kind)} in all, those that used most; --json has all")
+    for booked in _booked(result):
+        print_rich(booked)
     shares = ", ".join(
         f"{name} {_share(used[name])}" for name in ("active", "moving", "warm", "cold", "aside")
     )
@@ -440,6 +444,23 @@ def _show(result: dict[str, Any]) -> None:
             f" {faults['failing_set_aside']} times a failing one; {faults['given_back']} given"
             f" back; {_share(faults['healthy_lost'], 3)} of healthy nodes' time lost"
         )
+
+
+def _booked(result: dict[str, Any]) -> Iterator[Any]:
+    """Yield a table of the reservations in advance and one of the moves, by demand, where there are
+    any."""
+    for what, counts, head, seconds, figure in (
+        ("reservations", RESERVATION, "MOST LATE BY", "delay", "max"),
+        ("moves", MOVE, "MEAN TIME", "took", "mean"),
+    ):
+        if rows := result[what]:
+            yield table(
+                (what.upper(), *(one.upper() for one in counts), head),
+                [
+                    (name, *(row[one] for one in counts), _seconds(row[seconds][figure]))
+                    for name, row in rows.items()
+                ],
+            )
 
 
 def _labelled(kind: str, rows: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cod.model import Group
 from cod.sim.cluster import Cluster, SimMachine
 from cod.sim.demand.job import SimJob
-from cod.sim.demand.owners import MARGIN, BaseOwner
+from cod.sim.demand.owners import MARGIN, BaseOwner, schedule
 from cod.sim.results.jobstats import TrackedJob
 from cod.sim.scenario.records import Jobs
 from cod.sim.world import World
@@ -24,7 +24,7 @@ class JobOwner(BaseOwner):
         super().__init__(world, rule, group)
         self._running: dict[int, _Run] = {}
         self._submitted = 0
-        self.schedule(jobs, self._submit)
+        schedule(world, jobs, self._submit)
 
     def _submit(self, job: SimJob) -> None:
         self._submitted += 1

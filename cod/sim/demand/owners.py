@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from cod.model import Group
 from cod.policy.scheduler import leases
 from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest, SimMachine
 from cod.sim.demand.job import SimJob
 from cod.sim.results.jobstats import TrackedJob
-from cod.sim.scenario.records import Farm, Jobs, Queue
+from cod.sim.scenario.records import Farm, Jobs, Queue, Reservations
 from cod.sim.world import World
 from cod.states import VclusterState
 
@@ -18,11 +18,24 @@ FOREVER = 30 * 86400.0  # the lease that standing services ask for
 MARGIN = 1800.0  # seconds that a job's lease allows for its nodes' way to it
 
 
+Rule = Jobs | Queue | Farm | Reservations
+
+
+class Timed(Protocol):
+    """What an owner submits at a time."""
+
+    @property
+    def at(self) -> float: ...
+
+
+T = TypeVar("T", bound=Timed)
+
+
 class BaseOwner:
     """Does nothing about anything; lets the manager choose what it loses, and waits until that is
     seized."""
 
-    def __init__(self, world: World, rule: Jobs | Queue | Farm, group: Group) -> None:
+    def __init__(self, world: World, rule: Rule, group: Group) -> None:
         self.world, self.rule, self.group = world, rule, group
         self.template_id = world.template(cache=rule.cache)
 
@@ -34,8 +47,10 @@ class BaseOwner:
         *,
         may_wait: bool = True,
         template_id: int | None = None,
+        starts_at: float | None = None,
     ) -> Cluster:
-        """Return a vcluster of its own; `template_id`: None for the owner's."""
+        """Return a vcluster of its own; `template_id`: None for the owner's; `starts_at`: it is
+        reserved in advance."""
         rule = self.rule
         return self.world.create(
             self,
@@ -49,24 +64,9 @@ class BaseOwner:
             may_spread=rule.may_spread,
             may_wait=may_wait,
             preemptible=rule.preemptible,
+            starts_at=starts_at,
+            label="" if starts_at is None else rule.name,
         )
-
-    def schedule(self, jobs: Iterator[SimJob], submit: Callable[[SimJob], None]) -> None:
-        """Have each job submitted at its time."""
-
-        def submitted(job: SimJob) -> None:
-            submit(job)
-            following()
-
-        def following() -> None:
-            job = next(jobs, None)
-            if job is None:
-                self.world.stats.jobs.sources -= 1
-            else:
-                self.world.clock.at(job.at, submitted, job)
-
-        self.world.stats.jobs.sources += 1
-        following()
 
     def track(self, job: SimJob) -> TrackedJob:
         """Count a job of this demand as submitted."""
@@ -100,9 +100,34 @@ class BaseOwner:
         """The vcluster has ended."""
 
 
+def schedule(world: World, things: Iterator[T], submit: Callable[[T], None]) -> None:
+    """Have each thing submitted at its time; the run is not finished before."""
+
+    def submitted(one: T) -> None:
+        submit(one)
+        following()
+
+    def following() -> None:
+        one = next(things, None)
+        if one is None:
+            world.stats.jobs.sources -= 1
+        else:
+            world.clock.at(one.at, submitted, one)
+
+    world.stats.jobs.sources += 1
+    following()
+
+
 class PermanentOwner(BaseOwner):
     """Keeps its vcluster for ever: renews the lease when half of it is over, whether it is warned
     or not."""
+
+    _cluster: Cluster | None
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """Return its vcluster."""
+        return self._cluster
 
     def keep(self, cluster: Cluster) -> None:
         """Extend the vcluster's lease again and again."""

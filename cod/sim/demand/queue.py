@@ -9,7 +9,7 @@ from itertools import islice
 from cod.model import Group
 from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest, SimMachine
 from cod.sim.demand.job import SimJob
-from cod.sim.demand.owners import FOREVER, PermanentOwner, still_due
+from cod.sim.demand.owners import FOREVER, PermanentOwner, schedule, still_due
 from cod.sim.demand.profile import FreeProfile
 from cod.sim.demand.waiting import QueuedJob, WaitingJobs
 from cod.sim.scenario.records import Queue
@@ -44,9 +44,9 @@ class QueueOwner(PermanentOwner):
         self._busy: dict[SimMachine, QueuedJob] = {}
         self._requests: dict[int, ClusterRequest] = {}
         self._looking = False
-        self._cluster: Cluster | None = None
+        self._cluster = None
         self._found()
-        self.schedule(jobs, self._submit)
+        schedule(world, jobs, self._submit)
 
     def _found(self) -> None:
         self._cluster = self.create(self.rule.least, self.rule.name, FOREVER)
@@ -296,7 +296,7 @@ class QueueOwner(PermanentOwner):
             smallest = head.size if self.rule.discipline == "fifo" else self._waiting.smallest()
             if smallest <= own or head.since > long_ago:
                 return
-        spare = len(cluster.held) - self.rule.least
+        spare = len(cluster.held) - self.world.moving(cluster) - self.rule.least
         leaving = [
             one for one, since in self._idle.items() if since <= long_ago and not one.reclaim
         ][: max(0, spare)]

@@ -30,7 +30,7 @@ class FarmOwner(PermanentOwner):
         world.clock.after(rule.interval, self._look)
 
     def _found(self) -> None:
-        self._cluster: Cluster | None = self.create(self.rule.low, self.rule.name, FOREVER)
+        self._cluster = self.create(self.rule.low, self.rule.name, FOREVER)
 
     def _look(self) -> None:
         self.sum_up()
@@ -70,7 +70,8 @@ class FarmOwner(PermanentOwner):
             self._grow(cluster, short)
             return
         free = [one for one in cluster.held if not one.reclaim]
-        spare = min(-short, len(cluster.held) - cluster.creation_size)
+        staying = len(cluster.held) - self.world.moving(cluster)
+        spare = min(-short, staying - cluster.creation_size)
         free.sort(
             key=lambda one: (one.state is NodeState.ACTIVE, -(one.assigned_at or 0.0), one.id)
         )

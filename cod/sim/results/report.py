@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from cod.policy.scheduler.reasons import PUNCTUAL
 from cod.sim.randomness import HOUR
 from cod.sim.results.jobstats import natural
 from cod.sim.results.stats import by_priority, priorities, share, spread
@@ -58,6 +59,19 @@ def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
             }
             for one in priorities(stats.wanted)
         },
+        "reservations": {
+            name: {
+                **counts,
+                "late": counts["late"] + _late(world, name),
+                "waiting": counts["accepted"] - counts["begun"] - counts["rejected"],
+                "delay": spread(stats.bookings.delays[name]),
+            }
+            for name, counts in stats.bookings.reservations.items()
+        },
+        "moves": {
+            name: {**counts, "took": spread(stats.bookings.times[name])}
+            for name, counts in stats.bookings.moves.items()
+        },
         "reallocation": _reallocation(world),
         "priming": {**spread(world.images.took), "most_at_once": world.images.most},
         "power": _power(world),
@@ -66,6 +80,12 @@ def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
         "passes": stats.passes,
         "events": world.clock.events,
     }
+
+
+def _late(world: World, name: str) -> int:
+    """Return how many reservations of a demand are late and have not begun."""
+    starts = [one.starts_at for one in world.pending.values() if one.label == name]
+    return sum(one is not None and one + PUNCTUAL <= world.clock.now for one in starts)
 
 
 def _utilisation(world: World) -> dict[str, Any]:

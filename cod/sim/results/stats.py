@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cod.sim.results.bookings import Bookings
 from cod.sim.results.jobstats import JobStats
 from cod.states import RequestState
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Stats:
-    """Counters and samples. Samples are seconds, by priority.
+    """Counters and samples. Samples are seconds, by priority; those of reservations in advance and
+    moves are in `bookings`.
 
     granted   from asking to the grant; `ready`: until all nodes of the request run their system
     jobs      what became of jobs
@@ -31,6 +33,7 @@ class Stats:
         self.granted: dict[int, list[float]] = defaultdict(list)
         self.ready: dict[int, list[float]] = defaultdict(list)
         self.jobs = JobStats()
+        self.bookings = Bookings()
         self.wanted: dict[int, float] = defaultdict(float)
         self.delivered: dict[int, float] = defaultdict(float)
         self.served: dict[str, float] = defaultdict(float)
@@ -44,7 +47,9 @@ class Stats:
         """Count a request that was granted, rejected or withdrawn."""
         priority = request.cluster.group.priority
         self.outcomes[priority, request.state.value] += 1
-        if request.state is RequestState.GRANTED:
+        if request.label:
+            self.bookings.decided(request, now)
+        elif request.state is RequestState.GRANTED:
             self.granted[priority].append(now - request.submitted_at)
             self._starting[request.id] = request
 

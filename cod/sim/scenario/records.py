@@ -116,6 +116,15 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)
+class LeadTime(Runtime):
+    """How long before its start a reservation is asked for: log-normal, cut at both ends."""
+
+    median: float = key("half of the starts are nearer", 86400.0)
+    least: float = key("no start is nearer", 3600.0)
+    most: float = key("no start is farther off", 14 * 86400.0)
+
+
+@dataclass(frozen=True, slots=True, config=KEYS)
 class Jobs:
     """Each job is a virtual cluster: it asks for its nodes, runs when all are up, and gives them
     back."""
@@ -235,7 +244,48 @@ class Trace:
     )
 
 
-Demand = Jobs | Queue | Farm | Trace
+Hour = Annotated[float, key("hour", high=24)]
+
+
+@dataclass(frozen=True, slots=True, config=KEYS)
+class Reservations:
+    """Virtual clusters that do not exist yet, each reserved in advance for a start and a length."""
+
+    name: str = word("its name")
+    group: str = word("who asks")
+    model: Literal["reservations"] = word("reservations", "reservations")
+    needs: str = word("what the nodes must have (a requirements document, XML)", "")
+    cache: StrictBool = word("the template lets disks be kept for the group's next use", False)
+    may_spread: StrictBool = word("nodes may come from several blocks", True)
+    nodes: tuple[Size, ...] = word("sizes of clusters, each as likely as the others", (1,))
+    arrivals: Arrivals = Field(default_factory=Arrivals)
+    hours: tuple[Hour, ...] = word("hours of each day at which one is asked for; else arrivals", ())
+    ahead: LeadTime = Field(default_factory=LeadTime)
+    length: Runtime = Field(default_factory=Runtime)
+
+    @property
+    def preemptible(self) -> bool:
+        """Return false: what any request may take cannot be reserved."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, config=KEYS)
+class Moves:
+    """Nodes that move from the virtual cluster of one demand to that of another."""
+
+    name: str = word("its name")
+    source: str = word("the queue or farm whose virtual cluster gives the nodes")
+    target: str = word("the queue or farm whose virtual cluster gets them")
+    model: Literal["moves"] = word("moves", "moves")
+    nodes: tuple[Size, ...] = word("how many move at once, each as likely as the others", (1,))
+    arrivals: Arrivals = Field(default_factory=Arrivals)
+    hours: tuple[Hour, ...] = word("hours of each day at which nodes move; else arrivals", ())
+    within: float | None = key(
+        "seconds that the source has to give the nodes back; left out: the grace of its group", None
+    )
+
+
+Demand = Jobs | Queue | Farm | Trace | Reservations | Moves
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +16,10 @@ from cod.sim.scenario.records import (
     Demand,
     Farm,
     Jobs,
+    Moves,
     OwnerTable,
     Queue,
+    Reservations,
     Scenario,
     Trace,
     Type,
@@ -107,7 +109,7 @@ def _fields(record: Any) -> dict[str, FieldInfo]:
     return found
 
 
-MODELS = ("jobs", "queue", "farm", "trace")
+MODELS = ("jobs", "queue", "farm", "trace", "reservations", "moves")
 TABLES = {
     "policy": PolicyTable.model_fields,
     "energy": EnergyTable.model_fields,
@@ -117,6 +119,8 @@ TABLES = {
     "queue": _fields(Queue),
     "farm": _fields(Farm),
     "trace": _fields(Trace),
+    "reservations": _fields(Reservations),
+    "moves": _fields(Moves),
 }
 
 
@@ -281,6 +285,9 @@ def _contradictions(file: ScenarioFile) -> list[str]:
         if one.parent and one.parent not in heads
     ]
     for demand in file.demand:
+        if isinstance(demand, Moves):
+            problems += _ends(demand, file.demand)
+            continue
         if demand.group not in names:
             problems.append(f"demand.{demand.name}.group: there is no group {demand.group!r}")
         if isinstance(demand, Farm) and demand.low > demand.high:
@@ -297,3 +304,13 @@ def _contradictions(file: ScenarioFile) -> list[str]:
             f"{what}: {name!r} is used twice" for name in sorted(set(seen)) if seen.count(name) > 1
         ]
     return problems
+
+
+def _ends(moves: Moves, demands: Sequence[Demand]) -> Iterator[str]:
+    """Yield what is wrong with the two virtual clusters between which nodes move."""
+    able = {one.name for one in demands if isinstance(one, Queue | Farm)}
+    for end, name in (("source", moves.source), ("target", moves.target)):
+        if name not in able:
+            yield f"demand.{moves.name}.{end}: {name!r} should be a demand: a queue or a farm"
+    if moves.source == moves.target:
+        yield f"demand.{moves.name}.target: should be another demand than the source"

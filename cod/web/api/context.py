@@ -14,13 +14,13 @@ from cod.model import Who
 from cod.security.signer import VcmAuthority
 from cod.web.api.events import Hub
 from cod.web.api.routes import Call, Names
-from cod.web.http.port import Port
+from cod.web.http.port import WebPort
 from cod.web.http.rate_limits import RateLimits
 from cod.web.http.uploads.intake import Intake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context(Port):
+class Context(WebPort):
     """The server's parts, settings and secrets, as requests on one port see them.
 
     images        folder that images are served from

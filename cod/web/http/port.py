@@ -12,7 +12,7 @@ from cod.web.signin.service import SignIn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Port:
+class WebPort:
     """A listening port.
 
     local    it is the UNIX socket, for the local administrator

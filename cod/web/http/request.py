@@ -31,7 +31,7 @@ from cod.model import Who
 from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem, unexpected
 from cod.web.http.origin import check_host, same_origin
-from cod.web.http.port import Port
+from cod.web.http.port import WebPort
 from cod.web.http.representations import as_json, fits, gzips, packed_tag, tag
 
 PREFIX = "/api/v1"  # of the paths of the API
@@ -83,7 +83,7 @@ class WebRequest(http.Request):
 
     channel: Any
 
-    def __init__(self, port: Port, channel: Any, body_of: Callable[[WebRequest], Body]) -> None:
+    def __init__(self, port: WebPort, channel: Any, body_of: Callable[[WebRequest], Body]) -> None:
         super().__init__(channel)
         self.port, self._body_of = port, body_of
         self._started = port.reactor.seconds()

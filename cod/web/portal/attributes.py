@@ -16,7 +16,7 @@ from cod.web.portal.forms import Fields
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AttributeChoice:
     """An attribute that can be chosen by. `options`: (value, text), the least first."""
 
     name: str
@@ -49,7 +49,7 @@ NAMES = (*(each.name for each in _ATTRIBUTES), "xml")
 _HEAD = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?<requires\s*(/?)>")
 
 
-def choices(types: Iterable[TypeView]) -> list[Choice]:
+def choices(types: Iterable[TypeView]) -> list[AttributeChoice]:
     """Return what can be chosen by, from what the nodes of these types have."""
     facts = [view.facts for view in types]
     found = []
@@ -62,7 +62,7 @@ def choices(types: Iterable[TypeView]) -> list[Choice]:
             if re.sub(r" \d+/", "/", path) == each.path and value
         }
         if values:
-            found.append(Choice(each.name, each.title, tuple(_options(each, values))))
+            found.append(AttributeChoice(each.name, each.title, tuple(_options(each, values))))
     return found
 
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 log = logging.getLogger("cod.uploads")
 
 
-class Mismatch(Exception):
+class WrongChecksum(Exception):
     """The piece is not what its checksum says."""
 
 
@@ -172,7 +172,7 @@ class Piece:
 
     async def finish(self, who: Who) -> tuple[Upload, Image | None]:
         """Finish the piece, which is on disk when this returns; return the upload, and the image
-        that it has become if that was the last piece. Raises Mismatch, TooLong, `Refused`,
+        that it has become if that was the last piece. Raises WrongChecksum, TooLong, `Refused`,
         OSError."""
         self._finishing = True
         try:
@@ -183,7 +183,7 @@ class Piece:
                 and self._digest
                 and self._checksum.digest() != self._digest[1]
             ):
-                self.error = Mismatch()
+                self.error = WrongChecksum()
             await self._keep()
             if self.error is not None:
                 raise self.error
@@ -201,7 +201,7 @@ class Piece:
         try:
             await self._written()
             if self._checksum:
-                self.error = Mismatch()
+                self.error = WrongChecksum()
             await self._keep()
         except Exception as error:
             log.info("the upload of %s: %s", self.upload.name, error)

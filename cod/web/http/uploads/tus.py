@@ -14,7 +14,7 @@ from cod.model import Image, Upload
 from cod.web.http.errors import HttpProblem, unexpected
 from cod.web.http.request import PREFIX
 from cod.web.http.uploads.intake import Full, Locked
-from cod.web.http.uploads.piece import Mismatch, TooLong
+from cod.web.http.uploads.piece import TooLong, WrongChecksum
 from cod.wire import tus
 
 PATH = "/uploads"
@@ -145,7 +145,7 @@ def wrong(error: Exception, upload: Upload | None = None) -> HttpProblem:
         return HttpProblem(
             423, "locked", "somebody else is sending this upload; try again in some seconds"
         )
-    if isinstance(error, Mismatch):
+    if isinstance(error, WrongChecksum):
         return HttpProblem(
             tus.MISMATCH, "checksum", "the piece is not what its checksum says; send it again"
         )
