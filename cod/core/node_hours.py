@@ -27,10 +27,21 @@ def bound(
     """
     if group.hours_limit is None:
         return None
+    states = [VclusterState.PENDING, VclusterState.ACTIVE]
+    own = {one.id: one for one in vclusters.every(tx, states, group.id)}
+    uses = [
+        Use(one.size, now, one.drain_until or one.expires_at or now + leases.LONGEST)
+        for one in own.values()
+        if one.state == VclusterState.ACTIVE and one.id != without
+    ]
+    for one in requests.dated(tx):
+        if one.vcluster_id in own and one.starts_at is not None and one.duration is not None:
+            start = max(one.starts_at, now)
+            uses.append(Use(sum(each.count for each in one.tuples), start, start + one.duration))
     return node_hours.bound(
         group.hours_limit,
         used(tx, group, now),
-        _others(tx, group, without, now),
+        uses,
         nodes,
         min(until, now + leases.LONGEST),
         now,
@@ -75,19 +86,3 @@ def used(tx: Tx, group: Group, now: float) -> float:
     """Return the node-hours that the group has used in this month."""
     month = energy_accounting.month(now)
     return energy.node_seconds(tx, month, [group.id]).get(group.id, 0.0) / HOUR
-
-
-def _others(tx: Tx, group: Group, without: int | None, now: float) -> list[Use]:
-    """Return what the group's running leases and its reservations in advance will use."""
-    states = [VclusterState.PENDING, VclusterState.ACTIVE]
-    own = {one.id: one for one in vclusters.every(tx, states, group.id)}
-    uses = [
-        Use(one.size, now, one.drain_until or one.expires_at or now + leases.LONGEST)
-        for one in own.values()
-        if one.state == VclusterState.ACTIVE and one.id != without
-    ]
-    for one in requests.dated(tx):
-        if one.vcluster_id in own and one.starts_at is not None and one.duration is not None:
-            start = max(one.starts_at, now)
-            uses.append(Use(sum(each.count for each in one.tuples), start, start + one.duration))
-    return uses

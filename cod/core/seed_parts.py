@@ -20,19 +20,14 @@ def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.S
     if vcluster is None:
         return []
     subnet = system_subnet(tx, vcluster, site)
+    servers = [subnet.server, *sorted({each.server for each in site.subnets} - {subnet.server})]
     return [
         seed.metadata_service(metadata_url(subnet, site)),
         seed.login_keys(
             policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
         ),
-        _accounts(vcluster, subnet, site),
+        sssd.seed_part(vcluster.name, site.domain, servers, site.authority, site.posix),
     ]
-
-
-def _accounts(vcluster: Vcluster, subnet: Subnet, site: Site) -> seed.SeedPart:
-    """Return the part by which the people of the vcluster log in."""
-    servers = [subnet.server, *sorted({each.server for each in site.subnets} - {subnet.server})]
-    return sssd.seed_part(vcluster.name, site.domain, servers, site.authority, site.posix)
 
 
 def metadata_url(subnet: Subnet, site: Site) -> str:

@@ -30,7 +30,7 @@ from cod.policy.scheduler.snapshot import (
 from cod.policy.sharing import entitlements, turns, users
 from cod.states import NodeState, VclusterState
 from cod.store.engine import Tx
-from cod.store.scheduler import node_counts, pass_rows, vclusters
+from cod.store.scheduler import node_counts, pass_rows
 from cod.store.scheduler.pass_rows import PassRows
 
 
@@ -102,7 +102,12 @@ def snapshot(tx: Tx, site: Site, now: float) -> SiteSnapshot:
 
 
 def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> SiteSnapshot:
-    inertia = {each.id: preemption.inertia(_priority(read, each), rules) for each in read.live}
+    inertia = {
+        each.id: preemption.inertia(
+            effective(read.groups[each.group_id].priority, each.preemptible), rules
+        )
+        for each in read.live
+    }
     requests = _pending_requests(read, many, _user_ranks(read, rules, now))
     isolated = {request.id for request in requests if request.isolated}
     seen = SiteSnapshot(
@@ -188,10 +193,6 @@ def _holders(read: PassRows) -> dict[int, VclusterHolder]:
         for each in read.live
         if each.state != VclusterState.RELEASING
     }
-
-
-def _priority(read: PassRows, vcluster: vclusters.Live) -> int:
-    return effective(read.groups[vcluster.group_id].priority, vcluster.preemptible)
 
 
 def _user_ranks(read: PassRows, rules: Policy, now: float) -> Mapping[int, int]:

@@ -15,12 +15,11 @@ from cod.policy.scheduler.snapshot import (
     PassPlan,
     PowerChange,
     Preempt,
-    PreemptLess,
     RequestGrant,
     RequestRefusal,
 )
 from cod.sim import moves
-from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest, SimMachine
+from cod.sim.cluster import Cluster, ClusterReclaim, SimMachine
 from cod.sim.world import World
 from cod.states import RequestState, VclusterState
 
@@ -32,7 +31,10 @@ class ImpossiblePlan(Exception):
 def apply(world: World, plan: PassPlan) -> None:
     """Carry it out, all of it."""
     for vcluster_id, ahead in plan.warnings:
-        _warn(world, world.clusters[vcluster_id], ahead)
+        cluster = world.clusters[vcluster_id]
+        cluster.warned = ahead
+        world.stats.warnings += 1
+        cluster.owner.warned(cluster, ahead)
     for vcluster_id in plan.drains:
         _drain(world, world.clusters[vcluster_id])
     for vcluster_id in plan.expired:
@@ -43,7 +45,18 @@ def apply(world: World, plan: PassPlan) -> None:
     for grant in plan.grants:
         _grant(world, grant)
     for reduction in plan.reductions:
-        _reduce(world, reduction)
+        # the last of the chosen machines stay
+        reclaim = world.reclaims[reduction.reclaim_id]
+        chosen = [machine for machine in reclaim.cluster.held if machine.reclaim == reclaim.id]
+        if len(chosen) != reduction.left + reduction.count:
+            raise ImpossiblePlan(
+                f"{reduction.count} of {len(chosen)} nodes that are being taken are not wanted,"
+                f" {reduction.left} are"
+            )
+        for machine in cast(list[SimMachine], leases.victims(cast(Any, chosen), len(chosen)))[
+            reduction.left :
+        ]:
+            world.spare(machine)
     for reclaim_id in plan.overdue:
         _seize(world, world.reclaims.get(reclaim_id))
     for preempt in plan.preemptions:
@@ -52,12 +65,6 @@ def apply(world: World, plan: PassPlan) -> None:
         _tell(world, refusal)
     for change in plan.power_changes:
         _change_power(world, change)
-
-
-def _warn(world: World, cluster: Cluster, ahead: float) -> None:
-    cluster.warned = ahead
-    world.stats.warnings += 1
-    cluster.owner.warned(cluster, ahead)
 
 
 def _drain(world: World, cluster: Cluster) -> None:
@@ -115,7 +122,8 @@ def _grant(world: World, grant: RequestGrant) -> None:
             f"request {request.id} wants {request.count} nodes and is granted {len(picked)}"
         )
     for machine, template_id in picked:
-        _seat(world, machine, request, template_id)
+        world.lifecycle.take(machine, request.cluster, request.id, template_id)
+        request.cluster.held[machine] = None
     if request.source is None:
         world.decide(request, RequestState.GRANTED)
     if request.kind == "create":
@@ -133,11 +141,6 @@ def _grant(world: World, grant: RequestGrant) -> None:
             world.pool.reserve(machine, 0)
         request.moved += len(picked)
         moves.conclude(world, request)
-
-
-def _seat(world: World, machine: SimMachine, request: ClusterRequest, template_id: int) -> None:
-    world.lifecycle.take(machine, request.cluster, request.id, template_id)
-    request.cluster.held[machine] = None
 
 
 def _preempt(world: World, preempt: Preempt) -> None:
@@ -184,21 +187,6 @@ def _preempt(world: World, preempt: Preempt) -> None:
     world.stats.taken += preempt.count
     world.stats.reclaims += 1
     cluster.owner.asked_back(reclaim, chosen)
-
-
-def _reduce(world: World, reduction: PreemptLess) -> None:
-    """Let the last of the chosen machines stay."""
-    reclaim = world.reclaims[reduction.reclaim_id]
-    chosen = [machine for machine in reclaim.cluster.held if machine.reclaim == reclaim.id]
-    if len(chosen) != reduction.left + reduction.count:
-        raise ImpossiblePlan(
-            f"{reduction.count} of {len(chosen)} nodes that are being taken are not wanted,"
-            f" {reduction.left} are"
-        )
-    for machine in cast(list[SimMachine], leases.victims(cast(Any, chosen), len(chosen)))[
-        reduction.left :
-    ]:
-        world.spare(machine)
 
 
 def _tell(world: World, refusal: RequestRefusal) -> None:

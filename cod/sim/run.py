@@ -67,7 +67,7 @@ class Simulation:
             )
             for one in scenario.groups
         }
-        for demand in self._demands():
+        for demand in list(self.scenario.demands):
             if isinstance(demand, Moves):
                 continue
             group = groups[demand.group]
@@ -89,7 +89,7 @@ class Simulation:
                 )
             else:
                 self._traced(demand)
-        for demand in self._demands():
+        for demand in self.scenario.demands:
             if isinstance(demand, Moves):
                 source, target = permanent[demand.source], permanent[demand.target]
                 Mover(self.world, demand, source, target, self._moved(demand))
@@ -130,9 +130,6 @@ class Simulation:
         return figures(self.scenario, self.world, self.limit / DAY)
 
     # ------------------------------------------------------------ demand
-
-    def _demands(self) -> list[Any]:
-        return list(self.scenario.demands)
 
     def _synthetic(self, rule: Jobs | Queue) -> Iterator[SimJob]:
         seed = self.scenario.seed

@@ -412,16 +412,12 @@ class World:
             self.stir()
         elif moved and self.energy.manage:
             self._look_at_reserve(self.clock.now)
-        self.look(self._next())
-
-    def _next(self) -> float:
-        """Return when to look again, if nothing happens."""
         now = self.clock.now
         times = [now + self._period]
         if self.pending:
             times += [cluster.seen_until for cluster in self.clusters.values() if cluster.held]
         times += [reclaim.deadline for reclaim in self.reclaims.values()]
-        return max(min(times), now + DELAY)
+        self.look(max(min(times), now + DELAY))
 
     def snapshot(self, *, times: bool = False) -> SiteSnapshot:
         """Return the site as the manager sees it now. `times`: nodes on their way have theirs,

@@ -75,7 +75,8 @@ def least_size(configuration: Configuration, images: Sequence[ImageChoice]) -> i
     """Return the bytes that the disk must have, 0 if not known: for a layout its partitions,
     rounded up to mebibytes, and one mebibyte before and behind them, as cprime places them. The
     seed's partition lies behind the others, at the disk's end."""
-    seed = _seed_size(configuration)
+    # what nodes are told besides fits into the rest of its last mebibyte, nearly always
+    seed = _up(len(configuration.user_data.encode()) + MIB // 2) if configuration.seed else 0
     if configuration.partitions:
         on_it = {one.target: one.size for one in images}
         sizes = (one.size or on_it.get(str(one.number), 0) or 1 for one in configuration.partitions)
@@ -83,12 +84,6 @@ def least_size(configuration: Configuration, images: Sequence[ImageChoice]) -> i
     copied = (one.ends_at for one in images if one.ends_at and one.installer == "copy")
     behind = (_up(end) + seed + MIB for end in copied if seed)
     return max([*(one.size for one in images), *behind], default=0)
-
-
-def _seed_size(configuration: Configuration) -> int:
-    """Return the bytes of the seed's partition with the template's own part; 0 without a seed. What
-    nodes are told besides fits into the rest of its last mebibyte, nearly always."""
-    return _up(len(configuration.user_data.encode()) + MIB // 2) if configuration.seed else 0
 
 
 def _up(size: int) -> int:

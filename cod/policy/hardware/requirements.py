@@ -157,18 +157,14 @@ def _below(wanted: WantedElement, rules: TypeRules | None) -> Iterator[tuple[int
             )
             yield present[1].line, said
         for each in siblings:
-            yield from _of_one(each, rules)
-
-
-def _of_one(wanted: WantedElement, rules: TypeRules | None) -> Iterator[tuple[int, str]]:
-    complaint = _misplaced(wanted.path, rules) if wanted.kind else _unknown(wanted)
-    complaint = complaint or operators.complaint(wanted.operators, wanted.kind)
-    if complaint:
-        yield wanted.line, f"{wanted.path}: {complaint}"
-    elif wanted.children and wanted.kind not in (PARTS, None):
-        yield wanted.line, f"{wanted.path}: it has no parts"
-    else:
-        yield from _below(wanted, rules)
+            complaint = _misplaced(each.path, rules) if each.kind else _unknown(each)
+            complaint = complaint or operators.complaint(each.operators, each.kind)
+            if complaint:
+                yield each.line, f"{each.path}: {complaint}"
+            elif each.children and each.kind not in (PARTS, None):
+                yield each.line, f"{each.path}: it has no parts"
+            else:
+                yield from _below(each, rules)
 
 
 def _misplaced(path: str, rules: TypeRules | None) -> str:

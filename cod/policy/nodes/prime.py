@@ -114,7 +114,14 @@ def check_images(configuration: Configuration, images: Mapping[str, Image]) -> N
     for choice in configuration.images:
         if choice.name:
             _check_image(images.get(choice.name), choice.name, ("disk", "partition"))
-            _check_fits(images[choice.name].size, choice.name, sizes.get(choice.target, 0))
+            room = sizes.get(choice.target, 0)
+            if (size := images[choice.name].size) > room > 0:
+                raise Refused(
+                    "invalid",
+                    f"the image {choice.name!r} ({size} bytes) is larger than its partition"
+                    f" ({room} bytes)",
+                    "image",
+                )
     _check_seed(configuration, images)
     _check_mbr(needs.with_facts(configuration, images))
     for file in configuration.diskless.files if configuration.diskless else ():
@@ -176,14 +183,5 @@ def _check_image(image: Image | None, name: str, contents: Iterable[str]) -> Non
         raise Refused(
             "invalid",
             f"the image {name!r} holds a {image.content}, which does not go there",
-            "image",
-        )
-
-
-def _check_fits(size: int, name: str, room: int) -> None:
-    if size > room > 0:
-        raise Refused(
-            "invalid",
-            f"the image {name!r} ({size} bytes) is larger than its partition ({room} bytes)",
             "image",
         )

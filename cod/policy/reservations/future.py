@@ -149,7 +149,11 @@ class Future:
                 yield holder.drain_until
             elif holder.expires_at is not None:
                 yield holder.expires_at
-        yield from self._inertia_ends()
+        # at the ends of their inertia nodes can be taken that somebody may want to take
+        most = max((request.priority for request in self.requests.values()), default=-NEVER)
+        for vcluster_id, held in self._held.items():
+            if self._first.entitlements or self._holders[vcluster_id].priority < most:
+                yield from (until for one in held.values() for until, _ in one.immune)
         if policy.hold_after > 0:
             yield from (request.submitted_at + policy.hold_after for request in requests)
         for request in requests:
@@ -163,13 +167,6 @@ class Future:
             yield turns.ends(policy, self.now)
         if any(one.used_up for one in entitlements):
             yield energy_accounting.month_end(self.now)
-
-    def _inertia_ends(self) -> Iterator[float]:
-        """Yield when nodes can be taken that somebody may want to take."""
-        most = max((request.priority for request in self.requests.values()), default=-NEVER)
-        for vcluster_id, held in self._held.items():
-            if self._first.entitlements or self._holders[vcluster_id].priority < most:
-                yield from (until for one in held.values() for until, _ in one.immune)
 
     def advance(self, time: float) -> None:
         """Let everything happen that happens by itself until then."""

@@ -222,7 +222,8 @@ class _Choice:
                     near = [
                         victim
                         for victim in one.victims
-                        if self._now >= one.start - self._lead(victim.kind)
+                        if self._now
+                        >= one.start - supply.lead(self._snapshot, victim.kind.type, self._policy)
                     ]
                     self._preempt(one.request, near)
             elif self._limits.admitted([want])[0]:
@@ -250,9 +251,6 @@ class _Choice:
             else:
                 others.append(one)
         return replace(snapshot, requests=others)
-
-    def _lead(self, kind: NodeKind) -> float:
-        return supply.lead(self._snapshot, kind.type, self._policy)
 
     def decide(self, peers: Sequence[PendingRequest]) -> None:
         """Grant requests of one priority and age, or say why not.
@@ -538,16 +536,13 @@ class _Failures:
             return way(want)
         keys = [(name, fit, want.request.may_spread, want.within) for fit in want.fits]
         asked = *keys, *(one.count for one in want.request.tuples)
-        if asked in self._asked or not self._enough(keys, want):
+        if asked in self._asked or not all(
+            one.count < self._least.get(key, one.count + 1)
+            for key, one in zip(keys, want.request.tuples, strict=True)
+        ):
             return None
         found = way(want)
         if found is None:
             self._asked.add(asked)
             self._least.update((key, one + 1) for key, one in zip(keys, most(want), strict=True))
         return found
-
-    def _enough(self, keys: Sequence[_Key], want: Want) -> bool:
-        return all(
-            one.count < self._least.get(key, one.count + 1)
-            for key, one in zip(keys, want.request.tuples, strict=True)
-        )

@@ -102,11 +102,7 @@ def power_changes(
         wakes += [change for each in types for change in each.short()]
         types.sort(key=lambda each: (-each.saving, each.node_type.id))
         sleeps = [change for each in types for change in each.surplus()]
-    return (*_merged(wakes), *sleeps)
-
-
-def _merged(wakes: Iterable[PowerChange]) -> Iterable[PowerChange]:
-    """Merge changes of one pool: nodes for a request and for the reserve are woken at once."""
+    # nodes of one pool for a request and for the reserve are woken at once
     by_free: dict[FreeNodes, PowerChange] = {}
     for one in wakes:
         first = by_free.get(one.free_nodes)
@@ -115,7 +111,7 @@ def _merged(wakes: Iterable[PowerChange]) -> Iterable[PowerChange]:
             if first is None
             else replace(one, count=first.count + one.count, why=f"{first.why}; {one.why}")
         )
-    return by_free.values()
+    return (*by_free.values(), *sleeps)
 
 
 def _order(free: FreeNodes) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from cod.model import Policy
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.allocations import VclusterSum, sums
+from cod.policy.scheduler.allocations import sums
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.preemption import GroupHoldings, outranks, spare, takeable
@@ -383,7 +383,17 @@ def _chances(
         if reclaim.request_id == request.id and reclaim.open:
             yield from _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises)
     for one in sums(snapshot, request, kinds):
-        yield from _from_holder(one, policy, request, kept, now)
+        holder, left = one.holder, one.count - one.leaving
+        if left > 0 and holder.drain_until is not None:
+            yield Chance(holder.drain_until, left, f"{holder.name} is draining and ends")
+        elif left > 0 and holder.expires_at is not None:
+            ends = max(now, holder.expires_at) + policy.drain_grace
+            yield Chance(ends, left, f"the lease of {holder.name} and its grace end")
+        more = _takeable(kept, request, holder, one.mobile + one.immune, now) - _takeable(
+            kept, request, holder, one.mobile, now
+        )
+        if more > 0 and one.immune_until is not None:
+            yield Chance(one.immune_until, more, f"nodes of {holder.name} lose their immunity")
 
 
 def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises) -> Iterator[Chance]:
@@ -396,22 +406,6 @@ def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises) -> Iterator[
     if one.open > count:
         more = one.open - count
         yield Chance(one.deadline, more, f"{loser} gives nodes back at the latest")
-
-
-def _from_holder(
-    one: VclusterSum, policy: Policy, request: PendingRequest, kept: GroupHoldings, now: float
-) -> Iterator[Chance]:
-    holder, left = one.holder, one.count - one.leaving
-    if left > 0 and holder.drain_until is not None:
-        yield Chance(holder.drain_until, left, f"{holder.name} is draining and ends")
-    elif left > 0 and holder.expires_at is not None:
-        ends = max(now, holder.expires_at) + policy.drain_grace
-        yield Chance(ends, left, f"the lease of {holder.name} and its grace end")
-    more = _takeable(kept, request, holder, one.mobile + one.immune, now) - _takeable(
-        kept, request, holder, one.mobile, now
-    )
-    if more > 0 and one.immune_until is not None:
-        yield Chance(one.immune_until, more, f"nodes of {holder.name} lose their immunity")
 
 
 # ---------------------------------------------------------------- in words

@@ -228,7 +228,11 @@ def _in_one(demand: KindDemand, room: Mapping[NodeKind, int]) -> FoundPlaces | N
 def _together(
     want: Want, demands: Sequence[KindDemand], room: Mapping[NodeKind, int]
 ) -> FoundPlaces | None:
-    if not _each_alone(want, room):
+    # a quick look before a long one: is there enough for each tuple alone?
+    if not all(
+        most(fit, room, want.request.may_spread) >= one.count
+        for one, fit in zip(want.request.tuples, want.fits, strict=True)
+    ):
         return None
     try:
         kinds = whole(demands, room)
@@ -240,15 +244,6 @@ def _together(
         )
     shares = spread(demands, room) if want.request.may_spread else None
     return None if shares is None else FoundPlaces([dict(+share) for share in shares])
-
-
-def _each_alone(want: Want, room: Mapping[NodeKind, int]) -> bool:
-    """Return whether there are enough nodes for each of its tuples by itself. A quick look before a
-    long one."""
-    return all(
-        most(fit, room, want.request.may_spread) >= one.count
-        for one, fit in zip(want.request.tuples, want.fits, strict=True)
-    )
 
 
 def most(fit: Fit, room: Mapping[NodeKind, int], may_spread: bool) -> int:

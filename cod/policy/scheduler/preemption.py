@@ -492,7 +492,17 @@ class Candidates:
         left: dict[int, int] = {}
         pool = self._kept.pool(kind.type)
         foreign = bool(level.asked) and pool not in level.asked
-        for holder, most in self._mobile_first(kind, level):
+        known = self._sorted[kind]
+        if level not in known:
+            able = [
+                (holder, self.able(kind, holder))
+                for holder in self._mobile.get(kind, ())
+                if self._priority[holder] <= level.priority
+            ]
+            known[level] = sorted(
+                (one for one in able if one[1]), key=lambda one: (-one[1], one[0])
+            )
+        for holder, most in known[level]:
             if holder == but:
                 continue
             if foreign and not outranks(level.outranks, self._priority[holder]):
@@ -508,21 +518,6 @@ class Candidates:
                 most = min(most, left[group])
                 left[group] -= most
             yield holder, most
-
-    def _mobile_first(self, kind: NodeKind, level: Level) -> list[tuple[int, int]]:
-        """Return (holder, nodes of `kind` that it can lose, were it not for its group), those that
-        can lose most in front."""
-        known = self._sorted[kind]
-        if level not in known:
-            able = [
-                (holder, self.able(kind, holder))
-                for holder in self._mobile.get(kind, ())
-                if self._priority[holder] <= level.priority
-            ]
-            known[level] = sorted(
-                (one for one in able if one[1]), key=lambda one: (-one[1], one[0])
-            )
-        return known[level]
 
     def able(self, kind: NodeKind, holder: int) -> int:
         """Return how many nodes of `kind` that vcluster can lose, were it not for its group."""

@@ -45,7 +45,12 @@ def peers(
 ) -> list[list[PendingRequest]]:
     """Return the same in groups of one priority, one rank and one age; of a group that has users'
     shares, with requests of users of one rank."""
-    user_ranks = _user_ranks(snapshot, policy, now)
+    # requests that have waited long have no rank of their user: they go first
+    user_ranks = {
+        request.id: request.user_rank
+        for request in snapshot.requests
+        if request.user_rank and not _waits_long(request, policy, now)
+    }
     places = _places(snapshot, policy, feasibility, now, user_ranks)
     groups: dict[tuple[_Place, float], list[PendingRequest]] = defaultdict(list)
     for request in _competing(snapshot):
@@ -60,16 +65,6 @@ def peers(
         for rank in sorted(groups)
     ]
     return _by_users(found, places, user_ranks) if user_ranks else found
-
-
-def _user_ranks(snapshot: SiteSnapshot, policy: Policy, now: float) -> dict[int, int]:
-    """Return the ranks of requests' users, of groups that have users' shares. Requests that have
-    waited long have none: they go first."""
-    return {
-        request.id: request.user_rank
-        for request in snapshot.requests
-        if request.user_rank and not _waits_long(request, policy, now)
-    }
 
 
 def _waits_long(request: PendingRequest, policy: Policy, now: float) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from cod.model import RequestTuple
 from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, RequestRefusal
@@ -280,9 +279,13 @@ def _too_few(want: Want, feasibility: Feasibility, number: int, fit: Fit) -> str
     besides = " besides its own" if want.request.own else ""
     have = sum(feasibility.other_types(want.request, fit).values())
     if have < count:
-        return f"{nodes(count)} wanted{where}, the site has {have} matching{besides}" + _lacks(
-            want.request.tuples[number], feasibility
-        )
+        lines = [
+            f"{feasibility.name(type_id)} lacks {'; '.join(map(str, why[:3]))}"
+            for type_id, why in sorted(feasibility.lacks(want.request.tuples[number]).items())
+            if why and feasibility.has(type_id)
+        ]
+        lacks = "".join(f". {line}" for line in lines[:3])
+        return f"{nodes(count)} wanted{where}, the site has {have} matching{besides}{lacks}"
     largest = max(feasibility.others(want.request, fit).values(), default=0)
     if largest < count and not want.request.may_spread:
         return (
@@ -291,13 +294,3 @@ def _too_few(want: Want, feasibility: Feasibility, number: int, fit: Fit) -> str
             " spread"
         )
     return ""
-
-
-def _lacks(one: RequestTuple, feasibility: Feasibility) -> str:
-    """Return what keeps the other types of the site from being eligible, the first few of them."""
-    lines = [
-        f"{feasibility.name(type_id)} lacks {'; '.join(map(str, why[:3]))}"
-        for type_id, why in sorted(feasibility.lacks(one).items())
-        if why and feasibility.has(type_id)
-    ]
-    return "".join(f". {line}" for line in lines[:3])

@@ -38,7 +38,13 @@ def save(placed: PackedRequests) -> None:
     fill_up(placed)
     while gained and placed.effort > 0:
         gained = False
-        for part in _dear(placed):
+        order = sorted(placed.found, key=lambda one: (-placed.cost_of(placed.found[one][1]), one))
+        for part in [
+            TuplePart(one, position, kind, nodes)
+            for one in order
+            for position, place in enumerate(placed.found[one][1].places)
+            for kind, nodes in sorted(place.items())
+        ]:
             gained |= _drive_out(placed, part)
 
 
@@ -123,17 +129,6 @@ def _shift(placed: PackedRequests, part: TuplePart, new: NodeKind) -> None:
 
 
 # ---------------------------------------------------------------- driving out
-
-
-def _dear(placed: PackedRequests) -> list[TuplePart]:
-    """Return all that has a place, the dearest requests first."""
-    order = sorted(placed.found, key=lambda one: (-placed.cost_of(placed.found[one][1]), one))
-    return [
-        TuplePart(one, position, kind, nodes)
-        for one in order
-        for position, place in enumerate(placed.found[one][1].places)
-        for kind, nodes in sorted(place.items())
-    ]
 
 
 def _drive_out(placed: PackedRequests, part: TuplePart) -> bool:

@@ -31,6 +31,12 @@ def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
     rules = asdict(scenario.policy)
     by_rank = scenario.policy.inertia_by_priority
     rules["inertia_by_priority"] = {str(rank): by_rank[rank] for rank in sorted(by_rank)}
+    made: dict[str, Any] = {name: row["jobs"] for name, row in ranks.items()}
+    restarts = sum(
+        figures.counts["restarts"]
+        for (kind, _), figures in world.stats.jobs.figures.items()
+        if kind == "priority"
+    )
     return {
         "scenario": scenario.name,
         "seed": scenario.seed,
@@ -49,7 +55,7 @@ def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
             "ready": by_priority(stats.ready),
             "jobs": waits | {"all": _wait_of_all(world)},
         },
-        "jobs": _jobs(world, ranks),
+        "jobs": (made | ({"restarts": restarts} if made else {})),
         "by": by_label,
         "farms": {
             str(one): {
@@ -126,16 +132,6 @@ def _satisfied(world: World) -> dict[str, Any]:
     for one, row in _requests(world).items():
         made[one] = share(row["granted"], row["submitted"] - row["withdrawn"])
     return made
-
-
-def _jobs(world: World, rows: dict[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {name: row["jobs"] for name, row in rows.items()}
-    restarts = sum(
-        figures.counts["restarts"]
-        for (kind, _), figures in world.stats.jobs.figures.items()
-        if kind == "priority"
-    )
-    return made | ({"restarts": restarts} if made else {})
 
 
 def _labelled(world: World, kind: str) -> dict[str, Any]:
