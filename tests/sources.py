@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 
 
-def statements(text: str) -> Iterator[ast.AST]:
-    """Yield a module and its statements at every depth. Expressions, of which a tree is mostly
-    made, are left out."""
-    found: list[ast.AST] = [ast.parse(text)]
+def statements(module: str | ast.AST) -> Iterator[ast.AST]:
+    """Yield a module, given as text or parsed, and its statements at every depth. Expressions, of
+    which a tree is mostly made, are left out."""
+    found: list[ast.AST] = [ast.parse(module) if isinstance(module, str) else module]
     for node in found:
         yield node
         for part in ("body", "orelse", "finalbody", "handlers", "cases"):

@@ -204,12 +204,12 @@ def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[tuple[Node, float]], now:
 
 
 def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
-    """Return `count` of what is open in it is not wanted any more, only `left`; returns how many, 0
-    if it was done before.
+    """Reduce a reclaim by `count` open nodes, so that `left` stay open; return by how many, 0 where
+    that was done before.
 
     Of the nodes that were chosen those may stay that are last by `leases.victims`, of those that
-    are promised the last. Where nothing is left the reclaim is over. Raises `Stale` when something
-    else is open than both.
+    are promised the last. Where nothing is left the reclaim is over. Raises `Changed` when other
+    than `count` and `left` nodes are open.
     """
     there = reclaims.get(tx, reclaim_id)
     vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None

@@ -2,7 +2,7 @@
 
 The manager looks a second after something has changed that may matter to a request, when a time has
 come that it waits for, within a minute where it is about the reserve alone, and at least each
-`period` seconds. Its passes take no time. What a plan changes is in `acts`.
+`period` seconds. Its passes take no time. `sim.apply_plan` carries plans out.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def taken(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | No
 def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | None:
     """Return the nodes that the simulator would take."""
     request = ClusterRequest(1, site.sim[site.own], "grow", 1, NOW)
-    request.request = replace(
+    request.pending = replace(
         request.as_pending(),
         priority=effective(site.request.priority, site.vclusters[site.own].preemptible),
     )

@@ -93,8 +93,8 @@ def pattern(text: str) -> Pattern:
 
 
 class _Maker:
-    """Reads a pattern item by item. `items` are the characters that each takes and whether it takes
-    all but these."""
+    """Reads a pattern item by item. Each item is the characters that it takes, and whether it takes
+    all but these instead."""
 
     def __init__(self) -> None:
         self._items: list[tuple[frozenset[str], bool]] = []

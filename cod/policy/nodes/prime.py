@@ -37,7 +37,7 @@ def resolve(
 ) -> Parts:
     """Return what the template means for the node whose hardware report is `attributes` (XML).
 
-    images    rows by name, at least those of `image_names`
+    images    rows by name, at least those of the images that the template names
     base_url  where the images' folders are served, without a slash at the end, e.g.
               http://10.0.0.1:8069/images
     rules     what makes the site's node types

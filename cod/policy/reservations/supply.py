@@ -167,7 +167,7 @@ class Supply:
         short: Mapping[NodeKind, float],
     ) -> list[Victim]:
         """Take so many, or as many as there are: from the lowest priority first. `short`: see
-        `lendable`."""
+        `preemptible`."""
         victims = []
         for kind, count in sorted(wanted.items()):
             left = count

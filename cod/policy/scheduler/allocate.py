@@ -97,7 +97,7 @@ def decide(
     """Return what becomes of every pending request of `snapshot`, at `now` (seconds since the
     epoch).
 
-    fitting  what the snapshot has for its requests, where that is known already
+    feasibility  what the snapshot has for its requests, where that is known already
     """
     feasibility = feasibility or Feasibility(snapshot)
     if reservations := forecast.reserved(snapshot):

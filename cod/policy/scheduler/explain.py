@@ -110,7 +110,7 @@ class Chance:
 class Explanation:
     """Why a request waits.
 
-    code      what the next pass makes of it: 'granted', or the code of its `world.No`
+    code      what the next pass makes of it: 'granted', or the code of its `RequestRefusal`
     wanted    nodes that it wants; `fitting` of the site would do for some of its tuples
     own, aside  of these its vcluster has already; are in quarantine, or off where nothing can
                 switch them on

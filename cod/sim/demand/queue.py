@@ -32,7 +32,7 @@ class QueueOwner(PermanentOwner):
     conservative  a job that fits and, by the estimates, delays none before it (conservative
                backfill), of the first RESERVED
 
-    `idle`: when each idle node became so; `busy`: the job of each other.
+    `_idle`: when each idle node became so; `_busy`: the job of each other.
     """
 
     rule: Queue

@@ -1,0 +1,181 @@
+"""Docstrings that are true: the fields in their tables exist, and what is said to be raised can be."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from tests.sources import statements
+
+ROOT = Path(__file__).resolve().parents[2]
+FIELDS = re.compile(r"^([a-z_]\w*(?:, [a-z_]\w*)*) {2,}\S", re.MULTILINE)
+RAISES = re.compile(r"\b[Rr]aises? ((?:`[\w.]+`(?:,| or| and)? ?)+)")
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+Functions = Mapping[tuple[str, str], set[str]]
+# Docstrings that name what is not there. The list only shrinks.
+UNTRUE = {"Route: sketch"}
+BY_DEFERRED = {"cod.vcm.enroll: trade: Ended"}  # the link's Deferred fails with it
+
+
+def module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+@cache
+def modules() -> Mapping[str, ast.Module]:
+    return {
+        module(path): ast.parse(path.read_text())
+        for folder in ("cod", "trampoline")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
+
+
+@cache
+def definitions(tree: ast.AST) -> list[Definition]:
+    return [each for each in statements(tree) if isinstance(each, Definition)]
+
+
+def said(node: ast.AST) -> str:
+    """Return the name that an expression ends with."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def untrue_fields(tree: ast.AST) -> Iterator[str]:
+    """Yield names at the beginning of a table's lines that are no field, argument or text of the
+    definition."""
+    for node in definitions(tree):
+        found = FIELDS.findall(ast.get_docstring(node) or "")
+        there: set[str] = set()
+        for each in ast.walk(node) if found else ():
+            there |= {said(each), getattr(each, "arg", ""), getattr(each, "name", "")}
+            if isinstance(each, ast.Constant):
+                there.add(str(each.value))
+        names = {name for line in found for name in line.split(", ")}
+        yield from (f"{node.name}: {name}" for name in sorted(names - there))
+
+
+def origins(tree: ast.Module) -> dict[str, tuple[str, str]]:
+    """Return where a module's imported names come from: (module, name)."""
+    return {
+        one.asname or one.name: (node.module or "", one.name)
+        for node in statements(tree)
+        if isinstance(node, ast.ImportFrom)
+        for one in node.names
+    }
+
+
+def said_only(node: Definition) -> bool:
+    """Return whether nothing is done in a function, as in a protocol's."""
+    return all(
+        isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in node.body
+    )
+
+
+def told(node: Definition) -> list[str]:
+    """Return the exceptions of the tree that a docstring says are raised; those of libraries have
+    the module in front."""
+    text = ast.get_docstring(node) or ""
+    names = [name for each in RAISES.findall(text) for name in re.findall(r"(?<=`)\w+(?=`)", each)]
+    return [name for name in names if name not in dir(builtins)]
+
+
+def raised(trees: Mapping[str, ast.Module]) -> Functions:
+    """Return the names of exceptions that each (module, function) names, or a function that it
+    names: of its module, imported, of an imported module, or any method of that name."""
+    wanted = {name for tree in trees.values() for node in definitions(tree) for name in told(node)}
+    made: dict[tuple[str, str], set[str]] = defaultdict(set)
+    calls: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
+    methods: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for path, tree in trees.items():
+        known = origins(tree)
+        for node in definitions(tree):
+            if isinstance(node, ast.ClassDef):
+                continue
+            key = path, node.name
+            methods[node.name].add(key)
+            for each in ast.walk(node):
+                if isinstance(each, ast.Name):
+                    calls[key].add(known.get(each.id, (path, each.id)))
+                elif isinstance(each, ast.Attribute):
+                    owner = said(each.value)
+                    whole = path if owner == "self" else ".".join(known.get(owner, ("", "")))
+                    calls[key].add((whole if whole in trees else "", each.attr))
+            made[key] |= {name for _, name in calls[key]} & wanted
+    for key, found in calls.items():
+        for _, name in [one for one in found if not one[0]]:
+            made[key] |= set().union(*(made[one] for one in methods[name]))
+    changed = True
+    while changed:
+        changed = False
+        for key, found in calls.items():
+            before = len(made[key])
+            made[key] |= set().union(*(made[one] for one in found if one in made))
+            changed = changed or len(made[key]) > before
+    return made
+
+
+def untrue_raises(path: str, tree: ast.Module, made: Functions) -> Iterator[str]:
+    """Yield exceptions in docstrings that neither the function nor what it calls can raise."""
+    for node in definitions(tree):
+        if isinstance(node, ast.ClassDef) or said_only(node):
+            continue
+        there = made[path, node.name] | {each.arg for each in node.args.args}
+        yield from (f"{node.name}: {name}" for name in told(node) if name not in there)
+
+
+def test_fields_in_docstrings_exist() -> None:
+    found = {each for tree in modules().values() for each in untrue_fields(tree)}
+    assert found - UNTRUE == set()
+
+
+def test_what_docstrings_say_is_raised_can_be() -> None:
+    made = raised(modules())
+    found = {
+        f"{path}: {each}"
+        for path, tree in modules().items()
+        for each in untrue_raises(path, tree, made)
+    }
+    assert found - BY_DEFERRED == set()
+
+
+def test_untrue_docstrings_are_found() -> None:
+    planted = ast.parse(
+        '''
+class Late(Exception):
+    """A start that is over."""
+
+
+class Start:
+    """A start.
+
+    at    when
+    gone  not there
+    """
+
+    at: float
+
+
+def wait(at: float) -> bool:
+    """Return whether it waits. Raises `Late`."""
+    return at > 0
+
+
+def check(at: float) -> None:
+    """Refuse a start that is over. Raises `Late`."""
+    _refuse(at)
+
+
+def _refuse(at: float) -> None:
+    if at <= 0:
+        raise Late
+'''
+    )
+    assert list(untrue_fields(planted)) == ["Start: gone"]
+    assert list(untrue_raises("x", planted, raised({"x": planted}))) == ["wait: Late"]
