@@ -247,7 +247,7 @@ class _Choice:
         others = []
         for one in snapshot.requests:
             if one.preemptible and one.source_id is None:
-                self._refuse(one, reasons.dear(one, snapshot.dear))
+                self._refuse(one, reasons.waits(one, "dear", snapshot.dear))
             else:
                 others.append(one)
         return replace(snapshot, requests=others)

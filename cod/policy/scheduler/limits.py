@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cod.model import Policy
+from cod.policy.scheduler import reasons
 from cod.policy.scheduler.backfill import back
 from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.leases import gone_at
@@ -313,11 +314,7 @@ class GroupLimits:
                 )
                 + " at once"
             )
-        return (
-            RequestRefusal(request.id, "limit", f"waits: {why}")
-            if request.may_wait
-            else RequestRefusal(request.id, "now", why)
-        )
+        return reasons.waits(request, "limit", why)
 
 
 def _peak(levels: Iterable[Counter[int]], key: int) -> int:

@@ -76,15 +76,6 @@ def reserved(request: PendingRequest, now: float, expected: float | None = None)
     return RequestRefusal(request.id, "reserved", begins(start, why))
 
 
-def dear(request: PendingRequest, why: str) -> RequestRefusal:
-    """Say that a request of a preemptible vcluster waits until energy is cheaper."""
-    return RequestRefusal(
-        request.id,
-        "dear" if request.may_wait else "now",
-        f"waits: {why}" if request.may_wait else why,
-    )
-
-
 CHOSEN = "; chosen: "
 
 
@@ -93,15 +84,18 @@ def begins(start: float, why: str = "") -> str:
     return f"is reserved from {at(start)} on" + (f"{CHOSEN}{why}" if why else "")
 
 
+def waits(request: PendingRequest, code: str, why: str) -> RequestRefusal:
+    """Return that a request waits with `code`; one that would not wait is rejected."""
+    if request.may_wait:
+        return RequestRefusal(request.id, code, f"waits: {why}")
+    return RequestRefusal(request.id, "now", why)
+
+
 def run_out(request: PendingRequest) -> RequestRefusal:
     """Return the reason of a request whose vcluster's lease has run out: no more nodes, unless the
     lease is extended."""
     why = "the lease of its vcluster has run out"
-    return (
-        RequestRefusal(request.id, "busy", f"waits: {why}")
-        if request.may_wait
-        else RequestRefusal(request.id, "now", why)
-    )
+    return waits(request, "busy", why)
 
 
 def waiting(request: PendingRequest, coming: int, taking: int) -> RequestRefusal:
@@ -154,11 +148,7 @@ def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> Request
             f" {'has' if count == 1 else 'have'} not reported yet or"
             f" wait{'s' if count == 1 else ''} for approval"
         )
-        return (
-            RequestRefusal(request.id, "busy", f"waits: {why}")
-            if request.may_wait
-            else RequestRefusal(request.id, "now", why)
-        )
+        return waits(request, "busy", why)
     wanted, (_, left_out, usable) = (
         sum(one.count for one in request.tuples),
         feasibility.portless(request),
@@ -166,11 +156,7 @@ def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> Request
     if left_out and (usable < wanted or _impossible(want, feasibility)):
         # Ports become known, or work again: the request may wait for that.
         why = f"{nodes(wanted)} wanted, {portless(request, feasibility)}"
-        return (
-            RequestRefusal(request.id, "ports", f"waits: {why}")
-            if request.may_wait
-            else RequestRefusal(request.id, "now", why)
-        )
+        return waits(request, "ports", why)
     if held:
         return RequestRefusal(
             request.id,
