@@ -132,15 +132,8 @@ class Agent:
         self.leave: str | None = None
         self.ordered = False
         self.welcomed = False
-        self._mac, self._secrets, self._scan, self._act, self._wake, self._log = (
-            mac,
-            secrets,
-            scan,
-            act,
-            wake,
-            log,
-        )
-        self._keep = keep
+        self._mac, self._secrets, self._keep = mac, secrets, keep
+        self._scan, self._act, self._wake, self._log = scan, act, wake, log
         self._side: protocol.AgentSide | None = None
         self._output = bytearray()
         self._order = ""  # id of the order in hand
@@ -205,8 +198,8 @@ class Agent:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Time has passed, or a job has something to say. Raises Disconnect when the server has
-        gone silent."""
+        """Say what is due: heartbeat, report, progress, result. Raises Disconnect when the server
+        has gone silent."""
         self._start_next()
         if not self.welcomed:
             if now >= self._heard_at + PATIENCE:
@@ -234,7 +227,8 @@ class Agent:
         if not job or not job.result or self._next:
             return
         if self._said is not job.result and not job.acknowledged:
-            self._log(_sentence(job.order, job.result))
+            ended = "done" if isinstance(job.result, Done) else f"failed: {job.result.reason}"
+            self._log(f"order {job.order.id}: {job.order.action} {ended}")
             self._say(job.result)
             self._said = job.result
             self._leave_at = now + PATIENCE if job.order.action in LEAVING else 0.0
@@ -287,20 +281,12 @@ class Agent:
         self._log(f"order {order.id}: {order.action}")
         if order.action != "wait":
             self.ordered = True
-            self._job = Job(order, _no_work if order.action in LEAVING else self._act, self._wake)
+            # leaving is no work: the result is said, and the machine goes once it is acknowledged
+            work = (lambda order, tell: {}) if order.action in LEAVING else self._act
+            self._job = Job(order, work, self._wake)
 
     # ------------------------------------------------------------ what is said
 
     def _say(self, message: Message) -> None:
         assert self._side
         self._output += self._side.to_send() + self._side.send(message)
-
-
-def _no_work(order: Order, tell: Tell) -> Mapping[str, float]:
-    return {}
-
-
-def _sentence(order: Order, result: Done | Failed) -> str:
-    return f"order {order.id}: {order.action} " + (
-        "done" if isinstance(result, Done) else f"failed: {result.reason}"
-    )

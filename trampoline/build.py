@@ -173,8 +173,8 @@ def _write(folder: Path, flavour: str, root: Path, blobs: Path, stamp: str) -> N
 
 
 def _carried(flavour: str, root: Path, entries: Mapping[str, cpio.Entry]) -> dict[str, Any]:
-    """Firmware: the `files` and their `bytes`, those `missing` by driver, and for people a `note`
-    on that and a `remedy`."""
+    """Return what there is of firmware: the `files` and their `bytes`, those `missing` by driver,
+    and for people a `note` on that and a `remedy`."""
     needs = modules.firmware(root, flavour)
     carried = [entry for path, entry in entries.items() if path.startswith("lib/firmware/")]
     missing = firmware.lacking(entries, needs)

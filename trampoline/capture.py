@@ -67,7 +67,6 @@ def capture(
     started = time.monotonic()
     # The disk to read. Where nobody knows which one its system is on: the first that is not empty.
     mine = erasable(disks, order.keep)
-    assert order.deposit is not None
     if not order.deposit.least and ":" not in order.disk:
         mine = [disk for disk in mine if _begins(disk)] or mine
     path = choose(order.disk, mine, order.deposit.least, order.sector).path

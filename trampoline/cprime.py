@@ -111,7 +111,10 @@ def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> P
     PrimeError."""
     mine = erasable(disks, order.keep)
     room = seed.least_size(order.seed) if order.seed else 0
-    target = choose(order.disk, mine, _need(order, room), order.sector)
+    need = max((source.size for source in order.images), default=0)
+    if order.partitions:
+        need = partitions.least_size(order.partitions, room)
+    target = choose(order.disk, mine, need, order.sector)
     reach = target.size
     if order.table == "mbr":
         reach = partitions.addressed(target.size, target.sector)
@@ -133,12 +136,6 @@ def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> P
         seed=last,
         later=tuple(Piece(source, 0, 0, _manifest(source, patience)) for source in later),
     )
-
-
-def _need(order: Order, room: int) -> int:
-    if order.partitions:
-        return partitions.least_size(order.partitions, room)
-    return max((source.size for source in order.images), default=0)
 
 
 def _piece(source: ImageSource, places: dict[str, tuple[int, int]], patience: Patience) -> Piece:

@@ -48,7 +48,11 @@ def arrange(disk: Disk, efivars: Path = EFIVARS) -> str:
         for number in [number for number, option in options.items() if description(option) == NAME]:
             _file(efivars, number).unlink()
             del options[number]
-        own = _add(disk, efivars, options)
+        own = []
+        if place := partitions.esp(disk):
+            own = [next(n for n in range(0x10000) if n not in options)]
+            content = _ATTRIBUTES + option(NAME, place, loader(disk, place))
+            _file(efivars, own[0]).write_bytes(content)
         network, _ = _put(efivars, options, own)
         return f"boot order: {network} of the network, then {NAME if own else 'as it was'}"
     except (
@@ -83,7 +87,7 @@ def _put(efivars: Path, options: Mapping[int, bytes], own: Sequence[int]) -> tup
     first = [*network, *own]
     wanted = [*first, *(number for number in before if number in options and number not in first)]
     if wanted != before:
-        # whole, in one write
+        # whole, in one write: efivarfs sets the variable anew with each write(2)
         path.write_bytes(_ATTRIBUTES + struct.pack(f"<{len(wanted)}H", *wanted))
     return len(network), wanted != before
 
@@ -106,18 +110,6 @@ def _options(efivars: Path) -> Iterator[tuple[int, bytes]]:
 
 def _file(efivars: Path, number: int) -> Path:
     return efivars / f"Boot{number:04X}-{_GLOBAL}"
-
-
-def _add(disk: Disk, efivars: Path, options: Mapping[int, bytes]) -> list[int]:
-    """Write the entry for the disk's EFI system partition; return its number, nothing where it has
-    none."""
-    place = partitions.esp(disk)
-    if place is None:
-        return []
-    number = next(n for n in range(0x10000) if n not in options)
-    content = _ATTRIBUTES + option(NAME, place, loader(disk, place))
-    _file(efivars, number).write_bytes(content)
-    return [number]
 
 
 def loader(disk: Disk, place: EspPlace) -> str:

@@ -63,8 +63,8 @@ class Download:
         self._closed = False
 
     def fill(self, view: memoryview) -> int:
-        """Read until `view` is full or the end is reached; the bytes read. Raises PrimeError when
-        patience is out."""
+        """Read until `view` is full or the end is reached; return how many bytes were read. Raises
+        PrimeError when patience is out."""
         filled = 0
         while filled < len(view):
             try:
@@ -128,15 +128,14 @@ class Download:
         if not data:
             raise _Broken("the connection ended early")
         view[: len(data)] = data
-        self._check_speed(len(data), time.monotonic() - started)
-        return len(data)
-
-    def _check_speed(self, got: int, seconds: float) -> None:
-        self._few, self._slow = self._few + got, self._slow + seconds
+        # a server that sends a byte now and then never runs into the socket's time limit
+        self._few += len(data)
+        self._slow += time.monotonic() - started
         if self._few >= _SLOWEST:
             self._few, self._slow = 0, 0.0
         elif self._slow > self._patience.stall:
             raise _Broken(f"only {self._few} bytes came in {self._slow:.0f} seconds")
+        return len(data)
 
     def _request(self) -> HTTPResponse:
         url = self.url
@@ -232,7 +231,7 @@ def get(url: str, limit: int, patience: Patience) -> bytes:
 
 
 def split(url: str) -> tuple[str, int, str]:
-    """Host, port and path of an http URL. Raises PrimeError for any other."""
+    """Return host, port and path of an http URL. Raises PrimeError for any other."""
     scheme, _, rest = url.partition("://")
     place, slash, path = rest.partition("/")
     host, _, port = (

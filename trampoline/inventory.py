@@ -251,11 +251,11 @@ def nics(root: Path, boot_mac: str) -> list[Nic]:
 def _nic(path: Path) -> tuple[Nic, bool]:
     """Return an interface, and whether it is real, wired hardware."""
     carrier = _read(path / "carrier")  # reading it fails while the interface is down
-    speed = _number(_read(path / "speed"))
+    speed, driver = _number(_read(path / "speed")), path / "device/driver"
     nic = Nic(
         path.name,
         _read(path / "address").lower(),
-        _target_name(path / "device/driver"),
+        driver.resolve().name if driver.exists() else "",
         {"1": "up", "0": "down"}.get(carrier, "unknown"),
         speed if carrier == "1" and 0 < speed < 0xFFFFFFFF else 0,
     )
@@ -271,10 +271,12 @@ def disks(root: Path, same_wwn: str = "refuse") -> tuple[Disk, ...]:
     several paths, or disks with a copied WWN: local are none of them ('refuse'), the first of each
     WWN ('paths'), or all ('disks')."""
     block = root / "sys/block"
-    names = sorted(block.iterdir(), key=_by_number) if block.is_dir() else []
+    paths = block.iterdir() if block.is_dir() else ()
+    names = sorted(paths, key=lambda path: (len(path.name), path.name))  # sdb before sdaa
     bios = None if (root / "sys/firmware/efi").is_dir() else biosdisks.listed(root)
     found = [_disk(path, bios) for path in names if _is_disk(path)]
-    # a BIOS that names wrong devices is believed nothing
+    # A BIOS whose EDD names no disk that is here (some report other controllers' devices) is
+    # believed nothing: else no disk could be primed.
     if not any(disk.local and disk.bootable for disk in found):
         found = [replace(disk, bootable=True) for disk in found]
     count = Counter(disk.wwid for disk in found if disk.wwid)
@@ -297,13 +299,9 @@ def file_disk(path: Path) -> Disk:
     return Disk(path.name, str(path), path.stat().st_size, "file", serial=path.name)
 
 
-def _by_number(path: Path) -> tuple[int, str]:
-    return len(path.name), path.name  # sdb before sdaa
-
-
 def _is_disk(path: Path) -> bool:
-    """Return hardware behind it (no loop, ram, md, dm), not an optical or floppy drive, not hidden,
-    a medium inside."""
+    """Return whether there is hardware behind it (no loop, ram, md, dm), no optical or floppy
+    drive, not hidden (one path of a multipath NVMe disk), with a medium inside."""
     return (
         (path / "device").exists()
         and not re.match(r"sr\d|fd\d|mmcblk\d+(boot|rpmb)", path.name)
@@ -439,7 +437,3 @@ def _clean(text: str) -> str:
 
 def _number(text: str) -> int:
     return int(text) if re.fullmatch(r"-?\d+", text) else 0
-
-
-def _target_name(link: Path) -> str:
-    return link.resolve().name if link.exists() else ""

@@ -13,9 +13,8 @@ from cod.orders import Namesake
 from trampoline import partitions
 from trampoline.errors import PrimeError
 from trampoline.filesystems import names
-from trampoline.filesystems.content import Read
 from trampoline.inventory import Disk
-from trampoline.source import Source
+from trampoline.source import Slice, Source
 
 MOST = 20  # that are told of a machine
 
@@ -60,12 +59,4 @@ def _names(disk: partitions.Disk, spans: Sequence[tuple[int, int]]) -> Iterator[
                     yield "partition UUID", f"{signature:08x}-{number:02x}"
                 places.add((mbr.first * disk.sector, mbr.count * disk.sector))
     for start, size in sorted(places):
-        yield from names.look(_part(disk, start, min(size, disk.size - start)))
-
-
-def _part(disk: partitions.Disk, start: int, size: int) -> Read:
-    def read(length: int, offset: int) -> bytes:
-        length = min(length, size - offset)
-        return disk.read(length, start + offset) if length > 0 and offset >= 0 else b""
-
-    return read
+        yield from names.look(Slice(disk, start, min(size, disk.size - start)).read)

@@ -218,22 +218,9 @@ def read_gpt(disk: Disk) -> Gpt | None:
     head = disk.read(disk.sector, disk.sector)
     if len(head) < _HEADER.size or head[:8] != b"EFI PART":
         return None
-    (
-        _,
-        _,
-        size,
-        crc,
-        _,
-        at,
-        alternate,
-        first,
-        _,
-        guid,
-        entries_at,
-        count,
-        entry_size,
-        array_crc,
-    ) = _HEADER.unpack_from(head)
+    fields = _HEADER.unpack_from(head)
+    size, crc, (at, alternate, first) = fields[2], fields[3], fields[5:8]
+    guid, entries_at, count, entry_size, array_crc = fields[9:]
     if (
         not _HEADER.size <= size <= len(head)
         or at != 1
@@ -438,16 +425,12 @@ def sign(disk: Disk, others: Mapping[int, str]) -> int:
 
 def new_mbr(disk: Disk) -> None:
     """Write an empty MBR with a random disk signature."""
-    disk.write(
-        memoryview(
-            (bytes(440) + os.urandom(4) + bytes(66) + b"\x55\xaa").ljust(disk.sector, b"\0")
-        ),
-        0,
-    )
+    sector0 = bytes(440) + os.urandom(4) + bytes(66) + b"\x55\xaa"
+    _put(disk, 0, sector0.ljust(disk.sector, b"\0"))
 
 
 def add_to_mbr(disk: Disk, span: Span) -> int:
-    """Add a primary partition (span.number 0: in the first free slot); its number. Raises
+    """Add a primary partition (span.number 0: in the first free slot); return its number. Raises
     PrimeError."""
     sector0 = disk.read(disk.sector, 0)
     entries = _mbr_entries(sector0)

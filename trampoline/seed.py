@@ -40,7 +40,8 @@ def build(files: Mapping[str, str], size: int, sector: int = 512) -> bytes:
     clusters = (sectors - data) // per_cluster
     wide = clusters > _FAT12_MOST
 
-    chain, directory, body = [0xFFF8, _LAST], bytearray(_label()), bytearray()
+    chain, body = [0xFFF8, _LAST], bytearray()
+    directory = bytearray(struct.pack("<11sB10xHHHI", LABEL, 0x08, 0, _DAY, 0, 0))
     for number, (name, text) in enumerate(files.items(), 1):
         content = text.encode()
         count = -(-len(content) // cluster)
@@ -81,16 +82,12 @@ def build(files: Mapping[str, str], size: int, sector: int = 512) -> bytes:
 
 
 def _fat12(chain: list[int]) -> bytes:
-    """Twelve bits each, two in three bytes."""
+    """Return the table's entries of twelve bits each, two in three bytes."""
     pairs = [link & 0xFFF for link in (*chain, *[0] * (len(chain) % 2))]
     return b"".join(
         (low | high << 12).to_bytes(3, "little")
         for low, high in zip(pairs[::2], pairs[1::2], strict=True)
     )
-
-
-def _label() -> bytes:
-    return struct.pack("<11sB10xHHHI", LABEL, 0x08, 0, _DAY, 0, 0)
 
 
 def _names(name: str, number: int, first: int, size: int) -> bytes:

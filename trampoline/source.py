@@ -74,9 +74,10 @@ class Slice:
         self._disk, self._start = disk, start
 
     def read(self, length: int, offset: int) -> bytes:
-        """Return `length` bytes at `offset`, fewer at its end."""
-        length = max(min(length, self.size - offset), 0)
-        return self._disk.read(length, self._start + offset)
+        """Return `length` bytes at `offset`, fewer at its end, none outside: what a damaged file
+        system points to must not be read from a neighbour."""
+        length = min(length, self.size - offset)
+        return self._disk.read(length, self._start + offset) if length > 0 and offset >= 0 else b""
 
     def write(self, data: memoryview, offset: int) -> None:
         """Refuse, as the disk does."""

@@ -131,27 +131,14 @@ def _parts(disk: Disk) -> Iterator[PartitionUsage]:
     elif partitions.has_mbr(disk):
         for number, mbr in enumerate(partitions.read_mbr(disk), 1):
             if mbr.type and mbr.count:
-                yield _part(
-                    disk,
-                    number,
-                    mbr.first * disk.sector,
-                    mbr.count * disk.sector,
-                    _mbr_type(mbr.type),
-                    "",
-                )
+                start, size = mbr.first * disk.sector, mbr.count * disk.sector
+                named = (name for name, (_, own) in TYPES.items() if own == mbr.type)
+                yield _part(disk, number, start, size, next(named, f"0x{mbr.type:02x}"), "")
     else:
         yield _part(disk, 0, 0, disk.size, "", "")
 
 
-def _mbr_type(kind: int) -> str:
-    return next((name for name, (_, own) in TYPES.items() if own == kind), f"0x{kind:02x}")
-
-
 def _part(disk: Disk, number: int, start: int, size: int, kind: str, name: str) -> PartitionUsage:
     size = max(min(size, disk.size - start), 0)
-
-    def read(length: int, offset: int) -> bytes:
-        length = min(length, size - offset)
-        return disk.read(length, start + offset) if length > 0 and offset >= 0 else b""
-
-    return PartitionUsage(number, start, size, kind, name, detect.look(read, size))
+    content = detect.look(Slice(disk, start, size).read, size)
+    return PartitionUsage(number, start, size, kind, name, content)

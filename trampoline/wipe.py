@@ -73,16 +73,8 @@ def wipe_all(disks: Sequence[Disk], progress: Progress, purge: bool = False) -> 
         with Target(disk.path) as target:
             purged = _purge(target, disk, meter, purge)
             method, checked = _erase(target, meter, able[disk.path])
-        erased[disk.path] = Erasure(
-            disk.name,
-            disk.model,
-            disk.serial,
-            disk.wwid,
-            disk.size,
-            f"{purged}, {method}" if purged else method,
-            time.monotonic() - began,
-            checked,
-        )
+        how, about = f"{purged}, {method}" if purged else method, _about(disk)
+        erased[disk.path] = Erasure(*about, how, time.monotonic() - began, checked)
 
     def produce(put: object) -> None:
         for disk in disks:
@@ -139,9 +131,12 @@ def clear_all(disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
             target.reread_table()
         seconds = time.monotonic() - began
         checked = sum(length for _, length in spans[disk.path])
-        about = (disk.name, disk.model, disk.serial, disk.wwid, disk.size)
-        cleared.append(Erasure(*about, "tables alone", seconds, checked))
+        cleared.append(Erasure(*_about(disk), "tables alone", seconds, checked))
     return tuple(cleared)
+
+
+def _about(disk: Disk) -> tuple[str, str, str, str, int]:
+    return disk.name, disk.model, disk.serial, disk.wwid, disk.size
 
 
 def _signatures(disk: Disk) -> list[tuple[int, int]]:

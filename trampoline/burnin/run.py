@@ -24,7 +24,8 @@ def burnin(
     progress: Progress,
     most_memory: int | None = None,
 ) -> tuple[TestResult, ...]:
-    """Test this machine; the results. Raises PrimeError where the order says nothing to test.
+    """Test this machine; return the results. Raises PrimeError where the order says nothing to
+    test.
 
     most_memory  bytes that are tested at most; None: nearly all that is free
     """

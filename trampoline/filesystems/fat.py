@@ -9,57 +9,79 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from trampoline.filesystems.content import Content, Extent, Read, joined
 
-_FAT12_MOST, _FAT16_MOST = 4084, 65524  # clusters
+FAT12_MOST, FAT16_MOST = 4084, 65524  # clusters
 _LABEL = 0x08
 _LONG_NAME = 0x0F
 
 
-def look(read: Read, size: int) -> Content | None:
-    """Return what is in use; None where this is no such file system."""
-    boot = read(512, 0)
+class Geometry(NamedTuple):
+    """Where things are, in sectors of `sector` bytes. `root`: entries of the root folder, 0 for
+    FAT32; `data`: the first sector of cluster 2."""
+
+    sector: int
+    per_cluster: int
+    reserved: int
+    tables: int
+    root: int
+    total: int
+    table: int
+    data: int
+
+    @property
+    def clusters(self) -> int:
+        """Return how many there are: their number alone says whether it is FAT12, 16 or 32."""
+        return (self.total - self.data) // self.per_cluster
+
+
+def geometry(boot: bytes) -> Geometry | None:
+    """Return what the boot sector says; None where it is none of such a file system."""
     if len(boot) < 512 or boot[510:] != b"\x55\xaa" or boot[0] not in (0xEB, 0xE9):
         return None
     sector, per_cluster, reserved, tables, root, small, small_table = struct.unpack_from(
         "<HBHBHHxH", boot, 11
     )
+    # numbers that do not fit into 16 bits stand further behind, and the small fields hold 0
     total, table = (
         small or struct.unpack_from("<I", boot, 32)[0],
         small_table or struct.unpack_from("<I", boot, 36)[0],
     )
-    if (
-        sector not in (512, 1024, 2048, 4096)
-        or not _is_power_of_two(per_cluster)
-        or not reserved
-        or not table
-    ):
+    good = sector in (512, 1024, 2048, 4096) and per_cluster and table and tables in (1, 2)
+    if not good:
         return None
     data = reserved + tables * table + -(-root * 32 // sector)
-    if tables not in (1, 2) or not data < total or total * sector > size:
+    return Geometry(sector, per_cluster, reserved, tables, root, total, table, data)
+
+
+def look(read: Read, size: int) -> Content | None:
+    """Return what is in use; None where this is no such file system."""
+    boot = read(512, 0)
+    found = geometry(boot)
+    if found is None or found.per_cluster & (found.per_cluster - 1) or not found.reserved:
         return None
-    clusters = (total - data) // per_cluster
+    sector, per_cluster, reserved, tables, root, total, table, data = found
+    if not data < total or total * sector > size:
+        return None
+    clusters = found.clusters
     entries = _entries(read(table * sector, reserved * sector), clusters)
     if entries is None:
         return None
-    bad = 0xFF7 if clusters <= _FAT12_MOST else 0xFFF7 if clusters <= _FAT16_MOST else 0x0FFFFFF7
+    bad = 0xFF7 if clusters <= FAT12_MOST else 0xFFF7 if clusters <= FAT16_MOST else 0x0FFFFFF7
     used = joined(_used(entries, bad, data * sector, per_cluster * sector), total * sector, size)
-    start = (reserved + tables * table) * sector if clusters <= _FAT16_MOST else data * sector
+    start = (reserved + tables * table) * sector if clusters <= FAT16_MOST else data * sector
     return Content(
         "fat", used, _label(boot, read(max(root * 32, per_cluster * sector), start), clusters)
     )
-
-
-def _is_power_of_two(number: int) -> bool:
-    return number > 0 and not number & (number - 1)
 
 
 def _entries(table: bytes, clusters: int) -> Sequence[int] | None:
     """Return the table's entries, the two that are no clusters left out; None where it is too
     short."""
     count = clusters + 2
-    if clusters <= _FAT12_MOST:
+    if clusters <= FAT12_MOST:
         needed = -(-count * 3 // 2)
         pairs = (table[at : at + 3] for at in range(0, needed, 3))
         values = [
@@ -71,7 +93,7 @@ def _entries(table: bytes, clusters: int) -> Sequence[int] | None:
             )
         ]
         return values[2:count] if len(table) >= needed else None
-    kind, mask = ("H", 0xFFFF) if clusters <= _FAT16_MOST else ("I", 0x0FFFFFFF)
+    kind, mask = ("H", 0xFFFF) if clusters <= FAT16_MOST else ("I", 0x0FFFFFFF)
     numbers = array(kind, table[: len(table) // array(kind).itemsize * array(kind).itemsize])
     if len(numbers) < count:
         return None
@@ -105,5 +127,5 @@ def _label(boot: bytes, root: bytes, clusters: int) -> str:
             break
         if entry[0] != 0xE5 and entry[11] & _LABEL and entry[11] != _LONG_NAME:
             return entry[:11].decode("ascii", "replace").strip().upper()
-    place = 43 if clusters <= _FAT16_MOST else 71
+    place = 43 if clusters <= FAT16_MOST else 71
     return boot[place : place + 11].decode("ascii", "replace").strip().upper()

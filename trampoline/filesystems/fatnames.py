@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trampoline.filesystems.content import Read
+from trampoline.filesystems.fat import FAT12_MOST, FAT16_MOST, geometry
 
-_FAT12_MOST, _FAT16_MOST = 4084, 65524  # clusters
 _FOLDER, _LONG_NAME, _LABEL = 0x10, 0x0F, 0x08
 _LARGEST = 1 << 20  # bytes of a folder that are looked at
 _MOST = 4096  # files and folders that are looked at
@@ -79,37 +79,17 @@ def _walk(fat: _Fat, path: str, first: int, depth: int, left: Iterator[int]) -> 
 
 def _open(read: Read) -> _Fat | None:
     boot = read(512, 0)
-    if len(boot) < 512 or boot[510:] != b"\x55\xaa" or boot[0] not in (0xEB, 0xE9):
+    found = geometry(boot)
+    if found is None:
         return None
-    sector, per_cluster, reserved, tables, root, small, small_table = struct.unpack_from(
-        "<HBHBHHxH", boot, 11
-    )
-    total, table = (
-        small or struct.unpack_from("<I", boot, 32)[0],
-        small_table or struct.unpack_from("<I", boot, 36)[0],
-    )
-    if (
-        sector not in (512, 1024, 2048, 4096)
-        or not per_cluster
-        or not table
-        or tables not in (1, 2)
-    ):
-        return None
-    data = reserved + tables * table + -(-root * 32 // sector)
-    clusters = (total - data) // per_cluster
-    bits = 12 if clusters <= _FAT12_MOST else 16 if clusters <= _FAT16_MOST else 32
-    first = struct.unpack_from("<I", boot, 44)[0]
-    place = ((reserved + tables * table) * sector, root * 32) if bits < 32 else (0, first)
-    cluster = per_cluster * sector
-    return _Fat(
-        read,
-        reserved * sector,
-        bits,
-        data * sector,
-        cluster,
-        place,
-        iter(range(min(_CLUSTERS, _BYTES // cluster))),
-    )
+    bits = 12 if found.clusters <= FAT12_MOST else 16 if found.clusters <= FAT16_MOST else 32
+    place = (0, struct.unpack_from("<I", boot, 44)[0])
+    if bits < 32:
+        place = ((found.reserved + found.tables * found.table) * found.sector, found.root * 32)
+    cluster = found.per_cluster * found.sector
+    left = iter(range(min(_CLUSTERS, _BYTES // cluster)))
+    table, data = found.reserved * found.sector, found.data * found.sector
+    return _Fat(read, table, bits, data, cluster, place, left)
 
 
 def _entries(folder: bytes) -> Iterator[tuple[str, int, bool]]:

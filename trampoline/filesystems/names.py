@@ -35,7 +35,9 @@ def look(read: Read) -> Iterator[Name]:
     """Yield the names of what begins at byte 0 of `read`."""
     for magic, at, uuid, label, length in _SUPERBLOCKS:
         if read(len(magic), at) == magic:
-            yield from _named(_guid(read(16, uuid).hex()), read(length, label))
+            digits = read(16, uuid).hex()
+            groups = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+            yield from _named("-".join(groups), read(length, label))
     for kind, at, number, label in _FAT:
         if read(len(kind), at) == kind and read(2, 510) == b"\x55\xaa":
             text = read(4, number)[::-1].hex().upper()
@@ -58,11 +60,6 @@ def _text(field: bytes) -> str:
     """Return a field's text up to its first zero, with what no line can show left out."""
     text = field.partition(b"\0")[0].decode("utf-8", "replace")
     return "".join(c for c in text if c.isprintable()).strip()[:100]
-
-
-def _guid(digits: str) -> str:
-    """Return 32 hexadecimal digits as a UUID is written."""
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _groups(read: Read) -> Iterator[str]:

@@ -31,8 +31,8 @@ LATE = (
 
 
 def loaded(names: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Standard modules loaded once `names` are (module -> source file), and files of extension
-    modules.
+    """Return the standard modules loaded once `names` are (module -> source file), and files of
+    extension modules.
 
     To be called before anything else is imported. What is frozen into the interpreter is left out.
     """

@@ -80,10 +80,12 @@ def tree(root: Path, flavour: str, extra: Sequence[str] = ()) -> dict[str, cpio.
     folder = _folder(root)
     chosen = _modules(folder, flavour, extra)
     place = f"lib/modules/{folder.name}"
-    entries = {
-        f"{place}/{module.path}.xz": cpio.file(_packed(folder / module.path))
-        for module in chosen.values()
-    }
+    entries = dict[str, cpio.Entry]()
+    for module in chosen.values():
+        # as busybox reads xz: no check but CRC32, a dictionary that fits the largest module
+        content = (folder / module.path).read_bytes()
+        packed = lzma.compress(content, check=lzma.CHECK_CRC32, preset=6)
+        entries[f"{place}/{module.path}.xz"] = cpio.file(packed)
     entries[f"{place}/modules.dep"] = cpio.file("".join(_dep_lines(chosen)).encode())
     aliases = (
         f"alias {alias} {name}\n" for name, module in chosen.items() for alias in module.aliases
@@ -177,8 +179,3 @@ def _dep_lines(chosen: dict[str, Module]) -> Iterator[str]:
             f"{module.path}.xz: {' '.join(f'{chosen[name].path}.xz' for name in needs)}".rstrip()
             + "\n"
         )
-
-
-def _packed(path: Path) -> bytes:
-    """xz as busybox reads it: no check but CRC32, a dictionary that fits the largest module."""
-    return lzma.compress(path.read_bytes(), check=lzma.CHECK_CRC32, preset=6)
