@@ -124,25 +124,12 @@ def datagram(xid: int, mac: bytes, firmware: str) -> bytes:
         vendor, arch = FIRMWARE[firmware]
         options |= {wire.VENDOR_CLASS: vendor, wire.ARCH: arch.to_bytes(2, "big")}
     none = bytes(4)
-    message = wire.encode(
-        wire.Packet(
-            1,
-            1,
-            6,
-            0,
-            xid,
-            0,
-            0x8000,
-            none,
-            none,
-            none,
-            none,
-            mac.ljust(16, b"\0"),
-            bytes(64),
-            bytes(128),
-            options,
-        )
+    chaddr, sname, file = mac.ljust(16, b"\0"), bytes(64), bytes(128)
+    # BOOTREQUEST over Ethernet, flag B: its sender has no address that an answer could be sent to
+    packet = wire.Packet(
+        1, 1, 6, 0, xid, 0, 0x8000, none, none, none, none, chaddr, sname, file, options
     )
+    message = wire.encode(packet)
     # 0: no checksum
     udp = struct.pack("!4H", wire.CLIENT_PORT, wire.SERVER_PORT, 8 + len(message), 0) + message
     head = struct.pack(

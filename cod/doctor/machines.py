@@ -48,8 +48,7 @@ def findings(context: Context) -> Iterator[Finding]:
             f" {'it' if len(driverless) == 1 else 'them'}: when released, a node is quarantined"
             " unless somebody reboots it by hand",
             "`cod node set NAME --power-driver DRIVER --power-address ADDRESS`; [[power]] rules"
-            " count for new"
-            " machines",
+            " count for new machines",
         )
     if known is None and site.power:
         yield Finding("power", UNSEEN, "the database does not tell which machines there are")
@@ -107,8 +106,7 @@ def _boots_unordered(known: list[Node]) -> Iterator[Finding]:
             "power",
             WARNING,
             f"{listed(names)}: UEFI, and no BMC that orders a network boot: a system that puts"
-            " itself first"
-            " in the boot order does not give the machine back",
+            " itself first in the boot order does not give the machine back",
             "use images that leave the boot order alone (docs/install.md), or a BMC's driver"
             " (docs/power.md)",
         )
@@ -143,7 +141,7 @@ def _nodes(settings: Settings) -> list[Node] | None:
 
 
 def _statuses(asked: list[Any], site: Site) -> list[str | Exception]:
-    """Ask all of them; the power of each, or why it is not known."""
+    """Ask all of them; return the power of each, or why it is not known."""
     known = cache(drivers)
 
     async def ask(
@@ -162,28 +160,16 @@ def _judged(asked: list[Any], answers: list[str | Exception], in_all: int) -> It
         if isinstance(answer, str):
             good[driver] += 1
         else:
-            why = (
-                answer.sentence
-                if isinstance(answer, PowerError)
-                else (
-                    f"no answer within {PATIENCE:.0f} s"
-                    if isinstance(answer, TimeoutError)
-                    else f"{type(answer).__name__}: {answer}"
-                )
-            )
-            lasting = isinstance(answer, PowerError) and answer.lasting
-            yield Finding(
-                "power",
-                BAD,
-                f"{name}: {driver} at {address}: {why}",
-                PASSWORD
-                if isinstance(answer, NoPassword)
-                else (
-                    "correct [[account]] or [[power]] of the site file, or `cod node set`"
-                    if lasting
-                    else PowerDriverKind(driver).can.remedy
-                ),
-            )
+            why, remedy = f"{type(answer).__name__}: {answer}", PowerDriverKind(driver).can.remedy
+            if isinstance(answer, TimeoutError):
+                why = f"no answer within {PATIENCE:.0f} s"
+            elif isinstance(answer, PowerError):
+                why = answer.sentence
+                if answer.lasting:
+                    remedy = "correct [[account]] or [[power]] of the site file, or `cod node set`"
+            if isinstance(answer, NoPassword):
+                remedy = PASSWORD
+            yield Finding("power", BAD, f"{name}: {driver} at {address}: {why}", remedy)
     for driver, count in good.items():
         rest = f"; {in_all} machines are known" if in_all > len(asked) else ""
         yield Finding("power", GOOD, f"{driver}: {count} answered{rest}")

@@ -71,7 +71,12 @@ def findings(context: Context) -> Iterator[Finding]:
         for peer, why in zip([*peers, *(hooks or [])], answers, strict=True):
             where = f"{peer.what} at {peer.host}, TCP port {peer.port}"
             if why:
-                yield Finding("outside", BAD, f"{where}: {why}", _remedy(peer))
+                place = "the group" if peer.what == "a webhook" else "the site file"
+                remedy = (
+                    "is the server up, and does a firewall between let this host pass? Correct the"
+                    f" address in {place} if it is another"
+                )
+                yield Finding("outside", BAD, f"{where}: {why}", remedy)
             else:
                 yield Finding("outside", GOOD, f"{where}: answers")
     yield from links(context.site, _addresses)
@@ -149,13 +154,6 @@ def _wrong_banner(line: socket.socket, banner: bytes) -> str:
     return "" if got.startswith(banner) else f"it says {got[:60]!r}, which is no such service"
 
 
-def _remedy(peer: Peer) -> str:
-    return (
-        "is the server up, and does a firewall between let this host pass? Correct the address in"
-        f" {'the group' if peer.what == 'a webhook' else 'the site file'} if it is another"
-    )
-
-
 def links(site: Site, resolve: Resolve) -> Iterator[Finding]:
     """Yield a finding on the name that links have, such as those of invitations."""
     url = site.signin.url
@@ -182,8 +180,7 @@ def links(site: Site, resolve: Resolve) -> Iterator[Finding]:
             "outside",
             WARNING,
             f"links begin with {url}, this host's own name, which browsers elsewhere may not be"
-            " able"
-            " to look up",
+            " able to look up",
             remedy,
         )
     else:

@@ -164,26 +164,7 @@ class Deposit:
         )
         text = manifest.encode(found)
         (self.folder / "manifest.json").write_bytes(text)
-        head = self._head()
-        return Ingested(
-            "capture",
-            formats.content_of(head),
-            size,
-            found.used,
-            stored,
-            "",
-            manifest.digest(text),
-            formats.sector_of(head),
-            ends_at=formats.end_of(head),
-        )
-
-    def _head(self) -> bytes:
-        if not self._chunks or self._chunks[0].raw_offset:
-            return bytes(CHUNK)
-        first = self._chunks[0]
-        return _unpacked(
-            os.pread(self._data.fileno(), first.length, first.offset), first.raw_length
-        )
+        return _ingested(found, manifest.digest(text), self._data.fileno())
 
     def publish(self, digest: str) -> None:
         """Make it the image `digest`, which everybody can see. It is closed then."""
@@ -208,11 +189,15 @@ def published(root: Path, digest: str) -> Ingested:
     """Return what `seal` returned for an image that is published by now. Raises OSError, or
     ValueError if it is damaged."""
     found = manifest.decode((root / digest / "manifest.json").read_bytes())
+    with (root / digest / "data.zst").open("rb") as data:
+        return _ingested(found, digest, data.fileno())
+
+
+def _ingested(found: Manifest, digest: str, data: int) -> Ingested:
     head = bytes(CHUNK)
     if found.chunks and found.chunks[0].raw_offset == 0:
-        with (root / digest / "data.zst").open("rb") as data:
-            data.seek(found.chunks[0].offset)
-            head = _unpacked(data.read(found.chunks[0].length), found.chunks[0].raw_length)
+        first = found.chunks[0]
+        head = _unpacked(os.pread(data, first.length, first.offset), first.raw_length)
     return Ingested(
         "capture",
         formats.content_of(head),

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
@@ -196,7 +195,7 @@ def _plain(job: _Job) -> _Made:
 
 
 def _raw(job: _Job) -> _Made:
-    _check_limits(job, job.added.size, 0)
+    _check_limits(job, job.added.size, 0)  # before hours are spent: a raw file's size is known
     return _compress(_extents(job.added.file, job.added.note), job)
 
 
@@ -213,19 +212,18 @@ def _qcow2(job: _Job) -> _Made:
     job.added.rest()
     raw = job.folder / "raw"
     _check_conversion(job, formats.measure_qcow2(job.source, job.added.still))
-    formats.convert_qcow2(job.source, raw, partial(_converting, job, raw))
+
+    def go_on() -> None:
+        # a file that is small as qcow2 may be anything as a disk, whatever was measured before
+        taken = raw.stat().st_blocks * 512 if raw.exists() else 0
+        _check_conversion(job, taken, taken)
+        job.added.still()
+
+    formats.convert_qcow2(job.source, raw, go_on)
     with raw.open("rb", buffering=0) as file:
         made = _compress(_extents(file, lambda data: None), job)
     raw.unlink()
     return made
-
-
-def _converting(job: _Job, raw: Path) -> None:
-    """Watch a conversion: a file that is small as qcow2 may be anything as a disk, whatever was
-    measured before."""
-    taken = raw.stat().st_blocks * 512 if raw.exists() else 0
-    _check_conversion(job, taken, taken)
-    job.added.still()
 
 
 def _check_conversion(job: _Job, size: int, taken: int = 0) -> None:

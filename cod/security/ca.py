@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -148,15 +149,8 @@ class Ca:
     def _for_vcm(
         self, vcluster: str, key: ec.EllipticCurvePublicKey, private: bytes, now: datetime
     ) -> Issued:
-        return self._issue(
-            vcluster,
-            [x509.DNSName(vcluster)],
-            ExtendedKeyUsageOID.CLIENT_AUTH,
-            VCM_DAYS,
-            now,
-            key,
-            private,
-        )
+        use, names = ExtendedKeyUsageOID.CLIENT_AUTH, [x509.DNSName(vcluster)]
+        return self._issue(vcluster, names, use, VCM_DAYS, now, key, private)
 
     def server(self, addresses: list[str], now: datetime) -> Issued:
         """Return a key and certificate for one of the site's servers."""
@@ -164,21 +158,13 @@ class Ca:
             x509.DNSName(SERVER_NAME),
             *(x509.IPAddress(ip_address(address)) for address in addresses),
         ]
-        key = ec.generate_private_key(ec.SECP256R1())
-        return self._issue(
-            SERVER_NAME,
-            names,
-            ExtendedKeyUsageOID.SERVER_AUTH,
-            SERVER_DAYS,
-            now,
-            key.public_key(),
-            pem(key),
-        )
+        key, use = ec.generate_private_key(ec.SECP256R1()), ExtendedKeyUsageOID.SERVER_AUTH
+        return self._issue(SERVER_NAME, names, use, SERVER_DAYS, now, key.public_key(), pem(key))
 
     def _issue(
         self,
         subject: str,
-        names: list[x509.GeneralName],
+        names: Sequence[x509.GeneralName],
         use: x509.ObjectIdentifier,
         days: int,
         now: datetime,

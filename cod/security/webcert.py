@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cod.security import secretfile
+from cod.security.ca import pem
 
 DAYS = 397  # longer than that browsers trust none
 RENEWED = timedelta(days=40)  # before its end
@@ -93,14 +94,7 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
         if isinstance(key, ec.EllipticCurvePrivateKey):
             return key
     key = ec.generate_private_key(ec.SECP256R1())
-    secretfile.write(
-        path,
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
+    secretfile.write(path, pem(key))
     return key
 
 

@@ -39,16 +39,7 @@ _TYPES = {name: bytes([number]) for number, name in KINDS.items()}
 _FROM_CLIENTS = frozenset({"DISCOVER", "REQUEST", "DECLINE", "RELEASE", "INFORM"})
 
 NETMASK, ROUTER, DNS, HOSTNAME, DOMAIN, BROADCAST_ADDRESS, VENDOR = 1, 3, 6, 12, 15, 28, 43
-REQUESTED, LEASE_TIME, OVERLOAD, TYPE, SERVER_ID, PARAMETERS, MESSAGE, MAX_SIZE = (
-    50,
-    51,
-    52,
-    53,
-    54,
-    55,
-    56,
-    57,
-)
+REQUESTED, LEASE_TIME, OVERLOAD, TYPE, SERVER_ID, PARAMETERS, MESSAGE, MAX_SIZE = range(50, 58)
 VENDOR_CLASS, CLIENT_ID, SERVER_NAME, BOOTFILE, USER_CLASS, RELAY_INFO = 60, 61, 66, 67, 77, 82
 ARCH, UUID_OPTION, SEARCH, IPXE, PXELINUX_CONFIG, PXELINUX_PREFIX = 93, 97, 119, 175, 209, 210
 # user class of `cod doctor`, which looks for other servers: COD's own do not answer it
@@ -194,8 +185,8 @@ def query(packet: Packet, subnet: str | None) -> DhcpQuery:
 
 
 def _relay_info(value: bytes) -> tuple[str | None, str | None]:
-    """Circuit id and remote id in hex (RFC 3046 §2.0), cut to what is kept of them; the rest of
-    option 82, and what is malformed, tells nothing."""
+    """Return circuit id and remote id in hex (RFC 3046 §2.0), cut to what is kept of them; the rest
+    of option 82, and what is malformed, tells nothing."""
     found: dict[int, str] = {}
     at = 0
     while at + 2 <= len(value) and at + 2 + value[at + 1] <= len(value):
@@ -256,23 +247,8 @@ def reply(
         # RFC 2131 §4.3.2: through a relay a NAK must be broadcast, as the client's address may be
         # wrong.
         flags = packet.flags | _BROADCAST_FLAG if packet.giaddr != _NO_ADDRESS else packet.flags
-        return Packet(
-            2,
-            1,
-            6,
-            0,
-            packet.xid,
-            0,
-            flags,
-            _NO_ADDRESS,
-            _NO_ADDRESS,
-            _NO_ADDRESS,
-            packet.giaddr,
-            packet.chaddr,
-            bytes(64),
-            bytes(128),
-            options,
-        )
+        addresses = (_NO_ADDRESS, _NO_ADDRESS, _NO_ADDRESS, packet.giaddr, packet.chaddr)
+        return Packet(2, 1, 6, 0, packet.xid, 0, flags, *addresses, bytes(64), bytes(128), options)
     options = dict(_constant(answer.kind, asked.stage, answer.lease_time, answer.domain, subnet))
     if answer.hostname:
         options[HOSTNAME] = answer.hostname.encode("ascii", "replace")
@@ -291,23 +267,8 @@ def reply(
     yiaddr = ipv4(answer.yiaddr).to_bytes(4, "big")
     siaddr = ipv4(subnet.server).to_bytes(4, "big") if answer.bootfile else _NO_ADDRESS
     ciaddr = packet.ciaddr if answer.kind == "ACK" else _NO_ADDRESS  # RFC 2131 table 3
-    return Packet(
-        2,
-        1,
-        6,
-        0,
-        packet.xid,
-        0,
-        packet.flags,
-        ciaddr,
-        yiaddr,
-        siaddr,
-        packet.giaddr,
-        packet.chaddr,
-        bytes(64),
-        file,
-        options,
-    )
+    addresses = (ciaddr, yiaddr, siaddr, packet.giaddr, packet.chaddr)
+    return Packet(2, 1, 6, 0, packet.xid, 0, packet.flags, *addresses, bytes(64), file, options)
 
 
 def _echo(packet: Packet, options: dict[int, bytes]) -> None:

@@ -130,7 +130,7 @@ class Faults:
         return bool(self._compiled[pattern].validate(document))
 
     def _expected(self, patterns: list[Any]) -> str:
-        """' should be …', as far as the grammar says it in a way that people can read."""
+        """Return ' should be …', as far as the grammar says it in a way that people can read."""
         values, rules = [], []
         for pattern in patterns:
             parts = self._reached(pattern) if _kind(pattern) == "attribute" else [pattern]

@@ -113,8 +113,9 @@ class Manager(Service):
             await self._pass(now)
 
     def _watch_clock(self, now: float) -> None:
-        """A clock that is wrong at the start, or is set, must not end leases: what is taken back is
-        wiped. Nor is it a node's fault that its deadline is suddenly past."""
+        """Note whether the clock was set. A clock that is wrong at the start, or is set, must not
+        end leases: what is taken back is wiped. Nor is it a node's fault that its deadline is
+        suddenly past."""
         offset = now - self._reactor.seconds()
         if self._offset is None or abs(offset - self._offset) > JUMP:
             self._calm_at = self._reactor.seconds() + CALM
@@ -164,8 +165,8 @@ class Manager(Service):
                 return
 
     def _set_aside(self, act: apply_plan.Act) -> None:
-        """A grant that cannot be carried out would be planned again and again, with nodes that
-        others could have."""
+        """Leave a request out of plans for a while: a grant that cannot be carried out would be
+        planned again and again, with nodes that others could have."""
         if act.request_id is not None:
             self._aside[act.request_id] = self._reactor.seconds() + ASIDE
             self._next_pass = 0.0
