@@ -70,13 +70,11 @@ class SimMachine:
     )
 
     def __init__(self, number: int, spec: sc.Type, kind: NodeKind, random: Random) -> None:
-        self.id, self.name, self.spec, self.kind, self.random = (
-            number,
-            f"{spec.name}-{number}",
-            spec,
-            kind,
-            random,
-        )
+        self.id = number
+        self.name = f"{spec.name}-{number}"
+        self.spec = spec
+        self.kind = kind
+        self.random = random
         self.state, self.since, self.generation, self.attempts = NodeState.INACTIVE, 0.0, 0, 0
         self.disk: Disk = Disk.CLEAN
         self.cache: Cache | None = None

@@ -84,10 +84,8 @@ class Groups:
 
     def _by_right(self) -> Iterator[tuple[Preempt, str, PendingRequest, int]]:
         for preempt in self._planned.preemptions:
-            request, holder = (
-                self.requests[preempt.request_id],
-                self._seen.holders[preempt.vcluster_id],
-            )
+            request = self.requests[preempt.request_id]
+            holder = self._seen.holders[preempt.vcluster_id]
             yield preempt, self.may_take(request, holder), request, holder.group_id
 
     def _victims(self) -> Iterator[str]:

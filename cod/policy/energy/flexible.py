@@ -93,6 +93,7 @@ def choose(
     events = _events(snapshot, request, before, policy, now)
     events = [first, *(one for one in events if first < one < last), last]
     turns = [] if curve is None else curve.changes(first, min(last + request.lease, now + FAR))
+    # the mean cost of a lease is linear between these: the cheapest start is one of them
     dear = {*events, *turns, *(one - request.lease for one in turns)}
     cheapest = sorted(
         (one for one in dear if first <= one <= last), key=lambda one: (round(cost(one), 9), one)

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-PARTS, TEXT, VERSION, NUMBER, MIB, MHZ, RATE, BYTES = (
-    "parts",
-    "text",
-    "version",
-    "number",
-    "MiB",
-    "MHz",
-    "Mb/s",
-    "B",
-)
+PARTS = "parts"
+TEXT = "text"
+VERSION = "version"
+NUMBER = "number"
+MIB = "MiB"
+MHZ = "MHz"
+RATE = "Mb/s"
+BYTES = "B"
 
 ATTRIBUTES: Mapping[str, str] = {
     "version": NUMBER,

@@ -18,6 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from cod.model import Policy
 from cod.policy.reservations.supply import SLACK, Supply, turnaround
@@ -114,10 +115,8 @@ def lengthened(snapshot: SiteSnapshot, policy: Policy, now: float) -> SiteSnapsh
     them: also those that would have ended while a reservation is late."""
     holders = dict(snapshot.holders)
     for request in reserved(snapshot):
-        holder, end = (
-            holders.get(request.vcluster_id),
-            max(request.starts_at or now, now) + request.lease,
-        )
+        holder = holders.get(request.vcluster_id)
+        end = max(request.starts_at or now, now) + request.lease
         if (
             holder is not None
             and holder.expires_at is not None
@@ -135,12 +134,10 @@ class Forecast:
         self, snapshot: SiteSnapshot, feasibility: Feasibility, policy: Policy, now: float
     ) -> None:
         snapshot = lengthened(snapshot, policy, now)
-        self._snapshot, self._feasibility, self._policy, self._now = (
-            snapshot,
-            feasibility,
-            policy,
-            now,
-        )
+        self._snapshot = snapshot
+        self._feasibility = feasibility
+        self._policy = policy
+        self._now = now
         order = reserved(snapshot)
         # The node-hours of a month are checked when a reservation is submitted, and when it begins.
         bound = replace(
@@ -172,6 +169,7 @@ class Forecast:
             first = _failed(self.placed) or _unsure(self.placed)
             if not first:
                 break
+            # who found no place chooses first: an earlier one can choose anew, a later one cannot
             order = [*first, *(request for request in order if request not in first)]
         if best is not None:
             self.placed, self._supply = best
@@ -260,6 +258,7 @@ class Forecast:
                         - self._supply.later(kind, start)
                         - self.own_back(kind, start)
                     )
+                    # what is kept until an earlier start is kept for this one, too
                     if (more := min(need, self._supply.base[kind]) - level[kind]) > 0:
                         first = next(one for one in rest if one.start == start)
                         found.append(Reserved(first.request.id, kind, more, start))
@@ -275,6 +274,7 @@ class Forecast:
                 for one in self.placed
             )
             for _, holder, count in self._supply.returns.get(kind, ()):
+                # the nodes that are back first are those that the reservations begin with
                 if (part := min(count, used)) > 0:
                     victims.append(Victim(holder, kind, part))
                     used -= part
@@ -285,6 +285,7 @@ class Forecast:
         at that time."""
         erased = time - turnaround(self._snapshot, kind.type, self._policy)
         return sum(
+            # `own` has each node in one kind only: of any port are those with usable ones, too
             own[kind] + (own[kind.usable] if not kind.port else 0)
             for request_id, own in self._supply.own.items()
             if self._gone.get(request_id, math.inf) <= erased
@@ -306,6 +307,7 @@ class Forecast:
         want = Want(request, fits, frozenset(+own))
         types = {kind.type for fit in fits for kind in fit.kinds}
         end = gone + slowest(self._snapshot, types, self._policy)
+        placed = partial(PlacedReservation, request, start, gone, end, own=own)
         able, limit = self._limits.ahead(want, start, gone), ""
         if able is None:
             limit = self._limits.why_not(want, self._feasibility, start, gone)
@@ -322,13 +324,9 @@ class Forecast:
                 for kind, count in (place - self._supply.own_free[request.id]).items():
                     for each in kind.counted:
                         self._given[each] += count
-                return PlacedReservation(
-                    request, start, gone, end, place, own, ready=found, sure=alone is not None
-                )
+                return placed(place, ready=found, sure=alone is not None)
         if (found := placement.at_once(want, sure)) is not None:
-            return PlacedReservation(
-                request, start, gone, end, _sum(found), own, whole=not limit, limit=limit
-            )
+            return placed(_sum(found), whole=not limit, limit=limit)
         short = {
             kind: max(
                 (
@@ -349,30 +347,15 @@ class Forecast:
         if timely:
             room = {kind: sure[kind] + timely.get(kind, 0) for kind in kinds}
             if (found := placement.at_once(want, room)) is not None:
-                return self._preempted(
-                    request, start, gone, end, _sum(found), own, sure, short, limit=limit
-                )
+                return self._preempted(placed(_sum(found), limit=limit), sure, short)
         if (found := _surest(want, sure, firm)) is not None:
             place = (_filled(want, sure, firm) if request.may_spread else None) or _sum(found)
-            return PlacedReservation(
-                request, start, gone, end, place, own, whole=not limit, sure=False, limit=limit
-            )
+            return placed(place, whole=not limit, sure=False, limit=limit)
         room = {kind: firm[kind] + can_lose[kind] for kind in kinds}
         found = placement.at_once(want, room)
         place = _sum(found) if found is not None else _most(want, room)
-        return self._preempted(
-            request,
-            start,
-            gone,
-            end,
-            place,
-            own,
-            firm,
-            short,
-            whole=found is not None,
-            sure=False,
-            limit=limit,
-        )
+        one = placed(place, whole=found is not None, sure=False, limit=limit)
+        return self._preempted(one, firm, short)
 
     def _ready(
         self, want: Want, most: Mapping[NodeKind, int], times: Sequence[float], *, sure: bool
@@ -445,44 +428,19 @@ class Forecast:
 
     def _timely(self, kind: NodeKind, request: PendingRequest, start: float) -> bool:
         """Return whether nodes of a kind can still be taken from others by the start."""
+        # one that was accepted was in time then: a pass a little later must not lose it
         slack = 0.0 if request.id == LAST else reasons.PUNCTUAL + SLACK
         return start >= earliest(self._snapshot, {kind.type}, self._policy, self._now) - slack
 
     def _preempted(
-        self,
-        request: PendingRequest,
-        start: float,
-        gone: float,
-        end: float,
-        place: Counter[NodeKind],
-        own: Counter[NodeKind],
-        firm: Mapping[NodeKind, int],
-        short: Mapping[NodeKind, float],
-        *,
-        whole: bool = True,
-        sure: bool = True,
-        limit: str,
+        self, one: PlacedReservation, firm: Mapping[NodeKind, int], short: Mapping[NodeKind, float]
     ) -> PlacedReservation:
         """Return a place of which what is not `firm` is taken from others."""
-        victims = self._supply.preempt(
-            {kind: count - firm[kind] for kind, count in place.items()}, request, start, short
-        )
-        lacking = sum(count - min(count, firm[kind]) for kind, count in place.items()) - sum(
-            one.nodes for one in victims
-        )
-        whole = whole and not lacking and not limit
-        return PlacedReservation(
-            request,
-            start,
-            gone,
-            end,
-            place,
-            own,
-            tuple(victims),
-            whole=whole,
-            sure=sure,
-            limit=limit,
-        )
+        lacking = {kind: count - firm[kind] for kind, count in one.place.items()}
+        victims = self._supply.preempt(lacking, one.request, one.start, short)
+        taken = sum(victim.nodes for victim in victims)
+        enough = taken == sum(max(0, count) for count in lacking.values())
+        return replace(one, victims=tuple(victims), whole=one.whole and enough and not one.limit)
 
     def _firm(
         self, kind: NodeKind, times: Sequence[float], own: Counter[NodeKind], sure: bool = False
@@ -492,6 +450,7 @@ class Forecast:
         if not self._supply.apart:
             return max(0, min(self._left(kind, time, sure) for time in times) + own[kind])
         usable = min(self._left(kind.usable, time, sure) for time in times)
+        # of those without usable ports more may be booked than there are: usable ones replace them
         others = self._others(kind, times, sure)
         return max(0, usable + (min(0, others) if kind.port else others) + own[kind])
 

@@ -183,6 +183,7 @@ class Future:
             for one in held.values():
                 one.mobile += sum(count for until, count in one.immune if until <= time)
                 one.immune = [each for each in one.immune if each[0] > time]
+        # before leases end: what a reclaim takes comes back for its request, not for everybody
         for reclaim in [one for one in self._reclaims.values() if one.deadline <= time]:
             self._seize(reclaim)
         for holder in list(self._holders.values()):
@@ -214,6 +215,7 @@ class Future:
 
     def _entitlements(self) -> Mapping[int, Entitlement]:
         found = dict(self._first.entitlements)
+        # node-hours that were used up in the month before bind nobody any more
         if found and energy_accounting.month(self.now) != self._month:
             found = {group_id: replace(one, used_up=False) for group_id, one in found.items()}
         if turns.number(self._policy, self.now) != self._first.turn:
@@ -267,6 +269,7 @@ class Future:
         """Return the site as it is then."""
         coming: Counter[tuple[NodeKind, int, float]] = Counter()
         for at, kind, count, reserved in self._back:
+            # `supply.expected` adds the turnaround again
             since = at - supply.turnaround(self._first, kind.type, self._policy)
             coming[kind, reserved if reserved in self.requests else 0, since] += count
         return shared(
@@ -321,6 +324,7 @@ class Future:
         for preempt in decision.preemptions:
             self._preempt(preempt)
         if self._first.entitlements and (decision.grants or decision.reductions):
+            # who is within a share changes by it, and so who may take from whom
             self._again = self.now + AGAIN
 
     def drop(self, request_id: int) -> None:

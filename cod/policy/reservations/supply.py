@@ -204,11 +204,12 @@ class Supply:
         if (
             not outranks(request.priority, holder.priority)
             or holder.id == request.vcluster_id
-            or (back is not None and back <= short)
+            or (back is not None and back <= short)  # it is counted among what comes back
             or (holder.expires_at or math.inf)
             <= start - lead(self._snapshot, kind.type, self._policy) + SLACK
         ):
             return 0  # after the end of its lease nothing more is taken from it
+        # the three bounds below are of the nodes, of the vcluster and of its group
         own = holder.group_id, self._kept.pool(kind.type)
         mobile = self._mobile[holder.id, kind]
         if self._now + inertia(holder.priority, self._policy) <= start - lead(

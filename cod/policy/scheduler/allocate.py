@@ -124,12 +124,10 @@ class _Choice:
     def __init__(
         self, snapshot: SiteSnapshot, feasibility: Feasibility, policy: Policy, now: float
     ) -> None:
-        self._snapshot, self._feasibility, self._policy, self._now = (
-            snapshot,
-            feasibility,
-            policy,
-            now,
-        )
+        self._snapshot = snapshot
+        self._feasibility = feasibility
+        self._policy = policy
+        self._now = now
         self._inventory = Inventory(snapshot, feasibility.kinds, now)
         self._candidates = Candidates(snapshot, now, policy.victims)
         self._limits = GroupLimits(snapshot, policy, now)
@@ -163,10 +161,8 @@ class _Choice:
     def move(self, request: PendingRequest) -> None:
         """Grant what is free of the nodes that are reserved for a move, or say what it waits for.
         One that nothing is reserved for any more has come to its end."""
-        holder, source = (
-            self._snapshot.holders.get(request.vcluster_id),
-            self._snapshot.holders.get(request.source_id or 0),
-        )
+        holder = self._snapshot.holders.get(request.vcluster_id)
+        source = self._snapshot.holders.get(request.source_id or 0)
         # it ends with the lease: see `core.requests.suspend`
         if holder is None or over(holder, self._now):
             self._refusals.append(reasons.run_out(request))
@@ -363,6 +359,9 @@ class _Choice:
             kind: count + held[kind] - self._inventory.free[kind] if kind in held else count
             for kind, count in self._inventory.soon_for(want.request.id).items()
         }
+        # Backfill took these for who holds them back: they can be had again while this looks. After
+        # it the holdback takes what is left of them, and what this has found is given back, because
+        # `_wait` takes it for good.
         self._candidates.restore(preempted)
         found = placement.later(want, room, own.taking, self._candidates)
         victims = found.victims if found is not None else ()

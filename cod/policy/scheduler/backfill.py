@@ -214,6 +214,7 @@ class Backfill:
             if holder != request.vcluster_id:
                 can_lose = level is not None and self._candidates.can_lose(holder, level)
                 able = self._candidates.able(kind, holder) if can_lose else 0
+                # what can be taken counts once: as taken, not as coming back by its lease
                 ends.append((time, count - self._lost[holder, kind] - able))
         ends += [
             (time, count)

@@ -132,12 +132,10 @@ class _Type:
         granted: Mapping[FreeNodes, int],
         energy: Energy,
     ) -> None:
-        self.node_type, self._free_nodes, self._kept, self._granted = (
-            snapshot.types[type_id],
-            free_nodes,
-            kept,
-            granted,
-        )
+        self.node_type = snapshot.types[type_id]
+        self._free_nodes = free_nodes
+        self._kept = kept
+        self._granted = granted
         forecast = snapshot.spare.get(type_id)
         self.low, self.high = marks(self.node_type, energy, forecast)
         self._said = "the" if forecast is None else "by forecast the"
@@ -171,12 +169,14 @@ class _Type:
 
     def surplus(self) -> list[PowerChange]:
         """Return nodes that fall asleep, down to the high mark."""
+        # else the same nodes would be woken and put to sleep in turn
         if self._any_waking or self.needed or self.short():
             return []
         why = (
             f"{self._warm} of {self.node_type.name} awake and spare, {self._said} high mark is"
             f" {self.high}"
         )
+        # those that are granted or kept may be among the idle ones: which, is not settled yet
         idle = [
             (free, min(self._spare(free), free.idle - free.count + self._spare(free)))
             for free in self._free_nodes

@@ -103,6 +103,7 @@ class Feasibility:
         for kind, count in self.sizes.items():
             if not kind.port:
                 seen[kind.type] += count
+        # the larger of both: the rows of a type may be more than its count says
         self._known = Counter(dict(snapshot.site)) | seen
         self.aside = {
             type_id: max(0, count - seen[type_id]) for type_id, count in snapshot.site.items()

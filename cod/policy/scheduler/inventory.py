@@ -101,6 +101,7 @@ class Inventory:
             key=lambda one: (one.vcluster_id, one.kind),
         ):
             own = allocation.vcluster_id, allocation.kind.any_port
+            # what leaves by a reclaim is counted among what is being taken for its request
             gone = min(allocation.count, leaving[own])
             leaving[own] -= gone
             for kind in allocation.kind.counted:

@@ -86,6 +86,7 @@ class GroupLimits:
             if able is None:
                 others.append(want)
                 continue
+            # counted as if granted: those behind it see what it would leave of the limit
             for level in levels if not request.preemptible else ():
                 level[ALL] += size(request)
                 for one, fit in zip(request.tuples, able.fits, strict=True):

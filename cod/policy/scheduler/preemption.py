@@ -382,7 +382,7 @@ class Candidates:
         priority = request.priority
         asked = frozenset(one for one, _ in request.asked) if self._kept.apart else frozenset()
         found = [level for level in self._levels if outranks(priority, level.priority)]
-        if equals == "guarantee":
+        if equals == "guarantee":  # it goes before every priority
             others = self._levels[len(found) :]
         else:
             others = [level for level in self._levels if equals and level.priority == priority]
@@ -403,7 +403,7 @@ class Candidates:
 
     def preempt(self, kind: NodeKind, count: int, level: Level, but: int) -> list[Victim]:
         """Take `count` nodes of `kind`; nothing where there are fewer."""
-        if self.most(kind, level, but) < count:
+        if self.most(kind, level, but) < count:  # fewer would not serve the tuple
             return []
         nodes: Counter[int] = Counter()
         for holder, most in self._first(kind, dict(self._able(kind, level, but))):

@@ -149,10 +149,8 @@ def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> Request
             f" wait{'s' if count == 1 else ''} for approval"
         )
         return waits(request, "busy", why)
-    wanted, (_, left_out, usable) = (
-        sum(one.count for one in request.tuples),
-        feasibility.portless(request),
-    )
+    wanted = sum(one.count for one in request.tuples)
+    (_, left_out, usable) = feasibility.portless(request)
     if left_out and (usable < wanted or _impossible(want, feasibility)):
         # Ports become known, or work again: the request may wait for that.
         why = f"{nodes(wanted)} wanted, {portless(request, feasibility)}"

@@ -110,6 +110,8 @@ def _fullest(parts: Sequence[TuplePart], room: int) -> list[TuplePart]:
     sums = [1]  # a bit for each number of nodes that the first so many parts can come to
     for part in parts:
         sums.append(sums[-1] | sums[-1] << part.nodes)
+    # the largest sum that there is room for; then back from the last part: one is chosen where the
+    # sum cannot be reached without it, so that of equal choices the first parts stay
     left = (sums[-1] & ((1 << room + 1) - 1)).bit_length() - 1
     chosen = []
     for number in range(len(parts) - 1, -1, -1):

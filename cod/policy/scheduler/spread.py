@@ -57,6 +57,7 @@ def fill(demands: Sequence[KindDemand], capacity: Mapping[Kind, int]) -> list[Co
             placed = min(need, spare[kind])
             spare[kind] -= placed
             for other in range(len(demands)):
+                # nothing is free of it: a demand that has some may find others
                 if not placed and other != index and used[other][kind]:
                     placed = place(other, min(need, used[other][kind]), tried)
                     used[other][kind] -= placed

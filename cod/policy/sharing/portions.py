@@ -50,6 +50,7 @@ def portions(demands: Iterable[GroupDemand], nodes: float) -> dict[int, float]:
         if demand.parent in there:
             continue
         if family := families.get(demand.id):
+            # what the group itself wants competes with its subgroups as one of them
             mean = sum(one.shares for one in family) / len(family)
             family.append(replace(demand, shares=mean))
             least = sum(one.least for one in family)
@@ -79,7 +80,7 @@ def _level(demands: Sequence[GroupDemand], nodes: float) -> float:
     steps += [(demand.wanted / demand.shares, -demand.shares) for demand in rising]
     dealt, level, slope = float(sum(demand.least for demand in demands)), 0.0, 0.0
     for at, change in sorted(steps):
-        if dealt + slope * (at - level) > nodes:
+        if dealt + slope * (at - level) > nodes:  # they are used up before this step
             break
         dealt += slope * (at - level)
         level, slope = at, slope + change

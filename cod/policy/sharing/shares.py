@@ -76,6 +76,7 @@ def fair_tree(accounts: Iterable[ShareAccount]) -> dict[int, ShareStanding]:
     without subgroups whose ratio equals that of groups with subgroups has the rank of the best of
     these.
     """
+    # fractions: ratios that are equal decide about merging, and floats of them may differ
     top, families = _families(
         replace(account, shares=Fraction(account.shares), usage=Fraction(account.usage))
         for account in accounts
@@ -194,7 +195,7 @@ def _ratios(siblings: Sequence[ShareAccount], within: Number = 1) -> Iterator[Pl
 
 
 def _ratio(share: Number, used: Number) -> Number:
-    if share <= 0:
+    if share <= 0:  # first: without a share nobody is the best for having used nothing
         return 0.0
     return share / used if used > 0 else math.inf
 

@@ -52,7 +52,9 @@ def whole(
     order = sorted(rest)
     first = began % len(order)
     places = {one: place for place, one in enumerate(order[first:] + order[:first])}
+    # who had an odd node in which turn is computed from the round's first one on, never stored
     for count in range(1, turn + 2):
+        # rounded: which way a sum of floats errs must not decide who goes first
         below = {one: round(count * part - had[one], 9) for one, part in rest.items()}
         first_of = keeping if count == turn + 1 else frozenset()
         going = sorted(rest, key=lambda one: (one not in first_of, -below[one], places[one]))[:odd]

@@ -108,10 +108,8 @@ def _held(series: Sequence[Mapping[str, float]]) -> list[tuple[str, list[tuple[f
 
 def _jobs(simulation: Simulation, kind: str) -> str:
     """Return how long jobs waited by group, queue or user: of those with most jobs."""
-    jobs, so_far = (
-        simulation.world.stats.jobs,
-        simulation.world.stats.jobs.waiting(simulation.world.clock.now),
-    )
+    jobs = simulation.world.stats.jobs
+    so_far = simulation.world.stats.jobs.waiting(simulation.world.clock.now)
     samples = {
         name: [*jobs.of(kind, name).waits, *so_far.get((kind, name), ())]
         for name in jobs.names(kind)
