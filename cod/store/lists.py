@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal, select
@@ -239,9 +238,7 @@ def deliveries(
         "delivered": (s.delivered.is_(True),),
         "given up": (s.done_at.is_not(None), s.delivered.is_(False)),
     }
-    query = select(
-        *(s[each.name] for each in fields(Send)), *(n[each.name] for each in fields(Notice))
-    )
+    query = select(*notice_rows.SENDS.columns, *notice_rows.ROWS.columns)
     query = query.join_from(t.notice_sends, t.notices, s.notice_id == n.id).where(
         n.group_id == group_id,
         *only({s.channel: channel}),
@@ -249,5 +246,5 @@ def deliveries(
         *in_state.get(state, (literal(False),)),
     )
     rows = page_of(tx, query, page, {"id": s.id}, "-id", s.id)
-    many = len(fields(Send))
-    return rows.each(lambda row: (Send(*row[:many]), Notice(*row[many:])))
+    sends = notice_rows.SENDS
+    return rows.each(lambda row: (sends.read(row), notice_rows.ROWS.read(row, sends.width)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any
 
 from sqlalchemy import and_, delete, insert, or_, select, update
@@ -18,19 +17,14 @@ from sqlalchemy import and_, delete, insert, or_, select, update
 from cod.model import Owed, Vcm, VcmInvitation, dotted
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
+from cod.store.rows import Rows
 
 MOST_OWED = 5000  # messages for one VCM
 
 _v, _o, _i = t.vcms.c, t.outbox.c, t.vcm_invitations.c
-_COLUMNS = [_v[field.name] for field in fields(Vcm)]
-_INVITATION = [_i[field.name] for field in fields(VcmInvitation)]
-
-
-def get(tx: Tx, vcluster_id: int, *, lock: bool = False) -> Vcm | None:
-    """Return the vcluster's VCM."""
-    query = select(*_COLUMNS).where(_v.vcluster_id == vcluster_id)
-    row = tx.execute(query.with_for_update() if lock else query).one_or_none()
-    return Vcm(*row) if row else None
+ROWS = Rows(Vcm, t.vcms)
+_INVITATIONS = Rows(VcmInvitation, t.vcm_invitations)
+get, change, invitation = ROWS.get, ROWS.change, _INVITATIONS.get
 
 
 def runs_on(tx: Tx, vcluster_id: int, hostname: str | None) -> bool:
@@ -54,7 +48,7 @@ def enrol(
     """Let whoever has that certificate (or address) speak for the vcluster; whoever did so before
     may not any more."""
     known = get(tx, vcluster_id, lock=True)
-    tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcluster_id))
+    _INVITATIONS.remove(tx, vcluster_id)
     columns: dict[str, Any] = {
         "address": address,
         "head": head,
@@ -74,14 +68,9 @@ def enrol(
 
 def revoke(tx: Tx, vcluster_id: int) -> None:
     """Delete the vcluster's VCM, and what it was owed."""
-    tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcluster_id))
+    _INVITATIONS.remove(tx, vcluster_id)
     tx.execute(delete(t.outbox).where(_o.vcluster_id == vcluster_id))
-    tx.execute(delete(t.vcms).where(_v.vcluster_id == vcluster_id))
-
-
-def change(tx: Tx, vcm: Vcm, **columns: Any) -> None:
-    """Set columns."""
-    tx.execute(update(t.vcms).where(_v.vcluster_id == vcm.vcluster_id).values(**columns))
+    ROWS.remove(tx, vcluster_id)
 
 
 def started(tx: Tx, server: str, now: float) -> None:
@@ -104,9 +93,7 @@ def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
 
 def succeed(tx: Tx, vcm: Vcm) -> Vcm:
     """Record that a VCM has shown its renewed certificate: the former one is worth nothing now."""
-    columns = _shows(vcm.next_serial or "", vcm.next_ends_at)
-    change(tx, vcm, **columns)
-    return replace(vcm, **columns)
+    return change(tx, vcm, **_shows(vcm.next_serial or "", vcm.next_ends_at))
 
 
 def _shows(serial: str, ends_at: float | None) -> dict[str, Any]:
@@ -139,7 +126,7 @@ def invite(tx: Tx, vcm: Vcm, *, node_id: int, digest: str, expires_at: float) ->
     known = invitation(tx, vcm.vcluster_id)
     if known is not None and known.digest == digest:
         return
-    tx.execute(delete(t.vcm_invitations).where(_i.vcluster_id == vcm.vcluster_id))
+    _INVITATIONS.remove(tx, vcm.vcluster_id)
     tx.execute(
         insert(t.vcm_invitations).values(
             vcluster_id=vcm.vcluster_id, node_id=node_id, digest=digest, expires_at=expires_at
@@ -148,17 +135,9 @@ def invite(tx: Tx, vcm: Vcm, *, node_id: int, digest: str, expires_at: float) ->
     change(tx, vcm, **_shows("", None), epoch=vcm.epoch + 1, server=None)
 
 
-def invitation(tx: Tx, vcluster_id: int) -> VcmInvitation | None:
-    """Return the one that was given out last."""
-    row = tx.execute(select(*_INVITATION).where(_i.vcluster_id == vcluster_id)).one_or_none()
-    return VcmInvitation(*row) if row else None
-
-
 def admit(tx: Tx, vcm: Vcm, *, serial: str, ends_at: float | None, key: str, now: float) -> None:
     """Trade a VCM's invitation for that certificate, whose public key has the digest `key`."""
-    tx.execute(
-        update(t.vcm_invitations).where(_i.vcluster_id == vcm.vcluster_id).values(taken_by=key)
-    )
+    _INVITATIONS.set(tx, vcm.vcluster_id, taken_by=key)
     change(tx, vcm, **_shows(serial, ends_at), epoch=vcm.epoch + 1, server=None, connected_at=now)
 
 

@@ -4,7 +4,7 @@ metrics."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,33 +15,32 @@ from cod.model import (
     ExpectedStart,
     Node,
     NodeView,
-    Reclaim,
     ReclaimView,
     Refused,
-    Request,
     RequestTuple,
     RequestView,
-    Vcluster,
     VclusterView,
-    Vcm,
     VcmView,
     dotted,
     joined,
 )
 from cod.states import OWN_SYSTEM, ReclaimState, RequestState
 from cod.store import tables as t
+from cod.store import vcms as vcm_rows
 from cod.store.engine import Tx, slices
+from cod.store.nodes import nodes as node_rows
 from cod.store.people.access import theirs
 from cod.store.scheduler import address_blocks, networks
+from cod.store.scheduler import reclaims as reclaim_rows
+from cod.store.scheduler import requests as request_rows
 from cod.store.scheduler import vclusters as vcluster_rows
 
-_NODE = [t.nodes.c[f.name] for f in fields(Node)]
-_VCLUSTER = [t.vclusters.c[f.name] for f in fields(Vcluster)]
-_ISOLATED = [f.name for f in fields(Vcluster)].index("isolated")
-_REQUEST = [t.node_requests.c[f.name] for f in fields(Request) if f.name != "tuples"]
-_STATE = [f.name for f in fields(Request)].index("state")
-_RECLAIM = [t.reclaims.c[f.name] for f in fields(Reclaim)]
-_TUPLE = [t.request_tuples.c[f.name] for f in fields(RequestTuple)]
+_NODE, _VCLUSTER, _REQUEST, _RECLAIM = (
+    node_rows.ROWS,
+    vcluster_rows.ROWS,
+    request_rows.ROWS,
+    reclaim_rows.ROWS,
+)
 _MANY = 2000  # nodes
 _REVISION = (t.config_templates.c.name, t.config_templates.c.revision)
 
@@ -77,7 +76,7 @@ def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], objec
     not None."""
     query = (
         select(
-            *_NODE,
+            *_NODE.columns,
             t.node_blocks.c.name,
             case((t.vclusters.c.preemptible.is_(False), t.groups.c.priority)),
             t.node_types.c.name,
@@ -122,7 +121,7 @@ def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:
 
 def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
     """Return nodes for people from rows of `node_query`."""
-    found = [Node(*row[: len(_NODE)]) for row in rows]
+    found = [_NODE.read(row) for row in rows]
     macs: dict[int, list[str]] = {}
     query: Select[Any] = select(t.nics.c.node_id, t.nics.c.mac).order_by(t.nics.c.mac)
     for node_id, mac in _by_node(tx, query, t.nics.c.node_id, found):
@@ -146,7 +145,7 @@ def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
                 row[-3],
                 _revision(row[-2], row[-1]),
                 address,
-                block=row[len(_NODE)],
+                block=row[_NODE.width],
                 priority=row[-5],
             )
         )
@@ -205,7 +204,7 @@ def vcluster_query(
 ) -> Select[Any]:
     """Return the rows that `vcluster_views` takes, without an order."""
     query = (
-        select(*_VCLUSTER, t.groups.c.name, *_REVISION)
+        select(*_VCLUSTER.columns, t.groups.c.name, *_REVISION)
         .join_from(t.vclusters, t.groups, t.vclusters.c.group_id == t.groups.c.id)
         .join(t.config_templates, t.vclusters.c.template_id == t.config_templates.c.id)
         .where(*only(wanted), *theirs(t.vclusters.c.group_id, groups))
@@ -216,26 +215,28 @@ def vcluster_query(
 def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
     """Return vclusters for people from rows of `vcluster_query`."""
     n = t.nodes.c
+    found = [_VCLUSTER.read(row) for row in rows]
+    ids = [one.id for one in found]
     states: dict[int, dict[str, int]] = {}
-    for part in slices([row[0] for row in rows]):
+    for part in slices(ids):
         query = select(n.vcluster_id, n.state, func.count()).where(n.vcluster_id.in_(part))
         for vcluster_id, state, count in tx.execute(query.group_by(n.vcluster_id, n.state)):
             states.setdefault(vcluster_id, {})[state] = count
-    waits = _waits(tx, [row[0] for row in rows])
-    blocks = address_blocks.of_each(tx, [row[0] for row in rows])
-    isolated = [row[0] for row in rows if row[_ISOLATED]]
+    waits = _waits(tx, ids)
+    blocks = address_blocks.of_each(tx, ids)
+    isolated = [one.id for one in found if one.isolated]
     nets = networks.of_each(tx, isolated) if isolated else {}
     return [
         VclusterView(
-            Vcluster(*row[: len(_VCLUSTER)]),
+            one,
             row[-3],
             f"{row[-2]}@{row[-1]}",
-            states.get(row[0], {}),
-            joined(blocks.get(row[0], ())),
-            nets.get(row[0]),
-            tuple(waits.get(row[0], ())),
+            states.get(one.id, {}),
+            joined(blocks.get(one.id, ())),
+            nets.get(one.id),
+            tuple(waits.get(one.id, ())),
         )
-        for row in rows
+        for one, row in zip(found, rows, strict=True)
     ]
 
 
@@ -275,7 +276,7 @@ def request_query(
 ) -> Select[Any]:
     """Return the rows that `request_views` takes, without an order."""
     query = (
-        select(*_REQUEST, t.vclusters.c.name, _source.c.name, _source.c.group_id)
+        select(*_REQUEST.columns, t.vclusters.c.name, _source.c.name, _source.c.group_id)
         .join_from(t.node_requests, t.vclusters, t.node_requests.c.vcluster_id == t.vclusters.c.id)
         .outerjoin(_source, t.node_requests.c.source_id == _source.c.id)
     )
@@ -287,11 +288,12 @@ def request_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) ->
     told to these groups (None: all)."""
     tuples = _tuples(tx, [row[0] for row in rows])
     leaving = _leaving(tx, [row[0] for row in rows if row[-2] is not None])
-    starts = _starts(tx, [row[0] for row in rows if row[_STATE] == RequestState.PENDING])
+    found = [_REQUEST.read(row) for row in rows]
+    starts = _starts(tx, [one.id for one in found if one.state == RequestState.PENDING])
     views = []
-    for row in rows:
-        own = tuples.get(row[0], [])
-        request = replace(Request(*row[:-3]), tuples=tuple(each for each, _ in own))
+    for one, row in zip(found, rows, strict=True):
+        own = tuples.get(one.id, [])
+        request = replace(one, tuples=tuple(each for each, _ in own))
         source = row[-2] if groups is None or row[-1] in groups else None
         views.append(
             RequestView(
@@ -333,14 +335,15 @@ def _leaving(tx: Tx, ids: list[int]) -> dict[int, int]:
 def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]:
     rt = t.request_tuples
     query = (
-        select(rt.c.request_id, *_TUPLE, *_REVISION)
+        select(rt.c.request_id, *request_rows.TUPLES.columns, *_REVISION)
         .join_from(rt, t.config_templates, rt.c.template_id == t.config_templates.c.id)
         .where(rt.c.request_id.in_(ids))
         .order_by(rt.c.request_id, rt.c.position)
     )
     tuples: dict[int, list[tuple[RequestTuple, str]]] = {}
-    for request_id, *values, name, revision in tx.execute(query):
-        tuples.setdefault(request_id, []).append((RequestTuple(*values), f"{name}@{revision}"))
+    for row in tx.execute(query):
+        one = request_rows.TUPLES.read(row, 1), f"{row[-2]}@{row[-1]}"
+        tuples.setdefault(row[0], []).append(one)
     return tuples
 
 
@@ -362,7 +365,7 @@ def reclaim_query(
     r, k, b, q = t.reclaims.c, t.node_types.c, t.node_blocks.c, t.node_requests.c
     query = (
         select(
-            *_RECLAIM,
+            *_RECLAIM.columns,
             _holder.c.name,
             _taker.c.name,
             k.name,
@@ -387,7 +390,7 @@ def reclaim_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) ->
     chosen = _chosen(tx, [row[0] for row in rows])
     return [
         ReclaimView(
-            Reclaim(*row[:-6]),
+            _RECLAIM.read(row),
             row[-6],
             row[-5] if groups is None or row[-2] in groups else None,
             row[-4],
@@ -423,14 +426,13 @@ def vcms(
 ) -> list[VcmView]:
     """Return VCMs with their vclusters' names, by those, of these groups (None: all), or the one of
     that vcluster alone."""
-    columns = [t.vcms.c[field.name] for field in fields(Vcm)]
     owed = (
         select(func.count()).where(t.outbox.c.vcluster_id == t.vcms.c.vcluster_id).scalar_subquery()
     )
     query = (
-        select(t.vclusters.c.name, owed, *columns)
+        select(t.vclusters.c.name, owed, *vcm_rows.ROWS.columns)
         .join_from(t.vcms, t.vclusters, t.vclusters.c.id == t.vcms.c.vcluster_id)
         .where(*theirs(t.vclusters.c.group_id, groups), *only({t.vclusters.c.name: vcluster}))
         .order_by(t.vclusters.c.name)
     )
-    return [VcmView(Vcm(*row[2:]), row[0], row[1]) for row in tx.execute(query)]
+    return [VcmView(vcm_rows.ROWS.read(row, 2), row[0], row[1]) for row in tx.execute(query)]

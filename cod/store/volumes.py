@@ -8,40 +8,29 @@ done since.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, delete, func, insert, or_, select, update
+from sqlalchemy import delete, func, insert, or_, select, update
 
 from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume, VolumeTask
 from cod.store import tables as t
-from cod.store.engine import Tx, new_id
+from cod.store.engine import Tx
 from cod.store.people.access import theirs
+from cod.store.rows import Rows
 
 _v, _a, _s = t.volumes.c, t.volume_attachments.c, t.volume_snapshots.c
-_COLUMNS = [_v[f.name] for f in fields(Volume)]
-_ATTACHED = [*(_a[f.name] for f in fields(Attachment) if f.name != "vcluster"), t.vclusters.c.name]
-_SNAPSHOT = [_s[f.name] for f in fields(Snapshot)]
+ROWS = Rows(Volume, t.volumes, noun="volume")
+_ATTACHED = Rows(
+    Attachment,
+    t.volume_attachments,
+    elsewhere={"vcluster": t.vclusters.c.name},
+    source=t.volume_attachments.join(t.vclusters, t.vclusters.c.id == _a.vcluster_id),
+)
+_SNAPSHOTS = Rows(Snapshot, t.volume_snapshots)
+get, named, add, change, shorten = ROWS.get, ROWS.named, ROWS.add, ROWS.set, ROWS.shorten
+change_attachment = _ATTACHED.set
 FIRST_EXPORT = 1000  # numbers below are left to exports that are made by hand
 LAST_EXPORT = 65_000  # NFS-Ganesha has 16 bits for them
-
-
-def _volumes(tx: Tx, query: Select[Any]) -> list[Volume]:
-    return [Volume(*row) for row in tx.execute(query)]
-
-
-def get(tx: Tx, volume_id: int, *, lock: bool = False) -> Volume | None:
-    """Return the volume with that id; locked until the transaction ends, if `lock`."""
-    query = select(*_COLUMNS).where(_v.id == volume_id)
-    return next(iter(_volumes(tx, query.with_for_update() if lock else query)), None)
-
-
-def named(tx: Tx, name: str, *, lock: bool = False) -> Volume:
-    """Return the volume with that full name. Raises `Refused`."""
-    query = select(*_COLUMNS).where(_v.name == name)
-    for volume in _volumes(tx, query.with_for_update() if lock else query):
-        return volume
-    raise Refused("not_found", f"there is no volume {name!r}", "name")
 
 
 def is_there(tx: Tx, name: str) -> bool:
@@ -51,19 +40,14 @@ def is_there(tx: Tx, name: str) -> bool:
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Volume, str]]:
     """Return volumes by name, with their groups' names; those of `groups` only (None: all)."""
-    query = select(*_COLUMNS, t.groups.c.name).join(t.groups, t.groups.c.id == _v.group_id)
+    query = select(*ROWS.columns, t.groups.c.name).join(t.groups, t.groups.c.id == _v.group_id)
     rows = tx.execute(query.where(*theirs(_v.group_id, groups)).order_by(_v.name))
-    return [(Volume(*row[:-1]), row[-1]) for row in rows]
+    return [(ROWS.read(row), row[-1]) for row in rows]
 
 
 def homes(tx: Tx, group_id: int) -> list[Volume]:
     """Return the home volumes of a group, at most one of which is not deleted."""
-    return _volumes(
-        tx,
-        select(*_COLUMNS).where(
-            _v.group_id == group_id, _v.kind == "home", _v.deleted_at.is_(None)
-        ),
-    )
+    return ROWS.every(tx, _v.group_id == group_id, _v.kind == "home", _v.deleted_at.is_(None))
 
 
 def taken(tx: Tx, group_id: int, *, lock: bool = True) -> tuple[int, int | None]:
@@ -89,47 +73,24 @@ def free_export(tx: Tx, fileserver: str) -> int:
     )
 
 
-def add(tx: Tx, **columns: Any) -> Volume:
-    """Return a new volume. The name is unique; the caller looks first, the database has the last
-    word."""
-    made = get(tx, new_id(tx.execute(insert(t.volumes).values(**columns))))
-    assert made is not None
-    return made
-
-
-def change(tx: Tx, volume_id: int, **columns: Any) -> None:
-    """Set columns."""
-    tx.execute(update(t.volumes).where(_v.id == volume_id).values(**columns))
-
-
 def remove(tx: Tx, volume_id: int) -> None:
     """Delete the row, and those of its attachments and snapshots."""
     tx.execute(delete(t.volume_attachments).where(_a.volume_id == volume_id))
     tx.execute(delete(t.volume_snapshots).where(_s.volume_id == volume_id))
-    tx.execute(delete(t.volumes).where(_v.id == volume_id))
+    ROWS.remove(tx, volume_id)
 
 
 # ---------------------------------------------------------------- attachments
 
 
-def _attachments(tx: Tx, *conditions: ColumnElement[bool]) -> list[Attachment]:
-    query = (
-        select(*_ATTACHED)
-        .join(t.vclusters, t.vclusters.c.id == _a.vcluster_id)
-        .where(*conditions)
-        .order_by(_a.id)
-    )
-    return [Attachment(*row) for row in tx.execute(query)]
-
-
 def attachments(tx: Tx, volumes: Collection[int]) -> list[Attachment]:
     """Return the attachments of those volumes, by id, those that are leaving among them."""
-    return _attachments(tx, _a.volume_id.in_(volumes))
+    return _ATTACHED.every(tx, _a.volume_id.in_(volumes), order=_a.id)
 
 
 def attached_to(tx: Tx, vcluster_id: int) -> list[Attachment]:
     """Return what the vcluster mounts, or mounted and is still exported to it, by id."""
-    return _attachments(tx, _a.vcluster_id == vcluster_id)
+    return _ATTACHED.every(tx, _a.vcluster_id == vcluster_id, order=_a.id)
 
 
 def attach(tx: Tx, **columns: Any) -> None:
@@ -137,16 +98,11 @@ def attach(tx: Tx, **columns: Any) -> None:
     tx.execute(insert(t.volume_attachments).values(**columns))
 
 
-def change_attachment(tx: Tx, attachment_id: int, **columns: Any) -> None:
-    """Set columns."""
-    tx.execute(update(t.volume_attachments).where(_a.id == attachment_id).values(**columns))
-
-
 def exported(tx: Tx, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
     """Return what the vcluster's nodes can mount now, by mount point: their file servers have
     carried it out."""
     query = (
-        select(*_COLUMNS, *_ATTACHED)
+        select(*ROWS.columns, *_ATTACHED.columns)
         .select_from(t.volume_attachments)
         .join(t.volumes, _v.id == _a.volume_id)
         .join(t.vclusters, t.vclusters.c.id == _a.vcluster_id)
@@ -158,8 +114,7 @@ def exported(tx: Tx, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
         )
         .order_by(_a.mount)
     )
-    split = len(_COLUMNS)
-    return [(Volume(*row[:split]), Attachment(*row[split:])) for row in tx.execute(query)]
+    return [(ROWS.read(row), _ATTACHED.read(row, ROWS.width)) for row in tx.execute(query)]
 
 
 def clients(tx: Tx, volume_id: int) -> list[tuple[AddressBlock, bool]]:
@@ -187,8 +142,7 @@ def forget_left(tx: Tx, volume_id: int, sequence: int) -> int:
 
 def snapshots(tx: Tx, volumes: Collection[int]) -> list[Snapshot]:
     """Return the snapshots of those volumes, the oldest first."""
-    query = select(*_SNAPSHOT).where(_s.volume_id.in_(volumes)).order_by(_s.created_at, _s.id)
-    return [Snapshot(*row) for row in tx.execute(query)]
+    return _SNAPSHOTS.every(tx, _s.volume_id.in_(volumes), order=(_s.created_at, _s.id))
 
 
 def add_snapshot(tx: Tx, **columns: Any) -> None:
@@ -198,11 +152,7 @@ def add_snapshot(tx: Tx, **columns: Any) -> None:
 
 def drop_snapshot(tx: Tx, snapshot_id: int, sequence: int) -> None:
     """Have the snapshot deleted by the change `sequence`."""
-    tx.execute(
-        update(t.volume_snapshots)
-        .where(_s.id == snapshot_id)
-        .values(leaving=True, sequence=sequence)
-    )
+    _SNAPSHOTS.set(tx, snapshot_id, leaving=True, sequence=sequence)
 
 
 def settle_snapshots(tx: Tx, volume_id: int, sequence: int, now: float) -> None:
@@ -224,45 +174,23 @@ def due(tx: Tx, now: float, limit: int, fileservers: Collection[str]) -> list[Vo
     """Return volumes of those file servers that may be carried out now, the longest due first."""
     open_ = or_(_v.sequence > _v.applied, _v.purge_at <= now)
     free = or_(_v.claim_expires.is_(None), _v.claim_expires <= now)
-    return _volumes(
-        tx,
-        select(*_COLUMNS)
-        .where(open_, free, _v.next_at <= now, _v.fileserver.in_(fileservers))
-        .order_by(_v.next_at, _v.id)
-        .limit(limit),
-    )
+    own = _v.fileserver.in_(fileservers)
+    order = _v.next_at, _v.id
+    return ROWS.every(tx, open_, free, _v.next_at <= now, own, order=order, limit=limit)
 
 
 def orphaned(tx: Tx, fileservers: Collection[str]) -> list[Volume]:
     """Return volumes with an open change whose file server is none of those, and of which that is
     not said yet."""
-    return _volumes(
-        tx,
-        select(*_COLUMNS).where(
-            _v.sequence > _v.applied, _v.reason == "", _v.fileserver.not_in(fileservers)
-        ),
+    return ROWS.every(
+        tx, _v.sequence > _v.applied, _v.reason == "", _v.fileserver.not_in(fileservers)
     )
 
 
 def claim(tx: Tx, volume: Volume, server: str, now: float, until: float) -> Volume | None:
     """Take the volume's newest change, and one attempt of it, until `until`; None: somebody else
     was quicker."""
-    free = or_(_v.claim_expires.is_(None), _v.claim_expires <= now)
-    won = tx.execute(
-        update(t.volumes)
-        .where(_v.id == volume.id, _v.attempts == volume.attempts, free)
-        .values(claimed_by=server, claim_expires=until, attempts=volume.attempts + 1)
-    )
-    return get(tx, volume.id) if won.rowcount == 1 else None
-
-
-def shorten(tx: Tx, server: str, until: float) -> None:
-    """End claims of `server` that last longer at `until`."""
-    tx.execute(
-        update(t.volumes)
-        .where(_v.claimed_by == server, _v.claim_expires > until)
-        .values(claim_expires=until)
-    )
+    return ROWS.claim(tx, volume.id, server, now, until, _v.attempts == volume.attempts)
 
 
 def holds(tx: Tx, task: VolumeTask) -> Volume | None:
@@ -277,10 +205,7 @@ def holds(tx: Tx, task: VolumeTask) -> Volume | None:
 
 def of_server(tx: Tx, fileserver: str) -> Mapping[int, Volume]:
     """Return the file server's volumes, by the numbers of their exports."""
-    return {
-        one.export_id: one
-        for one in _volumes(tx, select(*_COLUMNS).where(_v.fileserver == fileserver))
-    }
+    return {one.export_id: one for one in ROWS.every(tx, _v.fileserver == fileserver)}
 
 
 def repeat(tx: Tx, volume_ids: Sequence[int], now: float) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields
-from typing import Any
 
-from sqlalchemy import Select, delete, insert, select, update
+from sqlalchemy import select
 
 from cod.model import Image, Refused
 from cod.model import meant as full_names
@@ -14,26 +12,18 @@ from cod.states import CaptureState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people.access import theirs_or_shared
+from cod.store.rows import Rows
 
 _c = t.images.c
 _UNDER_WAY = (CaptureState.WANTED, CaptureState.RUNNING)  # captures that are to become images
-COLUMNS = [_c[f.name] for f in fields(Image)]
-
-
-def _images(tx: Tx, query: Select[Any]) -> list[Image]:
-    return [Image(*row) for row in tx.execute(query)]
-
-
-def get(tx: Tx, image_id: int) -> Image | None:
-    """Return the image with that id."""
-    return next(iter(_images(tx, select(*COLUMNS).where(_c.id == image_id))), None)
+ROWS = Rows(Image, t.images)
+get, add, change, remove = ROWS.get, ROWS.add, ROWS.set, ROWS.remove
 
 
 def named(tx: Tx, names: Collection[str], *, lock: bool = False) -> dict[str, Image]:
     """Return the images that have one of these full names, by name. `lock`: they stay as they are
     until the commit."""
-    query = select(*COLUMNS).where(_c.name.in_(names))
-    return {image.name: image for image in _images(tx, query.with_for_update() if lock else query)}
+    return {image.name: image for image in ROWS.every(tx, _c.name.in_(names), lock=lock)}
 
 
 def meant(tx: Tx, names: Collection[str], group: str, *, lock: bool = False) -> dict[str, Image]:
@@ -73,16 +63,12 @@ def meant_by(
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Image]:
     """Return images by name, of these groups and the site's (None: all)."""
-    return _images(
-        tx, select(*COLUMNS).where(*theirs_or_shared(_c.group_id, groups)).order_by(_c.name)
-    )
+    return ROWS.every(tx, *theirs_or_shared(_c.group_id, groups), order=_c.name)
 
 
 def waiting(tx: Tx) -> list[Image]:
     """Return the images that are yet to be taken in, the oldest first."""
-    return _images(
-        tx, select(*COLUMNS).where(_c.state == "ingesting").order_by(_c.created_at, _c.id)
-    )
+    return ROWS.every(tx, _c.state == "ingesting", order=(_c.created_at, _c.id))
 
 
 def check_free(tx: Tx, name: str, owner: int | None) -> Image | None:
@@ -128,21 +114,3 @@ def digests(tx: Tx) -> set[str]:
         for query in (select(_c.digest).where(_c.state == "ready"), coming)
         for digest in tx.scalars(query)
     }
-
-
-def add(tx: Tx, **columns: Any) -> Image:
-    """Return a new row; `columns` as in the table."""
-    added = tx.execute(insert(t.images).values(**columns)).inserted_primary_key
-    image = get(tx, added[0]) if added else None
-    assert image is not None
-    return image
-
-
-def change(tx: Tx, image_id: int, **columns: Any) -> None:
-    """Set columns."""
-    tx.execute(update(t.images).where(_c.id == image_id).values(**columns))
-
-
-def remove(tx: Tx, image_id: int) -> None:
-    """Delete the row."""
-    tx.execute(delete(t.images).where(_c.id == image_id))

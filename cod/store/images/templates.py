@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
 from xml.etree import ElementTree
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import select
 
 from cod.model import Image, Refused, Template, meant, owner_of
 from cod.states import UNDECIDED, VclusterState
@@ -18,25 +16,21 @@ from cod.store.engine import Tx
 from cod.store.images import images
 from cod.store.people import groups
 from cod.store.people.access import theirs_or_shared
+from cod.store.rows import Rows
 
 _c = t.config_templates.c
-COLUMNS = [_c[f.name] for f in fields(Template)]
-
-
-def get(tx: Tx, template_id: int) -> Template | None:
-    """Return the revision with that id."""
-    return _one(tx, select(*COLUMNS).where(_c.id == template_id))
+ROWS = Rows(Template, t.config_templates)
+get, add = ROWS.get, ROWS.add
 
 
 def find(tx: Tx, name: str) -> Template | None:
     """Return the template that a full name (its newest revision that is not retired) or
     'name@revision' names."""
     own, at, revision = name.partition("@")
-    query = select(*COLUMNS).where(_c.name == own)
     if at:
         plain = revision.isdecimal() and len(revision) < 10
-        return _one(tx, query.where(_c.revision == int(revision))) if plain else None
-    return _one(tx, query.where(_c.retired_at.is_(None)).order_by(_c.revision.desc()).limit(1))
+        return ROWS.find(tx, _c.name == own, _c.revision == int(revision)) if plain else None
+    return ROWS.find(tx, _c.name == own, _c.retired_at.is_(None), order=_c.revision.desc())
 
 
 def usable(tx: Tx, name: str, group_id: int, field: str = "template") -> Template:
@@ -144,23 +138,12 @@ def live(tx: Tx, only: frozenset[int] | None = None) -> list[Template]:
     """Return every revision that is not retired, by name, then revision; of whom, as in
     `newest`."""
     seen = theirs_or_shared(_c.group_id, only)
-    query = select(*COLUMNS).where(_c.retired_at.is_(None), *seen).order_by(_c.name, _c.revision)
-    return [Template(*row) for row in tx.execute(query)]
+    return ROWS.every(tx, _c.retired_at.is_(None), *seen, order=(_c.name, _c.revision))
 
 
 def revisions(tx: Tx, name: str, *, lock: bool = False) -> list[Template]:
     """Return every revision of the template with that full name, retired ones too, oldest first."""
-    query = select(*COLUMNS).where(_c.name == name).order_by(_c.revision)
-    return [Template(*row) for row in tx.execute(query.with_for_update() if lock else query)]
-
-
-def add(tx: Tx, **columns: Any) -> Template:
-    """Return a new revision; `columns` as in the table. The unique (name, revision) settles a
-    race."""
-    added = tx.execute(insert(t.config_templates).values(**columns)).inserted_primary_key
-    template = get(tx, added[0]) if added else None
-    assert template is not None
-    return template
+    return ROWS.every(tx, _c.name == name, order=_c.revision, lock=lock)
 
 
 def append(tx: Tx, name: str, document: str, group_id: int | None, now: float) -> Template:
@@ -183,7 +166,7 @@ def append(tx: Tx, name: str, document: str, group_id: int | None, now: float) -
 
 def retire(tx: Tx, template_id: int, now: float) -> None:
     """Mark a revision retired: nothing new may use it."""
-    tx.execute(update(t.config_templates).where(_c.id == template_id).values(retired_at=now))
+    ROWS.set(tx, template_id, retired_at=now)
 
 
 def in_use(tx: Tx) -> set[int]:
@@ -198,8 +181,3 @@ def in_use(tx: Tx) -> set[int]:
         .where(t.node_requests.c.state.in_(UNDECIDED)),
     )
     return {template_id for query in queries for template_id in tx.scalars(query.distinct())}
-
-
-def _one(tx: Tx, query: Select[Any]) -> Template | None:
-    row = tx.execute(query).one_or_none()
-    return Template(*row) if row else None

@@ -8,7 +8,6 @@ over what another did meanwhile.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Select, delete, exists, func, insert, or_, select, update
@@ -17,11 +16,13 @@ from cod.model import Group, Notice, NoticeView, Send
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
 from cod.store.people.access import theirs
+from cod.store.rows import Rows
 
 _n = t.notices.c
 _s = t.notice_sends.c
-_NOTICE = [_n[field.name] for field in fields(Notice)]
-_SEND = [_s[field.name] for field in fields(Send)]
+ROWS = Rows(Notice, t.notices)
+SENDS = Rows(Send, t.notice_sends)
+get = ROWS.known
 
 WEBHOOK, EMAIL = "webhook", "email"
 EVENTS = ("vcluster-events", "node-events")
@@ -33,23 +34,18 @@ ADMINISTRATORS = ""
 def add(tx: Tx, targets: Iterable[tuple[str, str]], *, now: float, **columns: Any) -> Notice:
     """Return a new notice, and a delivery of it to each target: (channel, address). `columns` as in
     the table."""
-    notice_id = new_id(tx.execute(insert(t.notices).values(at=now, **columns)))
+    notice = ROWS.add(tx, at=now, **columns)
     for channel, target in targets:
-        send(tx, notice_id, channel, target, now)
-    return get(tx, notice_id)
+        send(tx, notice.id, channel, target, now)
+    return notice
 
 
 def add_events(tx: Tx, group: Group, kind: str, subject: str, events: str, now: float) -> None:
     """Post to the group's webhook what happened (JSON): for programs, so people are not shown
     it."""
-    notice_id = new_id(
-        tx.execute(
-            insert(t.notices).values(
-                at=now, kind=kind, group_id=group.id, subject=subject, about="", events=events
-            )
-        )
-    )
-    send(tx, notice_id, WEBHOOK, group.webhook, now)
+    webhook = [(WEBHOOK, group.webhook)]
+    about = dict(kind=kind, group_id=group.id, subject=subject, about="", events=events)
+    add(tx, webhook, now=now, **about)
 
 
 def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
@@ -61,11 +57,6 @@ def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
             )
         )
     )
-
-
-def get(tx: Tx, notice_id: int) -> Notice:
-    """Return the notice with that id, as another row names it."""
-    return Notice(*tx.execute(select(*_NOTICE).where(_n.id == notice_id)).one())
 
 
 # ---------------------------------------------------------------- deliveries
@@ -97,15 +88,8 @@ def due(tx: Tx, now: float, limit: int) -> list[tuple[str, str, int]]:
 def claim(tx: Tx, send_id: int, server: str, now: float, until: float) -> Send | None:
     """Take the delivery, and one attempt of it, until `until`; None when somebody else has been
     quicker."""
-    free = or_(_s.claim_expires.is_(None), _s.claim_expires <= now)
-    won = tx.execute(
-        update(t.notice_sends)
-        .where(_s.id == send_id, _s.done_at.is_(None), _s.next_at <= now, free)
-        .values(claimed_by=server, claim_expires=until, attempts=_s.attempts + 1)
-    )
-    if won.rowcount != 1:
-        return None
-    return Send(*tx.execute(select(*_SEND).where(_s.id == send_id)).one())
+    open_ = _s.done_at.is_(None), _s.next_at <= now
+    return SENDS.claim(tx, send_id, server, now, until, *open_)
 
 
 def close(tx: Tx, send: Send, now: float, delivered: bool, error: str = "") -> bool:
@@ -133,9 +117,8 @@ def _set(tx: Tx, send: Send, **columns: Any) -> bool:
 
 def sent(tx: Tx, send_id: int, group_id: int) -> Send | None:
     """Return a delivery to that group."""
-    query = select(*_SEND).join_from(t.notice_sends, t.notices, _s.notice_id == _n.id)
-    row = tx.execute(query.where(_s.id == send_id, _n.group_id == group_id)).one_or_none()
-    return Send(*row) if row else None
+    own = _s.notice_id.in_(select(_n.id).where(_n.group_id == group_id))
+    return SENDS.find(tx, _s.id == send_id, own)
 
 
 def rest(tx: Tx, channel: str, target: str | None, until: float) -> None:
@@ -236,7 +219,7 @@ def every(
 def query(groups: frozenset[int] | None) -> Select[Any]:
     """Return the rows that `seen` takes, without an order: notices to these groups (None: all)."""
     return (
-        select(*_NOTICE, t.groups.c.name, t.vclusters.c.name)
+        select(*ROWS.columns, t.groups.c.name, t.vclusters.c.name)
         .select_from(
             t.notices.outerjoin(t.groups, _n.group_id == t.groups.c.id).outerjoin(
                 t.vclusters, _n.vcluster_id == t.vclusters.c.id
@@ -250,22 +233,18 @@ def seen(tx: Tx, rows: Sequence[Any]) -> list[NoticeView]:
     """Return notices for people from rows of `query`."""
     sends: dict[int, list[Send]] = {}
     for part in slices([row[0] for row in rows]):
-        for send in (
-            Send(*row)
-            for row in tx.execute(select(*_SEND).where(_s.notice_id.in_(part)).order_by(_s.id))
-        ):
+        for send in SENDS.every(tx, _s.notice_id.in_(part), order=_s.id):
             sends.setdefault(send.notice_id, []).append(send)
     return [
-        NoticeView(Notice(*row[:-2]), row[-2], row[-1], tuple(sends.get(row[0], ())))
-        for row in rows
+        NoticeView(ROWS.read(row), row[-2], row[-1], tuple(sends.get(row[0], ()))) for row in rows
     ]
 
 
 def of_site(tx: Tx, kinds: Collection[str], since: float) -> list[Notice]:
     """Return notices of those kinds to the site's administrators, from `since` on, the oldest
     first."""
-    query = select(*_NOTICE).where(_n.kind.in_(list(kinds)), _n.at >= since, _n.group_id.is_(None))
-    return [Notice(*row) for row in tx.execute(query.order_by(_n.id))]
+    told = _n.kind.in_(list(kinds)), _n.at >= since, _n.group_id.is_(None)
+    return ROWS.every(tx, *told, order=_n.id)
 
 
 def newest(tx: Tx) -> int:
