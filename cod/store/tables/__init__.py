@@ -7,135 +7,14 @@ Nothing outside `cod/store` (and the migrations) names a column in SQL. A change
 migration in `schema/migrations`; a test compares the two.
 """
 
+# ruff: noqa: F403
 from __future__ import annotations
 
-from cod.store.tables.base import Time, metadata
-from cod.store.tables.images import config_templates, images, install_images, uploads
-from cod.store.tables.nodes import (
-    bindings,
-    boot_secrets,
-    burnins,
-    captures,
-    conflicts,
-    host_keys,
-    nics,
-    node_blocks,
-    node_failures,
-    node_history,
-    node_places,
-    node_types,
-    nodes,
-    power_actions,
-    sessions,
-)
-from cod.store.tables.notices import notice_sends, notices, outbox, vcm_invitations, vcms
-from cod.store.tables.people import (
-    api_tokens,
-    audit,
-    group_permissions,
-    group_type_limits,
-    group_type_terms,
-    groups,
-    invitations,
-    posix_ids,
-    replies,
-    sign_ins,
-    ssh_keys,
-    user_usage,
-    users,
-    web_sessions,
-)
-from cod.store.tables.scheduler import (
-    claims,
-    dns_zones,
-    energy_curve,
-    energy_use,
-    marks,
-    node_permissions,
-    node_requests,
-    pool_held,
-    pool_states,
-    reclaims,
-    request_starts,
-    request_tuples,
-    reservation_series,
-    reservations,
-    series_occurrences,
-    vcluster_blocks,
-    vcluster_energy,
-    vcluster_history,
-    vcluster_names,
-    vcluster_networks,
-    vclusters,
-)
-from cod.store.tables.switches import switch_ports, switches
-from cod.store.tables.volumes import volume_attachments, volume_snapshots, volumes
-
-__all__ = [
-    "Time",
-    "api_tokens",
-    "audit",
-    "bindings",
-    "boot_secrets",
-    "burnins",
-    "captures",
-    "claims",
-    "config_templates",
-    "conflicts",
-    "dns_zones",
-    "energy_curve",
-    "energy_use",
-    "group_permissions",
-    "group_type_limits",
-    "group_type_terms",
-    "groups",
-    "host_keys",
-    "images",
-    "install_images",
-    "invitations",
-    "marks",
-    "metadata",
-    "nics",
-    "node_blocks",
-    "node_failures",
-    "node_history",
-    "node_permissions",
-    "node_places",
-    "node_requests",
-    "node_types",
-    "nodes",
-    "notice_sends",
-    "notices",
-    "outbox",
-    "pool_held",
-    "pool_states",
-    "posix_ids",
-    "power_actions",
-    "reclaims",
-    "replies",
-    "request_starts",
-    "request_tuples",
-    "reservation_series",
-    "reservations",
-    "series_occurrences",
-    "sessions",
-    "sign_ins",
-    "ssh_keys",
-    "switch_ports",
-    "switches",
-    "uploads",
-    "user_usage",
-    "users",
-    "vcluster_blocks",
-    "vcluster_energy",
-    "vcluster_history",
-    "vcluster_names",
-    "vcluster_networks",
-    "vclusters",
-    "vcm_invitations",
-    "vcms",
-    "volume_attachments",
-    "volume_snapshots",
-    "volumes",
-    "web_sessions",
-]
+from cod.store.tables.base import *
+from cod.store.tables.images import *
+from cod.store.tables.nodes import *
+from cod.store.tables.notices import *
+from cod.store.tables.people import *
+from cod.store.tables.scheduler import *
+from cod.store.tables.switches import *
+from cod.store.tables.volumes import *

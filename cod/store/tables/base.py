@@ -9,6 +9,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Double,
+    ForeignKey,
     Index,
     Integer,
     MetaData,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 from sqlalchemy.dialects import mysql
+from sqlalchemy.types import TypeEngine
 
 metadata = MetaData(
     naming_convention={
@@ -57,6 +59,13 @@ class Words(TypeDecorator[tuple[str, ...]]):
     def process_result_value(self, value: str | None, _dialect: object) -> tuple[str, ...] | None:
         """Return the words."""
         return None if value is None else tuple(value.split(","))
+
+
+def not_null(
+    name: str, type_: TypeEngine[Any] | type[TypeEngine[Any]], *keys: ForeignKey, **options: Any
+) -> Column[Any]:
+    """Return a column that is never null; `options` as of a column."""
+    return Column(name, type_, *keys, nullable=False, **options)
 
 
 def table(name: str, *columns: Column[object] | Index | UniqueConstraint, comment: str) -> Table:

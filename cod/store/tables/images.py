@@ -13,69 +13,43 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from cod.store.tables.base import Document, FullName, Id, Time, table
+from cod.store.tables.base import Document, FullName, Id, Time, not_null, table
 
 images = table(
     "images",
     Column("id", Id, primary_key=True),
-    Column("name", FullName, nullable=False, unique=True, comment="GROUP/NAME; the site's: NAME"),
+    not_null("name", FullName, unique=True, comment="GROUP/NAME; the site's: NAME"),
     Column("group_id", Id, ForeignKey("groups.id"), comment="owner; null: the site's"),
-    Column("state", String(16), nullable=False, comment="ingesting, ready or failed"),
-    Column(
-        "format", String(16), nullable=False, comment="what was added: raw, gzip, zstd or qcow2"
+    not_null("state", String(16), comment="ingesting, ready or failed"),
+    not_null("format", String(16), comment="what was added: raw, gzip, zstd or qcow2"),
+    not_null("size", BigInteger, default=0, comment="bytes on a disk"),
+    not_null("used", BigInteger, default=0, comment="bytes in its used chunks"),
+    not_null("stored", BigInteger, default=0, comment="bytes of the served form"),
+    not_null(
+        "sha256", String(64), default="", comment="of the added file; before that: what it must be"
     ),
-    Column("size", BigInteger, nullable=False, default=0, comment="bytes on a disk"),
-    Column("used", BigInteger, nullable=False, default=0, comment="bytes in its used chunks"),
-    Column("stored", BigInteger, nullable=False, default=0, comment="bytes of the served form"),
-    Column(
-        "sha256",
-        String(64),
-        nullable=False,
-        default="",
-        comment="of the added file; before that: what it must be",
+    not_null(
+        "digest", String(64), default="", comment="BLAKE2b-256 of the manifest; its folder's name"
     ),
-    Column(
-        "digest",
-        String(64),
-        nullable=False,
-        default="",
-        comment="BLAKE2b-256 of the manifest; its folder's name",
+    not_null("created_at", Time),
+    not_null("reason", Text, default="", comment="why ingest failed"),
+    not_null("content", String(16), default="", comment="disk, partition or file (served as is)"),
+    not_null(
+        "source", Text, default="", comment="while ingesting: the server's file that is taken in"
     ),
-    Column("created_at", Time, nullable=False),
-    Column("reason", Text, nullable=False, default="", comment="why ingest failed"),
-    Column(
-        "content",
-        String(16),
-        nullable=False,
-        default="",
-        comment="disk, partition or file (served as is)",
+    not_null(
+        "sector", Integer, default=0, comment="bytes of its disks' logical sectors; 0: any will do"
     ),
-    Column(
-        "source",
-        Text,
-        nullable=False,
-        default="",
-        comment="while ingesting: the server's file that is taken in",
-    ),
-    Column(
-        "sector",
-        Integer,
-        nullable=False,
-        default=0,
-        comment="bytes of its disks' logical sectors; 0: any will do",
-    ),
-    Column(
+    not_null(
         "table",
         String(8),
-        nullable=False,
         default="",
         server_default="",
         comment="its partition table: gpt, mbr, full, none; '': not known",
     ),
-    Column(
+    not_null(
         "ends_at",
         BigInteger,
-        nullable=False,
         default=0,
         server_default="0",
         comment="byte behind its last partition; 0: not known",
@@ -91,64 +65,39 @@ uploads = table(
         primary_key=True,
         comment="random; its file's name in the folder of incoming files",
     ),
-    Column(
-        "name",
-        FullName,
-        nullable=False,
-        unique=True,
-        comment="of the image to be, in full; the claim on it",
-    ),
+    not_null("name", FullName, unique=True, comment="of the image to be, in full; the claim on it"),
     Column("group_id", Id, ForeignKey("groups.id"), index=True, comment="owner; null: the site's"),
-    Column("size", BigInteger, nullable=False, comment="bytes in all"),
-    Column("offset", BigInteger, nullable=False, default=0, comment="bytes known to be on disk"),
-    Column(
+    not_null("size", BigInteger, comment="bytes in all"),
+    not_null("offset", BigInteger, default=0, comment="bytes known to be on disk"),
+    not_null(
         "boot",
         String(36),
-        nullable=False,
         default="",
         comment=(
             "boot id of the host that writes its file; while "
             "that boot lasts, what is in the file beyond `offset` is right, too"
         ),
     ),
-    Column(
-        "sha256", String(64), nullable=False, default="", comment="what it must be; '': nobody said"
+    not_null("sha256", String(64), default="", comment="what it must be; '': nobody said"),
+    not_null("plain", Boolean, default=False, comment="serve it as it is: a kernel or ramdisk"),
+    not_null(
+        "raw", Boolean, default=False, comment="neither partition table nor file system is wanted"
     ),
-    Column(
-        "plain",
-        Boolean,
-        nullable=False,
-        default=False,
-        comment="serve it as it is: a kernel or ramdisk",
-    ),
-    Column(
-        "raw",
-        Boolean,
-        nullable=False,
-        default=False,
-        comment="neither partition table nor file system is wanted",
-    ),
-    Column("actor", String(80), nullable=False),
-    Column("created_at", Time, nullable=False),
-    Column(
-        "expires_at",
-        Time,
-        nullable=False,
-        index=True,
-        comment="given up by then unless more of it comes",
-    ),
+    not_null("actor", String(80)),
+    not_null("created_at", Time),
+    not_null("expires_at", Time, index=True, comment="given up by then unless more of it comes"),
     comment="Files on their way in, piece by piece.",
 )
 
 config_templates = table(
     "config_templates",
     Column("id", Id, primary_key=True),
-    Column("name", FullName, nullable=False, comment="GROUP/NAME; the site's: NAME"),
-    Column("revision", Integer, nullable=False),
+    not_null("name", FullName, comment="GROUP/NAME; the site's: NAME"),
+    not_null("revision", Integer),
     Column("group_id", Id, ForeignKey("groups.id"), comment="owner; null: the site's"),
-    Column("document", Document, nullable=False, comment="XML, valid against schema/template.rng"),
-    Column("digest", String(64), nullable=False, comment="BLAKE2b-256 of the document, hex"),
-    Column("created_at", Time, nullable=False),
+    not_null("document", Document, comment="XML, valid against schema/template.rng"),
+    not_null("digest", String(64), comment="BLAKE2b-256 of the document, hex"),
+    not_null("created_at", Time),
     Column("retired_at", Time),
     UniqueConstraint("name", "revision"),
     comment="Configuration templates. A change is a new revision; a row never changes.",
@@ -157,15 +106,10 @@ config_templates = table(
 install_images = table(
     "install_images",
     Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
-    Column(
-        "generation",
-        Integer,
-        nullable=False,
-        comment="of the node's prime state that this belongs to",
-    ),
-    Column("template_id", Id, ForeignKey("config_templates.id"), nullable=False),
-    Column("state", String(16), nullable=False, comment="pending, running, done or failed"),
-    Column("at", Time, nullable=False),
-    Column("reason", Text, nullable=False, default=""),
+    not_null("generation", Integer, comment="of the node's prime state that this belongs to"),
+    not_null("template_id", Id, ForeignKey("config_templates.id")),
+    not_null("state", String(16), comment="pending, running, done or failed"),
+    not_null("at", Time),
+    not_null("reason", Text, default=""),
     comment="The image installation that a node is in; cleared when the node leaves its vcluster.",
 )

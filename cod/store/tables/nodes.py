@@ -17,33 +17,20 @@ from sqlalchemy import (
     false,
 )
 
-from cod.store.tables.base import Document, FullName, Id, Mac, Name, Time, table
+from cod.store.tables.base import Document, FullName, Id, Mac, Name, Time, not_null, table
 
 node_types = table(
     "node_types",
     Column("id", Id, primary_key=True),
-    Column("name", Name, nullable=False, unique=True),
-    Column(
-        "digest",
-        String(64),
-        nullable=False,
-        unique=True,
-        comment="BLAKE2b-256 of the canonical attributes, hex",
+    not_null("name", Name, unique=True),
+    not_null(
+        "digest", String(64), unique=True, comment="BLAKE2b-256 of the canonical attributes, hex"
     ),
-    Column(
-        "attributes",
-        Document,
-        nullable=False,
-        comment="canonical attributes (XML) that make the type",
+    not_null("attributes", Document, comment="canonical attributes (XML) that make the type"),
+    not_null(
+        "cost", Double, default=1.0, comment="set by the administrator; cheaper types go first"
     ),
-    Column(
-        "cost",
-        Double,
-        nullable=False,
-        default=1.0,
-        comment="set by the administrator; cheaper types go first",
-    ),
-    Column("created_at", Time, nullable=False),
+    not_null("created_at", Time),
     Column(
         "warm_low",
         Integer,
@@ -68,39 +55,25 @@ node_types = table(
 node_blocks = table(
     "node_blocks",
     Column("id", Id, primary_key=True),
-    Column("name", Name, nullable=False, unique=True),
+    not_null("name", Name, unique=True),
     comment="Nodes that are near each other on the network, as the administrator groups them.",
 )
 
 nodes = table(
     "nodes",
     Column("id", Id, primary_key=True),
-    Column("name", Name, nullable=False, unique=True, comment="the site's name for the machine"),
-    Column("state", String(16), nullable=False, comment="see cod/states.py"),
-    Column("since", Time, nullable=False, comment="when it entered that state"),
-    Column(
-        "generation",
-        Integer,
-        nullable=False,
-        default=0,
-        comment="+1 at each transition; fences late effects",
+    not_null("name", Name, unique=True, comment="the site's name for the machine"),
+    not_null("state", String(16), comment="see cod/states.py"),
+    not_null("since", Time, comment="when it entered that state"),
+    not_null(
+        "generation", Integer, default=0, comment="+1 at each transition; fences late effects"
     ),
     Column("deadline", Time, comment="when 'timed_out' happens; null in stable states"),
-    Column(
-        "attempts",
-        Integer,
-        nullable=False,
-        default=0,
-        comment="failures on this way; reset on arrival",
+    not_null("attempts", Integer, default=0, comment="failures on this way; reset on arrival"),
+    not_null(
+        "reason", Text, default="", comment="the last trouble, readable; shown with quarantine"
     ),
-    Column(
-        "reason",
-        Text,
-        nullable=False,
-        default="",
-        comment="the last trouble, readable; shown with quarantine",
-    ),
-    Column("boot_mac", Mac, nullable=False, comment="the NIC it network-boots from"),
+    not_null("boot_mac", Mac, comment="the NIC it network-boots from"),
     Column("uuid", String(36), comment="DMI UUID, joins its NICs; null when absent or known-bogus"),
     Column("firmware", String(8), comment="bios or uefi, as reported (or seen in option 93)"),
     Column("type_id", Id, ForeignKey("node_types.id")),
@@ -120,12 +93,7 @@ nodes = table(
     Column("attributes", Document, comment="the last hardware report (XML)"),
     Column("reported_at", Time, comment="when"),
     Column("last_seen", Time, comment="last sign of life, written in batches"),
-    Column(
-        "disk",
-        String(8),
-        nullable=False,
-        comment="foreign, dirty, clean or cached: see states.Disk",
-    ),
+    not_null("disk", String(8), comment="foreign, dirty, clean or cached: see states.Disk"),
     Column(
         "cached_template_id",
         Id,
@@ -154,80 +122,50 @@ nodes = table(
     ),
     Column("hostname", Name, comment="its name in its vcluster"),
     Column("assigned_at", Time, comment="start of its immunity (scheduling inertia)"),
-    Column(
-        "released",
-        Id,
-        nullable=False,
-        default=0,
-        comment="vcluster it comes back from, not yet clean; 0: none",
+    not_null(
+        "released", Id, default=0, comment="vcluster it comes back from, not yet clean; 0: none"
     ),
-    Column(
-        "progress_done",
-        BigInteger,
-        nullable=False,
-        default=0,
-        comment="bytes of the running wipe, prime, capture",
+    not_null(
+        "progress_done", BigInteger, default=0, comment="bytes of the running wipe, prime, capture"
     ),
-    Column("progress_total", BigInteger, nullable=False, default=0),
-    Column(
-        "progress_rate", Double, nullable=False, default=0.0, comment="bytes per second, recent"
-    ),
-    Column(
+    not_null("progress_total", BigInteger, default=0),
+    not_null("progress_rate", Double, default=0.0, comment="bytes per second, recent"),
+    not_null(
         "progress_phase",
         String(16),
-        nullable=False,
         default="",
         server_default="",
         comment="of which step these are, as its agent calls it: wipe, write, verify …",
     ),
-    Column(
-        "power",
-        String(8),
-        nullable=False,
-        default="unknown",
-        comment="on, off or unknown, as last verified",
+    not_null("power", String(8), default="unknown", comment="on, off or unknown, as last verified"),
+    not_null(
+        "power_driver", String(16), default="none", comment="none, lab, ipmi, redfish, wol, pdu"
     ),
-    Column(
-        "power_driver",
-        String(16),
-        nullable=False,
-        default="none",
-        comment="none, lab, ipmi, redfish, wol, pdu",
-    ),
-    Column(
-        "power_address",
-        String(200),
-        nullable=False,
-        default="",
-        comment="the driver's address of this node",
-    ),
+    not_null("power_address", String(200), default="", comment="the driver's address of this node"),
     Column(
         "power_account",
         Name,
         comment="the site file's account to sign in to its BMC with; null: none",
     ),
-    Column(
+    not_null(
         "keep",
         String(1000),
-        nullable=False,
         default="",
         comment=(
             "its disks that are never written, as marks with newlines between: see policy/keep.py"
         ),
     ),
-    Column(
+    not_null(
         "waits_for",
         String(80),
-        nullable=False,
         default="",
         server_default="",
         comment="part of the site that is down and that it needs to go on; '': none",
     ),
     Column("waits_since", Time, comment="null: it does not"),
-    Column(
+    not_null(
         "boot_unordered",
         Boolean,
-        nullable=False,
         default=False,
         server_default=false(),
         comment="it was reset or switched on by nobody's order, which nothing has confirmed yet",
@@ -238,10 +176,9 @@ nodes = table(
     Column("home_remote", String(160), comment="where it boots: remote id; null: not told"),
     Column("home_port", String(200), comment="where it boots: SWITCH PORT by LLDP; null: not told"),
     Column("power_seen_at", Time, comment="when its power driver last told `power`; null: never"),
-    Column(
+    not_null(
         "wipe",
         String(8),
-        nullable=False,
         default="",
         server_default="",
         comment=(
@@ -251,7 +188,7 @@ nodes = table(
     ),
     Column("watts", Double, comment="as last measured by its BMC; null: never"),
     Column("power_wanted", String(8), comment="on, off or cycle: the newest wish"),
-    Column("power_seq", Integer, nullable=False, default=0, comment="+1 with each wish"),
+    not_null("power_seq", Integer, default=0, comment="+1 with each wish"),
     Column("boot_served_at", Time, comment="in boot: when its final boot decision was served"),
     Column(
         "disk_signature",
@@ -284,7 +221,7 @@ nodes = table(
 nics = table(
     "nics",
     Column("mac", Mac, primary_key=True),
-    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False, index=True),
+    not_null("node_id", Id, ForeignKey("nodes.id"), index=True),
     comment=(
         "MACs key nodes: whatever a machine says on the wire is traced to its node by this table."
     ),
@@ -293,20 +230,15 @@ nics = table(
 node_history = table(
     "node_history",
     Column("id", Id, primary_key=True),
-    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False),
-    Column("at", Time, nullable=False),
-    Column("event", String(16), nullable=False),
+    not_null("node_id", Id, ForeignKey("nodes.id")),
+    not_null("at", Time),
+    not_null("event", String(16)),
     Column("from_state", String(16)),
-    Column("to_state", String(16), nullable=False),
-    Column("generation", Integer, nullable=False),
+    not_null("to_state", String(16)),
+    not_null("generation", Integer),
     Column("vcluster_id", Id, comment="holder after the transition"),
-    Column("cause", Text, nullable=False, comment="why, readable"),
-    Column(
-        "actor",
-        String(80),
-        nullable=False,
-        comment="who: agent, dhcp, manager, deadline, user:NAME …",
-    ),
+    not_null("cause", Text, comment="why, readable"),
+    not_null("actor", String(80), comment="who: agent, dhcp, manager, deadline, user:NAME …"),
     Column("bytes_written", BigInteger, comment="leaving prime: bytes written to disk"),
     Column("rate", Double, comment="leaving prime: mean bytes per second"),
     Column(
@@ -326,31 +258,17 @@ bindings = table(
     "bindings",
     Column("address", Id, primary_key=True, autoincrement=False, comment="IPv4 as an integer"),
     Column("mac", Mac, comment="null: nobody's (declined)"),
-    Column(
-        "kind",
-        String(8),
-        nullable=False,
-        comment="boot (firmware, trampoline) or vcluster (the OS)",
-    ),
+    not_null("kind", String(8), comment="boot (firmware, trampoline) or vcluster (the OS)"),
     Column(
         "node_id", Id, ForeignKey("nodes.id"), index=True, comment="null: a machine not known yet"
     ),
-    Column("subnet", Name, nullable=False),
+    not_null("subnet", Name),
     Column("hostname", Name),
-    Column(
-        "state",
-        String(8),
-        nullable=False,
-        comment="offered, bound, reserved (kept for a node) or declined",
-    ),
-    Column("expires_at", Time, nullable=False),
+    not_null("state", String(8), comment="offered, bound, reserved (kept for a node) or declined"),
+    not_null("expires_at", Time),
     Column("client_id", String(160), comment="option 61, hex; recorded, never a key"),
-    Column(
-        "xid",
-        BigInteger,
-        nullable=False,
-        default=0,
-        comment="of its last exchange: tells a repeat from a boot",
+    not_null(
+        "xid", BigInteger, default=0, comment="of its last exchange: tells a repeat from a boot"
     ),
     Column("acked_at", Time, comment="when that was acknowledged: a DHCPDECLINE counts just after"),
     UniqueConstraint("mac", "kind", "subnet"),
@@ -363,43 +281,38 @@ bindings = table(
 conflicts = table(
     "conflicts",
     Column("id", Id, primary_key=True),
-    Column("at", Time, nullable=False, index=True),
-    Column("kind", String(16), nullable=False, comment="declined, exhausted, identity"),
+    not_null("at", Time, index=True),
+    not_null("kind", String(16), comment="declined, exhausted, identity"),
     Column("subnet", Name),
     Column("address", BigInteger),
     Column("mac", Mac, index=True),
-    Column("about", Text, nullable=False),
+    not_null("about", Text),
     comment="Address and identity trouble, for the API and the administrator.",
 )
 
 node_places = table(
     "node_places",
     Column("id", Id, primary_key=True),
-    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False, index=True),
+    not_null("node_id", Id, ForeignKey("nodes.id"), index=True),
     Column("subnet", Name),
     Column("circuit", String(160), comment="circuit id of option 82; null: none"),
     Column("remote", String(160), comment="remote id of option 82; null: none"),
     Column("port", String(200), comment="SWITCH PORT by LLDP; null: not told"),
-    Column("heard_at", Time, nullable=False),
-    Column("approved", Boolean, nullable=False, comment="the node may boot there, too"),
+    not_null("heard_at", Time),
+    not_null("approved", Boolean, comment="the node may boot there, too"),
     comment="Places where a node's MAC was heard, besides the one that is remembered as its own.",
 )
 
 boot_secrets = table(
     "boot_secrets",
     Column("id", String(32), primary_key=True, comment="public name of the secret"),
-    Column("mac", Mac, nullable=False, index=True, comment="the machine it was minted for"),
-    Column(
-        "kind",
-        String(8),
-        nullable=False,
-        comment="boot (once, minutes) or session (until the next boot)",
-    ),
-    Column("address", String(15), nullable=False, comment="the only address it is valid from"),
-    Column("salt", LargeBinary, nullable=False),
-    Column("stored_key", LargeBinary, nullable=False, comment="verifies the agent; see wire/confd"),
-    Column("server_key", LargeBinary, nullable=False, comment="proves the server; see wire/confd"),
-    Column("expires_at", Time, nullable=False, index=True),
+    not_null("mac", Mac, index=True, comment="the machine it was minted for"),
+    not_null("kind", String(8), comment="boot (once, minutes) or session (until the next boot)"),
+    not_null("address", String(15), comment="the only address it is valid from"),
+    not_null("salt", LargeBinary),
+    not_null("stored_key", LargeBinary, comment="verifies the agent; see wire/confd"),
+    not_null("server_key", LargeBinary, comment="proves the server; see wire/confd"),
+    not_null("expires_at", Time, index=True),
     comment=(
         "Verifiers of the secrets that machines boot with. The secrets themselves are not kept."
     ),
@@ -408,58 +321,32 @@ boot_secrets = table(
 sessions = table(
     "sessions",
     Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
-    Column(
-        "server",
-        String(64),
-        nullable=False,
-        index=True,
-        comment="the server that holds the connection",
-    ),
-    Column(
-        "epoch", BigInteger, nullable=False, comment="newest wins; an older connection is closed"
-    ),
-    Column("address", String(15), nullable=False),
-    Column("connected_at", Time, nullable=False),
-    Column(
-        "last_seen",
-        Time,
-        nullable=False,
-        comment="when its server last said that it still holds it",
-    ),
-    Column(
-        "reported",
-        Boolean,
-        nullable=False,
-        default=False,
-        comment="its agent has reported: it gets orders",
-    ),
-    Column(
-        "order_sent",
-        String(40),
-        nullable=False,
-        default="",
-        comment="id of the last order sent on it",
-    ),
+    not_null("server", String(64), index=True, comment="the server that holds the connection"),
+    not_null("epoch", BigInteger, comment="newest wins; an older connection is closed"),
+    not_null("address", String(15)),
+    not_null("connected_at", Time),
+    not_null("last_seen", Time, comment="when its server last said that it still holds it"),
+    not_null("reported", Boolean, default=False, comment="its agent has reported: it gets orders"),
+    not_null("order_sent", String(40), default="", comment="id of the last order sent on it"),
     comment="Open agent connections.",
 )
 
 power_actions = table(
     "power_actions",
     Column("id", Id, primary_key=True),
-    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False, index=True),
-    Column("generation", Integer, nullable=False, comment="dropped when the node has moved on"),
-    Column("desired", String(8), nullable=False, comment="on, off or cycle"),
-    Column("attempts", Integer, nullable=False, default=0),
-    Column("next_at", Time, nullable=False, index=True, comment="when to try"),
+    not_null("node_id", Id, ForeignKey("nodes.id"), index=True),
+    not_null("generation", Integer, comment="dropped when the node has moved on"),
+    not_null("desired", String(8), comment="on, off or cycle"),
+    not_null("attempts", Integer, default=0),
+    not_null("next_at", Time, index=True, comment="when to try"),
     Column("claimed_by", String(64)),
     Column("claim_expires", Time),
     Column("done_at", Time, index=True, comment="set: finished, dropped or given up (see error)"),
-    Column("error", Text, nullable=False, default=""),
-    Column("wished_at", Time, nullable=False, default=0.0, server_default="0"),
-    Column(
+    not_null("error", Text, default=""),
+    not_null("wished_at", Time, default=0.0, server_default="0"),
+    not_null(
         "stage",
         Integer,
-        nullable=False,
         default=0,
         server_default="0",
         comment="commands that were accepted and did not show: a stronger one is next",
@@ -473,18 +360,17 @@ host_keys = table(
     "host_keys",
     Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
     Column("algorithm", String(32), primary_key=True, comment="ssh-ed25519"),
-    Column("key", String(300), nullable=False, comment="the public part, base64"),
-    Column("order_id", String(40), nullable=False, comment="of the installation that writes it"),
-    Column(
+    not_null("key", String(300), comment="the public part, base64"),
+    not_null("order_id", String(40), comment="of the installation that writes it"),
+    not_null(
         "salt",
         String(64),
-        nullable=False,
         comment=(
             "of the private part, with the site's secret; '' once that is "
             "written: nobody but the node has it then"
         ),
     ),
-    Column("made_at", Time, nullable=False),
+    not_null("made_at", Time),
     comment=(
         "SSH host keys of nodes that hold what was installed with them. The private parts are not"
         " kept."
@@ -494,14 +380,8 @@ host_keys = table(
 captures = table(
     "captures",
     Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
-    Column("image", FullName, nullable=False, comment="full name of the image to be"),
-    Column(
-        "template",
-        FullName,
-        nullable=False,
-        default="",
-        comment="full name of the template to be; '': none",
-    ),
+    not_null("image", FullName, comment="full name of the image to be"),
+    not_null("template", FullName, default="", comment="full name of the template to be; '': none"),
     Column(
         "group_id",
         Id,
@@ -516,42 +396,21 @@ captures = table(
         index=True,
         comment="template that the disk was written by; null: nobody knows",
     ),
-    Column("state", String(16), nullable=False, index=True, comment="see states.CaptureState"),
-    Column(
-        "generation",
-        Integer,
-        nullable=False,
-        default=0,
-        comment="of the node's capture state; 0: not there yet",
+    not_null("state", String(16), index=True, comment="see states.CaptureState"),
+    not_null(
+        "generation", Integer, default=0, comment="of the node's capture state; 0: not there yet"
     ),
-    Column(
-        "secret",
-        String(64),
-        nullable=False,
-        default="",
-        comment="of the stream, hex; '' once it is over",
+    not_null("secret", String(64), default="", comment="of the stream, hex; '' once it is over"),
+    not_null(
+        "digest", String(64), default="", comment="BLAKE2b-256 of the manifest, once it is known"
     ),
-    Column(
-        "digest",
-        String(64),
-        nullable=False,
-        default="",
-        comment="BLAKE2b-256 of the manifest, once it is known",
-    ),
-    Column("actor", String(80), nullable=False),
-    Column("asked_at", Time, nullable=False),
+    not_null("actor", String(80)),
+    not_null("asked_at", Time),
     Column("ended_at", Time),
-    Column(
-        "reason",
-        Text,
-        nullable=False,
-        default="",
-        comment="why it failed, or what went wrong on the way",
-    ),
-    Column(
+    not_null("reason", Text, default="", comment="why it failed, or what went wrong on the way"),
+    not_null(
         "what",
         String(8),
-        nullable=False,
         default="",
         server_default="",
         comment="map, or a partition's number; '': the whole disk",
@@ -562,7 +421,7 @@ captures = table(
 node_failures = table(
     "node_failures",
     Column("id", Id, primary_key=True),
-    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False, index=True),
+    not_null("node_id", Id, ForeignKey("nodes.id"), index=True),
     Column(
         "template_id",
         Id,
@@ -570,70 +429,43 @@ node_failures = table(
         index=True,
         comment="that its holder wanted on it; null: the revision has had a success since",
     ),
-    Column("group_id", Id, ForeignKey("groups.id"), nullable=False, index=True),
-    Column(
+    not_null("group_id", Id, ForeignKey("groups.id"), index=True),
+    not_null(
         "set_aside",
         Boolean,
-        nullable=False,
         comment="it is in quarantine for it, and no administrator has looked at it",
     ),
-    Column("reason", Text, nullable=False),
-    Column("at", Time, nullable=False),
+    not_null("reason", Text),
+    not_null("at", Time),
     comment="Failures on the way to a holder that count against a template or a group.",
 )
 
 burnins = table(
     "burnins",
     Column("id", Id, primary_key=True),
-    Column("node_id", Id, ForeignKey("nodes.id"), nullable=False),
-    Column("state", String(16), nullable=False, comment="see states.BurninState"),
-    Column(
-        "cause",
-        String(200),
-        nullable=False,
-        comment="why it was asked for: on demand, new machine …",
-    ),
-    Column(
-        "tests", String(40), nullable=False, comment="memory, disk, network, with commas between"
-    ),
-    Column("seconds", Integer, nullable=False, comment="for all tests together"),
-    Column(
+    not_null("node_id", Id, ForeignKey("nodes.id")),
+    not_null("state", String(16), comment="see states.BurninState"),
+    not_null("cause", String(200), comment="why it was asked for: on demand, new machine …"),
+    not_null("tests", String(40), comment="memory, disk, network, with commas between"),
+    not_null("seconds", Integer, comment="for all tests together"),
+    not_null(
         "erase",
         Boolean,
-        nullable=False,
         comment="disks that are not clean are erased before, and so tested by writing",
     ),
-    Column(
-        "secret",
-        String(64),
-        nullable=False,
-        default="",
-        comment="hex; opens its agent's port for a neighbour",
+    not_null(
+        "secret", String(64), default="", comment="hex; opens its agent's port for a neighbour"
     ),
-    Column(
-        "generation",
-        Integer,
-        nullable=False,
-        default=0,
-        comment="of the node's burnin state; 0: not there yet",
+    not_null(
+        "generation", Integer, default=0, comment="of the node's burnin state; 0: not there yet"
     ),
-    Column("actor", String(80), nullable=False),
-    Column("asked_at", Time, nullable=False),
+    not_null("actor", String(80)),
+    not_null("asked_at", Time),
     Column("started_at", Time, comment="of the newest attempt"),
     Column("ended_at", Time),
-    Column(
-        "reason",
-        Text,
-        nullable=False,
-        default="",
-        comment="why it failed, or what went wrong on the way",
-    ),
-    Column(
-        "results",
-        Document,
-        nullable=False,
-        default="[]",
-        comment="JSON: the tests' results, see orders.TestResult",
+    not_null("reason", Text, default="", comment="why it failed, or what went wrong on the way"),
+    not_null(
+        "results", Document, default="[]", comment="JSON: the tests' results, see orders.TestResult"
     ),
     Index("ix_burnins_node_id_id", "node_id", "id"),
     Index("ix_burnins_state", "state"),

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Text
 
-from cod.store.tables.base import Document, Id, Name, Time, table
+from cod.store.tables.base import Document, Id, Name, Time, not_null, table
 
 notices = table(
     "notices",
     Column("id", Id, primary_key=True),
-    Column("at", Time, nullable=False),
-    Column(
-        "kind", String(16), nullable=False, comment="ready, lease, reclaim, request, hardware …"
-    ),
+    not_null("at", Time),
+    not_null("kind", String(16), comment="ready, lease, reclaim, request, hardware …"),
     Column(
         "group_id",
         Id,
@@ -21,15 +19,14 @@ notices = table(
         comment="whom it concerns; null: the site",
     ),
     Column("vcluster_id", Id, ForeignKey("vclusters.id"), index=True),
-    Column("subject", String(200), nullable=False),
-    Column("about", Text, nullable=False, comment="the sentences"),
+    not_null("subject", String(200)),
+    not_null("about", Text, comment="the sentences"),
     Column(
         "events", Document, comment="JSON of what happened, for programs; null: a notice for people"
     ),
-    Column(
+    not_null(
         "link",
         String(300),
-        nullable=False,
         default="",
         server_default="",
         comment="path of the portal's page where something can be done about it; ''",
@@ -41,26 +38,17 @@ notices = table(
 notice_sends = table(
     "notice_sends",
     Column("id", Id, primary_key=True),
-    Column("notice_id", Id, ForeignKey("notices.id"), nullable=False, index=True),
-    Column("channel", String(8), nullable=False, comment="webhook or email"),
-    Column(
-        "target",
-        Text,
-        nullable=False,
-        comment="URL or addresses; '': the administrators of the site file",
-    ),
-    Column("attempts", Integer, nullable=False, default=0),
-    Column("next_at", Time, nullable=False, comment="when to try"),
+    not_null("notice_id", Id, ForeignKey("notices.id"), index=True),
+    not_null("channel", String(8), comment="webhook or email"),
+    not_null("target", Text, comment="URL or addresses; '': the administrators of the site file"),
+    not_null("attempts", Integer, default=0),
+    not_null("next_at", Time, comment="when to try"),
     Column("claimed_by", String(64)),
     Column("claim_expires", Time),
     Column("done_at", Time, comment="set: delivered or given up"),
-    Column("delivered", Boolean, nullable=False, default=False),
-    Column(
-        "error",
-        Text,
-        nullable=False,
-        default="",
-        comment="of the last attempt; if delivered: who refused it",
+    not_null("delivered", Boolean, default=False),
+    not_null(
+        "error", Text, default="", comment="of the last attempt; if delivered: who refused it"
     ),
     Index(None, "done_at", "next_at"),
     comment="Deliveries of notices; run at least once.",
@@ -69,40 +57,18 @@ notice_sends = table(
 vcms = table(
     "vcms",
     Column("vcluster_id", Id, ForeignKey("vclusters.id"), primary_key=True),
-    Column(
-        "serial",
-        String(64),
-        nullable=False,
-        default="",
-        comment="of its certificate, hex; '': known by address",
+    not_null(
+        "serial", String(64), default="", comment="of its certificate, hex; '': known by address"
     ),
-    Column(
-        "address",
-        String(15),
-        nullable=False,
-        default="",
-        comment="the only one it may come from; '': any",
+    not_null("address", String(15), default="", comment="the only one it may come from; '': any"),
+    not_null("enrolled_at", Time),
+    not_null(
+        "sequence", BigInteger, default=0, comment="of the last message that was put in its outbox"
     ),
-    Column("enrolled_at", Time, nullable=False),
-    Column(
-        "sequence",
-        BigInteger,
-        nullable=False,
-        default=0,
-        comment="of the last message that was put in its outbox",
-    ),
-    Column(
-        "acked", BigInteger, nullable=False, default=0, comment="up to which it has dealt with them"
-    ),
-    Column("about", String(200), nullable=False, default="", comment="what it says it is"),
+    not_null("acked", BigInteger, default=0, comment="up to which it has dealt with them"),
+    not_null("about", String(200), default="", comment="what it says it is"),
     Column("server", String(64), comment="the server that holds its connection; null: it is away"),
-    Column(
-        "epoch",
-        BigInteger,
-        nullable=False,
-        default=0,
-        comment="newest wins; an older connection is closed",
-    ),
+    not_null("epoch", BigInteger, default=0, comment="newest wins; an older connection is closed"),
     Column("connected_at", Time, comment="when it came, or went"),
     Column(
         "head",
@@ -130,21 +96,9 @@ vcms = table(
 vcm_invitations = table(
     "vcm_invitations",
     Column("vcluster_id", Id, ForeignKey("vcms.vcluster_id"), primary_key=True),
-    Column(
-        "node_id",
-        Id,
-        ForeignKey("nodes.id"),
-        nullable=False,
-        index=True,
-        comment="whom it was given to",
-    ),
-    Column(
-        "digest",
-        String(64),
-        nullable=False,
-        comment="SHA-256 of the invitation, which is kept nowhere",
-    ),
-    Column("expires_at", Time, nullable=False),
+    not_null("node_id", Id, ForeignKey("nodes.id"), index=True, comment="whom it was given to"),
+    not_null("digest", String(64), comment="SHA-256 of the invitation, which is kept nowhere"),
+    not_null("expires_at", Time),
     Column(
         "taken_by", String(64), comment="SHA-256 of the public key that has a certificate for it"
     ),
@@ -158,8 +112,8 @@ outbox = table(
     "outbox",
     Column("vcluster_id", Id, ForeignKey("vcms.vcluster_id"), primary_key=True),
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
-    Column("verb", String(32), nullable=False, comment="as in docs/nmp.md"),
-    Column("body", Document, nullable=False, comment="its fields, as JSON"),
-    Column("at", Time, nullable=False),
+    not_null("verb", String(32), comment="as in docs/nmp.md"),
+    not_null("body", Document, comment="its fields, as JSON"),
+    not_null("at", Time),
     comment="What COD owes its VCMs: kept until they have acknowledged it.",
 )

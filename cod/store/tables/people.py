@@ -16,36 +16,29 @@ from sqlalchemy import (
     false,
 )
 
-from cod.store.tables.base import Document, Exact, Id, Name, Time, table
+from cod.store.tables.base import Document, Exact, Id, Name, Time, not_null, table
 
 users = table(
     "users",
     Column("id", Id, primary_key=True),
-    Column("name", Name, nullable=False, unique=True, comment="sign-in name"),
-    Column("full_name", String(200), nullable=False, default=""),
-    Column("email", String(254), nullable=False, default=""),
-    Column("created_at", Time, nullable=False),
+    not_null("name", Name, unique=True, comment="sign-in name"),
+    not_null("full_name", String(200), default=""),
+    not_null("email", String(254), default=""),
+    not_null("created_at", Time),
     Column("disabled_at", Time, comment="set: may not sign in"),
-    Column(
-        "admin",
-        Boolean,
-        nullable=False,
-        default=False,
-        server_default=false(),
-        comment="a site administrator",
+    not_null(
+        "admin", Boolean, default=False, server_default=false(), comment="a site administrator"
     ),
-    Column(
+    not_null(
         "password",
         String(200),
-        nullable=False,
         default="",
         server_default="",
         comment="argon2id in its own notation; '': none, signs in elsewhere or not yet",
     ),
-    Column(
+    not_null(
         "directory",
         String(16),
-        nullable=False,
         default="",
         server_default="",
         comment="where it signs in: '' here, ldap or oidc",
@@ -66,14 +59,8 @@ users = table(
 groups = table(
     "groups",
     Column("id", Id, primary_key=True),
-    Column("name", Name, nullable=False, unique=True),
-    Column(
-        "priority",
-        Integer,
-        nullable=False,
-        default=0,
-        comment="set by the administrator; larger goes first",
-    ),
+    not_null("name", Name, unique=True),
+    not_null("priority", Integer, default=0, comment="set by the administrator; larger goes first"),
     Column("default_lease", Time, comment="seconds; null: the site's"),
     Column(
         "max_lease", Time, comment="seconds of a whole lease, with all extensions; null: no limit"
@@ -88,51 +75,45 @@ groups = table(
         BigInteger,
         comment="bytes that its volumes may have together; null: the site's",
     ),
-    Column(
+    not_null(
         "email",
         Text,
-        nullable=False,
         default="",
         server_default="",
         comment="whom to tell: addresses, separated by commas",
     ),
-    Column(
+    not_null(
         "webhook",
         Text,
-        nullable=False,
         default="",
         server_default="",
         comment="URL that notices are posted to, or ''",
     ),
-    Column(
+    not_null(
         "webhook_events",
         String(40),
-        nullable=False,
         default="notices",
         server_default="notices",
         comment="what is posted: notices, vclusters, nodes; with spaces between",
     ),
-    Column(
+    not_null(
         "webhook_turn",
         Integer,
-        nullable=False,
         default=0,
         server_default="0",
         comment="how often the webhook's secret was changed; part of what it is derived from",
     ),
     Column("gid", BigInteger, unique=True, comment="its POSIX number on nodes"),
-    Column(
+    not_null(
         "shares",
         Double,
-        nullable=False,
         default=1.0,
         server_default="1",
         comment="what it is to have of the site, in proportion to the other groups'",
     ),
-    Column(
+    not_null(
         "guarantee",
         Integer,
-        nullable=False,
         default=0,
         server_default="0",
         comment="nodes that are not taken from it for others",
@@ -160,16 +141,15 @@ groups = table(
         comment="zero or purge: how the disks of its nodes are erased at least; null: the site's",
     ),
     Column("odd_turn", Integer, comment="the last turn for which it has an odd node of its share"),
-    Column("created_at", Time, nullable=False),
+    not_null("created_at", Time),
     Column(
         "created_by",
         Name,
         comment="the user who created it by the site's rule; null: an administrator did",
     ),
-    Column(
+    not_null(
         "user_shares",
         Boolean,
-        nullable=False,
         default=False,
         server_default=false(),
         comment="its requests are ranked by what their users have used",
@@ -181,7 +161,7 @@ group_type_limits = table(
     "group_type_limits",
     Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
     Column("type_id", Id, ForeignKey("node_types.id"), primary_key=True),
-    Column("nodes", Integer, nullable=False),
+    not_null("nodes", Integer),
     comment="Nodes of a type that a group may hold at once.",
 )
 
@@ -189,7 +169,7 @@ group_type_terms = table(
     "group_type_terms",
     Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
     Column("type_id", Id, ForeignKey("node_types.id"), primary_key=True),
-    Column("guarantee", Integer, nullable=False, comment="nodes that are not taken for others"),
+    not_null("guarantee", Integer, comment="nodes that are not taken for others"),
     Column("shares", Double, comment="as of the group, of nodes of the type; null: the group's"),
     comment="Guarantees and shares of nodes of a type, which are apart from those of all others.",
 )
@@ -198,19 +178,17 @@ group_permissions = table(
     "group_permissions",
     Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
     Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
-    Column("role", String(16), nullable=False, comment="owner, member or viewer"),
-    Column(
+    not_null("role", String(16), comment="owner, member or viewer"),
+    not_null(
         "rights",
         String(100),
-        nullable=False,
         default="",
         server_default="",
         comment="resize, consoles, capture, invite: single rights beside the role",
     ),
-    Column(
+    not_null(
         "shares",
         Double,
-        nullable=False,
         default=1.0,
         server_default="1",
         comment="in proportion to the other users' of the group, where it has users' shares",
@@ -228,13 +206,12 @@ user_usage = table(
         autoincrement=False,
         comment="0: of vclusters whose creator is not known",
     ),
-    Column(
+    not_null(
         "faded_usage",
         Double,
-        nullable=False,
         comment="node-seconds, weighted by types' costs, not faded at faded_at",
     ),
-    Column("faded_at", Time, nullable=False),
+    not_null("faded_at", Time),
     comment="What users have used in groups that have users' shares.",
 )
 
@@ -242,28 +219,19 @@ posix_ids = table(
     "posix_ids",
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(3), primary_key=True, comment="uid or gid"),
-    Column(
-        "holder",
-        String(80),
-        nullable=False,
-        comment="user:NAME or group:NAME; it stays when they are deleted",
+    not_null(
+        "holder", String(80), comment="user:NAME or group:NAME; it stays when they are deleted"
     ),
-    Column("given_at", Time, nullable=False),
+    not_null("given_at", Time),
     comment="Every POSIX number that was ever given, so that none is given to somebody else.",
 )
 
 api_tokens = table(
     "api_tokens",
     Column("id", Id, primary_key=True),
-    Column("name", Name, nullable=False, unique=True),
+    not_null("name", Name, unique=True),
     Column("user_id", Id, ForeignKey("users.id"), comment="null: acts as the site's administrator"),
-    Column(
-        "scope",
-        String(8),
-        nullable=False,
-        default="admin",
-        comment="admin, or read: may look, not change",
-    ),
+    not_null("scope", String(8), default="admin", comment="admin, or read: may look, not change"),
     Column(
         "group_id",
         Id,
@@ -271,10 +239,8 @@ api_tokens = table(
         index=True,
         comment="only for this group's things; null: no limit",
     ),
-    Column(
-        "digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the token, hex"
-    ),
-    Column("created_at", Time, nullable=False),
+    not_null("digest", String(64), unique=True, comment="BLAKE2b-256 of the token, hex"),
+    not_null("created_at", Time),
     Column("expires_at", Time, comment="null: never"),
     comment="Bearer tokens of the REST API. The token itself is shown once and not kept.",
 )
@@ -282,42 +248,29 @@ api_tokens = table(
 web_sessions = table(
     "web_sessions",
     Column("id", Id, primary_key=True, comment="public name of the session"),
-    Column(
-        "digest", String(64), nullable=False, unique=True, comment="BLAKE2b-256 of the cookie, hex"
-    ),
-    Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
-    Column("created_at", Time, nullable=False),
-    Column("last_seen", Time, nullable=False, comment="written once a minute at most"),
-    Column("expires_at", Time, nullable=False, index=True),
-    Column("address", String(45), nullable=False, comment="signed in from"),
-    Column("browser", String(200), nullable=False, default="", comment="what it says it is"),
+    not_null("digest", String(64), unique=True, comment="BLAKE2b-256 of the cookie, hex"),
+    not_null("user_id", Id, ForeignKey("users.id"), index=True),
+    not_null("created_at", Time),
+    not_null("last_seen", Time, comment="written once a minute at most"),
+    not_null("expires_at", Time, index=True),
+    not_null("address", String(45), comment="signed in from"),
+    not_null("browser", String(200), default="", comment="what it says it is"),
     comment="Browsers that are signed in. The cookie itself is not kept.",
 )
 
 sign_ins = table(
     "sign_ins",
     Column("key", String(80), primary_key=True, comment="'name:NAME' or 'address:ADDRESS'"),
-    Column(
-        "failures",
-        Integer,
-        nullable=False,
-        comment="since the last success, or since they were forgotten",
-    ),
-    Column("last_at", Time, nullable=False, index=True),
-    Column("open_at", Time, nullable=False, comment="when the next attempt is listened to"),
+    not_null("failures", Integer, comment="since the last success, or since they were forgotten"),
+    not_null("last_at", Time, index=True),
+    not_null("open_at", Time, comment="when the next attempt is listened to"),
     comment="Failed sign-ins, which make the next one wait.",
 )
 
 invitations = table(
     "invitations",
     Column("id", Id, primary_key=True),
-    Column(
-        "digest",
-        String(64),
-        nullable=False,
-        unique=True,
-        comment="BLAKE2b-256 of the link's secret, hex",
-    ),
+    not_null("digest", String(64), unique=True, comment="BLAKE2b-256 of the link's secret, hex"),
     Column(
         "group_id",
         Id,
@@ -325,9 +278,7 @@ invitations = table(
         index=True,
         comment="null: to the site, into no group",
     ),
-    Column(
-        "role", String(16), nullable=False, default="", comment="owner, member or viewer; '': none"
-    ),
+    not_null("role", String(16), default="", comment="owner, member or viewer; '': none"),
     Column(
         "user_id",
         Id,
@@ -335,12 +286,10 @@ invitations = table(
         index=True,
         comment="set: a new password for that user",
     ),
-    Column(
-        "email", String(254), nullable=False, default="", comment="for whom, as the inviter put it"
-    ),
-    Column("invited_by", String(80), nullable=False),
-    Column("created_at", Time, nullable=False),
-    Column("expires_at", Time, nullable=False, index=True),
+    not_null("email", String(254), default="", comment="for whom, as the inviter put it"),
+    not_null("invited_by", String(80)),
+    not_null("created_at", Time),
+    not_null("expires_at", Time, index=True),
     Column("used_at", Time, comment="set: it has done its work"),
     comment=(
         "Links that make an account, add one to a group, or set a new password; each works once."
@@ -350,12 +299,12 @@ invitations = table(
 ssh_keys = table(
     "ssh_keys",
     Column("id", Id, primary_key=True),
-    Column("user_id", Id, ForeignKey("users.id"), nullable=False, index=True),
-    Column("name", String(200), nullable=False, comment="the key's comment"),
-    Column("algorithm", String(63), nullable=False, comment="ssh-ed25519 …"),
-    Column("key", Text, nullable=False, comment="base64, as in an authorized_keys file"),
-    Column("fingerprint", String(63), nullable=False, comment="SHA256:…, as ssh-keygen prints it"),
-    Column("created_at", Time, nullable=False),
+    not_null("user_id", Id, ForeignKey("users.id"), index=True),
+    not_null("name", String(200), comment="the key's comment"),
+    not_null("algorithm", String(63), comment="ssh-ed25519 …"),
+    not_null("key", Text, comment="base64, as in an authorized_keys file"),
+    not_null("fingerprint", String(63), comment="SHA256:…, as ssh-keygen prints it"),
+    not_null("created_at", Time),
     UniqueConstraint("user_id", "fingerprint"),
     comment="Public keys of users; those of a vcluster's group reach its nodes.",
 )
@@ -363,31 +312,19 @@ ssh_keys = table(
 audit = table(
     "audit",
     Column("id", Id, primary_key=True),
-    Column("at", Time, nullable=False, index=True),
-    Column("actor", String(80), nullable=False, comment="user:NAME, token:NAME, vcm:VCLUSTER …"),
-    Column(
-        "address",
-        String(45),
-        nullable=False,
-        default="",
-        comment="from where; '': the server itself",
-    ),
-    Column("action", String(40), nullable=False, comment="what was done: 'vcluster create' …"),
-    Column("thing", String(200), nullable=False, default="", comment="to what"),
+    not_null("at", Time, index=True),
+    not_null("actor", String(80), comment="user:NAME, token:NAME, vcm:VCLUSTER …"),
+    not_null("address", String(45), default="", comment="from where; '': the server itself"),
+    not_null("action", String(40), comment="what was done: 'vcluster create' …"),
+    not_null("thing", String(200), default="", comment="to what"),
     Column(
         "group_id",
         Id,
         index=True,
         comment="whose it is; null: the site's. No key: it outlives the group",
     ),
-    Column(
-        "before",
-        Document,
-        nullable=False,
-        default="",
-        comment="JSON of what changed; secrets left out",
-    ),
-    Column("after", Document, nullable=False, default="", comment="the same afterwards"),
+    not_null("before", Document, default="", comment="JSON of what changed; secrets left out"),
+    not_null("after", Document, default="", comment="the same afterwards"),
     comment="Every change that somebody made.",
 )
 
@@ -399,13 +336,9 @@ replies = table(
         primary_key=True,
         comment="SHA-256 of who asked and the key that they gave",
     ),
-    Column(
-        "question", String(64), nullable=False, comment="SHA-256 of method, path, query and body"
-    ),
-    Column("status", Integer, nullable=False),
-    Column(
-        "body", Document, nullable=False, comment="JSON; '' where it had a secret in it, or nothing"
-    ),
-    Column("at", Time, nullable=False, index=True),
+    not_null("question", String(64), comment="SHA-256 of method, path, query and body"),
+    not_null("status", Integer),
+    not_null("body", Document, comment="JSON; '' where it had a secret in it, or nothing"),
+    not_null("at", Time, index=True),
     comment="What was answered to questions that carried an Idempotency-Key; kept for a day.",
 )

@@ -14,86 +14,55 @@ from sqlalchemy import (
     false,
 )
 
-from cod.store.tables.base import FullName, Id, Name, Time, table
+from cod.store.tables.base import FullName, Id, Name, Time, not_null, table
 
 volumes = table(
     "volumes",
     Column("id", Id, primary_key=True),
-    Column("name", FullName, nullable=False, unique=True, comment="GROUP/NAME"),
-    Column("group_id", Id, ForeignKey("groups.id"), nullable=False, index=True),
-    Column(
-        "kind",
-        String(8),
-        nullable=False,
-        comment="data, or home: a directory for each member of the group",
-    ),
-    Column(
-        "fileserver",
-        Name,
-        nullable=False,
-        index=True,
-        comment="the [[fileserver]] of the site file",
-    ),
-    Column("path", String(300), nullable=False, comment="its directory on the file server"),
-    Column("export_id", Integer, nullable=False, comment="number of its export on the file server"),
-    Column("size", BigInteger, nullable=False, comment="bytes that it may hold"),
-    Column(
+    not_null("name", FullName, unique=True, comment="GROUP/NAME"),
+    not_null("group_id", Id, ForeignKey("groups.id"), index=True),
+    not_null("kind", String(8), comment="data, or home: a directory for each member of the group"),
+    not_null("fileserver", Name, index=True, comment="the [[fileserver]] of the site file"),
+    not_null("path", String(300), comment="its directory on the file server"),
+    not_null("export_id", Integer, comment="number of its export on the file server"),
+    not_null("size", BigInteger, comment="bytes that it may hold"),
+    not_null(
         "enforced",
         String(8),
-        nullable=False,
         default="",
         comment="what holds it to its size: project, btrfs, zfs or none; '': not known yet",
     ),
-    Column(
+    not_null(
         "source",
         FullName,
-        nullable=False,
         default="",
         comment=(
             "what it is copied from when it is made, below "
             "the file server's root; '': it begins empty"
         ),
     ),
-    Column(
-        "sequence",
-        BigInteger,
-        nullable=False,
-        comment="grows with each change that the file server has to make",
+    not_null(
+        "sequence", BigInteger, comment="grows with each change that the file server has to make"
     ),
-    Column(
-        "applied",
-        BigInteger,
-        nullable=False,
-        default=0,
-        comment="sequence that the file server has carried out",
+    not_null(
+        "applied", BigInteger, default=0, comment="sequence that the file server has carried out"
     ),
-    Column(
-        "attempts",
-        Integer,
-        nullable=False,
-        default=0,
-        comment="failed attempts to carry out the newest change",
+    not_null(
+        "attempts", Integer, default=0, comment="failed attempts to carry out the newest change"
     ),
-    Column("next_at", Time, nullable=False, comment="when to try (again)"),
+    not_null("next_at", Time, comment="when to try (again)"),
     Column("claimed_by", String(64), comment="server that carries a change out"),
     Column("claim_expires", Time),
-    Column(
-        "reason",
-        Text,
-        nullable=False,
-        default="",
-        comment="why the newest change is not carried out; ''",
-    ),
-    Column(
+    not_null("reason", Text, default="", comment="why the newest change is not carried out; ''"),
+    not_null(
         "told",
         Boolean,
-        nullable=False,
         default=False,
         server_default=false(),
         comment="people were told of the reason",
     ),
     Column("made_at", Time, comment="when its directory was made; null: not yet"),
-    Column("created_at", Time, nullable=False),
+    not_null("created_at", Time),
     Column("deleted_at", Time, comment="set: deleted, and kept until purge_at"),
     Column("purge_at", Time, comment="when a deleted volume's data is erased"),
     UniqueConstraint("fileserver", "export_id"),
@@ -103,30 +72,24 @@ volumes = table(
 volume_attachments = table(
     "volume_attachments",
     Column("id", Id, primary_key=True),
-    Column("volume_id", Id, ForeignKey("volumes.id"), nullable=False),
-    Column("vcluster_id", Id, ForeignKey("vclusters.id"), nullable=False, index=True),
-    Column("mount", String(200), nullable=False, comment="where the nodes mount it"),
-    Column("read_only", Boolean, nullable=False),
+    not_null("volume_id", Id, ForeignKey("volumes.id")),
+    not_null("vcluster_id", Id, ForeignKey("vclusters.id"), index=True),
+    not_null("mount", String(200), comment="where the nodes mount it"),
+    not_null("read_only", Boolean),
     Column(
         "delete_after",
         Time,
         comment="seconds after the vcluster's end for which the volume is kept; null: always",
     ),
-    Column(
-        "sequence",
-        BigInteger,
-        nullable=False,
-        comment="the volume's, which exports it so, or withdraws it",
-    ),
-    Column(
+    not_null("sequence", BigInteger, comment="the volume's, which exports it so, or withdraws it"),
+    not_null(
         "leaving",
         Boolean,
-        nullable=False,
         default=False,
         server_default=false(),
         comment="the export is to be withdrawn; the row goes when it has been",
     ),
-    Column("created_at", Time, nullable=False),
+    not_null("created_at", Time),
     UniqueConstraint("volume_id", "vcluster_id"),
     comment=(
         "Which vclusters mount which volumes. A vcluster keeps its addresses until its last row has"
@@ -137,21 +100,14 @@ volume_attachments = table(
 volume_snapshots = table(
     "volume_snapshots",
     Column("id", Id, primary_key=True),
-    Column("volume_id", Id, ForeignKey("volumes.id"), nullable=False),
-    Column("name", Name, nullable=False),
-    Column(
-        "sequence", BigInteger, nullable=False, comment="the volume's, which makes or deletes it"
-    ),
-    Column(
-        "leaving",
-        Boolean,
-        nullable=False,
-        default=False,
-        server_default=false(),
-        comment="it is to be deleted",
+    not_null("volume_id", Id, ForeignKey("volumes.id")),
+    not_null("name", Name),
+    not_null("sequence", BigInteger, comment="the volume's, which makes or deletes it"),
+    not_null(
+        "leaving", Boolean, default=False, server_default=false(), comment="it is to be deleted"
     ),
     Column("made_at", Time, comment="null: not yet"),
-    Column("created_at", Time, nullable=False),
+    not_null("created_at", Time),
     UniqueConstraint("volume_id", "name"),
     comment="Snapshots of volumes, on their file servers.",
 )
