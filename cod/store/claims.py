@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.rows import Rows
 
 _c = t.claims.c
 
@@ -25,6 +26,9 @@ class Claim:
     owner: str
     generation: int
     expires_at: float
+
+
+_ROWS = Rows(Claim, t.claims)
 
 
 class Lost(Exception):
@@ -40,29 +44,23 @@ def hold(
     takes over from its former self at once, and the new generation keeps that one from acting,
     should it still be alive.
     """
-    row = tx.execute(select(t.claims).where(_c.name == name).with_for_update()).one_or_none()
+    row = _ROWS.get(tx, name, lock=True)
     until = now + seconds
     if row is None:
         # Two servers starting at once: the primary key lets one of them in, the other's flow fails
         # and tries again.
-        tx.execute(insert(t.claims).values(name=name, owner=owner, generation=1, expires_at=until))
-        return Claim(name, owner, 1, until)
+        return _ROWS.add(tx, name=name, owner=owner, generation=1, expires_at=until)
     valid = row.expires_at > now
     if valid and row.owner != owner:
         return None
     same = valid and held is not None and held.generation == row.generation
     generation = row.generation + (not same)
-    tx.execute(
-        update(t.claims)
-        .where(_c.name == name)
-        .values(owner=owner, generation=generation, expires_at=until)
-    )
-    return Claim(name, owner, generation, until)
+    return _ROWS.change(tx, row, owner=owner, generation=generation, expires_at=until)
 
 
 def confirm(tx: Tx, claim: Claim, now: float) -> None:
     """Raise `Lost` unless the claim is still its owner's, until this transaction ends."""
-    row = tx.execute(select(t.claims).where(_c.name == claim.name).with_for_update()).one_or_none()
+    row = _ROWS.get(tx, claim.name, lock=True)
     if (
         row is None
         or (row.owner, row.generation) != (claim.owner, claim.generation)

@@ -218,12 +218,11 @@ def history(
         query = query.where(h.vcluster_id.in_(select(v.id).where(*views.called(vcluster))))
     query = query.where(*having(page.q, h.cause, h.actor))
     rows = page_of(tx, query, page, {"id": h.id}, "-id", h.id, count=False)
-    return rows.each(_transition)
-
-
-def _transition(row: Any) -> dict[str, Any]:
-    found = dict(zip((*HISTORY, "node", "vcluster"), row, strict=True))
-    return found | {"erased": json.loads(found["erased"]) if found["erased"] else []}
+    names = *HISTORY, "node", "vcluster"
+    found = rows.each(lambda row: dict(zip(names, row, strict=True)))
+    return found.each(
+        lambda one: one | {"erased": json.loads(one["erased"]) if one["erased"] else []}
+    )
 
 
 def deliveries(

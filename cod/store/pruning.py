@@ -22,7 +22,7 @@ before then."""
 
 
 def node_history(tx: Tx, before: float, limit: int) -> int:
-    """Return transitions of nodes; each node's last one stays."""
+    """Delete transitions of nodes; each node's last one stays."""
     h, later = t.node_history.c, t.node_history.alias().c
     return _delete(
         tx,
@@ -35,7 +35,7 @@ def node_history(tx: Tx, before: float, limit: int) -> int:
 
 
 def node_requests(tx: Tx, before: float, limit: int) -> int:
-    """Decided requests with their tuples; not those that a node, a reservation or a reclaim
+    """Delete decided requests with their tuples; not those that a node, a reservation or a reclaim
     names."""
     r = t.node_requests.c
     free = (
@@ -55,7 +55,7 @@ def node_requests(tx: Tx, before: float, limit: int) -> int:
 
 
 def reclaims(tx: Tx, before: float, limit: int) -> int:
-    """Return reclaims that are over; not those that a reservation names."""
+    """Delete reclaims that are over; not those that a reservation names."""
     c = t.reclaims.c
     return _delete(
         tx,
@@ -69,7 +69,7 @@ def reclaims(tx: Tx, before: float, limit: int) -> int:
 
 
 def notices(tx: Tx, before: float, limit: int) -> int:
-    """Return notices with their deliveries; not those of which one is still under way."""
+    """Delete notices with their deliveries; not those of which one is still under way."""
     n, s = t.notices.c, t.notice_sends.c
     return _delete(
         tx,
@@ -83,27 +83,27 @@ def notices(tx: Tx, before: float, limit: int) -> int:
 
 
 def conflicts(tx: Tx, before: float, limit: int) -> int:
-    """Return address and identity conflicts."""
+    """Delete address and identity conflicts."""
     return _delete(tx, t.conflicts, t.conflicts.c.at, before, limit)
 
 
 def vcluster_history(tx: Tx, before: float, limit: int) -> int:
-    """Return what became of vclusters."""
+    """Delete what became of vclusters."""
     return _delete(tx, t.vcluster_history, t.vcluster_history.c.at, before, limit)
 
 
 def audit(tx: Tx, before: float, limit: int) -> int:
-    """Return changes that somebody made."""
+    """Delete changes that somebody made."""
     return _delete(tx, t.audit, t.audit.c.at, before, limit)
 
 
 def invitations(tx: Tx, before: float, limit: int) -> int:
-    """Return links that were used or have run out."""
+    """Delete links that were used or have run out."""
     return _delete(tx, t.invitations, t.invitations.c.expires_at, before, limit)
 
 
 def burnins(tx: Tx, before: float, limit: int) -> int:
-    """Return burn-ins that are over."""
+    """Delete burn-ins that are over."""
     return _delete(tx, t.burnins, t.burnins.c.ended_at, before, limit)
 
 

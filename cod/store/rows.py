@@ -15,15 +15,18 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 from sqlalchemy import (
     ColumnElement,
     FromClause,
+    Insert,
     Select,
     Table,
     bindparam,
     delete,
+    func,
     insert,
     or_,
     select,
     update,
 )
+from sqlalchemy.dialects import mysql, sqlite
 
 from cod.model import Refused
 from cod.store.engine import Tx
@@ -135,6 +138,14 @@ class Rows(Generic[Record]):
         row = tx.execute(self._by_name[lock], {"value": name}).one_or_none()
         return None if row is None else self._record(*row)
 
+    def exists(self, tx: Tx, *where: ColumnElement[bool]) -> bool:
+        """Return whether there is a row that all conditions are true of."""
+        return tx.scalar(select(self._key).where(*where).limit(1)) is not None
+
+    def count(self, tx: Tx, *where: ColumnElement[bool]) -> int:
+        """Return how many rows all conditions are true of."""
+        return tx.scalar(select(func.count()).select_from(self._table).where(*where)) or 0
+
     def named(self, tx: Tx, name: str, field: str = "name", *, lock: bool = False) -> Record:
         """Return the record of that name; raises `Refused` ('not_found', about `field` of what was
         asked) where there is none."""
@@ -219,3 +230,17 @@ def _column(table: Table, record: type[Any], field: str, kind: Any) -> ColumnEle
             f"{record.__name__}.{field} is {kind}, its column in {table.name} {held.__name__}{null}"
         )
     return column
+
+
+def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Insert]:
+    """Return the statement, by the database's dialect, that inserts a row; where one with its
+    primary key is there, it sets the columns `names` of that, or adds to them."""
+    lite, maria = sqlite.insert(table), mysql.insert(table)
+
+    def new(given: Any) -> dict[str, Any]:
+        return {name: table.c[name] + given[name] if add else given[name] for name in names}
+
+    on_maria = maria.on_duplicate_key_update(new(maria.inserted))
+    key = list(table.primary_key)
+    on_lite = lite.on_conflict_do_update(index_elements=key, set_=new(lite.excluded))
+    return {"sqlite": on_lite, "mysql": on_maria, "mariadb": on_maria}

@@ -29,10 +29,7 @@ get, change, invitation = ROWS.get, ROWS.change, _INVITATIONS.get
 
 def runs_on(tx: Tx, vcluster_id: int, hostname: str | None) -> bool:
     """Return whether the vcluster's VCM runs on its node of that name."""
-    return (
-        tx.scalar(select(_v.vcluster_id).where(_v.vcluster_id == vcluster_id, _v.head == hostname))
-        is not None
-    )
+    return ROWS.exists(tx, _v.vcluster_id == vcluster_id, _v.head == hostname)
 
 
 def enrol(
@@ -74,7 +71,7 @@ def revoke(tx: Tx, vcluster_id: int) -> None:
 
 
 def started(tx: Tx, server: str, now: float) -> None:
-    """The server of that name has no connections but those that it has got since `now`."""
+    """Record that the server of that name has started: it has no connections of before `now`."""
     tx.execute(
         update(t.vcms)
         .where(_v.server == server, _v.connected_at < now)
@@ -121,7 +118,7 @@ def ending(tx: Tx, now: float, near: float, limit: int) -> list[int]:
 
 
 def invite(tx: Tx, vcm: Vcm, *, node_id: int, digest: str, expires_at: float) -> None:
-    """The invitation of that digest is good from now on, and no other, nor the certificate that was
+    """Accept the invitation of that digest from now on, and no other, nor the certificate that was
     given for one. One that is there already stays as it is."""
     known = invitation(tx, vcm.vcluster_id)
     if known is not None and known.digest == digest:
@@ -190,7 +187,7 @@ def untold(tx: Tx, vcluster_id: int) -> set[str]:
 
 
 def heads(tx: Tx, server: str) -> dict[int, tuple[int, int]]:
-    """(epoch, last sequence number) of the VCMs whose connections that server holds, by
+    """Return (epoch, last sequence number) of the VCMs whose connections that server holds, by
     vcluster."""
     query = select(_v.vcluster_id, _v.epoch, _v.sequence).where(_v.server == server)
     return {vcluster_id: (epoch, sequence) for vcluster_id, epoch, sequence in tx.execute(query)}

@@ -30,23 +30,17 @@ from cod.store import vcms as vcm_rows
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes as node_rows
 from cod.store.people.access import theirs
+from cod.store.rows import Rows
 from cod.store.scheduler import address_blocks, networks
 from cod.store.scheduler import reclaims as reclaim_rows
 from cod.store.scheduler import requests as request_rows
 from cod.store.scheduler import vclusters as vcluster_rows
 
-_NODE, _VCLUSTER, _REQUEST, _RECLAIM = (
-    node_rows.ROWS,
-    vcluster_rows.ROWS,
-    request_rows.ROWS,
-    reclaim_rows.ROWS,
-)
+_NODE, _VCLUSTER = node_rows.ROWS, vcluster_rows.ROWS
+_REQUEST, _RECLAIM = request_rows.ROWS, reclaim_rows.ROWS
+_STARTS = Rows(ExpectedStart, t.request_starts, elsewhere={"at": t.request_starts.c.starts_at})
 _MANY = 2000  # nodes
 _REVISION = (t.config_templates.c.name, t.config_templates.c.revision)
-
-
-def _revision(name: str | None, revision: int | None) -> str | None:
-    return None if name is None else f"{name}@{revision}"
 
 
 # ---------------------------------------------------------------- nodes
@@ -143,7 +137,7 @@ def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
                 tuple(macs.get(node.id, ())),
                 row[-4],
                 row[-3],
-                _revision(row[-2], row[-1]),
+                None if row[-2] is None else f"{row[-2]}@{row[-1]}",
                 address,
                 block=row[_NODE.width],
                 priority=row[-5],
@@ -311,11 +305,9 @@ def request_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) ->
 def _starts(tx: Tx, ids: list[int]) -> dict[int, ExpectedStart]:
     """Return when requests are expected to start, by request."""
     c = t.request_starts.c
-    query = select(c.request_id, c.starts_at, c.why, c.told_at, c.sooner_nodes, c.sooner_at).where(
-        c.began_at.is_(None)
-    )
+    query = select(c.request_id, *_STARTS.columns).where(c.began_at.is_(None))
     return {
-        row[0]: ExpectedStart(*row[1:])
+        row[0]: _STARTS.read(row, 1)
         for part in slices(ids)
         for row in tx.execute(query.where(c.request_id.in_(part)))
     }

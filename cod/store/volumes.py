@@ -8,9 +8,8 @@ done since.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import delete, func, or_, select, update
 
 from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume, VolumeTask
 from cod.store import tables as t
@@ -28,14 +27,14 @@ _ATTACHED = Rows(
 )
 _SNAPSHOTS = Rows(Snapshot, t.volume_snapshots)
 get, named, add, change, shorten = ROWS.get, ROWS.named, ROWS.add, ROWS.set, ROWS.shorten
-change_attachment = _ATTACHED.set
+attach, change_attachment, add_snapshot = _ATTACHED.add, _ATTACHED.set, _SNAPSHOTS.add
 FIRST_EXPORT = 1000  # numbers below are left to exports that are made by hand
 LAST_EXPORT = 65_000  # NFS-Ganesha has 16 bits for them
 
 
 def is_there(tx: Tx, name: str) -> bool:
     """Return whether a volume has that full name, deleted or not."""
-    return tx.scalar(select(_v.id).where(_v.name == name)) is not None
+    return ROWS.exists(tx, _v.name == name)
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Volume, str]]:
@@ -51,7 +50,7 @@ def homes(tx: Tx, group_id: int) -> list[Volume]:
 
 
 def taken(tx: Tx, group_id: int, *, lock: bool = True) -> tuple[int, int | None]:
-    """(bytes of a group's volumes, the group's own quota of them or None). `lock`: the group's row
+    """Return (bytes of a group's volumes, the group's own quota of them or None). `lock`: the group's row
     is locked, so that of two who ask for room the second sees what the first got."""
     query = select(t.groups.c.volume_quota).where(t.groups.c.id == group_id)
     own = tx.scalar(query.with_for_update() if lock else query)
@@ -91,11 +90,6 @@ def attachments(tx: Tx, volumes: Collection[int]) -> list[Attachment]:
 def attached_to(tx: Tx, vcluster_id: int) -> list[Attachment]:
     """Return what the vcluster mounts, or mounted and is still exported to it, by id."""
     return _ATTACHED.every(tx, _a.vcluster_id == vcluster_id, order=_a.id)
-
-
-def attach(tx: Tx, **columns: Any) -> None:
-    """A new attachment; `columns` as in the table. The unique pair settles a race."""
-    tx.execute(insert(t.volume_attachments).values(**columns))
 
 
 def exported(tx: Tx, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
@@ -143,11 +137,6 @@ def forget_left(tx: Tx, volume_id: int, sequence: int) -> int:
 def snapshots(tx: Tx, volumes: Collection[int]) -> list[Snapshot]:
     """Return the snapshots of those volumes, the oldest first."""
     return _SNAPSHOTS.every(tx, _s.volume_id.in_(volumes), order=(_s.created_at, _s.id))
-
-
-def add_snapshot(tx: Tx, **columns: Any) -> None:
-    """A new snapshot; `columns` as in the table."""
-    tx.execute(insert(t.volume_snapshots).values(**columns))
 
 
 def drop_snapshot(tx: Tx, snapshot_id: int, sequence: int) -> None:

@@ -64,7 +64,7 @@ def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
 
 
 def for_matching(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
-    """Documents by id with what is known of the added images that they name, in <known>: see
+    """Return documents by id with what is known of the added images that they name, in <known>: see
     `nodes.template`."""
     rows = tx.execute(select(_c.id, _c.name, _c.document).where(_c.id.in_(list(template_ids))))
     return with_known(tx, {row.id: (row.name, row.document) for row in rows})

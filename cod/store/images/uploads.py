@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, select
 
 from cod.model import SITE, Upload
 from cod.store import tables as t
@@ -19,7 +17,7 @@ ROWS = Rows(
     elsewhere={"group": func.coalesce(t.groups.c.name, SITE)},
     source=t.uploads.outerjoin(t.groups, _c.group_id == t.groups.c.id),
 )
-get, change, remove = ROWS.get, ROWS.set, ROWS.remove
+get, add, change, remove = ROWS.get, ROWS.add, ROWS.set, ROWS.remove
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Upload]:
@@ -32,13 +30,8 @@ def expired(tx: Tx, now: float) -> list[Upload]:
     return ROWS.every(tx, _c.expires_at <= now)
 
 
-def add(tx: Tx, **columns: Any) -> None:
-    """A new row; `columns` as in the table. The unique name settles a race."""
-    tx.execute(insert(t.uploads).values(**columns))
-
-
 def taken(tx: Tx, group_id: int, *, lock: bool = False) -> tuple[int, int | None]:
-    """(bytes that a group's images, in served form or while they are taken in as they came, and its
+    """Return (bytes that a group's images, in served form or while they are taken in as they came, and its
     uploads have; the group's own quota of them, None where it has none).
 
     lock  the group's row is locked, so that two who ask for room cannot both get the last of it

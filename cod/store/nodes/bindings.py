@@ -144,7 +144,7 @@ def _free(tx: Tx, blocks: Iterable[AddressBlock], now: float) -> int | None:
 
 
 def release(tx: Tx, node_id: int, until: float | None = None) -> None:
-    """The node leaves its vcluster: its address is free again. Where nobody can switch it off, its
+    """Free the address of a node that leaves its vcluster. Where nobody can switch the node off, its
     system may still use the address `until` a time: if that has asked for it, it is given on only
     where nothing else is free."""
     if until is not None:
@@ -164,8 +164,8 @@ def release(tx: Tx, node_id: int, until: float | None = None) -> None:
 
 
 def unbind(tx: Tx, node_id: int) -> None:
-    """The node is about to boot into its vcluster: its OS has not asked for its reserved address
-    yet."""
+    """Record that the system of a node that is about to boot into its vcluster has not asked for
+    its reserved address yet."""
     tx.execute(
         update(t.bindings)
         .where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")

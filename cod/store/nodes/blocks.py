@@ -11,6 +11,7 @@ from sqlalchemy import delete as delete_
 from cod.states import NodeState, ReclaimState
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
+from cod.store.rows import Rows
 
 _n = t.nodes.c
 _b = t.node_blocks.c
@@ -24,7 +25,7 @@ def ensure(tx: Tx, name: str) -> int:
 
 
 def add(tx: Tx, name: str) -> int:
-    """Return a new block; returns its id."""
+    """Add a block; return its id."""
     return new_id(tx.execute(insert(t.node_blocks).values(name=name)))
 
 
@@ -87,11 +88,12 @@ class Member(NamedTuple):
     block_id: int | None
 
 
+_MEMBERS = Rows(Member, t.nodes)
+
+
 def members(tx: Tx) -> list[Member]:
     """Return every node of the site, by name."""
-    return [
-        Member(*row) for row in tx.execute(select(_n.id, _n.name, _n.block_id).order_by(_n.name))
-    ]
+    return _MEMBERS.every(tx, order=_n.name)
 
 
 class Seen(NamedTuple):

@@ -44,7 +44,7 @@ def running(tx: Tx, but: int) -> list[Burnin]:
 def stale(tx: Tx, before: float) -> int | None:
     """Return the id of a free, idle node of which no burn-in was asked for since `before`; None
     where there is none, and while any burn-in is open."""
-    if tx.scalar(select(_b.id).where(_b.state.in_(OPEN)).limit(1)) is not None:
+    if ROWS.exists(tx, _b.state.in_(OPEN)):
         return None
     n = t.nodes.c
     tested = exists().where(_b.node_id == n.id, _b.asked_at >= before)
@@ -54,7 +54,7 @@ def stale(tx: Tx, before: float) -> int | None:
 
 
 def add(tx: Tx, **columns: Any) -> None:
-    """A new burn-in."""
+    """Add a burn-in that is wanted; `columns` as in the table."""
     tx.execute(insert(t.burnins).values(state=BurninState.WANTED, **columns))
 
 

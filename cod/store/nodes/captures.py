@@ -45,7 +45,7 @@ def orders(tx: Tx) -> set[str]:
 
 
 def put(tx: Tx, node_id: int, **columns: Any) -> None:
-    """A new capture of the node, in the place of an older one."""
+    """Add a capture of the node in the place of an older one; `columns` as in the table."""
     tx.execute(delete(t.captures).where(_c.node_id == node_id))
     tx.execute(insert(t.captures).values(node_id=node_id, **columns))
 

@@ -14,12 +14,12 @@ from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Select, bindparam, delete, select, update
-from sqlalchemy.dialects import mysql, sqlite
 
 from cod.model import Binding, DhcpClient
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings
+from cod.store.rows import upsert
 
 # Every statement is made once: SQLAlchemy keeps what it works out of a statement with the
 # statement, and to work it out anew for each batch was half of a small batch's cost.
@@ -65,17 +65,8 @@ _AT = bindings.ROWS.select.where(
     _b.address.in_(bindparam("addresses", expanding=True))
 ).with_for_update()
 _FORGET = delete(t.bindings).where(_b.address.in_(bindparam("addresses", expanding=True)))
-_LITE = sqlite.insert(t.bindings)
-_MARIA = mysql.insert(t.bindings)
 # columns without an index: a renewal is one small write
-_SET = ["hostname", "state", "expires_at", "client_id", "xid", "acked_at"]
-_RENEW = {
-    "sqlite": _LITE.on_conflict_do_update(
-        index_elements=["address"], set_={n: _LITE.excluded[n] for n in _SET}
-    ),
-    "mysql": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),
-    "mariadb": _MARIA.on_duplicate_key_update({n: _MARIA.inserted[n] for n in _SET}),
-}
+_RENEW = upsert(t.bindings, "hostname", "state", "expires_at", "client_id", "xid", "acked_at")
 
 # probes: read for the whole batch, then for one client in a crowded pool
 FIRST_LOOK, SECOND_LOOK = 4, 128

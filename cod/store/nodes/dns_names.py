@@ -55,7 +55,7 @@ def of_vcluster(tx: Tx, vcluster_id: int) -> dict[str, Host]:
 
 
 def named(tx: Tx, addresses: Collection[int]) -> dict[int, tuple[str, str]]:
-    """(hostname, vcluster) of whoever is at each address."""
+    """Return (hostname, vcluster) of the node at each address."""
     if not addresses:
         return {}
     return {

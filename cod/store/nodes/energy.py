@@ -7,19 +7,19 @@ from dataclasses import asdict, astuple
 from typing import Any
 
 from sqlalchemy import ColumnElement, case, delete, func, or_, select, update
-from sqlalchemy.dialects import mysql, sqlite
 
 from cod.model import EnergyUse, VclusterEnergy
 from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people.access import theirs
-from cod.store.rows import Rows
+from cod.store.rows import Rows, upsert
 
 DELETED = "(deleted)"
 
 _n, _e, _v = t.nodes.c, t.energy_use.c, t.vcluster_energy.c
 ROWS = Rows(EnergyUse, t.energy_use)
+_ADD_VCLUSTERS = upsert(t.vcluster_energy, "seconds", "joules", "always_on", "grams", add=True)
 _SUMS = (func.sum(_e.seconds), func.sum(_e.joules), func.sum(_e.always_on), func.sum(_e.grams))
 
 
@@ -93,26 +93,6 @@ def add_vclusters(tx: Tx, uses: Iterable[VclusterEnergy]) -> None:
     rows = [asdict(use) for use in uses]
     if rows:
         tx.execute(_ADD_VCLUSTERS[tx.dialect.name], rows)
-
-
-def _adding() -> dict[str, Any]:
-    table = t.vcluster_energy
-    lite, maria = sqlite.insert(table), mysql.insert(table)
-    names = ("seconds", "joules", "always_on", "grams")
-    on_maria = maria.on_duplicate_key_update(
-        {name: table.c[name] + maria.inserted[name] for name in names}
-    )
-    return {
-        "sqlite": lite.on_conflict_do_update(
-            index_elements=list(table.primary_key),
-            set_={name: table.c[name] + lite.excluded[name] for name in names},
-        ),
-        "mysql": on_maria,
-        "mariadb": on_maria,
-    }
-
-
-_ADD_VCLUSTERS = _adding()
 
 
 def node_seconds(tx: Tx, first: int, groups: Collection[int]) -> dict[int, float]:

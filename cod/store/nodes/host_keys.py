@@ -10,8 +10,10 @@ from sqlalchemy import delete, insert, select, update
 from cod.model import HostKey
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
+from cod.store.rows import Rows
 
 _k = t.host_keys.c
+_ROWS = Rows(HostKey, t.host_keys)
 
 
 def of_nodes(tx: Tx, node_ids: Collection[int]) -> dict[int, list[HostKey]]:
@@ -19,12 +21,12 @@ def of_nodes(tx: Tx, node_ids: Collection[int]) -> dict[int, list[HostKey]]:
     found: dict[int, list[HostKey]] = {}
     for part in slices(list(node_ids)):
         query = (
-            select(_k.node_id, _k.algorithm, _k.key)
+            select(_k.node_id, *_ROWS.columns)
             .where(_k.node_id.in_(part))
             .order_by(_k.node_id, _k.algorithm)
         )
-        for node_id, algorithm, key in tx.execute(query):
-            found.setdefault(node_id, []).append(HostKey(algorithm, key))
+        for row in tx.execute(query):
+            found.setdefault(row[0], []).append(_ROWS.read(row, 1))
     return found
 
 

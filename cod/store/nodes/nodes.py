@@ -154,7 +154,7 @@ def add(
 
 
 def add_mac(tx: Tx, node_id: int, mac: str) -> None:
-    """A further NIC of a known node. IntegrityError when a node owns that MAC already."""
+    """Add a NIC to a node. IntegrityError when a node owns that MAC already."""
     tx.execute(insert(t.nics).values(mac=mac, node_id=node_id))
 
 
@@ -173,8 +173,8 @@ def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
 
 
 def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
-    """A node that never reported turns out to be a NIC of `node_id`: its NICs and bindings go
-    there, the rest goes."""
+    """Give NICs, bindings and switch ports of a node that never reported to the node that they
+    turned out to belong to; delete the rest of it."""
     for table in (t.nics, t.bindings):
         tx.execute(update(table).where(table.c.node_id == shadow_id).values(node_id=node_id))
     switch_ports.hand_over(tx, shadow_id, node_id)
@@ -183,12 +183,7 @@ def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
 
 def unapproved(tx: Tx) -> int:
     """Return how many machines have never reported or wait for approval."""
-    return (
-        tx.scalar(
-            select(func.count()).where(t.nodes.c.state.in_([NodeState.NEW, NodeState.REGISTERING]))
-        )
-        or 0
-    )
+    return ROWS.count(tx, _n.state.in_([NodeState.NEW, NodeState.REGISTERING]))
 
 
 def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) -> list[int]:
@@ -249,7 +244,7 @@ def change(tx: Tx, node: Node, **columns: Any) -> Node:
 
 
 def extend_deadline(tx: Tx, node: Node, deadline: float) -> None:
-    """Progress was made: the state's deadline moves on. Not a transition."""
+    """Move the state's deadline on, as progress was made. Not a transition."""
     tx.execute(
         update(t.nodes)
         .where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation)

@@ -118,10 +118,7 @@ def measured(tx: Tx, drivers: Collection[str], after: int, limit: int) -> list[N
 def count_measured(tx: Tx, drivers: Collection[str]) -> int:
     """Return how many nodes those drivers have, as `measured` lists them."""
     n = t.nodes.c
-    query = select(func.count()).where(
-        n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED
-    )
-    return tx.scalar(query) or 0
+    return nodes.ROWS.count(tx, n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED)
 
 
 def set_watts(tx: Tx, node_id: int, driver: str, watts: float | None) -> None:

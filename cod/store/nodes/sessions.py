@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from sqlalchemy import ColumnElement, String, bindparam, cast, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, String, bindparam, cast, delete, insert, select, update
 
 from cod.model import AgentSession, Node, Peer, Refused
 from cod.states import NodeState
@@ -27,7 +27,7 @@ _SEEN = update(t.nodes).where(t.nodes.c.id == bindparam("node")).values(last_see
 
 
 def open(tx: Tx, node_id: int, server: str, address: str, now: float) -> int:
-    """Return a new connection of that node, in the place of any older one; returns its epoch.
+    """Record a new connection of that node in the place of any older one; return its epoch.
 
     Epochs are milliseconds since 1970, pushed on if clocks disagree, so that they grow even if the
     row was deleted.
@@ -73,24 +73,23 @@ def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
 
 def count(tx: Tx) -> int:
     """Return how many agents are connected."""
-    return tx.scalar(select(func.count()).select_from(t.sessions)) or 0
+    return ROWS.count(tx)
 
 
 def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
-    """Return the connection turns out to be of another node, which has none: its key from now
-    on."""
+    """Make the connection that of another node, which has none: return its key from now on."""
     tx.execute(update(t.sessions).where(*_is(peer)).values(node_id=node_id))
     return replace(peer, node_id=node_id)
 
 
 def set_reported(tx: Tx, peer: Peer) -> None:
-    """The agent has reported on this connection, and waits for orders."""
+    """Record that the agent has reported on this connection, and waits for orders."""
     tx.execute(update(t.sessions).where(*_is(peer)).values(reported=True))
 
 
 def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:
-    """The node is about to lose its power: whoever is connected gets no more orders, and must
-    report again; on a newer connection, if `newer`."""
+    """Send no more orders on the node's connection, as the node is about to lose its power. Its
+    agent has to report again; on a newer connection, if `newer`."""
     tx.execute(
         update(t.sessions)
         .where(_s.node_id == node_id)
@@ -132,12 +131,12 @@ def peers_of(tx: Tx, server: str) -> list[Peer]:
 
 
 def touch(tx: Tx, server: str, now: float) -> None:
-    """`server` still holds its connections."""
+    """Record that `server` still holds its connections."""
     tx.execute(update(t.sessions).where(_s.server == server).values(last_seen=now))
 
 
 def seen(tx: Tx, when: Iterable[tuple[int, float]]) -> None:
-    """Signs of life: (node, time) pairs."""
+    """Record when nodes were last heard: (node, time) pairs."""
     rows = [{"node": node_id, "at": at} for node_id, at in when]
     if rows:
         tx.execute(_SEEN, rows)

@@ -60,7 +60,7 @@ def is_check_wanted(tx: Tx, now: float) -> bool:
     """Return whether a session with any switch is wanted, whether ports are due or not: somebody
     asked for it, or the last one failed."""
     wanted = or_(_s.check_wanted.is_(True), and_(_s.failures > 0, _s.next_at <= now))
-    return tx.scalar(select(_s.name).where(wanted).limit(1)) is not None
+    return ROWS.exists(tx, wanted)
 
 
 def away(tx: Tx) -> list[str]:

@@ -69,7 +69,7 @@ def progress(tx: Tx) -> list[Mapping[str, Any]]:
 
 
 def counts(tx: Tx) -> list[tuple[str, str, int]]:
-    """(what, label, count): nodes by state, bindings by kind, requests by state … in one
+    """Return (what, label, count): nodes by state, bindings by kind, requests by state … in one
     statement."""
     p = t.switch_ports.c
     port_state = case(

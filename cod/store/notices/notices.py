@@ -49,7 +49,7 @@ def add_events(tx: Tx, group: Group, kind: str, subject: str, events: str, now: 
 
 
 def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
-    """Return a new delivery of the notice; returns its id."""
+    """Add a delivery of the notice; return its id."""
     return new_id(
         tx.execute(
             insert(t.notice_sends).values(
@@ -63,7 +63,7 @@ def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
 
 
 def due(tx: Tx, now: float, limit: int) -> list[tuple[str, str, int]]:
-    """(channel, target, id of its most urgent delivery) for targets that may be sent to now, the
+    """Return (channel, target, id of its most urgent delivery) for targets that may be sent to now, the
     longest due first.
 
     A target to which another delivery is under way is left out.

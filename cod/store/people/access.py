@@ -74,7 +74,7 @@ def _number(key: str) -> int:
 
 
 def _vcluster(tx: Tx, key: str) -> Owned | None:
-    """Return the one that lives under that name; where none does, the last that did. Or 'name@id',
+    """Return who owns the vcluster that has that name now; else the last that had it. Or 'name@id',
     as in `views.called`."""
     v = t.vclusters.c
     name, at, number = key.partition("@")
@@ -98,7 +98,7 @@ def _template(tx: Tx, key: str) -> Owned | None:
 
 
 def _user(tx: Tx, key: str) -> Owned | None:
-    """Return the condition of users to see: those who are in a group with the asking one."""
+    """Return the groups that a user is in: who is in one of them, too, may see the user."""
     u, p = t.users.c, t.group_permissions.c
     user_id = tx.scalar(select(u.id).where(u.name == key))
     if user_id is None:

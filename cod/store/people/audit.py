@@ -14,8 +14,15 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.paging import having, page_of
 from cod.store.people.access import theirs
+from cod.store.rows import Rows
 
 _a = t.audit.c
+_ROWS = Rows(
+    AuditRow,
+    t.audit,
+    elsewhere={"group": t.groups.c.name},
+    source=t.audit.outerjoin(t.groups, t.groups.c.id == _a.group_id),
+)
 
 
 def add(
@@ -70,11 +77,7 @@ def every(
     action  its first words; since, until: seconds since the epoch
     """
     name = t.groups.c.name
-    query = select(
-        _a.id, _a.at, _a.actor, _a.address, _a.action, _a.thing, name, _a.before, _a.after
-    )
-    query = query.select_from(t.audit).outerjoin(t.groups, t.groups.c.id == _a.group_id)
-    query = query.where(
+    query = _ROWS.select.where(
         *theirs(_a.group_id, groups), *having(page.q, _a.actor, _a.action, _a.thing)
     )
     compared: list[tuple[Any, Any, Callable[[Any, Any], Any]]] = [
@@ -90,7 +93,7 @@ def every(
     if action is not None:
         query = query.where(_a.action.startswith(action, autoescape=True))
     found = page_of(tx, query, page, {"id": _a.id}, "-id", _a.id)
-    return found.each(lambda row: AuditRow(*row))
+    return found.each(_ROWS.read)
 
 
 def disown(tx: Tx, group_id: int) -> None:
@@ -100,8 +103,7 @@ def disown(tx: Tx, group_id: int) -> None:
 
 def was_deleted(tx: Tx, user: str) -> bool:
     """Return whether there is a row of a user of that name who was deleted."""
-    query = select(_a.id).where(_a.action == "user delete", _a.thing == user).limit(1)
-    return tx.scalar(query) is not None
+    return _ROWS.exists(tx, _a.action == "user delete", _a.thing == user)
 
 
 def renamed(tx: Tx, kind: str, name: str) -> str:

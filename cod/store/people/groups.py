@@ -139,8 +139,7 @@ def add(
 
 def created_by(tx: Tx, user: str) -> int:
     """Return how many groups there are that the user created by the site's rule."""
-    query = select(func.count()).where(t.groups.c.created_by == user)
-    return tx.scalar(query) or 0
+    return ROWS.count(tx, t.groups.c.created_by == user)
 
 
 def ensure(tx: Tx, name: str, now: float) -> Group:

@@ -25,23 +25,23 @@ ROWS = Rows(
 
 
 def add(tx: Tx, digest: str, now: float, **columns: Any) -> Invitation:
-    """Return a new one: group_id, role, user_id, email, invited_by, expires_at."""
+    """Return a new invitation: group_id, role, user_id, email, invited_by, expires_at."""
     return ROWS.add(tx, digest=digest, created_at=now, **columns)
 
 
 def by_digest(tx: Tx, digest: str, now: float) -> Invitation | None:
-    """Return the one whose secret has that digest, if it can still be used."""
+    """Return the invitation whose secret has that digest, if it can still be used."""
     return ROWS.find(tx, _i.digest == digest, _i.used_at.is_(None), _i.expires_at > now)
 
 
 def open_ones(tx: Tx, now: float, groups: frozenset[int] | None = None) -> list[Invitation]:
-    """Return those that can still be used, the newest first; into one of `groups` (None: all)."""
+    """Return invitations that can still be used, the newest first; into one of `groups` (None: all)."""
     usable = _i.used_at.is_(None), _i.expires_at > now
     return ROWS.every(tx, *usable, *theirs(_i.group_id, groups), order=_i.id.desc())
 
 
 def spend(tx: Tx, invitation_id: int, now: float) -> bool:
-    """Use it up. True for the one caller that was first."""
+    """Use an invitation up. True for the one caller that was first."""
     query = (
         update(t.invitations)
         .where(_i.id == invitation_id, _i.used_at.is_(None))
@@ -51,7 +51,7 @@ def spend(tx: Tx, invitation_id: int, now: float) -> bool:
 
 
 def remove(tx: Tx, invitation_id: int) -> bool:
-    """Make it worthless; False where there is none that could be used."""
+    """Delete an invitation; return False where none could be used."""
     return (
         tx.execute(
             delete(t.invitations).where(_i.id == invitation_id, _i.used_at.is_(None))
@@ -61,7 +61,7 @@ def remove(tx: Tx, invitation_id: int) -> bool:
 
 
 def remove_by(tx: Tx, name: str, group_id: int | None = None, but: Collection[int] = ()) -> None:
-    """Make worthless what the user of that name, or a token of theirs, has given away: into one
+    """Delete unused invitations that the user of that name, or a token of theirs, has made: into one
     group, or all `but` into those."""
     given = (_i.invited_by == f"user:{name}") | _i.invited_by.endswith(f"@{name}", autoescape=True)
     where = (
@@ -73,5 +73,5 @@ def remove_by(tx: Tx, name: str, group_id: int | None = None, but: Collection[in
 
 
 def remove_of_user(tx: Tx, user_id: int) -> None:
-    """Make worthless what was to give that user a new password."""
+    """Delete the links by which that user could set a new password."""
     tx.execute(delete(t.invitations).where(_i.user_id == user_id, _i.used_at.is_(None)))

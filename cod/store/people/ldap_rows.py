@@ -4,7 +4,6 @@ names."""
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -15,22 +14,20 @@ from cod.states import OWN_SYSTEM
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people.people import ABLE
+from cod.store.rows import Rows
 
 _u, _p, _g, _v, _n, _b = (
     each.c for each in (t.users, t.group_permissions, t.groups, t.vclusters, t.nodes, t.bindings)
 )
 _LOGS_IN = (Role.OWNER, Role.MEMBER)  # viewers look, they do not log in
-assert [field.name for field in fields(NodeUser)] == [
-    "id",
-    "name",
-    "full_name",
-    "email",
-    "uid",
-    "gid",
-    "role",
-]
-
-
+_ROLE = (
+    select(_p.role).where(_p.group_id == bindparam("group"), _p.user_id == _u.id).scalar_subquery()
+)
+_USERS = Rows(
+    NodeUser,
+    t.users,
+    elsewhere={"uid": _u.uid, "gid": _u.gid, "role": func.coalesce(_ROLE, "")},
+)
 _COLUMNS = (_v.id, _v.name, _g.id, _g.name, _g.gid)
 _TREE = (
     select(*_COLUMNS)
@@ -85,14 +82,8 @@ def _accounts(admins: bool) -> ColumnElement[bool]:
 def _users(admins: bool, narrowed: tuple[str, ...]) -> Select[Any]:
     """Return the statement for accounts, narrowed by those columns. To put it together takes longer
     than to run it."""
-    role = (
-        select(_p.role)
-        .where(_p.group_id == bindparam("group"), _p.user_id == _u.id)
-        .scalar_subquery()
-    )
     return (
-        select(_u.id, _u.name, _u.full_name, _u.email, _u.uid, _u.gid, func.coalesce(role, ""))
-        .where(
+        _USERS.select.where(
             _accounts(admins),
             _u.id > bindparam("after"),
             *(_u[name].in_(bindparam(f"some_{name}", expanding=True)) for name in narrowed),
@@ -120,14 +111,9 @@ def users(
         for name, each in (("name", names), ("uid", uids), ("gid", gids))
         if each is not None
     }
-    values = {f"some_{name}": each for name, each in given.items()}
-    return [
-        NodeUser(*row)
-        for row in tx.execute(
-            _users(admins, tuple(given)),
-            {"group": group_id, "after": after, "most": limit, **values},
-        )
-    ]
+    values: dict[str, Any] = {f"some_{name}": each for name, each in given.items()}
+    values |= {"group": group_id, "after": after, "most": limit}
+    return [_USERS.read(row) for row in tx.execute(_users(admins, tuple(given)), values)]
 
 
 _MEMBERS = select(_u.name).where(_accounts(False)).order_by(_u.name)

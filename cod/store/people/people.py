@@ -39,7 +39,7 @@ def by_name(tx: Tx, name: str) -> User | None:
 
 
 def named(tx: Tx, name: str) -> User:
-    """Return the same; raises `Refused` ('not_found') where there is none."""
+    """Return the user of `by_name`; raises `Refused` ('not_found') where there is none."""
     user = by_name(tx, name)
     if user is None:
         raise Refused("not_found", f"there is no user {name!r}", "name")

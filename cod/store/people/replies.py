@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import delete, exc, insert, select, update
+from sqlalchemy import delete, exc, insert
 
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.rows import Rows
 
 _r = t.replies.c
 
@@ -23,10 +24,13 @@ class Kept:
     body: str
 
 
+_ROWS = Rows(Kept, t.replies)
+
+
 def begin(tx: Tx, key: str, question: str, now: float) -> Kept | None:
     """Claim the key; None: it is new, so the question is to be answered. Of two at once the second
     waits for the end of the first one's transaction, and then sees its answer."""
-    there = _kept(tx, key)
+    there = _ROWS.get(tx, key)
     if there is not None:
         return there
     try:
@@ -35,7 +39,7 @@ def begin(tx: Tx, key: str, question: str, now: float) -> Kept | None:
                 insert(t.replies).values(key=key, question=question, status=0, body="", at=now)
             )
     except exc.IntegrityError:
-        there = _kept(tx, key)
+        there = _ROWS.get(tx, key)
         if there is None:
             raise
     return there
@@ -43,14 +47,9 @@ def begin(tx: Tx, key: str, question: str, now: float) -> Kept | None:
 
 def keep(tx: Tx, key: str, status: int, body: str) -> None:
     """Put down the answer to a question that was begun in this transaction."""
-    tx.execute(update(t.replies).where(_r.key == key).values(status=status, body=body))
+    _ROWS.set(tx, key, status=status, body=body)
 
 
 def forget(tx: Tx, before: float) -> None:
     """Delete what was answered before then."""
     tx.execute(delete(t.replies).where(_r.at < before))
-
-
-def _kept(tx: Tx, key: str) -> Kept | None:
-    row = tx.execute(select(_r.question, _r.status, _r.body).where(_r.key == key)).one_or_none()
-    return Kept(*row) if row else None

@@ -26,7 +26,7 @@ _THERE = (
 
 
 def counts(tx: Tx, keys: Iterable[str]) -> dict[str, tuple[int, float, float]]:
-    """(failures, last, when the next is listened to) by key; locked until the commit, also where
+    """Return (failures, last, when the next is listened to) by key; locked until the commit, also where
     there was none: of two first attempts at once the second sees the first."""
     wanted = sorted(keys)
     tx.execute(

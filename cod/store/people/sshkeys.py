@@ -22,7 +22,7 @@ def of_user(tx: Tx, user_id: int) -> list[SshKey]:
 
 
 def of_group(tx: Tx, group_id: int) -> list[tuple[str, SshKey]]:
-    """(user's name, key) of those who work with the group's nodes, owners and members who may sign
+    """Return (user's name, key) of those who work with the group's nodes, owners and members who may sign
     in; by name, then in the order in which the keys came."""
     query = (
         select(_u.name, *ROWS.columns)

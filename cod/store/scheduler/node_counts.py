@@ -262,17 +262,13 @@ def _period(since: float) -> float:
 
 def waking(tx: Tx) -> int:
     """Return how many nodes are waking now, whoever wants them."""
-    query = select(func.count()).where(
-        _n.state == NodeState.TRAMPOLINE, _n.power_wanted == "on", _ANSWERS
-    )
-    return tx.scalar(query) or 0
+    return nodes.ROWS.count(tx, _n.state == NodeState.TRAMPOLINE, _n.power_wanted == "on", _ANSWERS)
 
 
 def silent(tx: Tx, type_ids: Collection[int]) -> int:
     """Return how many nodes of those types that nobody holds are passed over, because their power
     driver does not answer."""
-    query = select(func.count()).where(~_ANSWERS, _NOBODYS, _n.type_id.in_(list(type_ids)))
-    return tx.scalar(query) or 0
+    return nodes.ROWS.count(tx, ~_ANSWERS, _NOBODYS, _n.type_id.in_(list(type_ids)))
 
 
 # ---------------------------------------------------------------- nodes that vclusters hold
@@ -382,8 +378,7 @@ def by_type(tx: Tx) -> dict[int, int]:
 def expected(tx: Tx) -> int:
     """Return how many nodes have not reported their hardware, or wait for approval."""
     unknown = or_(_n.type_id.is_(None), _n.state.in_((NodeState.NEW, NodeState.REGISTERING)))
-    query = select(func.count()).where(unknown, _n.state != NodeState.RETIRED)
-    return tx.scalar(query) or 0
+    return nodes.ROWS.count(tx, unknown, _n.state != NodeState.RETIRED)
 
 
 def by_kind(tx: Tx, vcluster_id: int, many: bool) -> dict[tuple[NodeKindRow, bool], int]:
@@ -462,14 +457,8 @@ def _erased_first(group_id: int | None) -> tuple[ColumnElement[int], ...]:
 def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
     """Return how many nodes, alike as `key` says but for their state, came to `state` at that very
     time and are nobody's."""
-    return (
-        tx.scalar(
-            select(func.count()).where(
-                _NOBODYS, _n.released == 0, _n.state == state, _n.since == at, _alike(key, many)
-            )
-        )
-        or 0
-    )
+    came = _n.state == state, _n.since == at
+    return nodes.ROWS.count(tx, _NOBODYS, _n.released == 0, *came, _alike(key, many))
 
 
 def _alike(key: FreeKey, many: bool) -> ColumnElement[bool]:

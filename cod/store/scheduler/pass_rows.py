@@ -170,18 +170,12 @@ def isolated_waits(tx: Tx) -> bool:
     """Return whether a request for an isolated vcluster is pending."""
     r, v = t.node_requests.c, t.vclusters.c
     query = select(r.id).join_from(t.vclusters, t.node_requests, r.vcluster_id == v.id)
-    return (
-        tx.scalar(
-            query.where(
-                v.live_name.is_not(None), v.isolated, r.state == RequestState.PENDING
-            ).limit(1)
-        )
-        is not None
-    )
+    waits = v.live_name.is_not(None), v.isolated, r.state == RequestState.PENDING
+    return tx.scalar(query.where(*waits).limit(1)) is not None
 
 
 def pulse(tx: Tx) -> tuple[object, ...]:
-    """Return a number that changes whenever somebody has done something that the manager may have
+    """Return numbers that change whenever somebody has done something that the manager may have
     to act on."""
     v, r, c = t.vclusters.c, t.node_requests.c, t.reclaims.c
     live = v.live_name.is_not(None)

@@ -63,7 +63,7 @@ def add(
 
 
 def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list[Reclaim]:
-    """Open reclaims from that vcluster (from any, if None), the first due first."""
+    """Return the open reclaims from that vcluster (from any, if None), the first due first."""
     own = [] if vcluster_id is None else [_c.vcluster_id == vcluster_id]
     order = _c.deadline, _c.id
     return ROWS.every(tx, _c.state == ReclaimState.OPEN, *own, order=order, lock=lock)
@@ -75,14 +75,9 @@ def written(
     """Return whether such a reclaim was written at that very time. Then the same act is being run
     again."""
     block = _c.block_id.is_(None) if block_id is None else _c.block_id == block_id
-    query = select(_c.id).where(
-        _c.request_id == request_id,
-        _c.vcluster_id == vcluster_id,
-        _c.type_id == type_id,
-        block,
-        _c.created_at == at,
-    )
-    return tx.scalar(query.limit(1)) is not None
+    of_kind = _c.type_id == type_id, block
+    of_both = _c.request_id == request_id, _c.vcluster_id == vcluster_id
+    return ROWS.exists(tx, *of_both, *of_kind, _c.created_at == at)
 
 
 def leaving(tx: Tx, vcluster_id: int) -> int:
@@ -94,7 +89,7 @@ def leaving(tx: Tx, vcluster_id: int) -> int:
 
 
 def open_for(tx: Tx, request_ids: Sequence[int]) -> list[Reclaim]:
-    """Open reclaims for those requests."""
+    """Return the open reclaims for those requests."""
     return [
         reclaim
         for part in slices(request_ids)
@@ -108,7 +103,7 @@ def chosen_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
 
 
 def held_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
-    """Return those of them that its vcluster still holds."""
+    """Return the nodes of `chosen_ids` that the reclaim's vcluster still holds."""
     n = t.nodes.c
     return [
         one
@@ -120,7 +115,7 @@ def held_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
 
 
 def chosen(tx: Tx, reclaim: Reclaim) -> list[Node]:
-    """Return the same as nodes, locked."""
+    """Return the nodes of `held_ids`, locked."""
     return [
         node
         for node in nodes.lock(tx, chosen_ids(tx, reclaim))

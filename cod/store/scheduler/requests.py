@@ -104,13 +104,7 @@ def every(
 
 def reserved(tx: Tx) -> bool:
     """Return whether any nodes are reserved in advance."""
-    r = t.node_requests.c
-    return (
-        tx.scalar(
-            select(r.id).where(r.state == RequestState.PENDING, r.starts_at.is_not(None)).limit(1)
-        )
-        is not None
-    )
+    return ROWS.exists(tx, _r.state == RequestState.PENDING, _r.starts_at.is_not(None))
 
 
 def dated(tx: Tx) -> list[Request]:
@@ -219,7 +213,7 @@ def explain(tx: Tx, request_id: int, reason: str) -> None:
 
 
 def rank(tx: Tx, group_id: int, priority: int) -> None:
-    """The group's priority has changed: what it waits for has the new one."""
+    """Give requests that wait for vclusters of the group its new priority."""
     r, v = t.node_requests, t.vclusters.c
     own = select(v.id).where(v.group_id == group_id)
     tx.execute(

@@ -105,7 +105,7 @@ def drop(tx: Tx, node_ids: Sequence[int]) -> None:
 
 def any_for(tx: Tx, request_id: int) -> bool:
     """Return whether any node is kept for that request."""
-    return tx.scalar(select(_r.node_id).where(_r.request_id == request_id).limit(1)) is not None
+    return _ROWS.exists(tx, _r.request_id == request_id)
 
 
 def moving(tx: Tx, group_id: int) -> dict[int, int]:

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Table, delete, func, select
-from sqlalchemy.dialects import mysql, sqlite
 
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people.access import theirs
+from cod.store.rows import upsert
 
 _n, _s, _h, _v, _k = t.nodes.c, t.pool_states.c, t.pool_held.c, t.vclusters.c, t.node_types.c
 
@@ -71,20 +71,7 @@ def _put(tx: Tx, table: Table, rows: list[Mapping[str, Any]]) -> None:
         tx.execute(_ADD[table.name][tx.dialect.name], rows)
 
 
-def _adding(table: Table) -> dict[str, Any]:
-    lite, maria = sqlite.insert(table), mysql.insert(table)
-    on_maria = maria.on_duplicate_key_update(seconds=table.c.seconds + maria.inserted.seconds)
-    return {
-        "sqlite": lite.on_conflict_do_update(
-            index_elements=list(table.primary_key),
-            set_={"seconds": table.c.seconds + lite.excluded.seconds},
-        ),
-        "mysql": on_maria,
-        "mariadb": on_maria,
-    }
-
-
-_ADD = {table.name: _adding(table) for table in (t.pool_states, t.pool_held)}
+_ADD = {table.name: upsert(table, "seconds", add=True) for table in (t.pool_states, t.pool_held)}
 
 
 def forget(tx: Tx, span: int, before: float) -> None:
@@ -100,7 +87,7 @@ def counted_since(tx: Tx, span: int) -> float | None:
 
 
 def held_by_type(tx: Tx, span: int, starts: Collection[int]) -> list[tuple[int, int, float]]:
-    """(type, start, node-seconds) of what all vclusters held in the spans that begin then."""
+    """Return (type, start, node-seconds) of what all vclusters held in the spans that begin then."""
     query = select(_h.type_id, _h.start, func.sum(_h.seconds)).where(
         _h.span == span, _h.start.in_(starts)
     )
@@ -113,7 +100,7 @@ def held_by_type(tx: Tx, span: int, starts: Collection[int]) -> list[tuple[int, 
 def by_state(
     tx: Tx, span: int, first: int, last: int, kind: str = ""
 ) -> list[tuple[str, int, float]]:
-    """(state, start, node-seconds) of the spans that begin between these moments; of one type, if
+    """Return (state, start, node-seconds) of the spans that begin between these moments; of one type, if
     it is named."""
     query = select(_s.state, _s.start, func.sum(_s.seconds)).where(
         _s.span == span, _s.start.between(first, last)
@@ -135,7 +122,7 @@ def held(
     vcluster: str = "",
     type: str = "",
 ) -> list[tuple[str, int, float]]:
-    """(name, start, node-seconds) of what vclusters of these groups (None: all) held, by
+    """Return (name, start, node-seconds) of what vclusters of these groups (None: all) held, by
     'vcluster', 'group' or 'type'; of one group, vcluster or type alone, where it is named."""
     own = _h.type_id if by == "type" else _h.vcluster_id
     query = select(own.label("own"), _h.start, func.sum(_h.seconds).label("seconds")).where(

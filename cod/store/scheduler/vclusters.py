@@ -14,6 +14,7 @@ from cod.states import NodeState, ReclaimState, VclusterState
 from cod.store import dns_zones, vcms
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
 from cod.store.rows import Rows
 from cod.store.scheduler import address_blocks
 
@@ -185,7 +186,7 @@ def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
 
 
 def deserted(tx: Tx) -> list[Vcluster]:
-    """Releasing vclusters that no node holds to or is on its way back from, by id: they can end.
+    """Return releasing vclusters that no node holds to or is on its way back from, by id: they can end.
 
     A node that was taken out of service on its way back does not count: it may never come. A volume
     that is still exported to the vcluster counts: its addresses stay its own until the file server
@@ -202,20 +203,15 @@ def deserted(tx: Tx) -> list[Vcluster]:
 
 
 def free_hostnames(tx: Tx, vcluster_id: int) -> Iterator[str]:
-    """Hostnames that none of its nodes has, without end: n1, n2 …"""
+    """Yield hostnames that no node of the vcluster has, without end: n1, n2 …"""
     taken = set(tx.scalars(select(t.nodes.c.hostname).where(t.nodes.c.vcluster_id == vcluster_id)))
     return filterfalse(taken.__contains__, (f"n{number}" for number in count(1)))
 
 
 def active_nodes(tx: Tx, vcluster_id: int) -> int:
-    """Return how many of its nodes are active."""
+    """Return how many nodes of the vcluster are active."""
     n = t.nodes.c
-    return (
-        tx.scalar(
-            select(func.count()).where(n.vcluster_id == vcluster_id, n.state == NodeState.ACTIVE)
-        )
-        or 0
-    )
+    return nodes.ROWS.count(tx, n.vcluster_id == vcluster_id, n.state == NodeState.ACTIVE)
 
 
 def held_by_groups(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
@@ -321,8 +317,8 @@ def held_of_types(tx: Tx, types: Collection[int]) -> dict[int, dict[int, int]]:
 
 
 def held(tx: Tx, vcluster_id: int) -> int:
-    """Return how many nodes it holds."""
-    return tx.scalar(select(func.count()).where(t.nodes.c.vcluster_id == vcluster_id)) or 0
+    """Return how many nodes the vcluster holds."""
+    return nodes.ROWS.count(tx, t.nodes.c.vcluster_id == vcluster_id)
 
 
 def held_by_type(tx: Tx) -> list[tuple[int, str | None, int, float | None]]:
