@@ -58,7 +58,7 @@ class Rows(Generic[Record]):
         name: str = "name",
         elsewhere: Mapping[str, ColumnElement[Any]] | None = None,
         source: FromClause | None = None,
-        without: str = "",
+        without: Collection[str] = (),
     ) -> None:
         """Find the columns of the record's fields.
 
@@ -66,7 +66,7 @@ class Rows(Generic[Record]):
         name       the column of that name
         elsewhere  what is read for fields that are no columns of the table, from `source`, which
                    joins the table with others
-        without    the record's last field, if it is not read
+        without    the record's last fields that are not read
 
         Raises `Mismatch`.
         """
@@ -74,7 +74,7 @@ class Rows(Generic[Record]):
         self._table, self._noun = table, noun
         there = elsewhere or {}
         kinds = get_type_hints(record)
-        names = [field for field in kinds if field != without]
+        names = [field for field in kinds if field not in without]
         self.columns = [
             there[field] if field in there else _column(table, record, field, kinds[field])
             for field in names

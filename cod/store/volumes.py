@@ -16,6 +16,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people.access import theirs
 from cod.store.rows import Rows
+from cod.store.scheduler import address_blocks
 
 _v, _a, _s = t.volumes.c, t.volume_attachments.c, t.volume_snapshots.c
 ROWS = Rows(Volume, t.volumes, noun="volume")
@@ -116,12 +117,12 @@ def clients(tx: Tx, volume_id: int) -> list[tuple[AddressBlock, bool]]:
     reading only."""
     b = t.vcluster_blocks.c
     query = (
-        select(b.first_address, b.last_address, b.subnet, _a.read_only)
+        select(*address_blocks.ROWS.columns, _a.read_only)
         .join(t.vcluster_blocks, b.vcluster_id == _a.vcluster_id)
         .where(_a.volume_id == volume_id, _a.leaving.is_(False))
         .order_by(b.first_address)
     )
-    return [(AddressBlock(*row[:-1]), row[-1]) for row in tx.execute(query)]
+    return [(address_blocks.ROWS.read(row), row[-1]) for row in tx.execute(query)]
 
 
 def forget_left(tx: Tx, volume_id: int, sequence: int) -> int:

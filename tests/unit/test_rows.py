@@ -3,13 +3,16 @@ import."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Column, Float, Integer, MetaData, String, Table, create_engine
 
-from cod.model import Refused
+from cod.model import Node, Refused
+from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.rows import Mismatch, Rows
 
@@ -92,3 +95,36 @@ def test_a_field_without_a_column_that_fits_is_refused(
 ) -> None:
     with pytest.raises(Mismatch, match=said.replace("|", r"\|")):
         Rows(Shelf, table(*columns))
+
+
+@dataclass(frozen=True, slots=True)
+class RemarkedNode(Node):
+    """A node with a field more."""
+
+    remark: str = ""
+
+
+def test_a_remark_on_nodes_takes_a_column_and_a_field() -> None:
+    copy = MetaData()
+    for table in t.metadata.sorted_tables:
+        table.to_metadata(copy)
+    nodes = copy.tables["nodes"]
+    with pytest.raises(Mismatch, match=re.escape("RemarkedNode.remark: there is no such column")):
+        Rows(RemarkedNode, nodes)
+    nodes.append_column(Column("remark", String(80), nullable=False, default=""))
+    rows = Rows(RemarkedNode, nodes)
+    engine = create_engine("sqlite://")
+    with engine.begin() as tx:
+        copy.create_all(tx)
+        values = dict(name="n1", boot_mac="02:00:00:00:00:01", state="new", since=1.0)
+        rows.add(tx, **values, disk="foreign", remark="loud fan")
+        assert rows.named(tx, "n1").remark == "loud fan"
+    engine.dispose()
+
+
+def test_no_module_of_the_store_lists_a_records_columns_by_hand() -> None:
+    store = Path(__file__).resolve().parents[2] / "cod/store"
+    listing = re.compile(r"\bfields\(|__dataclass_fields__")
+    assert [
+        path.name for path in sorted(store.rglob("*.py")) if listing.search(path.read_text())
+    ] == []

@@ -19,34 +19,24 @@ from cod.model import Binding, DhcpClient
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings
-from cod.store.rows import upsert
+from cod.store.rows import Rows, upsert
 
 # Every statement is made once: SQLAlchemy keeps what it works out of a statement with the
 # statement, and to work it out anew for each batch was half of a small batch's cost.
 _n, _b = t.nodes.c, t.bindings.c
+_ROWS = Rows(
+    DhcpClient,
+    t.nodes,
+    elsewhere={
+        "vcluster": t.vclusters.c.name,
+        "vlan": t.vcluster_networks.c.vlan,
+        "held_at": t.sessions.c.last_seen,
+        "reported": t.sessions.c.reported,
+    },
+    without=("sent_to_disk", "cycled"),
+)
 _CLIENTS: Select[Any] = (
-    select(
-        t.nics.c.mac,
-        _n.id,
-        _n.name,
-        _n.state,
-        _n.boot_mac,
-        _n.boot_served_at,
-        _n.template_id,
-        t.vclusters.c.name,
-        _n.relay,
-        _n.circuit,
-        _n.remote,
-        _n.since,
-        _n.disk,
-        t.vcluster_networks.c.vlan,
-        t.sessions.c.last_seen,
-        t.sessions.c.reported,
-        _n.home_at,
-        _n.home_subnet,
-        _n.home_circuit,
-        _n.home_remote,
-    )
+    select(t.nics.c.mac, *_ROWS.columns)
     .join_from(t.nics, t.nodes)
     .outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
     .outerjoin(t.vcluster_networks, t.vcluster_networks.c.vcluster_id == _n.vcluster_id)

@@ -15,7 +15,7 @@ from cod.store.engine import Tx, slices
 from cod.store.rows import Rows
 
 _r = t.node_requests.c
-ROWS = Rows(Request, t.node_requests, without="tuples")
+ROWS = Rows(Request, t.node_requests, without=("tuples",))
 TUPLES = Rows(RequestTuple, t.request_tuples)
 
 
@@ -131,7 +131,7 @@ class Pending(NamedTuple):
     tuples: tuple[RequestTuple, ...]
 
 
-_PENDING = Rows(Pending, t.node_requests, without="tuples")
+_PENDING = Rows(Pending, t.node_requests, without=("tuples",))
 
 
 def pending_rows() -> Select[Any]:
