@@ -30,13 +30,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from cod.images import store as image_store
 from cod.images.verify import verify
 from cod.security import secretfile
 from cod.site import load
 from cod.site.load import Settings
+from cod.site.ownership import paths
 from cod.store import backup as rows
 from cod.store import schema
 from cod.store.engine import connect
@@ -263,7 +262,7 @@ def _files(settings: Settings, target: Path) -> Iterator[Kept]:
     """Copy the site file, the files that it names, and those of the data folder; each once, by its
     digest."""
     yield Kept("site", str(settings.path), _kept(settings.path, target))
-    for path in _named(load.read(settings.path)):
+    for *_, path in paths(load.read(settings.path)):
         if (
             not path.is_relative_to(settings.data)
             and path.is_file()
@@ -281,16 +280,6 @@ def _files(settings: Settings, target: Path) -> Iterator[Kept]:
             own = {path, path.resolve()} & {*skipped, settings.path, settings.path.resolve()}
             if path.is_file() and not path.is_symlink() and not own:
                 yield Kept("data", str(path.relative_to(settings.data)), _kept(path, target))
-
-
-def _named(table: BaseModel) -> Iterator[Path]:
-    """Yield the files that the site file names: passwords, certificates, keys."""
-    for key, value in table:
-        for each in value if isinstance(value, tuple) else [value]:
-            if isinstance(each, BaseModel):
-                yield from _named(each)
-            elif isinstance(each, Path) and key != "data_dir":
-                yield each
 
 
 def _kept(path: Path, target: Path) -> str:

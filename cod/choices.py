@@ -1,5 +1,5 @@
-"""What people choose by name: power drivers, power verbs, tests of a burn-in, ways of erasing, roles
-and single rights. Standard library only.
+"""What people choose by name: power drivers, power verbs, tests of a burn-in, ways of erasing,
+roles and single rights. Standard library only.
 
 The options of the command line, the enums of the API, the forms of the portal, the site file's
 checks and the tables of the code are made of these: what is added here is known at every door.

@@ -10,17 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
 from cod import data
 from cod.images import store
+from cod.model.keys import SiteTable
 from cod.pool import in_transaction
 from cod.proposal import EXAMPLE, pools
 from cod.security import partusers, secretfile
 from cod.security.ca import Ca
 from cod.site import load
-from cod.site.file import SiteFile
+from cod.site.file import SiteFile, keys
 from cod.store import schema
 from cod.store.engine import connect
 from cod.store.people import groups
@@ -144,78 +142,58 @@ def annotated(values: Mapping[str, Any]) -> str:
     """Return the site file as TOML, every key explained; `values` by key (nested by table) stand in
     for defaults."""
     lines = [*_comment(HEAD), *_keys(SiteFile, values)]
-    for key, field in SiteFile.model_fields.items():
-        table = table_class(field)
-        if table is None:
+    for key in keys(SiteFile):
+        if key.table is None:
             continue
-        repeated = str(field.annotation).startswith("tuple")
-        head = f"[[{key}]]" if repeated else f"[{key}]"
-        optional = repeated and key not in values
-        lines += ["", *_comment(about(table)), ("# " if optional else "") + head]
-        lines += _keys(table, values.get(key, {}), optional)
+        head = f"[[{key.name}]]" if key.repeated else f"[{key.name}]"
+        optional = key.repeated and key.name not in values
+        lines += ["", *_comment(about(key.table)), ("# " if optional else "") + head]
+        lines += _keys(key.table, values.get(key.name, {}), optional)
     return "\n".join(lines) + "\n"
 
 
 def reference() -> str:
     """Return the site file's keys as Markdown tables, for docs/operations.md."""
     lines = []
-    for table, name in [
-        (SiteFile, "top level"),
-        *((table_class(f), key) for key, f in SiteFile.model_fields.items()),
+    for shown, table in [
+        ("**top level**", SiteFile),
+        *(
+            (f"**[[{key.name}]]**" if key.repeated else f"**[{key.name}]**", key.table)
+            for key in keys(SiteFile)
+            if key.table is not None
+        ),
     ]:
-        if table is None:
-            continue
-        field = SiteFile.model_fields.get(name)
-        shown = (
-            name
-            if field is None
-            else f"[[{name}]]"
-            if str(field.annotation).startswith("tuple")
-            else f"[{name}]"
-        )
         lines += [
-            f"**{shown}**" + ("" if field is None else f": {about(table)}"),
+            shown + ("" if table is SiteFile else f": {about(table)}"),
             "",
             "| Key | Default | Meaning |",
             "|---|---|---|",
         ]
-        for key, each in table.model_fields.items():
-            if not table_class(each):
-                default = (
-                    "required"
-                    if each.is_required()
-                    else "not set"
-                    if each.default is None
-                    else (f"`{toml(each.default)}`")
-                )
-                lines.append(f"| `{key}` | {default} | {each.description} |")
+        for key in keys(table):
+            if key.table is None:
+                default = "not set" if key.default is None else f"`{toml(key.default)}`"
+                said = "required" if key.required else default
+                lines.append(f"| `{key.name}` | {said} | {key.about} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def about(table: type[BaseModel]) -> str:
+def about(table: type[SiteTable]) -> str:
     """Return what a table of the site file is for, as one line."""
     return " ".join((table.__doc__ or "").split())
 
 
-def table_class(field: FieldInfo) -> type[BaseModel] | None:
-    """Return the table that a key of the site file opens, or None for a plain value."""
-    annotation: Any = field.annotation
-    inner = getattr(annotation, "__args__", (annotation,))[0]
-    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
-
-
 def _keys(
-    table: type[BaseModel], values: Mapping[str, Any], optional: bool = False
+    table: type[SiteTable], values: Mapping[str, Any], optional: bool = False
 ) -> Iterator[str]:
-    for key, field in table.model_fields.items():
-        if table_class(field):
+    for key in keys(table):
+        if key.table is not None:
             continue
         yield ""
-        yield from _comment(field.description or "")
-        value = values.get(key, None if field.is_required() else field.default)
-        mark = "" if key in values and not optional else "# "
-        yield f"{mark}{key} = {toml(value)}"
+        yield from _comment(key.about)
+        value = values.get(key.name, None if key.required else key.default)
+        mark = "" if key.name in values and not optional else "# "
+        yield f"{mark}{key.name} = {toml(value)}"
 
 
 def _comment(text: str) -> list[str]:

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, ip_address
 from typing import Any
 
 from cod.host import Interface, listed
-from cod.site.values import address_and_port
+from cod.site.tables import address_and_port
 
 EXAMPLE = {
     "name": "lab",

@@ -33,7 +33,7 @@ def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.S
 def metadata_url(subnet: Subnet, site: Site) -> str:
     """Return the URL of the metadata service for systems with addresses of the subnet; it ends in
     /."""
-    return f"http://{subnet.server}:{site.http_port}/"
+    return f"http://{subnet.server}:{site.boot.http_port}/"
 
 
 def system_subnet(tx: Tx, vcluster: Vcluster | None, site: Site) -> Subnet:

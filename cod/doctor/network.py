@@ -19,7 +19,7 @@ def findings(context: Context) -> Iterator[Finding]:
     if context.interfaces is not None:
         for subnet in context.site.subnets:
             yield (_local if subnet.interface else _relayed)(context.interfaces, subnet)
-        if context.site.metadata_link_local:
+        if context.site.boot.metadata_link_local:
             yield _link_local(context.interfaces, context.site.subnets)
     if context.site.isolation is not None and context.site.isolation.interface is not None:
         yield from isolation(FORWARDING)

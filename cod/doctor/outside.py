@@ -99,7 +99,7 @@ def named(site: Site) -> list[Peer]:
         tls = site.mail.tls == "tls"
         ca_file = site.notices.ca_file
         peers.append(
-            Peer("[smtp], the mail server", site.mail.host, site.mail.port, tls, ca_file, b"220")
+            Peer("[smtp], the mail server", site.mail.host, site.mail.at, tls, ca_file, b"220")
         )
     peers += [
         Peer("[dns] secondaries, the name server", host, port)

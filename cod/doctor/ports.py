@@ -64,15 +64,15 @@ def wanted(context: Context) -> list[Port]:
             Port("DNS", kind, address, site.dns.port) for kind in ("UDP", "TCP") if site.dns.port
         ]
         ports += [
-            Port("boot and image server", "TCP", address, site.http_port),
-            Port("confd", "TCP", address, site.confd_port),
+            Port("boot and image server", "TCP", address, site.boot.http_port),
+            Port("confd", "TCP", address, site.boot.confd_port),
         ]
         ports += [
             Port("NMP", "TCP", address, port)
-            for port in (site.nmp_port, site.nmp_plain_port)
+            for port in (site.nmp.port, site.nmp.plain_port)
             if port
         ]
-    if site.metadata_link_local:
+    if site.boot.metadata_link_local:
         ports += [Port("metadata service", "TCP", METADATA_ADDRESS, 80)]
     return ports + [
         Port("portal and API", "TCP", address, number) for address, number in settings.listen

@@ -20,6 +20,10 @@ from cod.model.posix import *
 from cod.model.results import *
 from cod.model.sharing import *
 from cod.model.site import *
+from cod.model.site.network import *
+from cod.model.site.rules import *
+from cod.model.site.services import *
+from cod.model.site.signin import *
 from cod.model.software import *
 from cod.model.switches import *
 from cod.model.views import *

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cod.model.site import Subnet
+from cod.model.site.network import Subnet
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from string import Formatter
+from typing import Annotated, Literal
+
+from cod.model.keys import Limits, Read, SiteTable, site_key
 
 OVERFLOW = frozenset({65534, 65535})
 """Numbers that systems give to nobody: `nobody`, and the 16-bit form of -1."""
 LOWEST, HIGHEST = 1000, 2**31 - 1
 """Numbers that people and groups may have: below are a system's own accounts, above are numbers
 that old programs take for negative ones."""
+
+Number = Annotated[int, Limits({"ge": LOWEST, "le": HIGHEST, "strict": True})]
 
 SYSTEM_ACCOUNTS = frozenset(
     {
@@ -128,28 +134,44 @@ SYSTEM_GROUPS = SYSTEM_ACCOUNTS | {
 hold for a vcluster's group of the same name, so users create no group that is called like one."""
 
 
+def _home(home: str) -> str:
+    fields = [
+        (name, spec, turn) for _, name, spec, turn in Formatter().parse(home) if name is not None
+    ]
+    if (
+        not home.startswith("/")
+        or fields != [("name", "", None)]
+        or any(each in home for each in ":\n")
+    ):
+        raise ValueError("should be an absolute path with {name} in it, such as /home/{name}")
+    return home
+
+
 @dataclass(frozen=True, slots=True)
-class PosixRules:
-    """How people appear on the nodes of vclusters, from the `[accounts]` table.
+class PosixRules(SiteTable):
+    """People's accounts on vclusters' nodes. Ranges and rules are re-read on SIGHUP; numbers that
+    were given stay."""
 
-    first_uid, last_uid   the range that users get their numbers from: uid, and gid of their own
-                          primary group
-    first_gid, last_gid   the same for groups
-    shell           of every account; home: its home directory, with {name}
-    sudo            who may use sudo on the nodes of a group's vclusters: 'members' (with owners),
-                    'owners' or 'none'
-    administrators  have site administrators an account on the nodes of every vcluster?
-    port, tls_port  of the LDAP server on each subnet's server address, 0: none; with and without
-                    TLS from the first byte
-    """
-
-    first_uid: int = 20_000
-    last_uid: int = 49_999
-    first_gid: int = 50_000
-    last_gid: int = 59_999
-    shell: str = "/bin/bash"
-    home: str = "/home/{name}"
-    sudo: str = "members"
-    administrators: bool = False
-    port: int = 389
-    tls_port: int = 636
+    first_uid: Number = site_key(
+        20_000, "first number that users get; their primary groups get the same"
+    )
+    last_uid: Number = site_key(49_999, "last of them")
+    first_gid: Number = site_key(50_000, "first number that groups get")
+    last_gid: Number = site_key(59_999, "last of them")
+    shell: str = site_key(
+        "/bin/bash", "login shell", pattern=r"^(/[A-Za-z0-9._+-]+)+$", max_length=100
+    )
+    home: Annotated[str, Read(_home)] = site_key(
+        "/home/{name}", "home directory; {name} is the sign-in name", max_length=100
+    )
+    sudo: Literal["members", "owners", "none"] = site_key(
+        "members",
+        "who may use sudo on nodes of a group's vclusters: members (and owners), owners or none",
+    )
+    administrators: bool = site_key(
+        False, "site administrators have accounts on the nodes of every vcluster"
+    )
+    port: int = site_key(
+        389, "LDAP with StartTLS, on each subnet's server address; 0: none", ge=0, le=65535
+    )
+    tls_port: int = site_key(636, "LDAP over TLS; 0: none", ge=0, le=65535)

@@ -3,9 +3,105 @@ explains each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from cod.model.site import Switch
+from cod.model.keys import LABEL, AbsolutePath, Positive, Read, SiteTable, described, site_key
+
+PLATFORMS = (
+    "arista_eos",
+    "aruba_aoscx",
+    "aruba_osswitch",
+    "cisco_ios",
+    "cisco_nxos",
+    "cumulus",
+    "dell_os10",
+    "juniper_junos",
+)
+
+
+def _expressions(ports: Mapping[str, str]) -> Mapping[str, str]:
+    for pattern, name in ports.items():
+        try:
+            groups = re.compile(pattern).groups
+            re.compile("(x)" * groups).fullmatch("x" * groups).expand(name)  # type: ignore[union-attr]
+        except (re.error, IndexError):
+            raise ValueError(
+                f"{pattern!r} = {name!r} should be a regular expression and a name that uses"
+                " its groups"
+            ) from None
+    return ports
+
+
+@dataclass(frozen=True, slots=True)
+class Switch(SiteTable):
+    """A switch whose ports COD changes (docs/switches.md). Repeat for more. Re-read on SIGHUP."""
+
+    name: str = field(
+        metadata=described("its name in `cod switch` and `cod port`, a DNS label", pattern=LABEL)
+    )
+    driver: Literal["ovs", "snmp", "netmiko"] = field(
+        metadata=described(
+            "ovs (Open vSwitch, by OVSDB), snmp (Q-BRIDGE-MIB) or netmiko (the command line of"
+            " `platform`, over SSH)"
+        )
+    )
+    address: str = field(
+        metadata=described(
+            "ovs: unix:PATH, tcp:HOST[:PORT] or ssl:HOST[:PORT]; snmp, netmiko: HOST[:PORT]",
+            min_length=1,
+            max_length=200,
+        )
+    )
+    account: str | None = site_key(
+        None,
+        "name of the [[account]] to sign in with; snmp: without a user the "
+        "password is the community",
+    )
+    platform: str = site_key("", "netmiko: " + ", ".join(PLATFORMS))
+    provisioning_vlan: int = site_key(
+        1, "the VLAN of nodes that are in no isolated network", ge=1, le=4094
+    )
+    known_as: tuple[str, ...] = site_key(
+        (),
+        "patterns on the system name or chassis id that the switch tells "
+        "by LLDP, where that is not `name`: 'leaf-3.*', '44:4c:a8:*'",
+    )
+    ports: Annotated[Mapping[str, str], Read(_expressions)] = site_key(
+        {},
+        "regular expressions on the port ids that the switch tells by LLDP, "
+        r"and the driver's names: { 'Gi(.*)' = 'GigabitEthernet\1' }",
+    )
+    nodes_on: tuple[str, ...] = site_key(
+        (),
+        "patterns on the driver's names of the ports that nodes are on; on others nothing is"
+        " believed that a node says by LLDP. snmp: the switch is asked where booting nodes are."
+        " Empty: any port, and it is not asked",
+    )
+    save: bool = site_key(
+        False,
+        "netmiko: save the configuration after each change, so that it survives a "
+        "restart of the switch",
+    )
+    verify: Positive = site_key(
+        300.0, "seconds between looks at a port in an isolated network, which put it right"
+    )
+    ca_file: AbsolutePath | None = site_key(
+        None, "ovs over ssl: PEM file of the authority that signed the switch's certificate"
+    )
+    certificate: AbsolutePath | None = site_key(
+        None, "ovs over ssl: PEM file of COD's own certificate"
+    )
+    key: AbsolutePath | None = site_key(None, "ovs over ssl: PEM file of its key")
+    host_key: str = site_key(
+        "",
+        "netmiko: the switch's SSH key, 'ssh-ed25519 AAAA…'; empty: any key is accepted, "
+        "and the password goes to whoever answers",
+        max_length=2000,
+        pattern=r"^$|^[a-z0-9@.-]+ [A-Za-z0-9+/=]+( .*)?$",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,50 +2,108 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from cod.model.keys import (
+    DAY,
+    LABEL,
+    AbsolutePath,
+    HostName,
+    NotNegativeDays,
+    Read,
+    SiteTable,
+    described,
+    site_key,
+)
+
+_PLAIN = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
+_SSH = r"^$|^[a-z_][a-z0-9._-]{0,31}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}(:[0-9]{1,5})?$"
+SMALLEST_VOLUME = 2**20  # bytes
+
+
+def _plain(path: str) -> str:
+    """Refuse what a file of exports would have to quote."""
+    plain = str(PurePosixPath(path))
+    if not _PLAIN.fullmatch(plain):
+        raise ValueError("should be an absolute path of letters, digits, '.', '_' and '-', below /")
+    return plain
+
+
+def _plain_or_none(path: str) -> str:
+    return path and _plain(path)
 
 
 @dataclass(frozen=True, slots=True)
-class FileServer:
-    """A `[[fileserver]]` of the site file.
+class FileServer(SiteTable):
+    """A file server; new volumes are made on the first (docs/volumes.md). Repeat for more. Re-read
+    on SIGHUP."""
 
-    address      where nodes reach its NFS service
-    root         directory that volumes are made in
-    ssh          'USER@HOST' or 'USER@HOST:PORT' that COD signs in as; '': the file server is this
-                 very host
-    ssh_key      file of the private key
-    known_hosts  file of the host keys that COD accepts
-    squash       whose ids become nobody's: 'root', 'all' or 'none'
-    exports      directory of the files that describe its exports; '': the driver's own choice
-    """
-
-    name: str
-    driver: str
-    address: str
-    root: str
-    ssh: str = ""
-    ssh_key: str | None = None
-    known_hosts: str | None = None
-    squash: str = "root"
-    exports: str = ""
+    name: str = field(
+        metadata=described("its name, a DNS label; volumes remember it", pattern=LABEL)
+    )
+    driver: Literal["ganesha", "kernel"] = field(
+        metadata=described(
+            "ganesha (NFS-Ganesha, by D-Bus) or kernel (the kernel's NFS server, by exportfs)"
+        )
+    )
+    address: HostName = field(
+        metadata=described("address or name by which nodes mount its volumes")
+    )
+    root: Annotated[str, Read(_plain)] = field(
+        metadata=described("directory on it in which volumes are made; it must exist")
+    )
+    ssh: str = site_key(
+        "",
+        "USER@HOST or USER@HOST:PORT that COD signs in as, with the rights "
+        "of root; empty: the file server is this host",
+        pattern=_SSH,
+    )
+    ssh_key: AbsolutePath | None = site_key(None, "file of the private key to sign in with")
+    known_hosts: AbsolutePath | None = site_key(None, "file with its host key, in OpenSSH's form")
+    squash: Literal["root", "all", "none"] = site_key(
+        "root",
+        "whose ids become nobody's: root's, all, or "
+        "none: then root on a node is root in its volumes",
+    )
+    exports: Annotated[str, Read(_plain_or_none)] = site_key(
+        "",
+        "directory on it of the files that describe its exports; empty: /etc/ganesha/cod.d,"
+        " or /etc/exports.d",
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeRules:
-    """What groups may keep on file servers, from the `[volumes]` table.
+class VolumeKeys(SiteTable):
+    """What groups may keep on file servers (docs/volumes.md). Re-read on SIGHUP."""
 
-    quota      bytes of a group's volumes, where the group says nothing; None: no limit
-    grace      seconds for which a deleted volume can be restored
-    homes      new vclusters mount their group's home volume, unless they are asked for without
-    home_size  bytes of a group's home volume
-    home_mount where home directories are on nodes
+    quota: int | None = site_key(
+        None,
+        "bytes that a group's volumes may have together, where the group "
+        "says nothing; not set: no limit",
+        ge=0,
+    )
+    grace: NotNegativeDays = site_key(
+        7 * DAY, "days for which a deleted volume is kept, so that its owners can restore it"
+    )
+    homes: bool = site_key(
+        True,
+        "vclusters mount home directories from their group's home volume, unless "
+        "they are requested without; home in [accounts] ends in /{name} then",
+    )
+    home_size: int = site_key(50 * 2**30, "bytes of a group's home volume", ge=SMALLEST_VOLUME)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRules(VolumeKeys):
+    """What groups may keep on file servers.
+
+    home_mount  where home directories are on nodes
     """
 
-    quota: int | None = None
-    grace: float = 7 * 86400.0
-    homes: bool = True
-    home_size: int = 50 * 2**30
     home_mount: str = "/home"
 
 

@@ -90,7 +90,7 @@ def edge(context: PartContext) -> list[Any]:
         g.site,
         g.settings.name,
         by_address,
-        site.confd_port,
+        site.boot.confd_port,
         g.clock,
         effects=g.wake.effects,
         inviter=Inviter(authority.certificate.decode(), authority.invitation),
@@ -99,7 +99,7 @@ def edge(context: PartContext) -> list[Any]:
         ports=MacTables(g.reactor, g.pool, mac_tables(g.reactor), g.site).ports_of,
     )
     g.wake.on("orders", confd.poll)
-    nmp = [_nmp(g, list(by_address))] if site.nmp_port else []
+    nmp = [_nmp(g, list(by_address))] if site.nmp.port else []
     return [
         *(
             DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock)
@@ -171,7 +171,7 @@ def _nmp(g: PartContext, addresses: list[str]) -> Any:
 
     site, name, effects = g.site.current, g.settings.name, g.wake.effects
     authority = Ca(g.settings.authority, site.name)
-    listen = tls.listening(g.reactor, authority, addresses, site.nmp_port, site.nmp_plain_port)
+    listen = tls.listening(g.reactor, authority, addresses, site.nmp.port, site.nmp.plain_port)
     server = NmpServer(
         g.reactor, g.pool, g.site, name, listen, tls.identity, g.clock, effects, authority
     )
@@ -207,16 +207,16 @@ def images(context: PartContext) -> list[Any]:
     http = partial(HttpServer, g.reactor, g.pool, g.site, settings.boot, settings.images)
 
     def isolated(subnet: Subnet) -> list[Any]:
-        return [http([subnet.server], site.http_port, g.clock)]
+        return [http([subnet.server], site.boot.http_port, g.clock)]
 
     if rules is not None and rules.server is not None:
         addresses = sorted({*addresses, rules.server})
     return [
         captures,
-        http(addresses, site.http_port, g.clock, captures=captures),
+        http(addresses, site.boot.http_port, g.clock, captures=captures),
         *(
             [http([METADATA_ADDRESS], 80, g.clock, kinds=("metadata",), later=True)]
-            if site.metadata_link_local
+            if site.boot.metadata_link_local
             else []
         ),
         *(

@@ -4,83 +4,156 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
+from ipaddress import ip_network
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter
 
-from cod.model import Refused
-from cod.policy import volumes
-from cod.site.accounts import AccountsTable, GroupsTable
-from cod.site.isolation import IsolationTable
-from cod.site.signin import LdapTable, OidcTable, SignInTable
-from cod.site.subnets import SubnetTable
-from cod.site.switches import SwitchTable
-from cod.site.tables import (
-    AccountTable,
-    ApiTable,
-    BootTable,
-    BurninTable,
-    ConsoleTable,
-    DnsTable,
-    EnergyTable,
-    ImagesTable,
-    KeepTable,
-    NmpTable,
-    NoticesTable,
-    PolicyTable,
-    PowerTable,
-    ServerTable,
-    SmtpTable,
-    TypesTable,
+from cod.model import (
+    Account,
+    Boot,
+    BurninRules,
+    ConsoleRules,
+    Dns,
+    Energy,
+    FileServer,
+    GroupRules,
+    ImageRules,
+    Isolation,
+    KeepRule,
+    Ldap,
+    Mail,
+    Nmp,
+    NoticeRules,
+    Oidc,
+    Policy,
+    PosixRules,
+    PowerRule,
+    Refused,
+    SignInKeys,
+    Subnet,
+    Switch,
+    TypeRules,
+    VolumeKeys,
 )
-from cod.site.values import DOMAIN, Table
-from cod.site.volumes import FileServerTable, VolumesTable
+from cod.model.keys import ABSOLUTE, DAY, DOMAIN, Days, SiteTable, site_key
+from cod.policy import volumes
+from cod.policy.hardware import keep
+from cod.policy.hardware.attributes import ATTRIBUTES
+from cod.policy.people.delivery import addresses
+from cod.site import coherence
+from cod.site.coherence import together
+from cod.site.tables import ApiTable, ServerTable, api_problems
 
 
-class SiteFile(Table):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteFile(SiteTable):
     """The whole file."""
 
-    name: str = Field(
-        "site", min_length=1, max_length=63, description="the site's name, for people"
-    )
-    domain: str = Field(
+    name: str = site_key("site", "the site's name, for people", min_length=1, max_length=63)
+    domain: str = site_key(
         "cod.internal",
+        "DNS suffix: a vcluster's nodes are NODE.VCLUSTER.DOMAIN",
         pattern=DOMAIN,
         max_length=200,
-        description="DNS suffix: a vcluster's nodes are NODE.VCLUSTER.DOMAIN",
     )
-    server: ServerTable = ServerTable.model_validate({})
-    api: ApiTable = ApiTable.model_validate({})
-    boot: BootTable = BootTable.model_validate({})
-    nmp: NmpTable = NmpTable.model_validate({})
-    dns: DnsTable = DnsTable.model_validate({})
-    isolation: IsolationTable = IsolationTable.model_validate({})
-    policy: PolicyTable = PolicyTable.model_validate({})
-    energy: EnergyTable = EnergyTable.model_validate({})
-    types: TypesTable = TypesTable.model_validate({})
-    images: ImagesTable = ImagesTable.model_validate({})
-    burnin: BurninTable = BurninTable.model_validate({})
-    console: ConsoleTable = ConsoleTable.model_validate({})
-    notices: NoticesTable = NoticesTable.model_validate({})
-    smtp: SmtpTable = SmtpTable.model_validate({})
-    signin: SignInTable = SignInTable.model_validate({})
-    ldap: LdapTable = LdapTable.model_validate({})
-    oidc: OidcTable = OidcTable.model_validate({})
-    accounts: AccountsTable = AccountsTable.model_validate({})
-    groups: GroupsTable = GroupsTable.model_validate({})
-    volumes: VolumesTable = VolumesTable.model_validate({})
-    subnet: tuple[SubnetTable, ...]
-    account: tuple[AccountTable, ...] = ()
-    power: tuple[PowerTable, ...] = ()
-    keep: tuple[KeepTable, ...] = ()
-    switch: tuple[SwitchTable, ...] = ()
-    fileserver: tuple[FileServerTable, ...] = ()
+    server: ServerTable = field(default_factory=ServerTable)
+    api: Annotated[ApiTable, together(api_problems)] = field(default_factory=ApiTable)
+    boot: Boot = field(default_factory=Boot)
+    nmp: Nmp = field(default_factory=Nmp)
+    dns: Dns = field(default_factory=Dns)
+    isolation: Annotated[
+        Annotated[Isolation, together(coherence.isolation)] | None,
+        BeforeValidator(lambda table: table or None),  # keys that are all commented out
+    ] = None
+    policy: Policy = field(default_factory=Policy)
+    energy: Annotated[Energy, together(coherence.energy)] = field(default_factory=Energy)
+    types: TypeRules = field(default_factory=TypeRules)
+    images: ImageRules = field(default_factory=ImageRules)
+    burnin: BurninRules = field(default_factory=BurninRules)
+    console: ConsoleRules = field(default_factory=ConsoleRules)
+    notices: NoticeRules = field(default_factory=NoticeRules)
+    smtp: Annotated[Mail, together(coherence.mail)] = field(default_factory=Mail)
+    signin: SignInKeys = field(default_factory=SignInKeys)
+    ldap: Annotated[Ldap, together(coherence.ldap)] = field(default_factory=Ldap)
+    oidc: Annotated[Oidc, together(coherence.oidc)] = field(default_factory=Oidc)
+    accounts: Annotated[PosixRules, together(coherence.accounts)] = field(
+        default_factory=PosixRules
+    )
+    groups: GroupRules = field(default_factory=GroupRules)
+    volumes: VolumeKeys = field(default_factory=VolumeKeys)
+    subnet: tuple[Annotated[Subnet, together(coherence.subnet)], ...]
+    account: tuple[Account, ...] = ()
+    power: tuple[PowerRule, ...] = ()
+    keep: tuple[KeepRule, ...] = ()
+    switch: tuple[Annotated[Switch, together(coherence.switch)], ...] = ()
+    fileserver: tuple[Annotated[FileServer, together(coherence.fileserver)], ...] = ()
 
-    @model_validator(mode="after")
-    def _coherent(self) -> SiteFile:
-        problems = list(_problems(self))
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
+
+def _coherent(file: SiteFile) -> SiteFile:
+    if problems := list(_problems(file)):
+        raise ValueError("; ".join(problems))
+    return file
+
+
+FILE: TypeAdapter[SiteFile] = TypeAdapter(Annotated[SiteFile, AfterValidator(_coherent)])
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of the site file.
+
+    default   as the file has it
+    required  it has to be there
+    file      it names a file
+    table     the table that it opens; None: it is a value
+    repeated  of such tables there are many
+    """
+
+    name: str
+    about: str
+    default: Any
+    required: bool
+    file: bool
+    table: type[SiteTable] | None
+    repeated: bool
+
+
+def keys(table: type[SiteTable]) -> list[Key]:
+    """Return the keys of a table, or of the whole file."""
+    found, hints = [], get_type_hints(table, include_extras=True)
+    for each in fields(table):  # type: ignore[arg-type]
+        marks, kinds = _marks(hints[each.name])
+        default = each.default_factory() if each.default_factory is not MISSING else each.default
+        if default is not MISSING and any(isinstance(mark, Days) for mark in marks):
+            default /= DAY
+        inner = next((kind for kind in kinds if issubclass(kind, SiteTable)), None)
+        needed = default == "" and "min_length" in each.metadata
+        found.append(
+            Key(
+                each.name,
+                each.metadata.get("description", ""),
+                default,
+                default is MISSING or needed,
+                ABSOLUTE in marks,
+                inner,
+                inner is not None and tuple in kinds,
+            )
+        )
+    return found
+
+
+def _marks(hint: Any) -> tuple[list[Any], list[type]]:
+    """Return the marks of an annotation and of those inside it, and the types that are in it."""
+    marks, kinds = list(getattr(hint, "__metadata__", ())), []
+    inner = [hint.__origin__] if marks else list(getattr(hint, "__args__", ()))
+    kinds += [each for each in (hint, getattr(hint, "__origin__", None)) if isinstance(each, type)]
+    for each in inner:
+        more, others = _marks(each)
+        marks, kinds = marks + more, kinds + others
+    return marks, kinds
 
 
 def _problems(file: SiteFile) -> Iterator[str]:
@@ -89,6 +162,8 @@ def _problems(file: SiteFile) -> Iterator[str]:
         yield "boot.http_port and boot.confd_port should differ"
     if not file.subnet:
         yield "subnet: at least one [[subnet]] is needed"
+    yield from _missing(file)
+    yield from _single_keys(file)
     yield from _account_problems(file)
     yield from _isolation_problems(file)
     yield from _home_problems(file)
@@ -102,7 +177,7 @@ def _problems(file: SiteFile) -> Iterator[str]:
         for other in file.subnet[:n]:
             if subnet.name == other.name:
                 yield f"subnet.{n}.name: {subnet.name!r} is used twice"
-            if subnet.network.overlaps(other.network):
+            if ip_network(subnet.network).overlaps(ip_network(other.network)):
                 yield f"subnet.{n}.network: {subnet.network} overlaps that of {other.name!r}"
             if (
                 subnet.interface is not None
@@ -115,9 +190,49 @@ def _problems(file: SiteFile) -> Iterator[str]:
                 )
 
 
+def _missing(file: SiteFile) -> Iterator[str]:
+    for name in ("account", "keep"):
+        for n, table in enumerate(getattr(file, name)):
+            for key in keys(type(table)):
+                if key.required and not getattr(table, key.name):
+                    yield f"{name}.{n}.{key.name}: is missing; give it a value"
+
+
+def _single_keys(file: SiteFile) -> Iterator[str]:
+    """Yield what the policy says of single keys."""
+    for n, path in enumerate(file.types.ignore):
+        if path not in ATTRIBUTES:
+            near = get_close_matches(path, ATTRIBUTES, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            yield f"types.ignore.{n}: {path!r} is no attribute of a node{hint}"
+        if path in ("disk", "disk/local", "disk/keep", "disk/sector", "disk/bootable"):
+            yield (
+                f"types.ignore: {path} cannot be left out: it says which disk a template can be"
+                " written to; name what shall not count, such as disk/model or disk/size"
+            )
+    told = [
+        ("sender", file.smtp.sender),
+        *((f"admins.{n}", each) for n, each in enumerate(file.smtp.admins)),
+    ]
+    for key, address in told:
+        try:
+            several = len(addresses(address)) > 1
+        except ValueError as error:
+            yield f"smtp.{key}: {error}"
+        else:
+            if several:
+                yield f"smtp.{key}: should be one e-mail address such as cod@example.org"
+    for n, rule in enumerate(file.keep):
+        try:
+            if rule.disk:
+                keep.check(rule.disk)
+        except Refused as refused:
+            yield f"keep.{n}.disk: {refused.sentence}"
+
+
 def _isolation_problems(file: SiteFile) -> Iterator[str]:
     rules = file.isolation
-    if rules.vlans is None or rules.networks is None:
+    if rules is None:
         return
     for n, switch in enumerate(file.switch):
         if rules.vlans[0] <= switch.provisioning_vlan <= rules.vlans[1]:
@@ -125,7 +240,7 @@ def _isolation_problems(file: SiteFile) -> Iterator[str]:
                 f"switch.{n}.provisioning_vlan: {switch.provisioning_vlan} is among isolation.vlans"
             )
     for n, subnet in enumerate(file.subnet):
-        if subnet.network.overlaps(rules.networks):
+        if ip_network(subnet.network).overlaps(ip_network(rules.networks)):
             yield (
                 f"isolation.networks: {rules.networks} overlaps {subnet.network} of subnet"
                 f" {subnet.name!r}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,13 +18,8 @@ from pydantic import ValidationError
 
 from cod import model
 from cod.security.webcert import WebCertificate
-from cod.site.file import SiteFile
-from cod.site.isolation import IsolationTable
-from cod.site.subnets import SubnetTable
-from cod.site.switches import SwitchTable
-from cod.site.tables import ApiTable
-from cod.site.values import SMTP_PORTS, address_and_port
-from cod.site.volumes import FileServerTable
+from cod.site.file import FILE, SiteFile, keys
+from cod.site.tables import ApiTable, address_and_port
 
 LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
 
@@ -59,7 +54,7 @@ class Settings:
     log_level: str
     log_format: str
     upload_limit: int
-    keep_history: float = 365 * 86400.0
+    keep_history: float
     names: tuple[str, ...] = ()
     certificate: WebCertificate | None = None
     plain: bool = False
@@ -145,7 +140,7 @@ def read(path: Path) -> SiteFile:
 def parse(text: str, path: Path) -> SiteFile:
     """Return `text` as a site file; `path` is for messages. Raises `ConfigError`."""
     try:
-        return SiteFile.model_validate(tomllib.loads(text))
+        return FILE.validate_python(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(path, [f"is not TOML: {error}"]) from None
     except ValidationError as error:
@@ -156,24 +151,18 @@ def parse(text: str, path: Path) -> SiteFile:
 
 def _sentence(error: Any) -> str:
     key = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
+    if error["type"] == "unexpected_keyword_argument":
         table: Any = SiteFile
         for part in error["loc"][:-1]:
             if isinstance(part, str):
-                table = _table_of(table.model_fields[part].annotation)
-        return f"{key}: {model.unknown_key(str(error['loc'][-1]), table.model_fields)}"
+                table = next(each.table for each in keys(table) if each.name == part)
+        known = [each.name for each in keys(table)]
+        return f"{key}: {model.unknown_key(str(error['loc'][-1]), known)}"
     if error["type"] == "missing":
         return f"{key}: is missing; give it a value"
     if error["type"] == "value_error":
         return f"{key}: {model.field_error(error)}" if key else model.field_error(error)
     return f"{key}: {model.field_error(error)}, not {error['input']!r}"
-
-
-def _table_of(annotation: Any) -> Any:
-    """Return the table class in an annotation such as `PolicyTable` or `tuple[SubnetTable,
-    ...]`."""
-    args = getattr(annotation, "__args__", ())
-    return args[0] if args else annotation
 
 
 def settings(file: SiteFile, path: Path) -> Settings:
@@ -189,10 +178,12 @@ def settings(file: SiteFile, path: Path) -> Settings:
         log_level=server.log_level,
         log_format=server.log_format,
         upload_limit=file.api.upload_limit,
-        keep_history=server.keep_history * 86400.0,
+        keep_history=server.keep_history,
         names=file.api.names or (socket.gethostname().lower(),),
         certificate=(
-            WebCertificate(api.certificate, api.key) if api.certificate and api.key else None
+            WebCertificate(Path(api.certificate), Path(api.key))
+            if api.certificate and api.key
+            else None
         ),
         plain=file.api.plain,
     )
@@ -204,101 +195,47 @@ def settings(file: SiteFile, path: Path) -> Settings:
 
 
 def _site(file: SiteFile) -> model.Site:
-    mail = file.smtp.model_dump() | {
-        "password_file": _path(file.smtp.password_file),
-        "port": file.smtp.port or SMTP_PORTS[file.smtp.tls],
-    }
+    signin = model.SignInRules(
+        **_keys(file.signin, url=file.signin.url or _portal(file.api)),
+        named=bool(file.signin.url or file.api.names),
+        ldap=file.ldap,
+        oidc=file.oidc,
+    )
+    where = file.accounts.home.removesuffix("/{name}")
     return model.Site(
         name=file.name,
         domain=file.domain,
-        subnets=tuple(_subnet(each, file.dns.port == 53) for each in file.subnet),
-        policy=model.Policy(**file.policy.model_dump()),
-        nmp_port=file.nmp.port,
-        nmp_plain_port=file.nmp.plain_port,
-        nmp_keepalive=file.nmp.keepalive,
-        isolation=_isolation(file.isolation),
-        dns=model.Dns(
-            file.dns.port,
-            tuple(map(str, file.dns.forward)),
-            file.dns.names,
-            file.dns.external,
-            file.dns.secondaries,
-            file.dns.name_servers,
+        subnets=tuple(
+            replace(each, dns=each.dns or (each.server,) if file.dns.port == 53 else each.dns)
+            for each in file.subnet
         ),
-        energy=model.Energy(
-            **file.energy.model_dump() | {"curve_file": _path(file.energy.curve_file)}
-        ),
-        types=model.TypeRules(**file.types.model_dump()),
-        mail=model.Mail(**mail),
-        images=model.ImageRules(
-            file.images.quota,
-            file.images.keep_uploads * 86400.0,
-            file.images.open,
-            file.images.largest,
-            file.images.expansion,
-            file.images.ingest_time,
-            file.images.open_uploads,
-            file.images.open_captures,
-        ),
-        notices=model.NoticeRules(
-            file.notices.local_webhooks,
-            _path(file.notices.ca_file),
-            tuple(map(str, file.notices.closed_networks)),
-        ),
-        signin=_signin(file),
-        consoles=model.ConsoleRules(
-            **file.console.model_dump() | {"keep": file.console.keep * 86400.0}
-        ),
-        posix=model.PosixRules(**file.accounts.model_dump()),
-        groups=model.GroupRules(
-            **file.groups.model_dump()
-            | {
-                each: getattr(file.groups, each) or None
-                for each in ("node_limit", "hours_limit", "max_lease")
-            }
-        ),
-        burnin=model.BurninRules(
-            **file.burnin.model_dump() | {"every": file.burnin.every * 86400.0}
-        ),
-        power=tuple(model.PowerRule(**each.model_dump()) for each in file.power),
-        switches=tuple(_switch(each) for each in file.switch),
-        keep=tuple(model.KeepRule(each.match, each.disk) for each in file.keep),
-        accounts=tuple(
-            model.Account(each.name, each.user, str(each.password_file), each.boot_nonce)
-            for each in file.account
-        ),
-        fileservers=tuple(_fileserver(each) for each in file.fileserver),
-        volumes=model.VolumeRules(
-            file.volumes.quota,
-            file.volumes.grace * 86400.0,
-            file.volumes.homes,
-            file.volumes.home_size,
-            file.accounts.home.removesuffix("/{name}"),
-        ),
-        **file.boot.model_dump(),
+        boot=file.boot,
+        nmp=file.nmp,
+        dns=file.dns,
+        isolation=file.isolation,
+        policy=file.policy,
+        energy=file.energy,
+        types=file.types,
+        images=file.images,
+        burnin=file.burnin,
+        consoles=file.console,
+        notices=file.notices,
+        mail=file.smtp,
+        signin=signin,
+        posix=file.accounts,
+        groups=file.groups,
+        volumes=model.VolumeRules(**_keys(file.volumes), home_mount=where),
+        accounts=file.account,
+        power=file.power,
+        keep=file.keep,
+        switches=file.switch,
+        fileservers=file.fileserver,
     )
 
 
-def _fileserver(table: FileServerTable) -> model.FileServer:
-    own = table.model_dump(exclude={"root", "exports", "ssh_key", "known_hosts"})
-    return model.FileServer(
-        **own,
-        root=str(table.root),
-        exports=_path(table.exports) or "",
-        ssh_key=_path(table.ssh_key),
-        known_hosts=_path(table.known_hosts),
-    )
-
-
-def _signin(file: SiteFile) -> model.SignInRules:
-    own_ca, password = _path(file.ldap.ca_file), _path(file.ldap.password_file)
-    ldap = file.ldap.model_dump() | {"ca_file": own_ca, "password_file": password}
-    oidc = file.oidc.model_dump() | {"secret_file": _path(file.oidc.secret_file)}
-    own = file.signin.model_dump() | {
-        "url": file.signin.url or _portal(file.api),
-        "named": bool(file.signin.url or file.api.names),
-    }
-    return model.SignInRules(**own, ldap=model.Ldap(**ldap), oidc=model.Oidc(**oidc))
+def _keys(table: Any, **others: Any) -> dict[str, Any]:
+    """Return the values of a table, with `others` in place of some."""
+    return {field.name: getattr(table, field.name) for field in fields(table)} | others
 
 
 def _portal(api: ApiTable) -> str:
@@ -311,42 +248,3 @@ def _portal(api: ApiTable) -> str:
         address_and_port(api.listen[0])[1],
     )
     return f"https://{name}" + ("" if api.plain or port == 443 else f":{port}")
-
-
-def _path(path: Path | None) -> str | None:
-    return None if path is None else str(path)
-
-
-def _switch(table: SwitchTable) -> model.Switch:
-    files = {name: _path(getattr(table, name)) for name in ("ca_file", "certificate", "key")}
-    return model.Switch(**table.model_dump() | files | {"ports": tuple(table.ports.items())})
-
-
-def _isolation(table: IsolationTable) -> model.Isolation | None:
-    if table.vlans is None:
-        return None
-    return model.Isolation(
-        vlans=table.vlans,
-        networks=str(table.networks),
-        default_size=table.default_size,
-        largest_size=table.largest_size,
-        interface=table.interface,
-        server=None if table.server is None else str(table.server),
-        router=table.router,
-        by_default=table.by_default,
-    )
-
-
-def _subnet(table: SubnetTable, named: bool) -> model.Subnet:
-    return model.Subnet(
-        name=table.name,
-        network=str(table.network),
-        server=str(table.server),
-        boot_pool=(str(table.boot_pool[0]), str(table.boot_pool[1])),
-        block_pool=(str(table.block_pool[0]), str(table.block_pool[1])),
-        block_size=table.block_size,
-        router=None if table.router is None else str(table.router),
-        interface=table.interface,
-        relay=None if table.relay is None else str(table.relay),
-        dns=tuple(map(str, table.dns)) or ((str(table.server),) if named else ()),
-    )

@@ -16,11 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel
-
+from cod.model.keys import SiteTable
 from cod.security import partusers
 from cod.security.partusers import GROUP, PEOPLE, USERS
-from cod.site.file import SiteFile
+from cod.site.file import SiteFile, keys
 from cod.site.load import Settings
 
 ROOT = "root"
@@ -42,8 +41,6 @@ SECRETS: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """The parts that read a file which the site file names, by table and key."""
 DEEPEST = 16  # folders in folders that are looked into: a part could make very many
-ELSEWHERE = {("fileserver", "root"), ("fileserver", "exports"), ("server", "data_dir")}
-"""Paths in the site file that no part reads as a file of this host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +97,20 @@ def named(file: SiteFile) -> Iterator[tuple[Path, tuple[str, ...]]]:
     """Yield each file that the site file names, with the parts that read it."""
     readers: dict[Path, set[str]] = {}
     for table, key, path in paths(file):
-        if (table, key) not in ELSEWHERE:
-            readers.setdefault(path, set()).update(SECRETS[table, key])
+        readers.setdefault(path, set()).update(SECRETS[table, key])
     for path, parts in readers.items():
         yield path, tuple(sorted(parts))
 
 
-def paths(table: BaseModel, name: str = "") -> Iterator[tuple[str, str, Path]]:
-    """Yield each path in the site file, with its table and its key."""
-    for key, value in table:
-        for each in value if isinstance(value, tuple) else [value]:
-            if isinstance(each, BaseModel):
-                yield from paths(each, name or key)
-            elif isinstance(each, Path):
-                yield name, key, each
+def paths(table: SiteTable, name: str = "") -> Iterator[tuple[str, str, Path]]:
+    """Yield each file that the site file names, with its table and its key."""
+    for key in keys(type(table)):
+        value = getattr(table, key.name)
+        if key.table is not None:
+            for each in value if key.repeated else [value] if value is not None else []:
+                yield from paths(each, key.name)
+        elif key.file and value:
+            yield name, key.name, Path(value)
 
 
 # ---------------------------------------------------------------- what a part cannot read

@@ -25,7 +25,7 @@ from sqlalchemy import Engine, update
 from cod.flows.nodes import captures
 from cod.images import deposit, store
 from cod.images.verify import verify
-from cod.model import Image, ImageRules, Node, Policy, Refused, Site, SiteRef
+from cod.model import Boot, Image, ImageRules, Node, Policy, Refused, Site, SiteRef
 from cod.net.bootserver.captures import Captures
 from cod.net.bootserver.server import HttpServer
 from cod.net.confd.connection import AgentConnection
@@ -73,7 +73,7 @@ class World:
         self.port = 0
         self.site = replace(site, images=ImageRules(open=True))
         self.serve()
-        self.site = replace(self.site, http_port=self.port)
+        self.site = replace(self.site, boot=Boot(http_port=self.port))
         self.confd = ConfdServer(
             AgentConnection, reactor, pool, SiteRef(self.site), "one", ["127.0.0.1"], 0
         )

@@ -18,7 +18,7 @@ from cod.cli.root import cod
 from cod.client import ApiError
 from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
-from cod.model import Site
+from cod.model import Nmp, Site
 from cod.pool import Pool
 from cod.security.ca import Ca, serial_text
 from cod.store import tables as t
@@ -39,7 +39,7 @@ def served(
     pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, ca: Ca
 ) -> Iterator[Served]:
     """A site with a vcluster 'pool', which lets VCMs in without certificates, too."""
-    open_site = replace(site, nmp_plain_port=8072)
+    open_site = replace(site, nmp=Nmp(plain_port=8072))
     with serving(pool, reactor, in_reactor, open_site, ca) as served:
         furnish(served, site)
         yield served
@@ -118,9 +118,9 @@ def test_what_is_no_enrolment(served: Served, body: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "body", "says"),
     [
-        ({"nmp_port": 0}, {}, "switched off"),
-        ({"nmp_port": 0}, {"plain": True, "address": "10.77.9.9"}, "plain_port"),
-        ({"nmp_plain_port": 0}, {"plain": True, "address": "10.77.9.9"}, "plain_port"),
+        ({"port": 0}, {}, "switched off"),
+        ({"port": 0}, {"plain": True, "address": "10.77.9.9"}, "plain_port"),
+        ({"plain_port": 0}, {"plain": True, "address": "10.77.9.9"}, "plain_port"),
     ],
 )
 def test_a_site_that_does_not_have_it(
@@ -133,8 +133,9 @@ def test_a_site_that_does_not_have_it(
     body: dict[str, Any],
     says: str,
 ) -> None:
+    changed = replace(site, nmp=replace(site.nmp, **change))
     with (
-        serving(pool, reactor, in_reactor, replace(site, **change), ca) as served,
+        serving(pool, reactor, in_reactor, changed, ca) as served,
         pytest.raises(ApiError, match=says),
     ):
         served.local.post("/vclusters/pool/vcm", body)

@@ -20,7 +20,7 @@ LEAF = Switch(
     "ovs",
     "unix:/run/ovs/db.sock",
     known_as=("leaf.rack*", "44:4c:a8:*"),
-    ports=((r"Gi(\d.*)", r"GigabitEthernet\1"),),
+    ports={r"Gi(\d.*)": r"GigabitEthernet\1"},
     provisioning_vlan=10,
 )
 SPINE = Switch("spine", "ovs", "unix:/run/ovs/db.sock")

@@ -15,7 +15,7 @@ from cod.flows.agents import orders
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
-from cod.model import Inviter, Node, Refused, Site, dotted
+from cod.model import Inviter, Nmp, Node, Refused, Site, dotted
 from cod.orders import Order
 from cod.policy.nodes import inner_vcm
 from cod.security.ca import Ca
@@ -159,7 +159,7 @@ def test_without_a_vcm_inside_a_seed_is_as_it_was(tx: Tx, site: Site, inviter: I
     vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
     assert set(order(tx, site, inviter).seed) == {"meta-data", "network-config", "user-data"}
     vcms.enrol_inside(tx, vcluster="pool", head=None, now=NOW)
-    assert set(order(tx, replace(site, nmp_port=0), inviter).seed) == {
+    assert set(order(tx, replace(site, nmp=Nmp(port=0)), inviter).seed) == {
         "meta-data",
         "network-config",
         "user-data",

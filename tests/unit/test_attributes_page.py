@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,7 @@ def test_the_site_files_example_is_one() -> None:
         'boot_pool = ["10.0.0.2", "10.0.0.9"]\nblock_pool = ["10.0.0.64", "10.0.0.127"]\n'
     )
     file = load.parse(example + subnet, Path("site.toml"))
-    assert file.types.model_dump() == tomllib.loads(example)["types"] | {
+    assert asdict(file.types) == tomllib.loads(example)["types"] | {
         "ignore": tuple(file.types.ignore)
     }
     assert TypeRules().ignore == ("firmware/version", "pci/subvendor", "pci/subdevice")

@@ -19,7 +19,9 @@ from trampoline.burnin import run
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = {
-    '    NONE = (\n        "none",': '    ABACUS = ("abacus", PowerAbilities("beads", measure=True))\n',
+    '    NONE = (\n        "none",': (
+        '    ABACUS = ("abacus", PowerAbilities("beads", measure=True))\n'
+    ),
     '    MEMORY = "memory"': '    FAN = "fan", "Fans"\n',
     '    OWNER = "owner"': '    GUEST = "guest", "reads one page"\n',
 }

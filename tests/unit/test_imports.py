@@ -38,7 +38,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
         {"lxml", "tftpy", "dnslib", "ldaptor"},
     ),
     "cod.policy": ({"cod.policy", "cod.orders", "cod.quantity", *LEAVES}, set()),
-    "cod.sim": ({"cod.sim", "cod.policy", "cod.site.tables", "cod.svg", *LEAVES}, {"pydantic"}),
+    "cod.sim": ({"cod.sim", "cod.policy", "cod.site.coherence", "cod.svg", *LEAVES}, {"pydantic"}),
     "cod.store": ({"cod.store", "cod.data", *LEAVES}, {"sqlalchemy", "alembic"}),
     "cod.core": (
         {

@@ -136,9 +136,9 @@ def test_the_table_is_read(tmp_path: Path) -> None:
         ),
         (GOOD.replace("2004", "4095"), "lab", "isolation.vlans.1"),
         (GOOD.replace("2001", "1"), "lab", "isolation.vlans.0"),
-        ('networks = "10.80.0.0/16"', "lab", "vlans should be set"),
-        ("by_default = true", "lab", "vlans should be set"),
-        ('vlans = [2001, 2004]\ninterface = "eth1"', "lab", "networks should be set"),
+        ('networks = "10.80.0.0/16"', "lab", "vlans: is missing"),
+        ("by_default = true", "lab", "vlans: is missing"),
+        ('vlans = [2001, 2004]\ninterface = "eth1"', "lab", "networks: is missing"),
         (GOOD.replace("/16", "/21"), "lab", "networks 10.80.0.0/21 should hold a /20"),
         (
             GOOD + "\nlargest_size = 27",

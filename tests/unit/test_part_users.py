@@ -9,20 +9,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from cod import init
 from cod.cli.server import trampoline
 from cod.doctor import users
 from cod.model import FileServer
+from cod.model.keys import SiteTable
 from cod.security import partusers, secretfile
 from cod.security.partusers import GROUP, PEOPLE, POWER, USERS
 from cod.service.parts import PARTS
 from cod.site import load, ownership
-from cod.site.file import SiteFile
+from cod.site.file import SiteFile, keys
 from cod.site.load import Settings
 from cod.supervisor import Supervisor
 
@@ -112,21 +111,17 @@ def test_the_supervisor_starts_parts_as_their_users(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- files
 
 
-def path_keys(table: type[BaseModel], name: str = "") -> Iterator[tuple[str, str]]:
-    """Every key of the site file whose value is a path."""
-    for key, field in table.model_fields.items():
-        inner: list[Any] = [field.annotation]
-        while inner:
-            each = inner.pop()
-            inner += getattr(each, "__args__", ())
-            if isinstance(each, type) and issubclass(each, BaseModel):
-                yield from path_keys(each, name or key)
-            elif each is Path:
-                yield name, key
+def path_keys(table: type[SiteTable], name: str = "") -> Iterator[tuple[str, str]]:
+    """Every key of the site file that names a file."""
+    for key in keys(table):
+        if key.table is not None:
+            yield from path_keys(key.table, key.name)
+        elif key.file:
+            yield name, key.name
 
 
 def test_the_table_of_readers_has_every_file_that_the_site_file_can_name() -> None:
-    assert set(path_keys(SiteFile)) == {*ownership.SECRETS, *ownership.ELSEWHERE}
+    assert set(path_keys(SiteFile)) == {*ownership.SECRETS}
 
 
 def test_web_reads_neither_the_authoritys_key_nor_the_passwords_of_bmcs(settings: Settings) -> None:

@@ -15,6 +15,7 @@ from twisted.internet.testing import MemoryReactorClock
 
 from cod.model import (
     Account,
+    Boot,
     BurninRules,
     ConsoleRules,
     Energy,
@@ -22,6 +23,7 @@ from cod.model import (
     GroupRules,
     ImageRules,
     KeepRule,
+    Nmp,
     Policy,
     PosixRules,
     PowerRule,
@@ -143,7 +145,7 @@ def test_what_services_listen_on_stays() -> None:
     sites = SiteRef(old)
     take_over(
         sites,
-        furnished(replace(old, name="other", domain="other.test", http_port=1, nmp_port=2), "new"),
+        furnished(replace(old, name="other", domain="other.test", boot=Boot(1), nmp=Nmp(2)), "new"),
     )
     for field in fields(Site):
         same = getattr(sites.current, field.name) == getattr(old, field.name)

@@ -260,6 +260,8 @@ def _pairs(key: str, value: str) -> list[tuple[str, str]]:
 
 def _rules_of(site_file: str) -> dict[str, Any]:
     """Return the tables policy and energy of a site file, in place of the scenario's."""
+    from dataclasses import asdict
+
     from cod.site.load import ConfigError, read
 
     try:
@@ -267,8 +269,8 @@ def _rules_of(site_file: str) -> dict[str, Any]:
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     return {
-        "policy": file.policy.model_dump(mode="json"),
-        "energy": file.energy.model_dump(mode="json"),
+        "policy": asdict(file.policy),
+        "energy": asdict(file.energy),
     }
 
 

@@ -90,12 +90,14 @@ def current(
     purge = "purge" in (node.wipe, site.policy.wipe)
     if action == "capture":
         order = _capture(
-            tx, node, order_id, f"http://{_server(site, address)}:{site.http_port}/captures"
+            tx, node, order_id, f"http://{_server(site, address)}:{site.boot.http_port}/captures"
         )
         return replace(order, keep=spared)
     if action == "burnin":
         plan = _burnin(
-            tx, node, f"http://{_server(site, address)}:{site.http_port}/files/trampoline/ramdisk"
+            tx,
+            node,
+            f"http://{_server(site, address)}:{site.boot.http_port}/files/trampoline/ramdisk",
         )
         return Order(order_id, action, wipe=False, keep=spared, burnin=plan)
     if action != "prime":
@@ -108,7 +110,13 @@ def current(
     server = _server(site, address)
     configuration = template.parse(wanted.document)
     order = _prime(
-        tx, node, order_id, wanted, configuration, site, f"http://{server}:{site.http_port}/images"
+        tx,
+        node,
+        order_id,
+        wanted,
+        configuration,
+        site,
+        f"http://{server}:{site.boot.http_port}/images",
     )
     order = replace(order, purge=purge and order.wipe)
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
@@ -194,7 +202,7 @@ def _vcm_inside(
     """Return what its vcluster's VCM finds in the seed, where that runs on this node. The same
     order invites once."""
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
-    if vcluster is None or not site.nmp_port or not vcms.runs_on(tx, vcluster.id, node.hostname):
+    if vcluster is None or not site.nmp.port or not vcms.runs_on(tx, vcluster.id, node.hostname):
         return []
     vcm = vcms.get(tx, vcluster.id, lock=True)  # it may be enrolled anew just now
     if vcm is None or vcm.head != node.hostname:
@@ -208,7 +216,7 @@ def _vcm_inside(
         expires_at=now + inner_vcm.LASTS,
     )
     others = sorted({subnet.server for subnet in site.subnets} - {server})
-    servers = [f"{each}:{site.nmp_port}" for each in (server, *others)]
+    servers = [f"{each}:{site.nmp.port}" for each in (server, *others)]
     return [inner_vcm.seed_part(vcluster.name, servers, inviter.authority, secret)]
 
 

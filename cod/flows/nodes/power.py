@@ -156,7 +156,9 @@ def boot_uri(tx: Tx, task: PowerTask, nonce: str, site: Site, now: float) -> str
         why = f"the subnet in which {node.name} boots is not known, so it is handed no nonce"
         raise Refused("conflict", why)
     boot_nonces.order(tx, node, nonce, now)
-    return f"http://{known[0].server}:{site.http_port}/boot/once/{nonce}/{site.uefi_loader}"
+    return (
+        f"http://{known[0].server}:{site.boot.http_port}/boot/once/{nonce}/{site.boot.uefi_loader}"
+    )
 
 
 def _dropped(tx: Tx, action: PowerAction, node: Node, left: Mapping[str, int]) -> str:

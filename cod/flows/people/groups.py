@@ -132,14 +132,15 @@ def create_for(
             "name",
         )
     own = {field: value for field, value in asked.items() if field in OWNERS_SAY}
-    group = create(tx, now=now, **own, priority=users.priority, max_lease=users.max_lease, **rules)
+    longest = users.max_lease or None
+    group = create(tx, now=now, **own, priority=users.priority, max_lease=longest, **rules)
     groups.change(
         tx,
         group.id,
         created_by=who.person,
         shares=users.shares,
-        node_limit=users.node_limit,
-        hours_limit=users.hours_limit,
+        node_limit=users.node_limit or None,
+        hours_limit=users.hours_limit or None,
         parent_id=_parent(tx, users),
     )
     people.set_role(tx, group.id, who.user_id, Role.OWNER)

@@ -227,7 +227,7 @@ class NmpConnection(protocol.Protocol, ABC):
 
     def look_after(self, now: float) -> None:
         """Check that the peer is still there."""
-        keepalive = self._host.site.current.nmp_keepalive
+        keepalive = self._host.site.current.nmp.keepalive
         if self._closing:
             if now >= self._left_at + LINGER:
                 self.transport.abortConnection()

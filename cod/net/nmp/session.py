@@ -161,7 +161,7 @@ class VcmSession(NmpConnection):
         server.sessions[greeted.vcluster_id] = self
         if older is not None:
             older.leave("a newer connection has taken its place")
-        keepalive = server.site.current.nmp_keepalive
+        keepalive = server.site.current.nmp.keepalive
         self.answer(b.Welcome(hello.vcluster, server.server, keepalive, greeted.acked), message.id)
         log.info("VCM of %s (%s) is connected", hello.vcluster, hello.vcm)
         server.poll()

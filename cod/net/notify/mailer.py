@@ -104,9 +104,9 @@ class SmtpSession:
         mail, name = self._mail, socket.gethostname()
         line: smtplib.SMTP
         if mail.tls == "tls":
-            line = _Tls(self, mail.host, mail.port, name, timeout=SILENCE, context=self._trust())
+            line = _Tls(self, mail.host, mail.at, name, timeout=SILENCE, context=self._trust())
         else:
-            line = _Plain(self, mail.host, mail.port, name, timeout=SILENCE)
+            line = _Plain(self, mail.host, mail.at, name, timeout=SILENCE)
         try:
             if mail.tls == "starttls":
                 line.starttls(context=self._trust())

@@ -320,16 +320,16 @@ def bootfile(
 
     No machine of another architecture than those of `policy.nodes.architecture` comes this far.
     """
-    base = f"http://{subnet.server}:{site.http_port}"
+    base = f"http://{subnet.server}:{site.boot.http_port}"
     goes_on = _is_next_option(query, client, site.policy, now)
     if query.stage == "ipxe":
         return f"{base}/files/{NO_SUCH_FILE}" if goes_on else f"{base}/boot/{query.mac}/script.ipxe"
     loader = (
         NO_SUCH_FILE
         if goes_on
-        else site.uefi_loader
+        else site.boot.uefi_loader
         if query.arch in architecture.UEFI
-        else site.bios_loader
+        else site.boot.bios_loader
     )
     if query.stage == "httpclient":
         return f"{base}/files/{loader}"
@@ -350,7 +350,7 @@ def plan(
     """
     if state in OWN_SYSTEM:
         return _own_system(
-            template, images, state, f"http://{subnet.server}:{site.http_port}", disk
+            template, images, state, f"http://{subnet.server}:{site.boot.http_port}", disk
         )
     if state == NodeState.RETIRED:
         return BootPlan("none", "retired")
@@ -360,9 +360,9 @@ def plan(
 def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
     """Kernel and ramdisks of the trampoline. The secret is a ramdisk of its own: kernel command
     lines end in logs."""
-    base = f"http://{subnet.server}:{site.http_port}"
+    base = f"http://{subnet.server}:{site.boot.http_port}"
     words = [
-        f"cod.confd={subnet.server}:{site.confd_port}",
+        f"cod.confd={subnet.server}:{site.boot.confd_port}",
         f"cod.mac={mac}",
         "quiet",
         "panic=10",
@@ -370,8 +370,8 @@ def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
     ]
     if site.policy.same_wwn != "refuse":
         words.append(f"cod.same_wwn={site.policy.same_wwn}")
-    if site.console:
-        words.append(f"console={site.console}")
+    if site.boot.console:
+        words.append(f"console={site.boot.console}")
     ramdisks = (f"{base}/files/trampoline/ramdisk", f"{base}/boot/{mac}/secret.cpio")
     return BootPlan(
         "trampoline",

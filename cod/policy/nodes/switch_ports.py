@@ -51,7 +51,7 @@ def place(switches: Iterable[Switch], switch: str, port: str) -> tuple[str, str]
         if said == each.name.lower() or any(
             fnmatchcase(said, pattern.lower()) for pattern in each.known_as
         ):
-            for pattern, driver_name in each.ports:
+            for pattern, driver_name in each.ports.items():
                 if match := re.fullmatch(pattern, port):
                     return each.name, match.expand(driver_name)
             return each.name, port

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +27,8 @@ from cod.sim.scenario.records import (
     key,
     word,
 )
-from cod.site.tables import EnergyTable, PolicyTable
+from cod.site import coherence
+from cod.site.coherence import together
 
 KINDS = {
     "dataclass_type": "should be a table",
@@ -86,8 +88,8 @@ class ScenarioFile(BaseModel):
     blame: StrictBool = word(
         "false: each machine whose system does not become ready is set aside", True
     )
-    policy: PolicyTable = PolicyTable.model_validate({})
-    energy: EnergyTable = EnergyTable.model_validate({})
+    policy: Policy = Policy()
+    energy: Annotated[Energy, together(coherence.energy)] = Energy()
     type: list[Type] = Field(min_length=1)
     group: list[OwnerTable] = Field(min_length=1)
     demand: list[Annotated[Demand, Field(discriminator="model")]] = Field(min_length=1)
@@ -110,9 +112,7 @@ def _fields(record: Any) -> dict[str, FieldInfo]:
 
 
 MODELS = ("jobs", "queue", "farm", "trace", "reservations", "moves")
-TABLES = {
-    "policy": PolicyTable.model_fields,
-    "energy": EnergyTable.model_fields,
+TABLES: dict[str, Mapping[str, FieldInfo]] = {
     "type": _fields(Type),
     "group": _fields(OwnerTable),
     "jobs": _fields(Jobs),
@@ -207,8 +207,8 @@ def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
         tuple(file.type),
         tuple(file.group),
         tuple(file.demand),
-        Policy(**file.policy.model_dump()),
-        Energy(**file.energy.model_dump(exclude={"curve_file"})),
+        file.policy,
+        replace(file.energy, curve_file=None),
         file.about,
         file.days,
         run_on,
@@ -262,11 +262,13 @@ def _known(names: list[str]) -> list[str]:
     """Return the keys of the table at that place."""
     if not names:
         return list(ScenarioFile.model_fields)
+    if names[0] in ("policy", "energy"):
+        return [field.name for field in fields(Policy if names[0] == "policy" else Energy)]
     table, *inner = names[1:] if names[0] == "demand" else names
-    fields = TABLES[table]
+    found = TABLES[table]
     for name in inner:
-        fields = _fields(fields[name].default_factory)
-    return list(fields)
+        found = _fields(found[name].default_factory)
+    return list(found)
 
 
 def _contradictions(file: ScenarioFile) -> list[str]:

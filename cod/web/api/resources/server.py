@@ -237,9 +237,9 @@ SERVER = (
                 name=a.site.name,
                 domain=a.site.domain,
                 version=version("cod"),
-                http_port=a.site.http_port,
+                http_port=a.site.boot.http_port,
                 subnets=[each.name for each in a.site.subnets],
-                confd_port=a.site.confd_port,
+                confd_port=a.site.boot.confd_port,
             )
         ),
         reply=as_it_is(ServerInfo),

@@ -524,7 +524,7 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
     )
     if not ask.body.vcm_inside:
         return create
-    if ask.authority is None or not ask.site.nmp_port:
+    if ask.authority is None or not ask.site.nmp.port:
         raise Refused(
             "conflict", "this site has NMP switched off: [nmp] port in the site file", "vcm_inside"
         )

@@ -185,9 +185,9 @@ def _inside(ask: _Ask, name: str) -> Flow[VcmEnrolled]:
 
 
 def _port(ask: Call) -> int:
-    if ask.authority is None or not ask.site.nmp_port:
+    if ask.authority is None or not ask.site.nmp.port:
         raise Refused("conflict", "this site has NMP switched off: [nmp] port in the site file")
-    return ask.site.nmp_port
+    return ask.site.nmp.port
 
 
 def _certified(ask: _Ask, tx: Tx, name: str) -> tuple[int, Issued, bytes]:
@@ -203,13 +203,13 @@ def _certified(ask: _Ask, tx: Tx, name: str) -> tuple[int, Issued, bytes]:
 
 def _plain(ask: Call) -> tuple[int, Issued, bytes]:
     """Return no certificate: a plain connection shows none."""
-    if not ask.site.nmp_port or not ask.site.nmp_plain_port:
+    if not ask.site.nmp.port or not ask.site.nmp.plain_port:
         raise Refused(
             "conflict",
             "this site lets no VCM in without a certificate: [nmp] plain_port in the site file",
             "plain",
         )
-    return ask.site.nmp_plain_port, Issued(b"", b"", ""), b""
+    return ask.site.nmp.plain_port, Issued(b"", b"", ""), b""
 
 
 VCMS = (

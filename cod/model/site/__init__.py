@@ -1,0 +1,88 @@
+"""The site and its rules, as its administrator describes them in the site file: the records are the
+file's tables, and a key's field is all that describes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cod.model.posix import PosixRules
+from cod.model.site.network import Boot, Dns, Isolation, Nmp, Subnet
+from cod.model.site.rules import Energy, Policy
+from cod.model.site.services import (
+    Account,
+    BurninRules,
+    ConsoleRules,
+    ImageRules,
+    KeepRule,
+    Mail,
+    NoticeRules,
+    PowerRule,
+    TypeRules,
+)
+from cod.model.site.signin import GroupRules, SignInRules
+from cod.model.switches import Switch
+from cod.model.volumes import FileServer, VolumeRules
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything a flow may want to know about the site. Built once by `cod.site.load` from the
+    site file.
+
+    domain     DNS suffix; a vcluster's subdomain is `<vcluster>.<domain>`
+    power      rules for the power driver of new machines, first fit
+    accounts   what power drivers sign in with; nodes name them
+    types      what makes node types
+    images     what groups may keep
+    signin     how people sign in
+    isolation  networks of isolated vclusters; None: there can be none
+    consoles   which nodes' consoles are recorded
+    switches   whose ports COD changes
+    posix      how people appear on nodes
+    authority  PEM certificate of the site's authority, as its nodes get it; '': not known
+    fileservers  where volumes are; new ones are made on the first
+    volumes    what groups may keep there
+    burnin     when nodes are tested, and what they must reach
+    groups     which users may create groups
+    """
+
+    name: str
+    domain: str
+    subnets: tuple[Subnet, ...]
+    policy: Policy = field(default_factory=Policy)
+    boot: Boot = field(default_factory=Boot)
+    nmp: Nmp = field(default_factory=Nmp)
+    power: tuple[PowerRule, ...] = ()
+    energy: Energy = field(default_factory=Energy)
+    dns: Dns = field(default_factory=Dns)
+    isolation: Isolation | None = None
+    mail: Mail = field(default_factory=Mail)
+    notices: NoticeRules = field(default_factory=NoticeRules)
+    accounts: tuple[Account, ...] = ()
+    types: TypeRules = field(default_factory=TypeRules)
+    images: ImageRules = field(default_factory=ImageRules)
+    keep: tuple[KeepRule, ...] = ()
+    signin: SignInRules = field(default_factory=SignInRules)
+    consoles: ConsoleRules = field(default_factory=ConsoleRules)
+    switches: tuple[Switch, ...] = ()
+    posix: PosixRules = field(default_factory=PosixRules)
+    authority: str = ""
+    fileservers: tuple[FileServer, ...] = ()
+    volumes: VolumeRules = field(default_factory=VolumeRules)
+    burnin: BurninRules = field(default_factory=BurninRules)
+    groups: GroupRules = field(default_factory=GroupRules)
+
+    @property
+    def isolates(self) -> bool:
+        """Return whether a new vcluster that does not say is isolated."""
+        return self.isolation is not None and self.isolation.by_default
+
+
+class SiteRef:
+    """The site as it is now. Services keep this reference and ask `current` each time: SIGHUP
+    replaces it at once, so that a flow sees the old rules or the new ones, never some of both."""
+
+    __slots__ = ("current",)
+
+    def __init__(self, site: Site) -> None:
+        self.current = site

@@ -1,0 +1,166 @@
+"""The site's networks, and the servers of COD on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from cod.model.keys import (
+    LABEL,
+    Address,
+    FileName,
+    Limits,
+    NameServer,
+    Network,
+    Pool,
+    Port,
+    Positive,
+    Secondary,
+    SiteTable,
+    described,
+    site_key,
+)
+
+Vlan = Annotated[int, Limits({"ge": 2, "le": 4094})]
+PrefixLength = Annotated[int, Limits({"ge": 20, "le": 29})]
+LONGEST_TRUNK = 10  # of the 15 characters of an interface's name; the rest is for ".4094"
+
+
+@dataclass(frozen=True, slots=True)
+class Subnet(SiteTable):
+    """One IPv4 network that COD answers on. Repeat the table for more."""
+
+    name: str = field(metadata=described("its name in listings, a DNS label", pattern=LABEL))
+    network: Network = field(metadata=described("the network, ADDRESS/BITS"))
+    server: Address = field(
+        metadata=described("COD's own address on it (behind a relay: the address that nodes reach)")
+    )
+    boot_pool: Pool = field(
+        metadata=described("first and last address for firmware and trampoline")
+    )
+    block_pool: Pool = field(
+        metadata=described("first and last address from which vclusters get their blocks")
+    )
+    block_size: int = site_key(
+        64,
+        "addresses in a block, a power of two; a vcluster has as many blocks as it needs",
+        ge=2,
+        le=2**20,
+    )
+    router: Address | None = site_key(None, "default router given to nodes")
+    interface: str | None = site_key(
+        None,
+        "the server's interface on it; leave out for a network behind a relay",
+        min_length=1,
+        max_length=15,
+    )
+    relay: Address | None = site_key(
+        None, "address by which a DHCP relay names this network (giaddr)"
+    )
+    dns: tuple[Address, ...] = site_key(
+        (), "name servers given to nodes; none: COD's own, if it is on"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation(SiteTable):
+    """Networks of their own for isolated vclusters: VLANs, and subnets. Without keys in this
+    table no vcluster can be isolated."""
+
+    vlans: tuple[Vlan, Vlan] = field(
+        metadata=described(
+            "first and last VLAN that COD may give to vclusters; "
+            "every switch that nodes are on has to carry them"
+        )
+    )
+    networks: Network = field(
+        metadata=described("the network that vclusters' subnets are cut from")
+    )
+    default_size: PrefixLength = site_key(
+        26, "prefix length of a subnet where a vcluster asks for none"
+    )
+    largest_size: PrefixLength = site_key(
+        20, "prefix length of the largest subnet that a vcluster may have"
+    )
+    interface: str | None = site_key(
+        None,
+        "the server's interface that carries the VLANs tagged: COD makes INTERFACE.VLAN for"
+        " each VLAN in use, or takes one that is there",
+        min_length=1,
+        max_length=LONGEST_TRUNK,
+    )
+    server: Address | None = site_key(
+        None,
+        "instead of `interface`: the server's address that nodes "
+        "reach through the router, which relays their DHCP to it",
+    )
+    router: Literal["first", "last", "none"] = site_key(
+        "none",
+        "the address of each subnet that the site's "
+        "router has, which nodes get as their default router",
+    )
+    by_default: bool = site_key(False, "a new vcluster is isolated unless it asks not to be")
+
+
+@dataclass(frozen=True, slots=True)
+class Boot(SiteTable):
+    """How nodes boot. Loaders are file names below the boot root (DATA_DIR/boot)."""
+
+    http_port: Port = site_key(8069, "boot and image server, on each subnet's server address")
+    confd_port: Port = site_key(
+        8070, "where the nodes' agents connect, on each subnet's server address"
+    )
+    bios_loader: FileName = site_key("undionly.kpxe", "first-stage loader for BIOS machines")
+    uefi_loader: FileName = site_key("snponly.efi", "first-stage loader for UEFI x64 machines")
+    console: str = site_key("ttyS0,115200", "kernel console of the trampoline; empty for none")
+    metadata_link_local: bool = site_key(
+        False,
+        "nodes may ask for their metadata at 169.254.169.254, port "
+        "80, too; an interface of this host has to have that address (docs/metadata.md)",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Nmp(SiteTable):
+    """Where virtual cluster managers (VCMs) connect, on each subnet's server address."""
+
+    port: int = site_key(8071, "0: no VCM can connect", ge=0, le=65535)
+    plain_port: int = site_key(
+        0,
+        "without TLS, for VCMs that are known by their addresses "
+        "alone (`cod vcm enroll --plain`): for closed networks; 0: none",
+        ge=0,
+        le=65535,
+    )
+    keepalive: Positive = site_key(
+        30.0,
+        "silent seconds after which VCM and COD each ask whether the other "
+        "is there; three times that, and the connection is given up",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Dns(SiteTable):
+    """Names of vclusters' nodes, answered on each subnet's server address."""
+
+    port: int = site_key(53, "0: COD answers no DNS questions", ge=0, le=65535)
+    forward: tuple[Address, ...] = site_key(
+        (),
+        "servers to ask about other names, for machines on the "
+        "site's networks; none: such questions are refused",
+    )
+    names: int = site_key(
+        100, "names (CNAME) that owners may add to a vcluster, at most", ge=0, le=10_000
+    )
+    external: bool = site_key(False, "such a name may lead to a host elsewhere")
+    secondaries: tuple[Secondary, ...] = site_key(
+        (),
+        "servers that may copy the zones (AXFR) and are told of "
+        "changes (NOTIFY): ADDRESS, or ADDRESS:PORT",
+    )
+    name_servers: tuple[NameServer, ...] = site_key(
+        (),
+        "the zones' name servers: addresses of the site's "
+        "own, in the same order on each, and host names of others; none: this "
+        "one",
+    )
