@@ -19,7 +19,7 @@ NEAR = 30 * 86400.0  # seconds before the end that are a warning
 def findings(context: Context) -> Iterator[Finding]:
     settings = context.settings
     own = settings.certificate
-    if not settings.plain and settings.listen:
+    if not settings.api.plain and settings.listen:
         files = own or WebCertificate(settings.web / "web.crt", settings.web / "web.key")
         remedy = (
             "put the renewed certificate and its key there, then `systemctl reload cod`"

@@ -287,7 +287,7 @@ def manager(context: PartContext) -> list[Any]:
         DirectorySync(reactor, pool, site, clock),
         FileServerEdge(reactor, pool, file_servers(reactor), name, clock, site, wake.effects),
         KeepWatch(pool, site, clock, wake.effects),
-        Pruner(reactor, pool, site, settings.keep_history, clock),
+        Pruner(reactor, pool, site, settings.server.keep_history, clock),
         Starts(reactor, pool, site, name, clock, STARTS),
         SeriesKeeper(reactor, pool, site, clock),
     ]
@@ -299,7 +299,7 @@ def web(context: PartContext) -> list[Any]:
     from cod.web.server import ApiServer
 
     g, settings, site = context, context.settings, context.site.current
-    tls = None if settings.plain else WebTls(partial(web_certificate, site.subnets, settings))
+    tls = None if settings.api.plain else WebTls(partial(web_certificate, site.subnets, settings))
     return [
         ApiServer(
             g.reactor,
@@ -309,7 +309,7 @@ def web(context: PartContext) -> list[Any]:
             settings.listen,
             settings.images,
             settings.incoming,
-            settings.upload_limit,
+            settings.api.upload_limit,
             g.wake.effects,
             g.clock,
             secretfile.key(settings.webhook_key),

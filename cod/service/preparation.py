@@ -100,7 +100,7 @@ def prepare(site: Site, settings: Settings) -> None:
             log.warning(
                 "the site's authority for VCMs was about to end: its certificate is renewed"
             )
-        if not settings.plain:
+        if not settings.api.plain:
             webcert.loaded(web_certificate(site.subnets, settings))
     except (webcert.BadWebCertificate, ca.BadAuthority) as error:
         raise BadService(str(error)) from None

@@ -144,7 +144,7 @@ class Running:
             )
             return
         take_over(self._context.site, site)
-        logs.set_level(settings.log_level)
+        logs.set_level(settings.server.log_level)
         for service in self._started:
             if hasattr(service, "reread"):
                 service.reread()

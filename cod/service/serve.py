@@ -43,7 +43,11 @@ def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> 
         partusers.join()
     try:
         site, settings = load.load(site_file)
-        logs.set_up(settings.log_level, settings.log_format, names[0] if alone else "supervisor")
+        logs.set_up(
+            settings.server.log_level,
+            settings.server.log_format,
+            names[0] if alone else "supervisor",
+        )
         if lacking:
             log.warning("all parts run as one user: %s", lacking)
         check_database(settings)

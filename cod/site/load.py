@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from cod import model
 from cod.security.webcert import WebCertificate
 from cod.site.file import FILE, SiteFile, keys
-from cod.site.tables import ApiTable, address_and_port
+from cod.site.tables import ApiTable, ServerTable, address_and_port
 
 LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
 
@@ -35,29 +35,44 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the server itself needs to know, beside the `model.Site` that flows see.
-
-    name     this server among those that share its database; the same after a restart
-    keep_history  seconds for which what happened is kept; 0: for ever
-    listen   (address, port) pairs of the portal and the REST API over TCP; the UNIX socket is
-             always there
-    names    host names of the portal and the API, the first of which goes into links
-    certificate  the site's own, of the portal; None: COD makes one
-    plain    without TLS
-    """
+    """What the server itself needs to know, beside the `model.Site` that flows see: the tables
+    `server` and `api` of the site file at `path`, with what they leave to the host filled in."""
 
     path: Path
-    name: str
-    data: Path
-    database: str
-    listen: tuple[tuple[str, int], ...]
-    log_level: str
-    log_format: str
-    upload_limit: int
-    keep_history: float
-    names: tuple[str, ...] = ()
-    certificate: WebCertificate | None = None
-    plain: bool = False
+    server: ServerTable
+    api: ApiTable
+
+    @property
+    def name(self) -> str:
+        """Return the server's name among those that share its database."""
+        return self.server.name
+
+    @property
+    def data(self) -> Path:
+        """Return the folder of everything that COD keeps."""
+        return self.server.data_dir
+
+    @property
+    def database(self) -> str:
+        """Return the URL of the database."""
+        return self.server.database
+
+    @property
+    def listen(self) -> tuple[tuple[str, int], ...]:
+        """Return (address, port) of the portal and the REST API over TCP; the UNIX socket is always
+        there."""
+        return tuple(address_and_port(pair) for pair in self.api.listen)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return host names of the portal and the API, the first of which goes into links."""
+        return self.api.names
+
+    @property
+    def certificate(self) -> WebCertificate | None:
+        """Return the site's own certificate of the portal; None: COD makes one."""
+        own, key = self.api.certificate, self.api.key
+        return WebCertificate(Path(own), Path(key)) if own and key else None
 
     @property
     def boot(self) -> Path:
@@ -168,25 +183,13 @@ def _sentence(error: Any) -> str:
 def settings(file: SiteFile, path: Path) -> Settings:
     """Return what the server itself needs of a site file that is, or will be, at `path`. Raises
     `ConfigError`."""
-    server, api = file.server, file.api
-    made = Settings(
-        path=path.absolute(),
-        name=server.name or socket.gethostname()[:64],
-        data=server.data_dir,
-        database=server.database or f"sqlite:///{server.data_dir.absolute()}/cod.db",
-        listen=tuple(address_and_port(pair) for pair in file.api.listen),
-        log_level=server.log_level,
-        log_format=server.log_format,
-        upload_limit=file.api.upload_limit,
-        keep_history=server.keep_history,
-        names=file.api.names or (socket.gethostname().lower(),),
-        certificate=(
-            WebCertificate(Path(api.certificate), Path(api.key))
-            if api.certificate and api.key
-            else None
-        ),
-        plain=file.api.plain,
+    server = replace(
+        file.server,
+        name=file.server.name or socket.gethostname()[:64],
+        database=file.server.database or f"sqlite:///{file.server.data_dir.absolute()}/cod.db",
     )
+    names = file.api.names or (socket.gethostname().lower(),)
+    made = Settings(path.absolute(), server, replace(file.api, names=names))
     if len(os.fsencode(made.signer)) > LONGEST_SOCKET:
         raise ConfigError(
             path, [f"server.data_dir: {made.signer} is too long for a UNIX socket; choose another"]

@@ -407,7 +407,7 @@ def test_marks_may_meet(tmp_path: Path) -> None:
     )
     site, made = loaded(tmp_path, text)
     assert site.energy == model.Energy(manage=True, warm_low=4, warm_high=4)
-    assert made.keep_history == 30 * 86400.0
+    assert made.server.keep_history == 30 * 86400.0
 
 
 def test_all_errors_are_told_at_once() -> None:

@@ -226,7 +226,7 @@ def test_a_database_in_another_folder_has_to_be_writable(
     file = tmp_path / "other" / "cod.db"
     file.parent.mkdir()
     file.write_text("")
-    elsewhere = replace(settings, database=f"sqlite:///{file}")
+    elsewhere = replace(settings, server=replace(settings.server, database=f"sqlite:///{file}"))
 
     def closed() -> set[Path]:
         each = ownership.closed(load.read(settings.path), elsewhere)
@@ -247,7 +247,7 @@ def test_a_database_of_another_name_in_the_data_folder_is_named(
     """`cod permissions` does not move it, and no part can write beside it."""
     file = settings.data / "other.db"
     file.write_text("")
-    elsewhere = replace(settings, database=f"sqlite:///{file}")
+    elsewhere = replace(settings, server=replace(settings.server, database=f"sqlite:///{file}"))
     monkeypatch.setattr(partusers, "uid", lambda owner: OTHER)
     monkeypatch.setattr(partusers, "gid", lambda group: OTHER)
     assert ("web", file) in set(ownership.closed(load.read(settings.path), elsewhere))
