@@ -5,6 +5,7 @@ annotations, so that branches which no page took are looked at, too.
 
 from __future__ import annotations
 
+import ast
 import collections.abc
 import inspect
 import types
@@ -61,6 +62,16 @@ class Made:
     value: Type
 
 
+@dataclass(frozen=True)
+class Macro:
+    """A macro, read with the types that each call gives it. `known`: what it sees of its own
+    template."""
+
+    template: str
+    node: nodes.Macro = field(hash=False)
+    known: dict[str, Type] = field(hash=False, compare=False)
+
+
 Type = tuple[Any, ...]
 """One of these: a class, one of the records above, or `ANYTHING`."""
 OPEN: Type = (ANYTHING,)
@@ -112,7 +123,7 @@ def of_hint(hint: Any) -> Type:
         return (Map(of_hint(args[1])),)
     if known is not None and issubclass(known, collections.abc.Iterable):
         return (Many(of_hint(args[0])),)
-    return (hint,) if isinstance(hint, type) and hint is not object else OPEN
+    return (hint,) if isinstance(hint, type) and hint not in (object, Any) else OPEN
 
 
 def _returned(call: Any) -> Type:
@@ -145,7 +156,7 @@ def attribute(of: Type, name: str) -> Type | None:
     """Return the type of an attribute; None where none of `of` has it."""
     found: list[Type] = []
     for one in of:
-        if one == ANYTHING or isinstance(one, Made):
+        if one == ANYTHING or isinstance(one, Made | Macro):
             found.append(OPEN)
         elif isinstance(one, Map):
             every: Mapping[str, Type] = {
@@ -176,6 +187,42 @@ def item(of: Type) -> Type:
     return either(*found) or OPEN
 
 
+def declared(load: Callable[..., Any]) -> dict[str, Type]:
+    """Return the types of what a page's function returns by name, as far as annotations of what it
+    calls say them: for lists that are empty when the page is rendered."""
+    if load.__name__ == "<lambda>":
+        return {}
+    (function,) = ast.parse(inspect.getsource(load)).body
+    assigned = {
+        each.targets[0].id: each.value
+        for each in ast.walk(function)
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
+    }
+
+    def made(node: ast.expr) -> Type:
+        if isinstance(node, ast.IfExp):
+            return either(made(node.body), made(node.orelse))
+        if isinstance(node, ast.NamedExpr):
+            return made(node.value)
+        if isinstance(node, ast.Name) and node.id in assigned:
+            return made(assigned.pop(node.id))
+        if not isinstance(node, ast.Call):
+            return ()
+        try:  # a function of the module, or of one that it imports
+            called = eval(ast.unparse(node.func), load.__globals__)
+        except (NameError, AttributeError):
+            return ()
+        return _returned(called) if inspect.isfunction(called) else ()
+
+    return {
+        key.value: made(value)
+        for each in ast.walk(function)
+        if isinstance(each, ast.Dict)
+        for key, value in zip(each.keys, each.values, strict=True)
+        if isinstance(key, ast.Constant)
+    }
+
+
 @dataclass
 class Reading:
     """What a template reads, with its variables' types. `faults` has sentences; `read`: attributes
@@ -198,6 +245,26 @@ class Reading:
         for each in there:
             self._statement(each, known)
 
+    def macros(self, name: str) -> dict[str, Type]:
+        """Return what a template has for others, by name: macros that it defines at its top."""
+        known: dict[str, Type] = {}
+        self.template(name, known)
+        return {key: each for key, each in known.items() if isinstance(each[0], Macro)}
+
+    def _called(self, macro: Macro, node: nodes.Call, given: list[Type], known: Any) -> None:
+        """Read a macro with what one call gives it."""
+        names = [each.name for each in macro.node.args]
+        defaults = names[len(names) - len(macro.node.defaults) :]
+        inner = dict.fromkeys(names, OPEN) | {
+            name: self.value(each, {})
+            for name, each in zip(defaults, macro.node.defaults, strict=True)
+        }
+        inner |= dict(zip(names, given, strict=False))
+        inner |= {each.key: self.value(each.value, known) for each in node.kwargs}
+        before, self._at = self._at, macro.template
+        self._all(macro.node.body, macro.known | inner | {"kwargs": OPEN, "caller": OPEN})
+        self._at = before
+
     def _statement(self, node: nodes.Node, known: dict[str, Type]) -> None:
         if isinstance(node, nodes.Expr):
             self.value(node, known)
@@ -214,13 +281,15 @@ class Reading:
                 self.value(node.call, known)
             for default in node.defaults:
                 self.value(default, known)
-            names = {each.name: OPEN for each in node.args}
             if isinstance(node, nodes.Macro):
-                known[node.name] = OPEN
-            self._all(node.body, known | names | {"kwargs": OPEN, "caller": OPEN})
-        elif isinstance(node, nodes.FromImport):
+                known[node.name] = (Macro(self._at, node, known),)
+            else:
+                self._all(node.body, known | {each.name: OPEN for each in node.args})
+        elif isinstance(node, nodes.FromImport) and isinstance(node.template, nodes.Const):
+            there = self.macros(node.template.value)
             for each in node.names:
-                known[each if isinstance(each, str) else each[1]] = OPEN
+                old, new = (each, each) if isinstance(each, str) else each
+                known[new] = there.get(old, OPEN)
         elif isinstance(node, nodes.Include) and isinstance(node.template, nodes.Const):
             self.template(node.template.value, dict(known))
         else:
@@ -250,6 +319,9 @@ class Reading:
         if isinstance(node, nodes.Getitem):
             return self._item(parts[0], node.arg)
         if isinstance(node, nodes.Call):
+            for one in parts[0]:
+                if isinstance(one, Macro):
+                    self._called(one, node, parts[1 : 1 + len(node.args)], known)
             made = [one.value if isinstance(one, Made) else OPEN for one in parts[0]]
             return either(*made) or OPEN
         if isinstance(node, nodes.Filter) and node.node is not None:
@@ -303,16 +375,24 @@ class Reading:
 
 
 def faults(
-    env: Environment, rendered: Mapping[str, Iterable[Mapping[str, Any]]]
+    env: Environment,
+    rendered: Mapping[str, Iterable[Mapping[str, Any]]],
+    loads: Mapping[str, Callable[..., Any]],
 ) -> tuple[list[str], int]:
     """Return what is wrong with the templates that were rendered with these variables, and how many
-    attributes were looked at."""
+    attributes were looked at. `loads`: the functions of their pages."""
     reading = Reading(env)
+    shared = "_macros.html" in env.list_templates()
+    m: Type = (Names(tuple(reading.macros("_macros.html").items())),) if shared else OPEN
     for name, every in rendered.items():
-        known: dict[str, Type] = {name: of_value(value) for name, value in env.globals.items()}
+        known: dict[str, Type] = {each: of_value(value) for each, value in env.globals.items()}
+        known["m"] = m
         for values in every:
             for key, value in values.items():
                 known[key] = either(known.get(key, ()), of_value(value))
+        for key, hint in declared(loads[name]).items() if name in loads else ():
+            if known.get(key) in ((), (Many(OPEN),), (Map(OPEN),)) and hint:
+                known[key] = hint
         reading.template(name, known)
     return reading.faults, reading.read
 

@@ -28,7 +28,9 @@ def test_each_attribute_of_a_template_is_there(walk: Walk, monkeypatch: pytest.M
         for who in ("admin", "owner"):
             walk.look(page, walk.world.askers[who], walk.world.ours | {"block": "rack"})
     assert {page.template for page in PAGES} <= rendered.keys()
-    found, looked_at = faults(templates._env, rendered)
+    found, looked_at = faults(
+        templates._env, rendered, {page.template: page.load for page in PAGES}
+    )
     assert not found, "\n".join(found)
     assert looked_at > 2000, "most attributes are of values whose types are known"
 
@@ -41,6 +43,17 @@ class Disk:
     parts: tuple[Disk, ...] = ()
 
 
+def found_spares() -> list[Disk]:
+    """There is none now."""
+    return []
+
+
+def load() -> dict[str, Any]:
+    """What a page's function is like."""
+    disks = found_spares()
+    return {"spares": disks}
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
@@ -48,12 +61,17 @@ class Disk:
         ("{% for one in found %}{{ one.sise }}{% endfor %}", "sise"),
         ("{% if no %}{{ found[0].parts[0].sise }}{% endif %}", "sise"),
         ("{% set d = found|first %}{{ d.speed }}", "speed"),
+        ("{% macro row(d) %}{{ d.sise }}{% endmacro %}{{ row(found[0]) }}", "sise"),
+        ("{% for one in spares %}{{ one.size }}{% endfor %}", ""),
+        ("{% for one in spares %}{{ one.sise }}{% endfor %}", "sise"),
         ("{{ found|map(attribute='sise')|join }}", "sise"),
         ("{{ found|selectattr('sise')|list }}", "sise"),
         ("{% for n, d in named.items() %}{{ d.parts|length }}{{ d.none }}{% endfor %}", "none"),
     ],
 )
 def test_a_planted_attribute_is_refused(text: str, wrong: str) -> None:
-    values = {"found": [Disk(1)], "no": False, "named": {"a": Disk(2)}}
-    found, _ = faults(Environment(loader=DictLoader({"x.html": text})), {"x.html": [values]})
+    values = {"found": [Disk(1)], "no": False, "named": {"a": Disk(2)}, "spares": []}
+    found, _ = faults(
+        Environment(loader=DictLoader({"x.html": text})), {"x.html": [values]}, {"x.html": load}
+    )
     assert [each.rpartition(" ")[2] for each in found] == ([repr(wrong)] if wrong else [])

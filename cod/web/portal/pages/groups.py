@@ -17,7 +17,7 @@ from cod.flows.people import groups, invitations, people, sshkeys
 from cod.flows.people.access import offered
 from cod.flows.scheduler import shares
 from cod.flows.scheduler.shares import UserShare
-from cod.model import Group, Member, Right, Role, SingleRight, Who
+from cod.model import Group, Listed, Member, Right, Role, SingleRight, Who
 from cod.model import Page as Part
 from cod.pool import Tx
 from cod.web.api.resources.energy import EnergyReport
@@ -118,7 +118,7 @@ def _invites(who: Who, group_id: int) -> list[str]:
 
 def _deliveries(
     tx: Tx, group: str, page: Part, state: str | None = None, channel: str | None = None
-) -> Any:
+) -> Listed[DeliveryReply]:
     found = notices.deliveries(tx, group=group, page=page, state=state, channel=channel)
     return found.each(DeliveryReply.of_pair)
 
