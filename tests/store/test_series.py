@@ -44,6 +44,21 @@ def create(tx: Tx, site: Site, **columns: Any) -> SeriesView:
     return made.value
 
 
+def stand_in_the_way(tx: Tx, site: Site) -> None:
+    """Reserve nodes from the second start on, so that there is no room for its cluster."""
+    vcluster_flows.create(
+        tx,
+        name="in-the-way",
+        size=2,
+        template="debian",
+        group="site",
+        starts_at=DAY + WEEK,
+        lease=HOUR,
+        site=site,
+        now=1.0,
+    )
+
+
 def keep(tx: Tx, site: Site, now: float, again: bool = False) -> int:
     """What the manager's part does once a minute; return how many starts were due."""
     due = flows.due(tx, now, again)
@@ -91,17 +106,7 @@ def test_the_starts_of_four_weeks_are_reserved_each_once(tx: Tx, site: Site) -> 
 def test_a_start_that_is_refused_is_told_once_and_the_others_stay(tx: Tx, site: Site) -> None:
     furnish(tx, 3)
     create(tx, site)
-    vcluster_flows.create(
-        tx,
-        name="in-the-way",
-        size=2,
-        template="debian",
-        group="site",
-        starts_at=DAY + WEEK,
-        lease=HOUR,
-        site=site,
-        now=1.0,
-    )
+    stand_in_the_way(tx, site)
     assert keep(tx, site, 2.0) == 3
     assert keep(tx, site, 3.0) == 0
     assert live(tx) == [NAMES[0], *NAMES[2:]]
@@ -123,17 +128,7 @@ def test_a_start_that_is_refused_is_told_once_and_the_others_stay(tx: Tx, site: 
 def test_a_refused_start_is_not_tried_after_its_time(tx: Tx, site: Site) -> None:
     furnish(tx, 3)
     create(tx, site)
-    vcluster_flows.create(
-        tx,
-        name="in-the-way",
-        size=2,
-        template="debian",
-        group="site",
-        starts_at=DAY + WEEK,
-        lease=HOUR,
-        site=site,
-        now=1.0,
-    )
+    stand_in_the_way(tx, site)
     keep(tx, site, 2.0)
     vcluster_flows.delete(tx, name="in-the-way", site=site, now=3.0, actor="t")
     late = [at for _, at in flows.due(tx, DAY + WEEK, again=True)]
