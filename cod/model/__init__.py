@@ -4,27 +4,49 @@ Times are seconds since the epoch, UTC, as floats; lengths of time are seconds; 
 unless a name says otherwise; MACs are lower-case with colons; IPv4 addresses are dotted strings,
 except in `bindings`, which sorts them as integers.
 
-Import records from here: which file of the package they are in does not matter.
+Import records from here: which file of the package they are in does not matter. All are read
+when the first name is asked for; a command that needs one file of them names it, and starts sooner.
 """
 
-from cod.model.addresses import *
-from cod.model.field_errors import *
-from cod.model.ldap import *
-from cod.model.machines import *
-from cod.model.messages import *
-from cod.model.metadata import *
-from cod.model.names import *
-from cod.model.paging import *
-from cod.model.people import *
-from cod.model.posix import *
-from cod.model.results import *
-from cod.model.sharing import *
-from cod.model.site import *
-from cod.model.site.network import *
-from cod.model.site.rules import *
-from cod.model.site.services import *
-from cod.model.site.signin import *
-from cod.model.software import *
-from cod.model.switches import *
-from cod.model.views import *
-from cod.model.volumes import *
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cod.model.addresses import *
+    from cod.model.described import *
+    from cod.model.field_errors import *
+    from cod.model.ldap import *
+    from cod.model.machines import *
+    from cod.model.messages import *
+    from cod.model.metadata import *
+    from cod.model.names import *
+    from cod.model.paging import *
+    from cod.model.people import *
+    from cod.model.posix import *
+    from cod.model.results import *
+    from cod.model.sharing import *
+    from cod.model.site import *
+    from cod.model.site.network import *
+    from cod.model.site.rules import *
+    from cod.model.site.services import *
+    from cod.model.site.signin import *
+    from cod.model.software import *
+    from cod.model.switches import *
+    from cod.model.views import *
+    from cod.model.volumes import *
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Read all files, and return what is called so in one of them."""
+        if not name.startswith("_"):
+            for each in walk_packages(__path__, f"{__name__}."):
+                found = vars(import_module(each.name))
+                globals().update(
+                    {key: value for key, value in found.items() if not key.startswith("_")}
+                )
+            if name in globals():
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

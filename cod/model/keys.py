@@ -30,14 +30,14 @@ class SiteTable:
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
 
-def described(description: str, **limits: Any) -> dict[str, Any]:
+def key_about(description: str, **limits: Any) -> dict[str, Any]:
     """Return the metadata of a key: what it means, and what it may be."""
     return {"description": description, **limits}
 
 
 def site_key(default: T, description: str, **limits: Any) -> T:
     """Return the field of a key that may be left out."""
-    said = described(description, **limits)
+    said = key_about(description, **limits)
     if isinstance(default, dict):
         made: Any = field(default_factory=default.copy, metadata=said)
         return cast(T, made)

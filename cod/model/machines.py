@@ -9,66 +9,109 @@ import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from cod.choices import PowerDriverKind
+from cod.model.described import About, FieldKind, FieldLevel, Undescribed
+from cod.model.names import DNS_LABEL
+from cod.model.people import Right
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """A row of `nodes`."""
 
-    id: int
-    name: str
-    state: str
-    since: float
-    generation: int
-    deadline: float | None
-    attempts: int
-    reason: str
-    boot_mac: str
-    uuid: str | None
-    firmware: str | None
-    type_id: int | None
-    block_id: int | None
-    subnet: str | None
-    relay: str | None
-    circuit: str | None
-    remote: str | None
-    attributes: str | None
-    reported_at: float | None
-    last_seen: float | None
-    disk: str
-    cached_template_id: int | None
-    cached_group_id: int | None
-    vcluster_id: int | None
-    request_id: int | None
-    template_id: int | None
-    hostname: str | None
-    assigned_at: float | None
-    released: int
-    progress_done: int
-    progress_total: int
-    progress_rate: float
-    power: str
-    power_driver: str
-    power_address: str
-    power_account: str | None
-    watts: float | None
-    power_wanted: str | None
-    power_seq: int
-    boot_served_at: float | None
-    position: int | None = None
-    progress_phase: str = ""
-    disk_signature: int | None = None
-    keep: str = ""
-    waits_for: str = ""
-    waits_since: float | None = None
-    boot_unordered: bool = False
-    home_at: float | None = None
-    home_subnet: str | None = None
-    home_circuit: str | None = None
-    home_remote: str | None = None
-    home_port: str | None = None
-    power_seen_at: float | None = None
-    wipe: str = ""
+    id: Undescribed[int]
+    name: Annotated[
+        str, About("Name", about="a DNS label", set_by=Right.ADMIN, pattern=f"^{DNS_LABEL}$")
+    ]
+    state: Annotated[str, About("State", FieldKind.STATE)]
+    since: Annotated[float, About("Since", FieldKind.MOMENT, level=FieldLevel.WIDE)]
+    generation: Undescribed[int]
+    deadline: Annotated[float | None, About("Deadline", FieldKind.MOMENT, level=FieldLevel.DETAIL)]
+    attempts: Annotated[int, About("Attempts", FieldKind.NUMBER, level=FieldLevel.DETAIL)]
+    reason: Annotated[str, About("Reason")]
+    boot_mac: Annotated[str, About("MAC")]
+    uuid: Annotated[str | None, About("UUID", level=FieldLevel.DETAIL)]
+    firmware: Annotated[str | None, About("Firmware")]
+    type_id: Undescribed[int | None]
+    block_id: Undescribed[int | None]
+    subnet: Annotated[str | None, About("Subnet", level=FieldLevel.DETAIL)]
+    relay: Annotated[str | None, About("Relay", level=FieldLevel.DETAIL)]
+    circuit: Annotated[str | None, About("Circuit id", level=FieldLevel.DETAIL)]
+    remote: Annotated[str | None, About("Remote id", level=FieldLevel.DETAIL)]
+    attributes: Undescribed[str | None]
+    reported_at: Annotated[
+        float | None, About("Reported", FieldKind.MOMENT, level=FieldLevel.DETAIL)
+    ]
+    last_seen: Annotated[
+        float | None, About("Last contact", FieldKind.MOMENT, level=FieldLevel.DETAIL)
+    ]
+    disk: Annotated[str, About("Disks", level=FieldLevel.DETAIL)]
+    cached_template_id: Undescribed[int | None]
+    cached_group_id: Undescribed[int | None]
+    vcluster_id: Undescribed[int | None]
+    request_id: Undescribed[int | None]
+    template_id: Undescribed[int | None]
+    hostname: Annotated[str | None, About("Host")]
+    assigned_at: Undescribed[float | None]
+    released: Undescribed[int]
+    progress_done: Undescribed[int]
+    progress_total: Undescribed[int]
+    progress_rate: Undescribed[float]
+    power: Undescribed[str]
+    power_driver: Annotated[
+        PowerDriverKind,
+        About(
+            "Power driver",
+            FieldKind.CHOICE,
+            "the way in which the node is switched",
+            set_by=Right.ADMIN,
+            level=FieldLevel.DETAIL,
+            part="power",
+        ),
+    ]
+    power_address: Annotated[
+        str,
+        About(
+            "Power address",
+            about="address of the BMC or outlet, as the driver expects it",
+            set_by=Right.ADMIN,
+            level=FieldLevel.DETAIL,
+            longest=200,
+            part="power",
+        ),
+    ]
+    power_account: Annotated[
+        str | None,
+        About(
+            "Power account",
+            about="an [[account]] of the site file",
+            none="none",
+            set_by=Right.ADMIN,
+            level=FieldLevel.DETAIL,
+            longest=63,
+            part="power",
+        ),
+    ]
+    watts: Undescribed[float | None]
+    power_wanted: Undescribed[str | None]
+    power_seq: Undescribed[int]
+    boot_served_at: Undescribed[float | None]
+    position: Undescribed[int | None] = None
+    progress_phase: Undescribed[str] = ""
+    disk_signature: Undescribed[int | None] = None
+    keep: Undescribed[str] = ""
+    waits_for: Undescribed[str] = ""
+    waits_since: Undescribed[float | None] = None
+    boot_unordered: Undescribed[bool] = False
+    home_at: Undescribed[float | None] = None
+    home_subnet: Undescribed[str | None] = None
+    home_circuit: Undescribed[str | None] = None
+    home_remote: Undescribed[str | None] = None
+    home_port: Undescribed[str | None] = None
+    power_seen_at: Undescribed[float | None] = None
+    wipe: Undescribed[str] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from cod.model.addresses import dotted
+from cod.model.described import About, FieldKind, FieldLevel, Undescribed
+from cod.model.people import Right
+from cod.model.posix import HIGHEST, LOWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,17 +22,11 @@ class Group:
     webhook_events  what is posted to its webhook: 'notices', 'vclusters', 'nodes', with spaces
                     between
     webhook_turn    how often its webhook's secret was changed
-    gid             its POSIX number on nodes
     shares          what it is to have of the site, in proportion to the other groups'
     guarantee       nodes that are not taken from it for others
     node_limit      nodes that it may hold at once; None: the site's default
     hours_limit     node-hours that it may use in a month; None: no limit
     parent_id       the group that it is a subgroup of
-    grace           seconds in which its vclusters give nodes back after a reclaim; None: the
-                    site's. The site bounds it
-    wipe            how the disks of nodes that it has had are erased at least: 'zero' or 'purge';
-                    None: as the site says
-    created_by      the user who created it by the site's rule; None: an administrator did
     faded_usage     node-seconds, weighted by the cost of their types, that have not faded yet, at
                     `faded_at`
     odd_turn        the last turn for which it has been given an odd node of its share
@@ -38,36 +35,155 @@ class Group:
                     (`policy.sharing.users`)
     """
 
-    id: int
-    name: str
-    priority: int
-    default_lease: float | None
-    max_lease: float | None
-    created_at: float
-    email: str = ""
-    webhook: str = ""
-    image_quota: int | None = None
-    webhook_events: str = "notices"
-    webhook_turn: int = 0
-    gid: int | None = None
-    volume_quota: int | None = None
-    shares: float = 1.0
-    guarantee: int = 0
-    node_limit: int | None = None
-    hours_limit: float | None = None
-    parent_id: int | None = None
-    faded_usage: float | None = None
-    faded_at: float | None = None
-    grace: float | None = None
-    wipe: str | None = None
-    odd_turn: int | None = None
-    created_by: str | None = None
-    user_shares: bool = False
+    id: Undescribed[int]
+    name: Annotated[str, About("Group")]
+    priority: Annotated[
+        int,
+        About(
+            "Priority",
+            FieldKind.NUMBER,
+            "priority of its requests; a higher one goes first",
+            set_by=Right.ADMIN,
+            least=-1_000_000,
+            most=1_000_000,
+        ),
+    ] = 0
+    default_lease: Annotated[
+        float | None,
+        About(
+            "Default lease",
+            FieldKind.SPAN,
+            "lease of its new vclusters",
+            none="the site's",
+            example="7d",
+            set_by=Right.MANAGE,
+        ),
+    ] = None
+    max_lease: Annotated[
+        float | None,
+        About(
+            "Longest lease",
+            FieldKind.SPAN,
+            "longest lease of its vclusters, extensions included",
+            none="no limit",
+            example="30d",
+            set_by=Right.ADMIN,
+        ),
+    ] = None
+    created_at: Annotated[float, About("Created", FieldKind.MOMENT, level=FieldLevel.WIDE)] = 0.0
+    gid: Annotated[
+        int | None,
+        About(
+            "GID",
+            FieldKind.NUMBER,
+            "POSIX number on nodes; files keep the old number when it changes",
+            set_by=Right.ADMIN,
+            least=LOWEST,
+            most=HIGHEST,
+        ),
+    ] = None
+    grace: Annotated[
+        float | None,
+        About(
+            "Grace",
+            FieldKind.SPAN,
+            "time to give nodes back after a reclaim, as far as the site allows",
+            none="the site's",
+            example="2h",
+            set_by=Right.MANAGE,
+            least=0,
+        ),
+    ] = None
+    wipe: Annotated[
+        Literal["zero", "purge"] | None,
+        About(
+            "Erasure",
+            FieldKind.CHOICE,
+            "how the disks of nodes that it has had are erased at least: zero, or purge (disks that"
+            " can do so erase themselves first); the strictest of site, group and template holds",
+            none="as the site says",
+            set_by=Right.MANAGE,
+        ),
+    ] = None
+    image_quota: Annotated[
+        int | None,
+        About(
+            "Image quota",
+            FieldKind.SIZE,
+            "space for its images and open uploads",
+            none="the site's",
+            example="500GB",
+            set_by=Right.ADMIN,
+        ),
+    ] = None
+    volume_quota: Annotated[
+        int | None,
+        About(
+            "Volume quota",
+            FieldKind.SIZE,
+            "space for its volumes together",
+            none="the site's",
+            example="2TB",
+            set_by=Right.ADMIN,
+        ),
+    ] = None
+    email: Annotated[
+        str,
+        About(
+            "E-mail",
+            about="addresses for notices, separated by commas",
+            none="nobody",
+            set_by=Right.MANAGE,
+            longest=6000,
+        ),
+    ] = ""
+    webhook: Annotated[
+        str,
+        About(
+            "Webhook",
+            about="URL that notices are posted to, http or https",
+            none="no webhook",
+            set_by=Right.MANAGE,
+            longest=2000,
+        ),
+    ] = ""
+    created_by: Annotated[
+        str | None,
+        About(
+            "Created by",
+            about="the user who created it by the site's rule",
+            none="an administrator",
+        ),
+    ] = None
+    webhook_events: Undescribed[str] = "notices"
+    webhook_turn: Undescribed[int] = 0
+    shares: Undescribed[float] = 1.0
+    guarantee: Undescribed[int] = 0
+    node_limit: Undescribed[int | None] = None
+    hours_limit: Undescribed[float | None] = None
+    parent_id: Undescribed[int | None] = None
+    faded_usage: Undescribed[float | None] = None
+    faded_at: Undescribed[float | None] = None
+    odd_turn: Undescribed[int | None] = None
+    user_shares: Undescribed[bool] = False
 
     @property
-    def events(self) -> tuple[str, ...]:
+    def events(
+        self,
+    ) -> Annotated[
+        tuple[Literal["notices", "vclusters", "nodes"], ...],
+        About(
+            "Events",
+            FieldKind.CHOICE,
+            "what is posted to the webhook: notices, what happens to vclusters, to nodes",
+            set_by=Right.MANAGE,
+            level=FieldLevel.WIDE,
+            longest=3,
+        ),
+    ]:
         """`webhook_events`, one by one."""
-        return tuple(self.webhook_events.split())
+        named: Any = self.webhook_events.split()
+        return tuple(named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from cod.model.keys import LABEL, AbsolutePath, Positive, Read, SiteTable, described, site_key
+from cod.model.keys import LABEL, AbsolutePath, Positive, Read, SiteTable, key_about, site_key
 
 PLATFORMS = (
     "arista_eos",
@@ -40,16 +40,16 @@ class Switch(SiteTable):
     """A switch whose ports COD changes (docs/switches.md). Repeat for more. Re-read on SIGHUP."""
 
     name: str = field(
-        metadata=described("its name in `cod switch` and `cod port`, a DNS label", pattern=LABEL)
+        metadata=key_about("its name in `cod switch` and `cod port`, a DNS label", pattern=LABEL)
     )
     driver: Literal["ovs", "snmp", "netmiko"] = field(
-        metadata=described(
+        metadata=key_about(
             "ovs (Open vSwitch, by OVSDB), snmp (Q-BRIDGE-MIB) or netmiko (the command line of"
             " `platform`, over SSH)"
         )
     )
     address: str = field(
-        metadata=described(
+        metadata=key_about(
             "ovs: unix:PATH, tcp:HOST[:PORT] or ssl:HOST[:PORT]; snmp, netmiko: HOST[:PORT]",
             min_length=1,
             max_length=200,

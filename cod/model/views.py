@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from cod.model.addresses import AddressRange
+from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.machines import HostKey, Node, NodeType
+from cod.model.people import Right
 from cod.model.sharing import (
     Notice,
     Reclaim,
@@ -45,8 +47,6 @@ class ProposedBmc:
 class NodeView:
     """A node for people. `address` is the one it has now; `template` is 'name@revision'.
 
-    immune_until  when its scheduling inertia ends, or ended: from then on it may be taken for
-                  others
     priority      of the group that holds it; None: nobody, or a preemptible vcluster, which has no
                   inertia
     host_keys     that COD installed it with; read only where the node is shown in full
@@ -54,16 +54,37 @@ class NodeView:
     """
 
     node: Node
-    macs: tuple[str, ...]
-    type: str | None
-    vcluster: str | None
-    template: str | None
-    address: str | None
-    immune_until: float | None = None
-    block: str | None = None
-    priority: int | None = None
-    host_keys: tuple[HostKey, ...] = ()
-    bmcs: tuple[ProposedBmc, ...] = ()
+    macs: Annotated[tuple[str, ...], About("MACs", level=FieldLevel.DETAIL)]
+    type: Annotated[str | None, About("Type", FieldKind.LINK, level=FieldLevel.WIDE, place="types")]
+    vcluster: Annotated[str | None, About("Vcluster", FieldKind.LINK, place="vclusters")]
+    template: Annotated[
+        str | None, About("Template", FieldKind.LINK, level=FieldLevel.WIDE, place="templates")
+    ]
+    address: Annotated[str | None, About("Address")]
+    immune_until: Annotated[
+        float | None,
+        About(
+            "Immune until",
+            FieldKind.MOMENT,
+            "when it may be taken for others at the earliest, or might have been",
+            none="nobody holds it",
+            level=FieldLevel.WIDE,
+        ),
+    ] = None
+    block: Annotated[
+        str | None,
+        About(
+            "Block",
+            about="rack or switch of the node",
+            none="no block",
+            set_by=Right.ADMIN,
+            level=FieldLevel.WIDE,
+            longest=63,
+        ),
+    ] = None
+    priority: Undescribed[int | None] = None
+    host_keys: Undescribed[tuple[HostKey, ...]] = ()
+    bmcs: Undescribed[tuple[ProposedBmc, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)

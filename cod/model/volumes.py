@@ -16,7 +16,7 @@ from cod.model.keys import (
     NotNegativeDays,
     Read,
     SiteTable,
-    described,
+    key_about,
     site_key,
 )
 
@@ -43,18 +43,18 @@ class FileServer(SiteTable):
     on SIGHUP."""
 
     name: str = field(
-        metadata=described("its name, a DNS label; volumes remember it", pattern=LABEL)
+        metadata=key_about("its name, a DNS label; volumes remember it", pattern=LABEL)
     )
     driver: Literal["ganesha", "kernel"] = field(
-        metadata=described(
+        metadata=key_about(
             "ganesha (NFS-Ganesha, by D-Bus) or kernel (the kernel's NFS server, by exportfs)"
         )
     )
     address: HostName = field(
-        metadata=described("address or name by which nodes mount its volumes")
+        metadata=key_about("address or name by which nodes mount its volumes")
     )
     root: Annotated[str, Read(_plain)] = field(
-        metadata=described("directory on it in which volumes are made; it must exist")
+        metadata=key_about("directory on it in which volumes are made; it must exist")
     )
     ssh: str = site_key(
         "",

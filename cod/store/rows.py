@@ -8,9 +8,10 @@ agree are refused when `Rows` is made, which is at import.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from enum import StrEnum
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
     ColumnElement,
@@ -223,13 +224,21 @@ def _column(table: Table, record: type[Any], field: str, kind: Any) -> ColumnEle
         raise Mismatch(f"{record.__name__}.{field}: there is no such column in {table.name}")
     column = table.c[field]
     held = column.type.python_type
-    kinds = set(get_args(kind)) if isinstance(kind, UnionType) else {get_origin(kind) or kind}
+    is_union = get_origin(kind) in (Union, UnionType)
+    kinds = {_held(each) for each in (get_args(kind) if is_union else (kind,))}
     if kinds != ({held, NoneType} if column.nullable else {held}):
         null = " or null" if column.nullable else ""
         raise Mismatch(
             f"{record.__name__}.{field} is {kind}, its column in {table.name} {held.__name__}{null}"
         )
     return column
+
+
+def _held(kind: Any) -> Any:
+    """Return the type of what a column holds for a field of that type: text for a chosen name."""
+    if get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, StrEnum)):
+        return str
+    return get_origin(kind) or kind
 
 
 def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Insert]:

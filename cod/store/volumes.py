@@ -51,8 +51,8 @@ def homes(tx: Tx, group_id: int) -> list[Volume]:
 
 
 def taken(tx: Tx, group_id: int, *, lock: bool = True) -> tuple[int, int | None]:
-    """Return (bytes of a group's volumes, the group's own quota of them or None). `lock`: the group's row
-    is locked, so that of two who ask for room the second sees what the first got."""
+    """Return (bytes of a group's volumes, the group's own quota of them or None). `lock`: the
+    group's row is locked, so that of two who ask for room the second sees what the first got."""
     query = select(t.groups.c.volume_quota).where(t.groups.c.id == group_id)
     own = tx.scalar(query.with_for_update() if lock else query)
     return int(tx.scalar(select(func.sum(_v.size)).where(_v.group_id == group_id)) or 0), own

@@ -48,7 +48,7 @@ def test_nodes_for_people_and_for_programs(served: Served) -> None:
     for state in ("inactive", "free", "free,asleep"):
         (one,) = as_json(served, "node", "list", "--state", state)
         assert (one["name"], one["state"]) == ("n2", "inactive"), "JSON keeps the machine's word"
-    assert "state free (inactive)" in " ".join(run(served, "node", "show", "n2").stdout.split())
+    assert "State free (inactive)" in " ".join(run(served, "node", "show", "n2").stdout.split())
     assert "52:54:00:00:00:01" in run(served, "node", "show", "n1").stdout
     assert as_json(served, "node", "show", "n1")["history"][0]["event"] == "seen"
 
@@ -422,7 +422,7 @@ def test_groups_and_conflicts(served: Served) -> None:
     made = as_json(served, "group", "create", "physics", "--priority", "10", "--max-lease", "14d")
     assert (made["priority"], made["max_lease"], made["default_lease"]) == (10, 1209600.0, None)
     listed = run(served, "group", "list").stdout.splitlines()[1].split()
-    assert listed == ["physics", "50001", "10", "-", "14", "d", *["-"] * 7]
+    assert listed == ["physics", "10", "-", "14", "d", "50001", *["-"] * 7]
     assert (
         run(served, "group", "create", "physics", code=1).stderr
         == "Error: there is a group 'physics' already\n"

@@ -226,7 +226,7 @@ def test_blocks_on_the_command_line(served: Served) -> None:
         "n2",
         "n3",
     ]
-    assert "block" in said(served, "node", "show", "n2")
+    assert "Block" in said(served, "node", "show", "n2")
     assert "no node 'n1' in block rack1" in said(served, "block", "remove", "rack1", "n1", code=1)
     said(served, "block", "remove", "rack1", "n*")
     assert said(served, "block", "delete", "rack1") == "rack1: deleted\n"

@@ -600,8 +600,8 @@ def test_immunity_for_people(served: Served, monkeypatch: pytest.MonkeyPatch) ->
     column = lines["NODE"].index("IMMUNE")
     assert lines["n4"][column : column + 3] != lines["n3"][column : column + 3]
     assert "4 min" in " ".join(lines["n4"])
-    assert re.search(r"^immune until +\d{4}-", run(served, "node", "show", "n4"), re.MULTILINE)
-    assert re.search(r"^immune until +- *$", run(served, "node", "show", "n3"), re.MULTILINE)
+    assert re.search(r"^Immune until +\d{4}-", run(served, "node", "show", "n4"), re.MULTILINE)
+    assert re.search(r"^Immune until +- *$", run(served, "node", "show", "n3"), re.MULTILINE)
 
 
 def test_replies_to_changes_say_it_too(served: Served) -> None:

@@ -131,7 +131,7 @@ def test_settings(there: Served) -> None:
     )
     assert "Saved." in page.words, page.words
     assert ("wipe", "purge") in page.fields(f"{PHYSICS}/settings")
-    told = page.tree.xpath("//dt[text()='Disks are erased']/following-sibling::dd[1]")
+    told = page.tree.xpath("//dt[text()='Erasure']/following-sibling::dd[1]")
     assert "purged where disks can" in told[0].text_content()
     now = group(there)
     assert (now.default_lease, now.email, now.events) == (3 * 86400, "", ("nodes",))

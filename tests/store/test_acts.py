@@ -245,7 +245,9 @@ def reset(tx: Tx, site: Site, name: str) -> None:
 def shift(tx: Tx, site: Site, name: str) -> None:
     """An administrator puts all nodes into a block."""
     for node in nodes.every(tx):
-        node_flows.change(tx, name=node.name, site=site, now=1.0, actor="user:root", block="b1")
+        node_flows.change(
+            tx, name=node.name, changes={"block": "b1"}, site=site, now=1.0, actor="user:root"
+        )
 
 
 @pytest.mark.parametrize(

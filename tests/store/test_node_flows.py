@@ -169,45 +169,43 @@ def test_a_held_node_is_not_retired(tx: Tx, site: Site) -> None:
         do(flows.retire, tx, site)
 
 
-def change(tx: Tx, site: Site, **said: Any) -> Result:
+def change(tx: Tx, site: Site, node: str, **said: Any) -> Result:
     """An administrator's change."""
-    return flows.change(tx, site=site, now=1.0, actor="user:root", **said)
+    return flows.change(tx, name=node, changes=said, site=site, now=1.0, actor="user:root")
 
 
 def test_changing_what_the_site_says(tx: Tx, site: Site) -> None:
     add_node(tx, 1, power_driver="none")
-    change(tx, site, name="node1", power_driver="lab", power_address="/run/n1")
-    change(tx, site, name="node1", block="rack7")
-    done = change(tx, site, name="node1", new_name="big")
+    change(tx, site, "node1", power_driver="lab", power_address="/run/n1")
+    change(tx, site, "node1", block="rack7")
+    done = change(tx, site, "node1", name="big")
     node = done.value.node
     assert (node.name, node.power_driver, node.power_address) == ("big", "lab", "/run/n1")
     assert node.block_id is not None
     add_node(tx, 2)
-    assert change(tx, site, name="node2", block="rack7").value.node.block_id == node.block_id
-    assert change(tx, site, name="node2", block="").value.node.block_id is None
-    assert change(tx, site, name="node2", new_name="node2").value.node.name == "node2"
+    assert change(tx, site, "node2", block="rack7").value.node.block_id == node.block_id
+    assert change(tx, site, "node2", block="").value.node.block_id is None
+    assert change(tx, site, "node2", name="node2").value.node.name == "node2"
 
 
 def test_an_account_is_one_that_the_site_has(tx: Tx, site: Site) -> None:
     add_node(tx, 1)
     with pytest.raises(Refused, match=r"no \[\[account\]\] named 'rack'; it has none"):
-        change(tx, site, name="node1", power_account="rack")
+        change(tx, site, "node1", power_account="rack")
     known = replace(
         site,
         accounts=(Account("rack", "admin", "/etc/cod/rack"), Account("old", "", "/etc/cod/old")),
     )
     with pytest.raises(Refused, match="it has rack, old"):
-        change(tx, known, name="node1", power_account="tack")
-    assert change(tx, known, name="node1", power_account="rack").value.node.power_account == "rack"
-    assert (
-        change(tx, known, name="node1", power_address="/run/n1").value.node.power_account == "rack"
-    )
-    assert change(tx, known, name="node1", power_account="").value.node.power_account is None
+        change(tx, known, "node1", power_account="tack")
+    assert change(tx, known, "node1", power_account="rack").value.node.power_account == "rack"
+    assert change(tx, known, "node1", power_address="/run/n1").value.node.power_account == "rack"
+    assert change(tx, known, "node1", power_account="").value.node.power_account is None
 
 
 def test_another_driver_knows_nothing_of_what_the_last_one_saw(tx: Tx, site: Site) -> None:
     add_node(tx, 1, power="on", watts=80.0)
-    node = change(tx, site, name="node1", power_driver="wol").value.node
+    node = change(tx, site, "node1", power_driver="wol").value.node
     assert (node.power, node.watts) == ("unknown", None)
 
 
@@ -226,7 +224,7 @@ def test_renaming_refuses(tx: Tx, site: Site, name: str, sentence: str) -> None:
     add_node(tx, 1)
     add_node(tx, 2)
     with pytest.raises(Refused, match=sentence):
-        change(tx, site, name="node1", new_name=name)
+        change(tx, site, "node1", name=name)
 
 
 @pytest.mark.parametrize("flow", [flows.approve, flows.restore, flows.retire])

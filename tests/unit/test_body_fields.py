@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel, create_model
 
 from cod import model
-from cod.flows.nodes import types
+from cod.flows.nodes import nodes, types
 from cod.flows.people import groups, people
 from cod.flows.scheduler import shares
 from cod.web.api.resources import ROUTES
@@ -95,6 +95,7 @@ CHANGES: dict[str, tuple[Any, ModuleType]] = {
     "PATCH /shares/{name}": (model.Group, shares),
     "PATCH /types/{name}": (model.NodeType, types),
     "PATCH /users/{name}": (model.User, people),
+    "PATCH /nodes/{name}": (model.Node, nodes),
     "PATCH /me": (model.User, people),
 }
 """What such a question changes, and the module of its flow."""

@@ -184,7 +184,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "cod.client": ({"cod.client"}, set()),
     "cod.cli": (
-        {"cod.cli", "cod.client", "cod.quantity", "cod.states", "cod.choices"},
+        {"cod.cli", "cod.client", "cod.quantity", "cod.model", "cod.states", "cod.choices"},
         {"click", "rich"},
     ),
     "trampoline": (

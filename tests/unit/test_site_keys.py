@@ -1,4 +1,4 @@
-"""A key of the site file is described in one place, a field of its table's record: one that is
+"""A key of the site file is key_about in one place, a field of its table's record: one that is
 planted there is read, converted, checked, written by `cod init` and in the reference."""
 
 from __future__ import annotations

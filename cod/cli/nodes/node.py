@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import click
 
-from cod.choices import PowerDriverKind, PowerVerb
+from cod.choices import PowerVerb
 from cod.cli.nodes.burnin import burnin
 from cod.cli.nodes.capture import capture, captures
 from cod.cli.nodes.console import console
+from cod.cli.record_fields import (
+    body_of,
+    facts,
+    fields_table,
+    in_order,
+    list_options,
+    options_named,
+    set_options,
+)
 from cod.cli.show import (
     ago,
     as_json,
@@ -29,6 +39,7 @@ from cod.cli.show import (
     yes_option,
 )
 from cod.client import ApiError, path
+from cod.model.views import NodeView
 from cod.quantity import span
 
 COLORS = {
@@ -72,59 +83,61 @@ node.add_command(console)
 @click.option("--vcluster", help="Only nodes of this vcluster.")
 @click.option("--type", help="Only nodes of this type.")
 @click.option("--block", help="Only nodes in this block.")
+@list_options(NodeView)
 @as_json
 @watching
 @click.pass_context
-def list_(ctx: click.Context, /, as_json: bool, watch: bool, **only: str | None) -> None:
+def list_(
+    ctx: click.Context,
+    /,
+    sort: str | None,
+    output: str | None,
+    as_json: bool,
+    watch: bool,
+    **only: str | None,
+) -> None:
     """List nodes.
 
     \b
     Example:
       cod node list --watch
+      cod node list -o wide --sort -since
       cod node list --state "out of service" --json
     """
     only["state"] = machine_states(only["state"])
     api = client(ctx)
-    watched(lambda: api.every("/nodes", **only), node_table, as_json, watch)
+    watched(
+        lambda: in_order(api.every("/nodes", **only), sort),
+        partial(node_table, wide=bool(output)),
+        as_json,
+        watch,
+    )
 
 
-def node_table(nodes: list[Any]) -> Any:
+def node_table(nodes: list[Any], wide: bool = False) -> Any:
     """Return nodes for people."""
+    return fields_table(NodeView, nodes, COLUMNS, wide=wide)
+
+
+def _colored(node: dict[str, Any]) -> Any:
     from rich.text import Text
 
-    return table(
-        (
-            "NODE",
-            "STATE",
-            "FOR",
-            "VCLUSTER",
-            "HOST",
-            "ADDRESS",
-            "MAC",
-            "FIRMWARE",
-            "POWER",
-            "IMMUNE",
-            "PROGRESS",
-            "REASON",
-        ),
-        [
-            (
-                n["name"],
-                Text(node_word(n["state"]), COLORS.get(n["state"], "")),
-                ago(n["since"]),
-                n["vcluster"],
-                n["hostname"],
-                n["address"],
-                n["boot_mac"],
-                n["firmware"],
-                n["power"]["state"],
-                immunity(n["immune_until"]),
-                progress(n["progress"]),
-                n["reason"],
-            )
-            for n in nodes
-        ],
-    )
+    return Text(node_word(node["state"]), COLORS.get(node["state"], ""))
+
+
+COLUMNS = (
+    ("Node", lambda n: n["name"]),
+    ("state", _colored),
+    ("For", lambda n: ago(n["since"])),
+    "vcluster",
+    "hostname",
+    "address",
+    "boot_mac",
+    "firmware",
+    ("Power", lambda n: n["power"]["state"]),
+    ("Immune", lambda n: immunity(n["immune_until"])),
+    ("Progress", lambda n: progress(n["progress"])),
+)
 
 
 def state_of(state: str) -> str:
@@ -163,48 +176,11 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json(value)
         return
-    facts = [
-        ("name", value["name"]),
-        ("state", state_of(value["state"])),
-    ]
-    facts += [
-        (key, value[key])
-        for key in (
-            "reason",
-            "firmware",
-            "type",
-            "block",
-            "subnet",
-            "relay",
-            "vcluster",
-            "hostname",
-            "template",
-            "address",
-            "uuid",
-            "disk",
-        )
-    ]
-    power = value["power"]
-    seen = "" if power["seen_at"] is None else f", {ago(power['seen_at'])} ago"
-    facts += [
-        ("since", when(value["since"])),
-        ("deadline", when(value["deadline"])),
-        ("macs", ", ".join(value["macs"])),
-        ("last seen", when(value["last_seen"])),
-        ("marked keep", ", ".join(value["keep"])),
-        ("disks kept", ", ".join(value["kept"])),
-        ("immune until", when(value["immune_until"]) if immunity(value["immune_until"]) else None),
-        ("progress", progress(value["progress"])),
-        (
-            "power",
-            f"{power['state']}{seen} ({power['driver']} {power['address'] or ''}".rstrip() + ")",
-        ),
-        ("account", power["account"]),
-        ("watts", power["watts"]),
-        *(("BMC reported", _proposal(value["name"], each)) for each in value["bmcs"]),
-        *(("host key", f"{key['algorithm']} {key['fingerprint']}") for key in value["host_keys"]),
-    ]
-    print_table(("", ""), facts)
+    print_table(("", ""), facts(NodeView, value, FACTS))
+    told = [("BMC reported", _proposal(value["name"], each)) for each in value["bmcs"]]
+    told += [("Host key", f"{key['algorithm']} {key['fingerprint']}") for key in value["host_keys"]]
+    if told:
+        print_table(("", ""), told)
     print_table(
         ("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),
         [
@@ -234,6 +210,29 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
             [(when(c["at"]), c["kind"], c["about"]) for c in value["conflicts"]],
         )
     shown(ctx, value["history"], history_table, False)
+
+
+def _power(node: dict[str, Any]) -> str:
+    power = node["power"]
+    seen = "" if power["seen_at"] is None else f", {ago(power['seen_at'])} ago"
+    by = f"{power['driver']} {power['address'] or ''}".rstrip()
+    return f"{power['state']}{seen} ({by})"
+
+
+FACTS = (
+    "name",
+    ("state", lambda n: state_of(n["state"])),
+    "reason",
+    "block",
+    "vcluster",
+    "hostname",
+    ("immune_until", lambda n: when(n["immune_until"]) if immunity(n["immune_until"]) else None),
+    ("Progress", lambda n: progress(n["progress"])),
+    ("Power", _power),
+    ("Watts", lambda n: n["power"]["watts"]),
+    ("Marked keep", lambda n: ", ".join(n["keep"])),
+    ("Disks kept", lambda n: ", ".join(n["kept"])),
+)
 
 
 def _proposal(name: str, bmc: dict[str, Any]) -> str:
@@ -506,16 +505,10 @@ def keep(
 
 @node.command("set")
 @name_argument
-@click.option("--name", "new_name", help="Its new name.")
-@click.option("--block", help="Block (rack) of the node; '' for none.")
-@click.option("--power-driver", type=click.Choice(PowerDriverKind.names()))
-@click.option("--power-address", help="The driver's address of the node.")
-@click.option("--power-account", help="The site file's [[account]] to sign in with; '' for none.")
+@set_options(NodeView)
 @as_json
 @click.pass_context
-def set_(
-    ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **more: str | None
-) -> None:
+def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     """Change a node's name, block or power driver.
 
     \b
@@ -523,11 +516,9 @@ def set_(
       cod node set node-525400000001 --name rack1-07 --power-driver lab --power-address
       "/run/lab.sock#n7"
     """
-    body = {key: value for key, value in {"name": new_name, **more}.items() if value is not None}
+    body = body_of(NodeView, asked)
     if not body:
-        raise click.UsageError(
-            "say what to set: --name, --block, --power-driver, --power-address or --power-account"
-        )
+        raise click.UsageError(f"say what to set: {options_named(NodeView)}")
     shown(
         ctx,
         client(ctx).patch(path("nodes", name), body),

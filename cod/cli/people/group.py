@@ -7,13 +7,19 @@ from typing import Any
 
 import click
 
-from cod.choices import Wipe
 from cod.cli.people.member import group as invite
+from cod.cli.record_fields import (
+    OrNone,
+    body_of,
+    facts,
+    fields_table,
+    in_order,
+    list_options,
+    options_named,
+    set_options,
+)
 from cod.cli.scheduler.shares import share_table
 from cod.cli.show import (
-    SIZE,
-    SPAN,
-    Span,
     ago,
     as_json,
     client,
@@ -22,12 +28,11 @@ from cod.cli.show import (
     print_json,
     said,
     shown,
-    size,
     table,
     when,
 )
 from cod.client import path
-from cod.quantity import exact_span
+from cod.model.sharing import Group
 
 
 @click.group()
@@ -40,87 +45,20 @@ def group() -> None:
     """
 
 
-def group_table(values: list[Any]) -> Any:
-    """Return groups for people."""
-    return table(
-        (
-            "GROUP",
-            "GID",
-            "PRIORITY",
-            "DEFAULT LEASE",
-            "LONGEST LEASE",
-            "GRACE",
-            "WIPE",
-            "IMAGE QUOTA",
-            "VOLUME QUOTA",
-            "E-MAIL",
-            "WEBHOOK",
-            "CREATED BY",
-        ),
-        [
-            (
-                v["name"],
-                v["gid"],
-                str(v["priority"]),
-                v["default_lease"] and exact_span(v["default_lease"]),
-                v["max_lease"] and exact_span(v["max_lease"]),
-                None if v["grace"] is None else exact_span(v["grace"]),
-                v["wipe"],
-                size(v["image_quota"]),
-                size(v["volume_quota"]),
-                v["email"],
-                v["webhook"],
-                v["created_by"],
-            )
-            for v in values
-        ],
-    )
-
-
-def _one(value: Any) -> Any:
-    return group_table([value])
-
-
-class OrNone(click.ParamType[Any]):
-    """What another type reads, or 'none'."""
-
-    def __init__(self, other: click.ParamType[Any]) -> None:
-        self.name, self._other = other.name, other
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """'none' as such."""
-        return value if value == "none" else self._other.convert(value, param, ctx)
-
-
-class WordList(click.ParamType[Any]):
-    """Words with commas between, as a list."""
-
-    name = "words"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """'a,b' as ['a', 'b']."""
-        return (
-            value
-            if isinstance(value, list)
-            else [word.strip() for word in value.split(",") if word.strip()]
-        )
-
-
-WORDS = WordList()
-POSTED = "Kinds of events to post, separated by commas: notices, vclusters, nodes."
-
-
 @group.command("list")
+@list_options(Group)
 @as_json
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_(ctx: click.Context, sort: str | None, output: str | None, as_json: bool) -> None:
     """List groups.
 
     \b
     Example:
       cod group list
+      cod group list -o wide --sort -priority
     """
-    shown(ctx, client(ctx).every("/groups"), group_table, as_json)
+    values = in_order(client(ctx).every("/groups"), sort)
+    shown(ctx, values, lambda found: fields_table(Group, found, wide=bool(output)), as_json)
 
 
 @group.command()
@@ -139,38 +77,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @group.command()
 @click.argument("name")
-@click.option(
-    "--priority",
-    type=int,
-    default=0,
-    show_default=True,
-    help="Priority of its requests; a higher one goes first.",
-)
-@click.option("--default-lease", type=SPAN, help="Length, such as 8h or 7d. [default: the site's]")
-@click.option("--max-lease", type=SPAN, help="Length, such as 14d. [default: no limit]")
-@click.option(
-    "--grace",
-    type=Span(zero=True),
-    help=(
-        "Time to give nodes back after a reclaim, such as 2h, as far as "
-        "the site allows. [default: the site's]"
-    ),
-)
-@click.option(
-    "--wipe",
-    type=click.Choice([Wipe.ZERO.value, Wipe.PURGE.value]),
-    help="How the disks of its nodes are erased at least. [default: the site's]",
-)
-@click.option(
-    "--image-quota", type=SIZE, help="Space for its images, such as 200G. [default: the site's]"
-)
-@click.option(
-    "--volume-quota", type=SIZE, help="Space for its volumes, such as 2T. [default: the site's]"
-)
-@click.option("--email", default="", help="Addresses for notices, separated by commas.")
-@click.option("--webhook", default="", metavar="URL", help="URL that notices are posted to.")
-@click.option("--events", type=WORDS, default="notices", show_default=True, help=POSTED)
-@click.option("--gid", type=int, help="Number on nodes. [default: the next of the site's range]")
+@set_options(Group, new=True)
 @if_missing_option
 @as_json
 @click.pass_context
@@ -184,10 +91,14 @@ def create(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **
     """
     shown(
         ctx,
-        created(client(ctx), "groups", name, {"name": name, **asked}, if_missing),
+        created(client(ctx), "groups", name, {"name": name, **body_of(Group, asked)}, if_missing),
         _one,
         as_json,
     )
+
+
+def _one(value: Any) -> Any:
+    return table(("", ""), facts(Group, value))
 
 
 def by_type(option: str, words: tuple[str, ...], field: str, types: str) -> dict[str, Any]:
@@ -219,28 +130,7 @@ def _number(text: str, *, whole: bool) -> float | None:
 
 @group.command("set")
 @click.argument("name")
-@click.option("--priority", type=int, help="Priority of its requests; a higher one goes first.")
-@click.option("--default-lease", type=OrNone(SPAN), help="Such as 8h or 7d; none: the site's.")
-@click.option("--max-lease", type=OrNone(SPAN), help="Such as 14d; none: no limit.")
-@click.option(
-    "--grace",
-    type=OrNone(Span(zero=True)),
-    help=(
-        "Time to give nodes back after a reclaim, such as 2h, as "
-        "far as the site allows; none: the site's."
-    ),
-)
-@click.option(
-    "--wipe",
-    type=click.Choice([Wipe.ZERO.value, Wipe.PURGE.value, "none"]),
-    help="How the disks of its nodes are erased at least; none: as the site says.",
-)
-@click.option("--image-quota", type=OrNone(SIZE), help="Such as 200G; none: the site's.")
-@click.option("--volume-quota", type=OrNone(SIZE), help="Such as 2T; none: the site's.")
-@click.option("--email", help="Addresses for notices, separated by commas; '' for none.")
-@click.option("--webhook", metavar="URL", help="URL that notices are posted to; '' for none.")
-@click.option("--events", type=WORDS, help=POSTED)
-@click.option("--gid", type=int, help="Number on nodes.")
+@set_options(Group)
 @click.option(
     "--shares",
     multiple=True,
@@ -317,19 +207,10 @@ def set_(
         for key, value in said_of_shares.items()
         if value is not None
     }
-    body = {
-        key: None
-        if value == "none" and key.endswith(("lease", "quota", "grace", "wipe"))
-        else value
-        for key, value in asked.items()
-        if value is not None
-    }
+    body = body_of(Group, asked)
     if not body and not entitled:
-        raise click.UsageError(
-            "say what to set: --priority, --default-lease, --max-lease, --grace, --wipe, "
-            "--image-quota, --volume-quota, --shares, --guarantee, --limit, --hours, --parent, "
-            "--user-shares, --email, --webhook, --events or --gid"
-        )
+        others = ("--shares", "--guarantee", "--limit", "--hours", "--parent", "--user-shares")
+        raise click.UsageError(f"say what to set: {options_named(Group, *others)}")
     if body and entitled:  # two changes, of which the second could be refused
         raise click.UsageError(
             "--shares, --guarantee, --limit, --hours, --parent and --user-shares are set by a "

@@ -25,11 +25,11 @@ from cod.client import path
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MOST = 1000
-__all__ = ["MOST", "Days", "series", "series_in_full", "this_zone"]
+__all__ = ["MOST", "DayNames", "series", "series_in_full", "this_zone"]
 
 
-class Days(click.ParamType[list[str]]):
-    """Days of the week: 'daily', 'weekly' (the first start's day), or 'mon,wed'."""
+class DayNames(click.ParamType[list[str]]):
+    """DayNames of the week: 'daily', 'weekly' (the first start's day), or 'mon,wed'."""
 
     name = "days"
 

@@ -10,7 +10,7 @@ import click
 from cod.cli.nodes.node import node_table
 from cod.cli.owner import group_option, owner
 from cod.cli.scheduler.nis import nis
-from cod.cli.scheduler.recurrence import MOST, Days, series_in_full, this_zone
+from cod.cli.scheduler.recurrence import MOST, DayNames, series_in_full, this_zone
 from cod.cli.show import (
     KIND,
     MOMENT,
@@ -189,7 +189,7 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
 )
 @click.option(
     "--repeat",
-    type=Days(),
+    type=DayNames(),
     metavar="DAYS",
     help=(
         "With --from: make a series, with a cluster NAME-2026-12-07 and so on for each day: "

@@ -212,23 +212,21 @@ def change(
     tx: Tx,
     *,
     name: str,
-    new_name: str | None = None,
-    block: str | None = None,
-    power_driver: str | None = None,
-    power_address: str | None = None,
-    power_account: str | None = None,
-    keep: Sequence[str] | None = None,
-    keep_was: Sequence[str] | None = None,
+    changes: Mapping[str, Any],
     site: Site,
     now: float,
     actor: str,
 ) -> Result[NodeView]:
-    """Change what the site says of a node; None leaves it. `block` is made if need be; '' takes the
-    node out of its, and `power_account` '' takes its account away. `keep`: all marks of disks that
-    are never written; `keep_was`: the marks that `keep` replaces. Raises `Refused`, also where the
-    marks are others by now."""
+    """Change what the site says of a node. `changes`: columns, where None leaves what is there;
+    and, with rules of their own: `name`; `block`, which is made if need be ('' takes the node out
+    of its); `power_account` ('' takes it away); `keep`, all marks of disks that are never written,
+    with `keep_was`, the marks that it replaces. Raises `Refused`, also where the marks are others
+    by now."""
     node = nodes.named(tx, name, lock=True)
-    columns: dict[str, Any] = {}
+    columns = {column: value for column, value in changes.items() if value is not None}
+    keep, keep_was = columns.pop("keep", None), columns.pop("keep_was", None)
+    new_name, block = columns.pop("name", None), columns.pop("block", None)
+    power_account = columns.pop("power_account", None)
     if new_name is not None and new_name != name:
         names.check_label(new_name)
         if nodes.by_name(tx, new_name):
@@ -236,10 +234,8 @@ def change(
         columns["name"] = new_name
     if block is not None:
         columns["block_id"] = blocks.ensure(tx, block) if block else None
-    if power_driver is not None:
-        columns |= {"power_driver": power_driver, "power": "unknown", "watts": None}
-    if power_address is not None:
-        columns["power_address"] = power_address
+    if "power_driver" in columns:
+        columns |= {"power": "unknown", "watts": None}
     if power_account is not None:
         known = [account.name for account in site.accounts]
         if power_account and power_account not in known:

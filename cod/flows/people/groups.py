@@ -19,8 +19,10 @@ from cod.model import (
     PosixRules,
     Refused,
     Result,
+    Right,
     Role,
     Who,
+    set_by,
 )
 from cod.policy.people import delivery, rights
 from cod.policy.scheduler import preemption
@@ -37,7 +39,7 @@ EVENTS = ("notices", "vclusters", "nodes")
 RULES = NoticeRules()
 POSIX = PosixRules()
 POLICY = Policy()
-OWNERS_SAY = frozenset({"name", "default_lease", "email", "webhook", "events", "grace", "wipe"})
+OWNERS_SAY = set_by(Group, Right.MANAGE) | {"name"}
 """What owners say about their group; everything else is the administrators' to give."""
 YOUNGEST = 86_400.0
 """Seconds for which a group stays that a user created: each group takes a number of the site's
@@ -230,8 +232,8 @@ def delete(tx: Tx, name: str, *, admin: bool = True, now: float = 0.0) -> None:
     if owned:
         raise Refused(
             "conflict",
-            f"group {name} owns {', '.join(owned)}: end its vclusters and series, delete its images and "
-            "volumes and retire its templates first",
+            f"group {name} owns {', '.join(owned)}: end its vclusters and series, delete its images"
+            " and volumes and retire its templates first",
             "name",
         )
     notices.forget(tx, group.id)

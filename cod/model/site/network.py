@@ -17,7 +17,7 @@ from cod.model.keys import (
     Positive,
     Secondary,
     SiteTable,
-    described,
+    key_about,
     site_key,
 )
 
@@ -30,16 +30,16 @@ LONGEST_TRUNK = 10  # of the 15 characters of an interface's name; the rest is f
 class Subnet(SiteTable):
     """One IPv4 network that COD answers on. Repeat the table for more."""
 
-    name: str = field(metadata=described("its name in listings, a DNS label", pattern=LABEL))
-    network: Network = field(metadata=described("the network, ADDRESS/BITS"))
+    name: str = field(metadata=key_about("its name in listings, a DNS label", pattern=LABEL))
+    network: Network = field(metadata=key_about("the network, ADDRESS/BITS"))
     server: Address = field(
-        metadata=described("COD's own address on it (behind a relay: the address that nodes reach)")
+        metadata=key_about("COD's own address on it (behind a relay: the address that nodes reach)")
     )
     boot_pool: Pool = field(
-        metadata=described("first and last address for firmware and trampoline")
+        metadata=key_about("first and last address for firmware and trampoline")
     )
     block_pool: Pool = field(
-        metadata=described("first and last address from which vclusters get their blocks")
+        metadata=key_about("first and last address from which vclusters get their blocks")
     )
     block_size: int = site_key(
         64,
@@ -68,13 +68,13 @@ class Isolation(SiteTable):
     table no vcluster can be isolated."""
 
     vlans: tuple[Vlan, Vlan] = field(
-        metadata=described(
+        metadata=key_about(
             "first and last VLAN that COD may give to vclusters; "
             "every switch that nodes are on has to carry them"
         )
     )
     networks: Network = field(
-        metadata=described("the network that vclusters' subnets are cut from")
+        metadata=key_about("the network that vclusters' subnets are cut from")
     )
     default_size: PrefixLength = site_key(
         26, "prefix length of a subnet where a vcluster asks for none"

@@ -18,7 +18,7 @@ from cod.model.keys import (
     PositiveDays,
     Read,
     SiteTable,
-    described,
+    key_about,
     needed,
     site_key,
 )
@@ -225,7 +225,7 @@ class Account(SiteTable):
     """What power drivers sign in to BMCs and outlets with. Repeat for more. Re-read on SIGHUP."""
 
     name: str = field(
-        metadata=described(
+        metadata=key_about(
             "its name in [[power]] rules and `cod node set`, a DNS label", pattern=LABEL
         )
     )

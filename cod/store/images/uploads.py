@@ -31,8 +31,8 @@ def expired(tx: Tx, now: float) -> list[Upload]:
 
 
 def taken(tx: Tx, group_id: int, *, lock: bool = False) -> tuple[int, int | None]:
-    """Return (bytes that a group's images, in served form or while they are taken in as they came, and its
-    uploads have; the group's own quota of them, None where it has none).
+    """Return (bytes that a group's images, in served form or while they are taken in as they came,
+    and its uploads have; the group's own quota of them, None where it has none).
 
     lock  the group's row is locked, so that two who ask for room cannot both get the last of it
     """

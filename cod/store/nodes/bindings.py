@@ -144,9 +144,9 @@ def _free(tx: Tx, blocks: Iterable[AddressBlock], now: float) -> int | None:
 
 
 def release(tx: Tx, node_id: int, until: float | None = None) -> None:
-    """Free the address of a node that leaves its vcluster. Where nobody can switch the node off, its
-    system may still use the address `until` a time: if that has asked for it, it is given on only
-    where nothing else is free."""
+    """Free the address of a node that leaves its vcluster. Where nobody can switch the node off,
+    its system may still use the address `until` a time: if that has asked for it, it is given on
+    only where nothing else is free."""
     if until is not None:
         tx.execute(
             update(t.bindings)

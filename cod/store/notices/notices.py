@@ -63,8 +63,8 @@ def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
 
 
 def due(tx: Tx, now: float, limit: int) -> list[tuple[str, str, int]]:
-    """Return (channel, target, id of its most urgent delivery) for targets that may be sent to now, the
-    longest due first.
+    """Return (channel, target, id of its most urgent delivery) for targets that may be sent to now,
+    the longest due first.
 
     A target to which another delivery is under way is left out.
     """

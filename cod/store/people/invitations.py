@@ -35,7 +35,8 @@ def by_digest(tx: Tx, digest: str, now: float) -> Invitation | None:
 
 
 def open_ones(tx: Tx, now: float, groups: frozenset[int] | None = None) -> list[Invitation]:
-    """Return invitations that can still be used, the newest first; into one of `groups` (None: all)."""
+    """Return invitations that can still be used, the newest first; into one of `groups` (None:
+    all)."""
     usable = _i.used_at.is_(None), _i.expires_at > now
     return ROWS.every(tx, *usable, *theirs(_i.group_id, groups), order=_i.id.desc())
 
@@ -61,8 +62,8 @@ def remove(tx: Tx, invitation_id: int) -> bool:
 
 
 def remove_by(tx: Tx, name: str, group_id: int | None = None, but: Collection[int] = ()) -> None:
-    """Delete unused invitations that the user of that name, or a token of theirs, has made: into one
-    group, or all `but` into those."""
+    """Delete unused invitations that the user of that name, or a token of theirs, has made: into
+    one group, or all `but` into those."""
     given = (_i.invited_by == f"user:{name}") | _i.invited_by.endswith(f"@{name}", autoescape=True)
     where = (
         [_i.group_id == group_id]

@@ -26,8 +26,8 @@ _THERE = (
 
 
 def counts(tx: Tx, keys: Iterable[str]) -> dict[str, tuple[int, float, float]]:
-    """Return (failures, last, when the next is listened to) by key; locked until the commit, also where
-    there was none: of two first attempts at once the second sees the first."""
+    """Return (failures, last, when the next is listened to) by key; locked until the commit, also
+    where there was none: of two first attempts at once the second sees the first."""
     wanted = sorted(keys)
     tx.execute(
         _THERE, [{"key": key, "failures": 0, "last_at": 0.0, "open_at": 0.0} for key in wanted]

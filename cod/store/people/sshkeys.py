@@ -22,8 +22,8 @@ def of_user(tx: Tx, user_id: int) -> list[SshKey]:
 
 
 def of_group(tx: Tx, group_id: int) -> list[tuple[str, SshKey]]:
-    """Return (user's name, key) of those who work with the group's nodes, owners and members who may sign
-    in; by name, then in the order in which the keys came."""
+    """Return (user's name, key) of those who work with the group's nodes, owners and members who
+    may sign in; by name, then in the order in which the keys came."""
     query = (
         select(_u.name, *ROWS.columns)
         .join_from(t.ssh_keys, t.users, _k.user_id == _u.id)

@@ -87,7 +87,8 @@ def counted_since(tx: Tx, span: int) -> float | None:
 
 
 def held_by_type(tx: Tx, span: int, starts: Collection[int]) -> list[tuple[int, int, float]]:
-    """Return (type, start, node-seconds) of what all vclusters held in the spans that begin then."""
+    """Return (type, start, node-seconds) of what all vclusters held in the spans that begin
+    then."""
     query = select(_h.type_id, _h.start, func.sum(_h.seconds)).where(
         _h.span == span, _h.start.in_(starts)
     )
@@ -100,8 +101,8 @@ def held_by_type(tx: Tx, span: int, starts: Collection[int]) -> list[tuple[int, 
 def by_state(
     tx: Tx, span: int, first: int, last: int, kind: str = ""
 ) -> list[tuple[str, int, float]]:
-    """Return (state, start, node-seconds) of the spans that begin between these moments; of one type, if
-    it is named."""
+    """Return (state, start, node-seconds) of the spans that begin between these moments; of one
+    type, if it is named."""
     query = select(_s.state, _s.start, func.sum(_s.seconds)).where(
         _s.span == span, _s.start.between(first, last)
     )

@@ -186,7 +186,8 @@ def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
 
 
 def deserted(tx: Tx) -> list[Vcluster]:
-    """Return releasing vclusters that no node holds to or is on its way back from, by id: they can end.
+    """Return releasing vclusters that no node holds to or is on its way back from, by id: they can
+    end.
 
     A node that was taken out of service on its way back does not count: it may never come. A volume
     that is still exported to the vcluster counts: its addresses stay its own until the file server

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -16,9 +16,11 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     SecretStr,
+    model_validator,
 )
 
-from cod.model import DNS_LABEL, LONGEST, Page
+from cod.model import DNS_LABEL, LONGEST, Page, described
+from cod.web.api.record_fields import add_to_body, add_to_reply, record_of
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
@@ -84,6 +86,44 @@ class Body(BaseModel):
     """A request's body: no unknown keys, no silent conversions (a number is not a string)."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class CreateOf(Body, Generic[T]):
+    """A new thing: what may be set of a described `T`, with the record's defaults. `defaults`: of
+    those that have none there, such as properties."""
+
+    defaults: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Add the fields of the record."""
+        super().__init_subclass__(**options)
+        if record := record_of(cls):
+            add_to_body(cls, described(record), cls.defaults)
+
+
+class PatchOf(Body, Generic[T]):
+    """What to change of a described `T`; what is left out stays. `null_stays`: so does what is
+    null; else null is refused where it means nothing."""
+
+    null_stays: ClassVar[bool] = False
+    may_be_null: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Add the fields of the record."""
+        super().__init_subclass__(**options)
+        if record := record_of(cls):
+            fields = described(record)
+            add_to_body(cls, fields, None)
+            cls.may_be_null = frozenset(each.name for each in fields if each.clears)
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("names nothing to change")
+        for name in () if self.null_stays else type(self).model_fields:
+            if name in self.model_fields_set - self.may_be_null and getattr(self, name) is None:
+                raise ValueError(f"{name} cannot be null")
+        return self
 
 
 class Query(BaseModel):
@@ -167,12 +207,29 @@ def _replies(annotation: Any) -> Iterator[type[Reply]]:
 
 
 class ReplyOf(Reply, Generic[T]):
-    """A reply that has the attributes, or the keys, of a `T`."""
+    """A reply that has the attributes, or the keys, of a `T`; of a described record its described
+    fields, which need not be written here once more."""
+
+    readers: ClassVar[dict[str, Callable[[Any], Any]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Add the fields of the record."""
+        super().__init_subclass__(**options)
+        if record := record_of(cls):
+            fields = [each for each in described(record) if not each.about.part]
+            add_to_reply(cls, fields)
+            cls.closed |= {each.name for each in fields if each.about.closed}
+            cls.readers = {each.name: each.get for each in fields}
 
     @classmethod
     def of(cls, record: T, /) -> Self:
         """Make the reply from the record."""
-        return cls.model_validate(record)
+        return cls.model_validate(cls.values(record) if cls.readers else record)
+
+    @classmethod
+    def values(cls, record: T, /) -> dict[str, Any]:
+        """Return the values of a described record's fields."""
+        return {name: get(record) for name, get in cls.readers.items()}
 
 
 class Items(Reply, Generic[R]):

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import Annotated, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
-from pydantic import Field, model_validator
-
-from cod.choices import Wipe
 from cod.flows.notices import notices
 from cod.flows.people import groups, invitation_mail
 from cod.flows.people.access import RequiredRight, offered
-from cod.model import HIGHEST, LOWEST, Group, Right
+from cod.model import Group, Right
 from cod.pool import Tx
-from cod.web.api.models import Body, DnsLabel, ListPage, Paged, Reply, ReplyOf, Seconds
+from cod.web.api.models import CreateOf, DnsLabel, ListPage, Paged, PatchOf, Reply, ReplyOf
 from cod.web.api.resources.notices import DeliveryList, DeliveryQuery, DeliveryReply, NoticeReply
 from cod.web.api.routes import (
     ANYBODY,
@@ -36,108 +33,17 @@ from cod.web.api.routes import (
 from cod.wire import webhook
 
 T = TypeVar("T")
-Quota = Annotated[
-    int,
-    Field(
-        ge=0,
-        le=2**62,
-        description="bytes that its images and open uploads may take; null: the site's default",
-    ),
-]
-Gid = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="POSIX number on nodes")]
-VolumeQuota = Annotated[
-    int,
-    Field(
-        ge=0,
-        le=2**62,
-        description="bytes that its volumes may have together; null: the site's default",
-    ),
-]
-Grace = Annotated[
-    float,
-    Field(
-        ge=0,
-        le=1e10,
-        allow_inf_nan=False,
-        description=(
-            "seconds in which its vclusters give "
-            "nodes back after a reclaim, as far as the site allows; null: the site's"
-        ),
-    ),
-]
-
-GroupWipe = Annotated[
-    Literal[Wipe.ZERO, Wipe.PURGE],  # tables alone are for the site to allow
-    Field(
-        description=(
-            "how the disks of nodes that it has had are erased at least: zero, or purge (disks that"
-            " can do so erase themselves first); null: as the site says. The strictest of site,"
-            " group and template holds"
-        ),
-    ),
-]
-Emails = Annotated[
-    str, Field(max_length=6000, description="whom to tell: addresses, separated by commas")
-]
-Events = Annotated[
-    list[Literal["notices", "vclusters", "nodes"]],
-    Field(
-        max_length=3,
-        description=(
-            "what is posted to the webhook: notices for people, what happens to vclusters, to nodes"
-        ),
-    ),
-]
-WebhookUrl = Annotated[
-    str, Field(max_length=2000, description="http(s) URL that notices are posted to; '' for none")
-]
 
 
-class GroupCreate(Body):
-    """A new group; leases in seconds."""
+class GroupCreate(CreateOf[Group]):
+    """A new group; leases in seconds. A gid of null: the next of the site's range."""
 
+    defaults: ClassVar = {"events": ["notices"]}
     name: DnsLabel
-    priority: int = Field(default=0, ge=-1_000_000, le=1_000_000, description="larger goes first")
-    default_lease: Seconds | None = None
-    max_lease: Seconds | None = None
-    email: Emails = ""
-    webhook: WebhookUrl = ""
-    events: Events = Field(default=["notices"])
-    image_quota: Quota | None = None
-    gid: Gid | None = Field(
-        default=None, description="POSIX number on nodes; null: the next of the site's range"
-    )
-    volume_quota: VolumeQuota | None = None
-    grace: Grace | None = None
-    wipe: GroupWipe | None = None
 
 
-class GroupPatch(Body):
-    """What to change of a group; what is left out stays. A lease of null: the site's default, no
-    limit; a quota, a grace or a wipe of null: the site's."""
-
-    priority: int | None = Field(
-        default=None, ge=-1_000_000, le=1_000_000, description="larger goes first"
-    )
-    default_lease: Seconds | None = None
-    max_lease: Seconds | None = None
-    email: Emails | None = None
-    webhook: WebhookUrl | None = None
-    events: Events | None = None
-    image_quota: Quota | None = None
-    gid: Gid | None = None
-    volume_quota: VolumeQuota | None = None
-    grace: Grace | None = None
-    wipe: GroupWipe | None = None
-
-    @model_validator(mode="after")
-    def _something(self) -> GroupPatch:
-        if not self.model_fields_set:
-            raise ValueError("names nothing to change")
-        for name in ("priority", "email", "webhook", "events", "gid"):
-            if name in self.model_fields_set and getattr(self, name) is None:
-                raise ValueError(f"{name} cannot be null")
-        return self
+class GroupPatch(PatchOf[Group]):
+    """What to change of a group; what is left out stays."""
 
 
 class WebhookSecret(Reply):
@@ -148,23 +54,7 @@ class WebhookSecret(Reply):
 
 
 class GroupReply(ReplyOf[Group]):
-    """A group. `email`: addresses, separated by commas; `created_by`: the user who created it by
-    the site's rule, null: an administrator did."""
-
-    name: str
-    priority: int
-    default_lease: float | None
-    max_lease: float | None
-    email: str
-    webhook: str
-    events: tuple[str, ...]
-    image_quota: int | None
-    gid: int | None
-    volume_quota: int | None
-    grace: float | None
-    wipe: GroupWipe | None
-    created_at: float
-    created_by: str | None
+    """A group."""
 
 
 class GroupQuery(Paged):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from cod import model
-from cod.choices import PowerDriverKind, PowerVerb
+from cod.choices import PowerVerb
 from cod.flows import views
 from cod.flows.nodes import consoles, nodes
 from cod.states import Disk, NodeState
@@ -17,11 +17,11 @@ from cod.web.api import pci_names
 from cod.web.api.models import (
     Body,
     Chosen,
-    DnsLabel,
     Items,
     ListPage,
     OneOrSeveral,
     Paged,
+    PatchOf,
     Reason,
     Reply,
     ReplyOf,
@@ -66,18 +66,10 @@ class HistoryQuery(Paged):
     sort: Literal["id", "-id"] = "-id"
 
 
-class NodePatch(Body):
+class NodePatch(PatchOf[model.NodeView]):
     """What an administrator may change of a node; what is left out stays."""
 
-    name: DnsLabel | None = None
-    block: str | None = Field(
-        default=None, max_length=63, description="nodes near each other; '' takes it out of its"
-    )
-    power_driver: Chosen[PowerDriverKind] | None = None
-    power_address: str | None = Field(default=None, max_length=200)
-    power_account: str | None = Field(
-        default=None, max_length=63, description="an [[account]] of the site file; '': none"
-    )
+    null_stays = True
     keep: list[Annotated[str, Field(max_length=120)]] | None = Field(
         default=None,
         max_length=16,
@@ -96,8 +88,8 @@ class NodePatch(Body):
     )
 
     @model_validator(mode="after")
-    def _something(self) -> NodePatch:
-        if not self.model_fields_set - {"keep_was"}:
+    def _marks(self) -> NodePatch:
+        if self.model_fields_set == {"keep_was"}:
             raise ValueError("names nothing to change")
         return self
 
@@ -192,29 +184,10 @@ class Power(Reply):
     watts: float | None
 
 
-class NodeReply(Reply):
+class NodeReply(ReplyOf[model.NodeView]):
     """A node."""
 
-    name: str
     state: NodeState
-    since: float
-    reason: str
-    deadline: float | None
-    attempts: int
-    firmware: str | None
-    boot_mac: str
-    macs: tuple[str, ...]
-    uuid: str | None
-    type: str | None
-    block: str | None
-    subnet: str | None
-    relay: str | None
-    circuit: str | None
-    remote: str | None
-    vcluster: str | None
-    template: str | None
-    hostname: str | None
-    address: str | None
     disk: Disk
     keep: list[str] = Field(
         description="the node's own marks of disks that are never written nor erased"
@@ -227,19 +200,33 @@ class NodeReply(Reply):
     )
     power: Power
     progress: Progress | None
-    reported_at: float | None
-    last_seen: float | None
-    immune_until: float | None = Field(
-        description=(
-            "when it may be taken for others at the earliest, or might have "
-            "been; null: nobody holds it"
-        )
-    )
 
     @classmethod
-    def of(cls, view: model.NodeView) -> NodeReply:
-        """Return the reply from the view."""
-        return cls(**_node(view))
+    def values(cls, view: model.NodeView) -> dict[str, Any]:
+        """Return the described values, and those made by hand."""
+        node = view.node
+        switched: Any = node.power
+        power = Power(
+            state=switched,
+            seen_at=node.power_seen_at,
+            wanted=node.power_wanted,
+            driver=node.power_driver,
+            address=node.power_address,
+            account=node.power_account,
+            watts=node.watts,
+        )
+        progress = Progress(
+            done=node.progress_done,
+            total=node.progress_total,
+            rate=node.progress_rate,
+            phase=node.progress_phase,
+        )
+        return super().values(view) | {
+            "power": power,
+            "progress": progress if node.progress_total else None,
+            "keep": list(filter(None, node.keep.split("\n"))),
+            "kept": list(nodes.kept(node)),
+        }
 
 
 class HostKeyReply(ReplyOf[model.HostKey]):
@@ -368,7 +355,7 @@ class NodeInFull(NodeReply):
         """Return the reply from the view, the bindings, and the rows of history and conflicts."""
         view, bindings, history, conflicts = parts
         return cls(
-            **_node(view),
+            **cls.values(view),
             attributes=view.node.attributes,
             hardware=[
                 HardwareFact(name=name, value=value)
@@ -388,39 +375,6 @@ class NodeInFull(NodeReply):
 
 class NodeList(ListPage[NodeReply]):
     """Nodes."""
-
-
-def _node(view: model.NodeView) -> dict[str, Any]:
-    node = view.node
-    progress = Progress(
-        done=node.progress_done,
-        total=node.progress_total,
-        rate=node.progress_rate,
-        phase=node.progress_phase,
-    )
-    own = {key: getattr(node, key) for key in NodeReply.model_fields if hasattr(node, key)}
-    names = ("macs", "type", "block", "vcluster", "template", "address", "immune_until")
-    joined = {key: getattr(view, key) for key in names}
-    switched: Any = node.power
-    power = Power(
-        state=switched,
-        seen_at=node.power_seen_at,
-        wanted=node.power_wanted,
-        driver=node.power_driver,
-        address=node.power_address,
-        account=node.power_account,
-        watts=node.watts,
-    )
-    marks = {"keep": list(filter(None, node.keep.split("\n"))), "kept": list(nodes.kept(node))}
-    return (
-        own
-        | joined
-        | marks
-        | {
-            "power": power,
-            "progress": progress if node.progress_total else None,
-        }
-    )
 
 
 def pci_devices(node: model.Node) -> list[PciDevice]:
@@ -500,13 +454,7 @@ NODES = (
         lambda a: partial(
             nodes.change,
             name=a.names.name,
-            new_name=a.body.name,
-            block=a.body.block,
-            power_driver=a.body.power_driver,
-            power_address=a.body.power_address,
-            power_account=a.body.power_account,
-            keep=a.body.keep,
-            keep_was=a.body.keep_was,
+            changes=a.body.model_dump(exclude_unset=True),
             site=a.site,
             now=a.now,
             actor=a.actor,

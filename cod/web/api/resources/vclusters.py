@@ -232,7 +232,8 @@ class VclusterReply(Reply):
     drain_until  set: its lease has run out, and at that time its nodes are taken back
     ready_at     when all its nodes were first active, and all that they mount was there; null: not
                  yet
-    waits        for which parts of the site, which are down, its nodes and mounts wait, as sentences
+    waits        for which parts of the site, which are down, its nodes and mounts wait, as
+                 sentences
     network      null: it is not isolated, has no nodes yet, or has ended
     """
 

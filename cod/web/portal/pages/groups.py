@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from cod import quantity
@@ -21,14 +22,14 @@ from cod.model import Group, Listed, Member, Right, Role, SingleRight, Who
 from cod.model import Page as Part
 from cod.pool import Tx
 from cod.web.api.resources.energy import EnergyReport
-from cod.web.api.resources.groups import GROUPS, GroupCreate, GroupPatch, GroupQuery
+from cod.web.api.resources.groups import GROUPS, GroupCreate, GroupQuery
 from cod.web.api.resources.notices import DeliveryQuery, DeliveryReply
 from cod.web.api.resources.people import MemberReply, MemberSet
 from cod.web.api.routes import ANYBODY, Call, Named, NamedMember, Names, see
-from cod.web.http.errors import HttpProblem
 from cod.web.portal import forms
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.record_fields import body_by, facts_of, settings_of
 
 SHOWN = "/groups/{name}"
 EVENTS = {
@@ -64,6 +65,10 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     owns = offered(ask.who, Right.MANAGE, group.id)
     vclusters = views.vcluster_list(tx, groups=only)
     taken, quota = images.room(tx, group_id=group.id, rules=ask.site.images)
+    wipes = {"": f"as the site says: {Wipe(ask.site.policy.wipe).about}"} | {
+        each.value: each.about for each in (Wipe.ZERO, Wipe.PURGE)
+    }
+    usual = quantity.exact_span(group.default_lease or ask.site.policy.default_lease)
     used = energy.report(tx, since=None, until=None, by="day", group=group.name, now=ask.now)
     return {
         "g": group,
@@ -81,15 +86,23 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "beyond": BEYOND,
         "invites": _invites(ask.who, group.id),
         "keys": sshkeys.of_group(tx, group.name),
-        "events": EVENTS,
         "invitations": invitations.every(tx, groups=only, now=ask.now) if owns else [],
         "deliveries": _deliveries(tx, group.name, Part(limit=8)) if owns else [],
-        "wipes": {
-            "": f"as the site says: {Wipe(ask.site.policy.wipe).about}",
-            "zero": Wipe.ZERO.about,
-            "purge": Wipe.PURGE.about,
-        },
-        "default_lease": ask.site.policy.default_lease,
+        "rules": facts_of(
+            group,
+            ask.now,
+            without=("name", "created_at", "email", "webhook", "events", "image_quota"),
+            words={"default_lease": usual, "wipe": wipes[group.wipe or ""]},
+        ),
+        "settings": settings_of(
+            group,
+            Right.MANAGE,
+            options={"wipe": wipes, "events": EVENTS},
+            none={
+                "default_lease": f"the site's, {quantity.exact_span(ask.site.policy.default_lease)}"
+            },
+        ),
+        "limits": settings_of(group, Right.ADMIN),
         "myself": ask.who.name.partition(":")[2],
     }
 
@@ -140,37 +153,6 @@ PAGES = (
 
 
 # ---------------------------------------------------------------- forms
-
-
-def _told(fields: Fields) -> dict[str, Any]:
-    """Return what a group's owners say about it."""
-    texts = {name: fields.one(name).strip() for name in ("email", "webhook")}
-    chosen = [each for each in EVENTS if each in fields.all("events")]
-    return texts | {
-        "default_lease": _converted(fields, "default_lease", quantity.read_span),
-        "events": chosen,
-        "grace": _converted(fields, "grace", quantity.read_span),
-        "wipe": fields.one("wipe").strip() or None,
-    }
-
-
-def _limited(fields: Fields) -> dict[str, Any]:
-    """Return what administrators say about it."""
-    numbers = {name: [fields.one(name)] for name in ("priority", "gid") if fields.one(name).strip()}
-    return forms.body_of(GroupPatch, Fields(numbers), {}) | {
-        "max_lease": _converted(fields, "max_lease", quantity.read_span),
-        "image_quota": _converted(fields, "image_quota", quantity.read_size),
-        "volume_quota": _converted(fields, "volume_quota", quantity.read_size),
-    }
-
-
-def _converted(fields: Fields, name: str, convert: Any) -> Any:
-    """Return the field's value; None where it is empty. Raises `HttpProblem`."""
-    text = fields.one(name).strip()
-    try:
-        return convert(text) if text else None
-    except ValueError as error:
-        raise HttpProblem(422, "invalid", str(error), name) from None
 
 
 def _role(fields: Fields) -> dict[str, Any]:
@@ -224,7 +206,7 @@ ACTIONS = (
         SHOWN,
         to(SHOWN),
         lambda ask, reply: "Saved.",
-        body=_told,
+        body=partial(body_by, Group, Right.MANAGE),
     ),
     Action(
         SHOWN + "/limits",
@@ -232,7 +214,7 @@ ACTIONS = (
         SHOWN,
         to(SHOWN),
         lambda ask, reply: "Saved.",
-        body=_limited,
+        body=partial(body_by, Group, Right.ADMIN),
     ),
     Action(
         SHOWN + "/remove",

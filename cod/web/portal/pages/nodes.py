@@ -4,15 +4,15 @@ done with it."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from cod import states
-from cod.choices import PowerDriverKind
 from cod.flows import views
 from cod.flows.nodes import blocks, consoles, nodes, switch_ports, types
 from cod.flows.people.access import RequiredRight, allows
+from cod.model import NodeView, Right, SingleRight
 from cod.model import Page as ListPage
-from cod.model import Right, SingleRight
 from cod.pool import Tx
 from cod.web.api.resources.consoles import ConsoleReply, console_reply
 from cod.web.api.resources.nodes import NODES, NodeQuery, pci_devices
@@ -22,6 +22,7 @@ from cod.web.portal import formatting
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.timeline import life
+from cod.web.portal.record_fields import body_by, facts_of, settings_of
 
 STATES = [
     (",".join(named), word)
@@ -45,6 +46,8 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         tx, ask.names.name, ask.site.policy, ask.who.groups
     )
     holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
+    accounts = {"": "none"} | {account.name: account.name for account in ask.site.accounts}
+    immune = view.immune_until is not None and view.immune_until > ask.now
     console: ConsoleReply | None = None
     if allows(tx, ask.who, reads):
         found = consoles.readable(
@@ -71,14 +74,25 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "ports": switch_ports.of_node(tx, name=view.node.name) if ask.who.admin else [],
         "places": nodes.places_of(tx, name=view.node.name) if ask.who.admin else [],
         "port_switches": [switch.name for switch in ask.site.switches] if ask.who.admin else [],
-        "drivers": PowerDriverKind.names(),
-        "accounts": ["", *(account.name for account in ask.site.accounts)],
+        "told": facts_of(
+            view,
+            ask.now,
+            without=ELSEWHERE,
+            words={"immune_until": None if immune else formatting.NONE},
+            admin=ask.who.admin,
+        ),
+        "settings": settings_of(view, Right.ADMIN, options={"power_account": accounts}),
     }
 
 
 UNFIT = 20  # machines that COD has no loader for, shown below the nodes
 SHOWN = 2**13  # bytes of a console on the page
 SHOWN_WHOLE = 2**22  # in the file that the page offers
+ELSEWHERE = (
+    *("name", "state", "since", "deadline", "attempts", "reason", "type", "block", "reported_at"),
+    *("subnet", "relay", "circuit", "remote", "power_driver", "power_address", "power_account"),
+)
+"""Fields that the page has in sentences, in the section of places and in the form."""
 # What an administrator is offered, by the event that it is to the node.
 _OFFERS = {
     "approve": "approved",
@@ -125,6 +139,7 @@ ACTIONS = (
         _PAGE,
         lambda ask, reply: f"/nodes/{reply.name}",
         _done("{} is changed."),
+        body=partial(body_by, NodeView, Right.ADMIN),
     ),
     Action(
         "/nodes/{name}/keep",

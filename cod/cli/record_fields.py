@@ -1,0 +1,207 @@
+"""Columns, lines and options of a noun, made of what is written at its record's fields
+(`model.described`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import click
+
+from cod.cli.show import SIZE, Option, Span, size, state_word, table, when
+from cod.model.described import FieldKind, FieldLevel, RecordField, described
+from cod.quantity import exact_span
+
+Columns = tuple[str | tuple[str, Callable[[Any], object]], ...]
+"""Columns that come first, in this order: a field's name, with a function if its words are made by
+hand of the whole value; or the title of a column that is no field."""
+
+
+def word(field: RecordField, value: Any) -> object:
+    """Return what people read for a field's value; None where there is none."""
+    if value is None:
+        return None
+    match field.about.kind:
+        case FieldKind.SPAN:
+            return exact_span(value)
+        case FieldKind.SIZE:
+            return size(value)
+        case FieldKind.MOMENT:
+            return when(value)
+        case FieldKind.STATE:
+            return state_word(value)
+        case FieldKind.FLAG:
+            return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def fields_table(
+    record: type, values: Iterable[Any], columns: Columns = (), *, wide: bool = False
+) -> Any:
+    """Return a table of values as the API has them: `columns`, and one for each other field that
+    lists show; with `wide` also what wide lists show."""
+    levels = {FieldLevel.LIST, FieldLevel.WIDE} if wide else {FieldLevel.LIST}
+    cells = _cells(record, columns, lambda each: each.about.level in levels)
+    return table(
+        [label.upper() for label, _ in cells], [[make(one) for _, make in cells] for one in values]
+    )
+
+
+def facts(record: type, value: Any, columns: Columns = ()) -> list[tuple[str, object]]:
+    """Return lines for a value that the API has told: `columns`, and one for each other field."""
+    return [(label, make(value)) for label, make in _cells(record, columns, lambda each: True)]
+
+
+def _cells(
+    record: type, columns: Columns, is_shown: Callable[[RecordField], bool]
+) -> list[tuple[str, Callable[[Any], object]]]:
+    """Return labels, and functions that make the words of a value."""
+    fields = {each.name: each for each in described(record)}
+    found: list[tuple[str, Callable[[Any], object]]] = []
+    for column in columns:
+        name, make = (column, None) if isinstance(column, str) else column
+        field = fields.pop(name, None)
+        label = name if field is None else field.about.label
+        found.append((label, make or partial(_word_in, field)))
+    return found + [
+        (each.about.label, partial(_word_in, each)) for each in fields.values() if is_shown(each)
+    ]
+
+
+def _word_in(field: RecordField | None, value: Any) -> object:
+    """Return the words of a field in a value, which may have it in a part of its own."""
+    assert field is not None, "a column that is no field has a function"
+    part = field.about.part
+    return word(field, value[part][_in_part(field)] if part else value[field.name])
+
+
+def _in_part(field: RecordField) -> str:
+    return field.name.removeprefix(f"{field.about.part}_")
+
+
+# ---------------------------------------------------------------- order of a list
+
+
+def list_options(record: type) -> Callable[[Option], Option]:
+    """Add `-o wide` and `--sort FIELD` to the command that lists a record."""
+    names = [each.name for each in described(record) if not each.about.part]
+
+    def add(command: Option) -> Option:
+        for option in (
+            click.option(
+                "--sort",
+                type=click.Choice([sign + name for name in names for sign in ("", "-")]),
+                metavar="FIELD",
+                help=f"Sort by a field, the largest first with - before it: {', '.join(names)}.",
+            ),
+            click.option(
+                "-o", "output", type=click.Choice(["wide"]), help="wide: show more columns."
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+def in_order(values: list[Any], sort: str | None) -> list[Any]:
+    """Return the values sorted by a field, or by '-field' the largest first; those without one at
+    the end."""
+    if not sort:
+        return values
+    name = sort.removeprefix("-")
+    there = [each for each in values if each[name] is not None]
+    there.sort(key=lambda each: each[name], reverse=sort.startswith("-"))
+    return there + [each for each in values if each[name] is None]
+
+
+# ---------------------------------------------------------------- options that set fields
+
+
+class OrNone(click.ParamType[Any]):
+    """What another type reads, or 'none'."""
+
+    def __init__(self, other: click.ParamType[Any]) -> None:
+        self.name, self._other = other.name, other
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """'none' as such."""
+        return value if value == "none" else self._other.convert(value, param, ctx)
+
+
+class WordList(click.ParamType[Any]):
+    """Words with commas between, as a list."""
+
+    name = "words"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """'a,b' as ['a', 'b']."""
+        return (
+            value
+            if isinstance(value, list)
+            else [word.strip() for word in value.split(",") if word.strip()]
+        )
+
+
+def set_options(record: type, *, new: bool = False) -> Callable[[Option], Option]:
+    """Add an option for each field that can be set. For a `new` thing one that is left out has the
+    API's default; else 'none' takes a value away."""
+
+    def add(command: Option) -> Option:
+        for field in reversed(described(record)):
+            if field.about.set_by is not None:
+                names = [_option(field.name)] + (["new_name"] if field.name == "name" else [])
+                option = click.option(*names, type=_type(field, new), help=_help(field, new))
+                command = option(command)
+        return command
+
+    return add
+
+
+def body_of(record: type, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a request that sets what the options of `set_options` have asked."""
+    clearing = {each.name for each in described(record) if each.clears}
+    return {
+        "name" if name == "new_name" else name: None
+        if value == "none" and name in clearing
+        else value
+        for name, value in asked.items()
+        if value is not None
+    }
+
+
+def options_named(record: type, *more: str) -> str:
+    """Return the options that set something, and more, as a sentence lists them."""
+    options = [_option(each.name) for each in described(record) if each.about.set_by is not None]
+    *others, last = *options, *more
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _type(field: RecordField, new: bool) -> click.ParamType[Any]:
+    kind: click.ParamType[Any] = click.STRING
+    if field.several:
+        kind = WordList()
+    elif field.choices:
+        clearing = ["none"] if field.clears and not new else []
+        return click.Choice([*field.choices, *clearing])
+    elif field.about.kind is FieldKind.SPAN:
+        kind = Span(zero=field.about.least == 0)
+    elif field.about.kind is FieldKind.SIZE:
+        kind = SIZE
+    elif field.type in (int, float):
+        kind = click.INT if field.type is int else click.FLOAT
+    return OrNone(kind) if field.clears and not new else kind
+
+
+def _help(field: RecordField, new: bool) -> str:
+    about = field.about
+    text = about.about[:1].upper() + about.about[1:]
+    text += f", such as {about.example}" if about.example else ""
+    if about.none and not new:
+        text += f"; {'none' if field.clears else repr('')}: {about.none}"
+    return f"{text}." + (f" [default: {about.none}]" if about.none and new else "")

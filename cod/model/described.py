@@ -1,0 +1,178 @@
+"""What people are told of a record's fields, written at the field itself; every door reads it here.
+
+    grace: Annotated[float | None, About("Grace", FieldKind.SPAN, set_by=Right.MANAGE)] = None
+
+A record of which one field has an `About` is a described record: each of its other fields has one
+as well, or is `Undescribed`. `described` refuses a record that leaves a field out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from enum import Enum, StrEnum
+from functools import cache
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from cod.model.people import Right
+
+_T = TypeVar("_T")
+
+
+class FieldKind(StrEnum):
+    """What a field's value is, for those who show it or read it."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    SPAN = "span"  # seconds
+    SIZE = "size"  # bytes
+    MOMENT = "moment"  # seconds since the epoch
+    STATE = "state"
+    LINK = "link"  # the name of another thing
+    CHOICE = "choice"  # one of the values of its type, or several of them
+    FLAG = "flag"
+
+
+class FieldLevel(StrEnum):
+    """Where a field is seen at first."""
+
+    LIST = "list"
+    WIDE = "wide"
+    DETAIL = "detail"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The description of a field.
+
+    label    heads its column, its line and its entry in a form
+    about    a phrase without a full stop, such as 'priority of its requests'
+    none     what no value means, such as "no limit": null, or an empty text that people set; '':
+             people cannot set the field to null
+    example  of how a person writes it: '8h'
+    set_by   the right that setting it takes; None: nobody sets it
+    closed   only administrators see it, others null
+    level    where it is seen at first
+    least, most, longest, pattern  bounds of a number, of characters, of items of a list
+    place    the collection of the API that a link leads to: 'vclusters'
+    part     the reply's part that has the field and is written by hand: 'power' has `power_driver`
+             as `driver`
+    """
+
+    label: str
+    kind: FieldKind = FieldKind.TEXT
+    about: str = ""
+    none: str = ""
+    example: str = ""
+    set_by: Right | None = None
+    closed: bool = False
+    level: FieldLevel = FieldLevel.LIST
+    least: float | None = None
+    most: float | None = None
+    longest: int | None = None
+    pattern: str | None = None
+    place: str = ""
+    part: str = ""
+
+
+_UNDESCRIBED = object()
+Undescribed = Annotated[_T, _UNDESCRIBED]
+"""A field of a described record that no door shows, or each by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordField:
+    """A field of a described record.
+
+    type      without None
+    default   MISSING: it has none
+    path      of attributes from the record to the field: 'node.name'
+    """
+
+    name: str
+    about: About
+    type: Any
+    optional: bool
+    default: Any
+    path: str
+
+    @property
+    def get(self) -> Callable[[Any], Any]:
+        """Return a function that reads the field from the record."""
+        return attrgetter(self.path)
+
+    @property
+    def clears(self) -> bool:
+        """Return whether people may set the field to null; an empty text stands for none."""
+        return self.optional and self.type is not str and bool(self.about.none)
+
+    @property
+    def several(self) -> bool:
+        """Return whether the value is a list."""
+        return get_origin(self.type) is tuple
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Return the values that it may have; (): any."""
+        one = get_args(self.type)[0] if self.several else self.type
+        if isinstance(one, type) and issubclass(one, Enum):
+            return tuple(str(each.value) for each in one)
+        return get_args(one) if get_origin(one) is Literal else ()
+
+    def sentence(self, none: str = "null", *details: str) -> str:
+        """Return the description without its full stop. `none`: how this door writes null;
+        `details`: what it adds, such as a unit."""
+        none = "''" if self.type is str and self.about.set_by else none
+        ends = f"{none}: {self.about.none}" if self.about.none else ""
+        about = ", ".join(filter(None, (self.about.about, *details)))
+        return "; ".join(filter(None, (about, ends)))
+
+
+@cache
+def described(record: type) -> tuple[RecordField, ...]:
+    """Return a record's described fields, in the order of their columns: those of a described
+    record inside it in its place, those that are properties at the end. () for a record that is
+    not described. Raise TypeError where a field is neither described nor `Undescribed`."""
+    if not is_dataclass(record):
+        return ()
+    hints = get_type_hints(record, include_extras=True)
+    defaults = {each.name: each.default for each in fields(record)}
+    for name, value in vars(record).items():
+        if isinstance(value, property) and "return" in (value.fget.__annotations__ or {}):
+            hints[name] = get_type_hints(value.fget, include_extras=True)["return"]
+    found: list[RecordField] = []
+    forgotten = []
+    for name, hint in hints.items():
+        marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        about = next((mark for mark in marks if isinstance(mark, About)), None)
+        if about is not None:
+            kind, optional = _without_none(get_args(hint)[0])
+            default = defaults.get(name, MISSING)
+            found.append(RecordField(name, about, kind, optional, default, name))
+        elif isinstance(hint, type) and described(hint):
+            found += [
+                replace(each, path=f"{name}.{each.path}", default=MISSING)
+                for each in described(hint)
+            ]
+        elif _UNDESCRIBED not in marks and name in defaults:
+            forgotten.append(name)
+    if found and forgotten:
+        raise TypeError(
+            f"{record.__name__}.{', '.join(forgotten)}: neither described nor Undescribed"
+        )
+    return tuple(found)
+
+
+def set_by(record: type, right: Right) -> frozenset[str]:
+    """Return the names of the fields that this right sets."""
+    return frozenset(each.name for each in described(record) if each.about.set_by is right)
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """Return the type without None, and whether None was in it."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint, False
+    kinds = [each for each in get_args(hint) if each is not NoneType]
+    return Union[tuple(kinds)], len(kinds) < len(get_args(hint))  # noqa: UP007

@@ -1,0 +1,86 @@
+"""Fields of replies and bodies, made of what is written at a record's fields
+(`model.described`)."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING
+from enum import StrEnum
+from inspect import get_annotations
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, Field
+
+from cod.model import FieldKind, RecordField, described
+
+_UNITS = {FieldKind.SPAN: "in seconds", FieldKind.SIZE: "in bytes"}
+_LONGEST_SPAN = 1e10
+_MOST_BYTES = 2**62
+
+
+def record_of(model: type[BaseModel]) -> type | None:
+    """Return the described record that a subclass of a generic model such as `ReplyOf[Group]` is
+    made of; None for others."""
+    for base in model.__bases__:
+        for record in getattr(base, "__pydantic_generic_metadata__", {}).get("args", ()):
+            if isinstance(record, type) and described(record):
+                return record
+    return None
+
+
+def add_to_reply(model: type[BaseModel], fields: list[RecordField]) -> None:
+    """Give a model that is being made the fields that people may see."""
+    own = get_annotations(model)
+    model.__annotations__ = {
+        each.name: Annotated[
+            own.get(each.name, _or_none(each.type, each.optional or each.about.closed)),
+            _shown(order, each),
+        ]
+        for order, each in enumerate(fields)
+    } | {name: hint for name, hint in own.items() if name not in {each.name for each in fields}}
+
+
+def add_to_body(
+    model: type[BaseModel], fields: tuple[RecordField, ...], defaults: dict[str, Any] | None
+) -> None:
+    """Give a model that is being made the fields that may be set, with these defaults or else the
+    record's. `defaults` of None: each may be left out, and is None then."""
+    own = get_annotations(model)
+    made: dict[str, Any] = {}
+    for order, each in enumerate(fields):
+        if each.name in own or each.about.set_by is None:
+            continue
+        kind = list[get_args(each.type)[0]] if each.several else each.type  # type: ignore[misc]
+        made[each.name] = Annotated[
+            _or_none(Annotated[kind, _bounds(each)], defaults is None or each.optional),
+            _shown(order, each),
+        ]
+        default = None if defaults is None else defaults.get(each.name, each.default)
+        if default is not MISSING:
+            setattr(model, each.name, default)
+    model.__annotations__ = own | made
+
+
+def _or_none(kind: Any, optional: bool) -> Any:
+    return kind | None if optional else kind
+
+
+def _shown(order: int, field: RecordField) -> Any:
+    """Return what the document says of a field: its sentence, label, kind and place among the
+    record's."""
+    about = field.about
+    extra: dict[str, Any] = {"x-label": about.label, "x-kind": str(about.kind), "x-order": order}
+    sentence = field.sentence("null", _UNITS.get(about.kind, ""))
+    return Field(description=sentence or None, json_schema_extra=extra)
+
+
+def _bounds(field: RecordField) -> Any:
+    about = field.about
+    least, most = about.least, about.most
+    if about.kind is FieldKind.SPAN:
+        above = {"gt": 0} if least is None else {"ge": least}
+        return Field(**above, le=most or _LONGEST_SPAN, allow_inf_nan=False)
+    if about.kind is FieldKind.SIZE:
+        return Field(ge=least or 0, le=most or _MOST_BYTES)
+    if isinstance(field.type, type) and issubclass(field.type, StrEnum):
+        return Field(strict=False)  # a name of them; bodies are strict otherwise
+    return Field(ge=least, le=most, max_length=about.longest, pattern=about.pattern)

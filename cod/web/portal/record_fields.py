@@ -1,0 +1,137 @@
+"""Facts and forms of a noun, made of what is written at its record's fields
+(`model.described`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from cod import quantity
+from cod.model import FieldKind, RecordField, Right, described
+from cod.web.http.errors import HttpProblem
+from cod.web.portal import links
+from cod.web.portal.formatting import NONE, size, state_word, when
+from cod.web.portal.forms import Fields
+
+_READ = {FieldKind.SPAN: quantity.read_span, FieldKind.SIZE: quantity.read_size}
+_TYPED = {FieldKind.SPAN: quantity.exact_span, FieldKind.SIZE: quantity.exact_size}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A field of a form.
+
+    value    as a person types it; of several choices those that are chosen
+    options  (value, words) of a choice; (): it is typed
+    several  any number of the options may be chosen
+    """
+
+    name: str
+    label: str
+    value: Any
+    help: str
+    options: tuple[tuple[str, str], ...] = ()
+    several: bool = False
+
+
+def word(field: RecordField, value: Any, now: float) -> Any:
+    """Return what people read for a field's value; what null means, or else a dash, for None."""
+    if value in (None, "", ()):
+        return (field.about.none if field.clears or not field.about.set_by else "") or NONE
+    match field.about.kind:
+        case FieldKind.SPAN:
+            return quantity.exact_span(value)
+        case FieldKind.SIZE:
+            return size(value)
+        case FieldKind.MOMENT:
+            return when(value, now)
+        case FieldKind.STATE:
+            return state_word(value)
+        case FieldKind.FLAG:
+            return "yes" if value else "no"
+        case FieldKind.LINK:
+            return Markup('<a href="{}">{}</a>').format(links.url(field.about.place, value), value)
+    return ", ".join(value) if isinstance(value, tuple) else value
+
+
+def facts_of(
+    record: Any,
+    now: float,
+    *,
+    without: Collection[str] = (),
+    words: Mapping[str, Any] | None = None,
+    admin: bool = False,
+) -> list[tuple[str, Any]]:
+    """Return (label, words) of a record's fields, but of those that the page shows elsewhere, and
+    for others than administrators of those that are closed to them. `words`: made by hand."""
+    by_hand = words or {}
+    return [
+        (each.about.label, by_hand.get(each.name) or word(each, each.get(record), now))
+        for each in described(record.__class__)
+        if each.name not in without and (admin or not each.about.closed)
+    ]
+
+
+def settings_of(
+    record: object,
+    right: Right,
+    *,
+    options: Mapping[str, Mapping[str, str]] | None = None,
+    none: Mapping[str, str] | None = None,
+) -> list[Setting]:
+    """Return the form of the fields that `right` sets. `options`: words of choices, '' for None;
+    `none`: what None means where the page knows more."""
+    return [
+        _setting(each, each.get(record), (options or {}).get(each.name), (none or {}))
+        for each in _set_by(type(record), right)
+    ]
+
+
+def _setting(
+    field: RecordField, value: Any, words: Mapping[str, str] | None, none: Mapping[str, str]
+) -> Setting:
+    about = field.about
+    said = about.about[:1].upper() + about.about[1:].replace("vcluster", "virtual cluster")
+    said += f", such as {about.example}" if about.example else ""
+    means = none.get(field.name, about.none)
+    nothing = {"": means or "none"} if field.clears and field.choices else {}
+    known = words or nothing | {each: each for each in field.choices}
+    return Setting(
+        field.name,
+        about.label,
+        ("" if value is None else _TYPED.get(about.kind, lambda same: same)(value)),
+        f"{said}." + (f" Empty: {means}." if means else ""),
+        tuple(known.items()),
+        field.several,
+    )
+
+
+def body_by(record: type, right: Right, fields: Fields) -> dict[str, Any]:
+    """Return the body of a request that sets what a form of `settings_of` has; an empty field is
+    null where that means something, else what is no text is left out. Raises `HttpProblem`."""
+    body: dict[str, Any] = {}
+    for field in _set_by(record, right):
+        text = fields.one(field.name).strip()
+        if field.several:
+            body[field.name] = fields.all(field.name)
+        elif field.name in fields.values and (text or field.clears or field.type is str):
+            body[field.name] = _read(field, text) if text or not field.clears else None
+    return body
+
+
+def _read(field: RecordField, text: str) -> Any:
+    try:
+        if field.type is int and field.about.kind is FieldKind.NUMBER:
+            return int(text)
+        return _READ.get(field.about.kind, str)(text)
+    except ValueError as error:
+        if field.about.kind is FieldKind.NUMBER:
+            return text  # the API says what it should be
+        raise HttpProblem(422, "invalid", str(error), field.name) from None
+
+
+def _set_by(record: type, right: Right) -> Iterator[RecordField]:
+    return (each for each in described(record) if each.about.set_by is right)

@@ -1,0 +1,135 @@
+"""A remark on a node that people can edit takes three places: its field, its column, its migration.
+Planted in a copy of the tree, every door has it; with one of the places left out a check fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORD, TABLE = "cod/model/machines.py", "cod/store/tables/nodes.py"
+ABOUT = 'About("Remark", about="what administrators note", none="none", set_by=Right.ADMIN'
+MIGRATION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "{head}"
+
+
+def upgrade() -> None:
+    op.add_column(
+        "nodes", sa.Column("remark", sa.String(200), server_default="", nullable=False)
+    )
+"""
+
+
+def _field(tree: Path) -> None:
+    _add(
+        tree / RECORD,
+        '    wipe: Undescribed[str] = ""\n',
+        f"""\
+    remark: Annotated[str, {ABOUT}, longest=200)] = ""
+""",
+    )
+
+
+def _field_without_description(tree: Path) -> None:
+    _add(tree / RECORD, '    wipe: Undescribed[str] = ""\n', '    remark: str = ""\n')
+
+
+def _column(tree: Path) -> None:
+    _add(
+        tree / TABLE,
+        '    Column("waits_since", Time, comment="null: it does not"),\n',
+        """\
+    Column("remark", String(200), nullable=False, default="", server_default=""),
+""",
+    )
+
+
+def _migration(tree: Path) -> None:
+    folder = tree / "schema/migrations"
+    head = max(each.name for each in folder.glob("[0-9]*.py"))[:4]
+    (folder / "9999_remark.py").write_text(MIGRATION.format(head=head))
+
+
+def _add(path: Path, after: str, text: str) -> None:
+    source = path.read_text()
+    assert source.count(after) == 1, f"{path} has changed: plant the remark elsewhere"
+    path.write_text(source.replace(after, after + text))
+
+
+def _planted(folder: Path, *places: Callable[[Path], None]) -> Path:
+    tree = folder / "tree"
+    for name in ("cod", "schema", "web"):
+        shutil.copytree(ROOT / name, tree / name)  # with what is compiled already
+    for name in ("tests", "images", "trampoline", "docs", "build", "pyproject.toml"):
+        (tree / name).symlink_to(ROOT / name)
+    for plant in places:
+        plant(tree)
+    return tree
+
+
+def _run(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=tree,
+        env=os.environ | {"PYTHONPATH": str(tree), "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def _test(tree: Path, name: str) -> subprocess.CompletedProcess[str]:
+    return _run(tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", name)
+
+
+@pytest.mark.slow
+def test_a_remark_takes_three_places(tmp_path: Path) -> None:
+    tree = _planted(tmp_path, _field, _column, _migration)
+    done = _test(tree, "tests/net/planted_remark.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_field_without_its_description_is_refused(tmp_path: Path) -> None:
+    tree = _planted(tmp_path, _field_without_description, _column, _migration)
+    done = _run(tree, "-c", "import cod.web.api.resources.nodes")
+    assert "Node.remark: neither described nor Undescribed" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_field_without_its_column_is_refused(tmp_path: Path) -> None:
+    done = _run(_planted(tmp_path, _field, _migration), "-c", "import cod.store.nodes.nodes")
+    assert "Node.remark: there is no such column in nodes" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("places", "check"),
+    [
+        ((_column, _migration), "tests/unit/test_described.py::test_each_column_is_a_field"),
+        (
+            (_field, _column),
+            "tests/store/test_schema.py::test_upgraded_schema_equals_fresh_schema[sqlite]",
+        ),
+    ],
+    ids=["no field", "no migration"],
+)
+def test_a_column_without_its_field_or_migration_fails_a_test(
+    tmp_path: Path, places: tuple[Callable[[Path], None], ...], check: str
+) -> None:
+    done = _test(_planted(tmp_path, *places), check)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "remark" in done.stdout
+    assert "1 failed" in done.stdout

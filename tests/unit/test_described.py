@@ -1,0 +1,292 @@
+"""Described records: what is written at a field is what every door shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
+
+import click
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import Table
+
+from cod.cli.record_fields import (
+    body_of,
+    facts,
+    fields_table,
+    in_order,
+    options_named,
+    set_options,
+)
+from cod.cli.show import _plain
+from cod.model import (
+    About,
+    FieldKind,
+    FieldLevel,
+    Group,
+    Node,
+    NodeView,
+    Right,
+    Undescribed,
+    described,
+    set_by,
+)
+from cod.store import tables as t
+from cod.web.api.models import CreateOf, PatchOf, ReplyOf
+from cod.web.api.resources.groups import GroupCreate, GroupPatch, GroupReply
+from cod.web.api.resources.nodes import NodePatch, NodeReply
+from cod.web.http.errors import HttpProblem
+from cod.web.portal.forms import Fields
+from cod.web.portal.record_fields import body_by, facts_of, settings_of
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A described record with a field of each kind."""
+
+    id: Undescribed[int]
+    name: Annotated[str, About("Name")]
+    depth: Annotated[
+        int, About("Depth", FieldKind.NUMBER, "how deep", set_by=Right.ADMIN, least=1, most=9)
+    ] = 3
+    rest: Annotated[
+        float | None,
+        About(
+            "Rest", FieldKind.SPAN, "how long", none="no rest", example="2h", set_by=Right.MANAGE
+        ),
+    ] = None
+    room: Annotated[
+        int | None,
+        About("Room", FieldKind.SIZE, none="any", set_by=Right.ADMIN, level=FieldLevel.WIDE),
+    ] = None
+    since: Annotated[float | None, About("Since", FieldKind.MOMENT, level=FieldLevel.DETAIL)] = None
+    wood: Annotated[
+        Literal["oak", "pine"] | None,
+        About("Wood", FieldKind.CHOICE, none="any", set_by=Right.MANAGE),
+    ] = None
+    open: Annotated[bool, About("Open", FieldKind.FLAG)] = False
+    owner: Annotated[str | None, About("Owner", FieldKind.LINK, place="users")] = None
+    price: Annotated[int, About("Price", FieldKind.NUMBER, closed=True)] = 7
+    note: Annotated[
+        str, About("Note", about="a note", none="no note", set_by=Right.ADMIN, longest=5)
+    ] = ""
+
+    @property
+    def colors(
+        self,
+    ) -> Annotated[
+        tuple[Literal["red", "blue"], ...],
+        About("Colors", FieldKind.CHOICE, set_by=Right.MANAGE, longest=2),
+    ]:
+        """Colors."""
+        return ("red",)
+
+
+class ShelfReply(ReplyOf[Shelf]):
+    """A shelf."""
+
+
+class ShelfCreate(CreateOf[Shelf]):
+    """A new shelf."""
+
+    defaults = {"colors": ["blue"]}  # noqa: RUF012
+    name: str
+
+
+class ShelfPatch(PatchOf[Shelf]):
+    """What to change of a shelf."""
+
+
+SHELF = Shelf(
+    1, "a", rest=9000.0, room=5 * 2**28, since=1e6, wood="oak", open=True, owner="ann", note="n"
+)
+VALUE = ShelfReply.of(SHELF).model_dump(mode="json")
+
+
+def test_a_field_that_is_forgotten_is_refused() -> None:
+    @dataclass
+    class Forgetful:
+        name: Annotated[str, About("Name")]
+        size: int
+
+    Forgetful.__annotations__ = {"name": Annotated[str, About("Name")], "size": int}
+    with pytest.raises(TypeError, match=r"Forgetful\.size: neither described nor Undescribed"):
+        described(Forgetful)
+
+
+@pytest.mark.parametrize(("record", "table"), [(Group, t.groups), (Node, t.nodes)])
+def test_each_column_is_a_field(record: Any, table: Table) -> None:
+    assert {column.name for column in table.columns} == {each.name for each in fields(record)}
+
+
+def test_replies_and_bodies_have_what_the_record_describes() -> None:
+    """But what a reply has in a part of its own."""
+    for record, reply, patch in (
+        (Group, GroupReply, GroupPatch),
+        (NodeView, NodeReply, NodePatch),
+        (Shelf, ShelfReply, ShelfPatch),
+    ):
+        names = {each.name for each in described(record) if not each.about.part}
+        assert names <= set(reply.model_fields)
+        assert {each.name for each in described(record) if each.about.set_by} <= set(
+            patch.model_fields
+        )
+    assert set(GroupPatch.model_fields) == set_by(Group, Right.ADMIN) | set_by(Group, Right.MANAGE)
+    assert set(GroupCreate.model_fields) == {"name", *GroupPatch.model_fields}
+    assert VALUE["rest"] == 9000.0
+    assert VALUE["colors"] == ["red"]
+    assert "id" not in VALUE
+
+
+def test_what_is_closed_others_do_not_see() -> None:
+    reply: Any = ShelfReply.of(SHELF)
+    assert (reply.price, reply.for_others().price) == (7, None)
+
+
+def test_a_new_thing_has_the_records_defaults() -> None:
+    made = ShelfCreate(name="b").model_dump()
+    assert made["depth"] == 3
+    assert made["colors"] == ["blue"]
+    assert "since" not in made
+    assert "open" not in made
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ({}, "names nothing to change"),
+        ({"depth": None}, "depth cannot be null"),
+        ({"note": None}, "note cannot be null"),
+        ({"depth": 10}, "less than or equal to 9"),
+        ({"rest": 0.0}, "greater than 0"),
+        ({"note": "longer"}, "at most 5"),
+        ({"wood": "elm"}, "'oak' or 'pine'"),
+        ({"name": "b"}, "Extra inputs"),
+        ({"colors": ["red", "blue", "red"]}, "at most 2"),
+        ({"rest": None, "wood": None, "room": None, "note": ""}, ""),
+    ],
+)
+def test_bounds_and_nulls_are_those_of_the_record(body: dict[str, Any], wrong: str) -> None:
+    if wrong:
+        with pytest.raises(ValueError, match=wrong):
+            ShelfPatch.model_validate(body)
+    else:
+        assert ShelfPatch.model_validate(body).model_dump(exclude_unset=True) == body
+
+
+def test_the_document_says_label_kind_and_order() -> None:
+    about = ShelfReply.model_json_schema()["properties"]
+    assert about["rest"] == {
+        "anyOf": [{"type": "number"}, {"type": "null"}],
+        "title": "Rest",
+        "description": "how long, in seconds; null: no rest",
+        "x-label": "Rest",
+        "x-kind": "span",
+        "x-order": 2,
+    }
+    assert about["note"]["description"] == "a note; '': no note"
+    assert ShelfPatch.model_json_schema()["properties"]["depth"]["anyOf"][0] == {
+        "maximum": 9,
+        "minimum": 1,
+        "type": "integer",
+    }
+
+
+def test_a_table_has_a_column_for_each_field_that_lists_show() -> None:
+    def lines(*columns: Any, wide: bool = False) -> list[list[str]]:
+        made = _plain(fields_table(Shelf, [VALUE], columns, wide=wide))
+        return [line.split() for line in made.splitlines()]
+
+    assert lines() == [
+        ["NAME", "DEPTH", "REST", "WOOD", "OPEN", "OWNER", "PRICE", "NOTE", "COLORS"],
+        ["a", "3", "2", "h", "30", "min", "oak", "yes", "ann", "7", "n", "red"],
+    ]
+    assert "1.2 GiB" in " ".join(lines(wide=True)[1])
+    by_hand = lines("owner", ("name", lambda one: one["name"] * 2), ("Extra", lambda one: 0.5))
+    assert by_hand[0][:4] == ["OWNER", "NAME", "EXTRA", "DEPTH"]
+    assert by_hand[1][:3] == ["ann", "aa", "0.5"]
+    told = dict(facts(Shelf, VALUE | {"rest": None}))
+    assert told["Rest"] is None
+    assert "Since" in told
+
+
+def test_lists_are_sorted_by_a_field_with_what_has_none_last() -> None:
+    values = [{"n": None}, {"n": 2}, {"n": 1}]
+    assert in_order(values, None) == values
+    assert [one["n"] for one in in_order(values, "n")] == [1, 2, None]
+    assert [one["n"] for one in in_order(values, "-n")] == [2, 1, None]
+
+
+def test_options_set_what_people_set() -> None:
+    found: dict[str, Any] = {}
+
+    @click.command()
+    @set_options(Shelf)
+    def change(**asked: Any) -> None:
+        found.update(body_of(Shelf, asked))
+
+    words = [
+        "--rest",
+        "none",
+        "--depth",
+        "4",
+        "--wood",
+        "none",
+        "--note",
+        "none",
+        "--colors",
+        "red",
+    ]
+    assert CliRunner().invoke(change, words).exit_code == 0
+    assert found == {"rest": None, "depth": 4, "wood": None, "note": "none", "colors": ["red"]}
+    assert CliRunner().invoke(change, ["--depth", "none"]).exit_code == 2
+    help_ = " ".join(CliRunner().invoke(change, ["--help"]).output.split())
+    assert "How long, such as 2h; none: no rest." in help_
+    assert "A note; '': no note." in help_
+    assert options_named(Shelf, "--more").startswith("--depth, --rest")
+    assert options_named(Shelf, "--more").endswith(" or --more")
+
+
+def test_the_options_of_a_new_thing_have_the_apis_defaults() -> None:
+    @click.command()
+    @set_options(Shelf, new=True)
+    def create(**asked: Any) -> None:
+        click.echo(str(body_of(Shelf, asked)))
+
+    assert CliRunner().invoke(create).output == "{}\n"
+    assert CliRunner().invoke(create, ["--wood", "none"]).exit_code == 2
+    assert "[default: no rest]" in " ".join(CliRunner().invoke(create, ["--help"]).output.split())
+
+
+def test_a_page_has_the_facts_and_the_form() -> None:
+    told = dict(facts_of(SHELF, 1e6 + 60, without=("open",), words={"depth": "deep"}))
+    assert told["Depth"] == "deep"
+    assert told["Rest"] == "2 h 30 min"
+    assert "1 min ago" in told["Since"]
+    assert told["Owner"] == '<a href="/users/ann">ann</a>'
+    assert {"Open", "Price"}.isdisjoint(told)
+    assert dict(facts_of(Shelf(2, "b"), 0.0))["Wood"] == "any"
+    assert "Price" in dict(facts_of(SHELF, 0.0, admin=True))
+
+    rest, wood, colors = settings_of(SHELF, Right.MANAGE, none={"rest": "a day"})
+    assert (rest.value, rest.help) == ("2 h 30 min", "How long, such as 2h. Empty: a day.")
+    assert [value for value, _ in wood.options] == ["", "oak", "pine"]
+    assert (colors.value, colors.several) == (("red",), True)
+
+
+def test_a_form_sets_what_it_has() -> None:
+    sent = Fields({"rest": ["2h30m"], "wood": [""], "colors": ["blue", "red"]})
+    assert body_by(Shelf, Right.MANAGE, sent) == {
+        "rest": 9000.0,
+        "wood": None,
+        "colors": ["blue", "red"],
+    }
+    sent = Fields({"depth": ["deep"], "room": ["1.5 TiB"], "note": [""]})
+    assert body_by(Shelf, Right.ADMIN, sent) == {
+        "depth": "deep",
+        "room": 3 * 2**39,
+        "note": "",
+    }
+    assert body_by(Shelf, Right.ADMIN, Fields({"depth": [""]})) == {}
+    with pytest.raises(HttpProblem, match="length of time"):
+        body_by(Shelf, Right.MANAGE, Fields({"rest": ["long"]}))
