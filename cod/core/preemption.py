@@ -183,8 +183,8 @@ def deserted(tx: Tx, vcluster_id: int, held: Sequence[Node], now: float) -> None
 
 
 def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[tuple[Node, float]], now: float) -> None:
-    """Nodes that its vcluster holds will be given, each by a time: at the deadline they go in place
-    of others that were chosen. What was promised before and is not now is no promise any more."""
+    """Note which nodes the vcluster promises to give for a reclaim, each by a time: at the deadline
+    they go in place of others that were chosen. Earlier promises that are not repeated end."""
     there = {one.node_id: one.reclaim_id for one in reservations.every(tx)}
     left = reclaim.count - reclaim.given
     able = [

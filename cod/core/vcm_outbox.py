@@ -31,7 +31,7 @@ def own_key(key: str | None) -> str:
 def granted(
     tx: Tx, request: Request, vcluster: Vcluster, node_ids: Sequence[int], now: float
 ) -> None:
-    """The request is satisfied with those nodes."""
+    """Owe the VCM the news that its request is satisfied with those nodes."""
     if vcms.get(tx, vcluster.id) is not None:
         vcms.owe(
             tx,
@@ -48,7 +48,7 @@ def granted(
 
 
 def refused(tx: Tx, request: Request, reason: str, now: float) -> None:
-    """The request is rejected, or was withdrawn."""
+    """Owe the VCM the news that its request is rejected, or was withdrawn."""
     if vcms.get(tx, request.vcluster_id) is not None:
         vcms.owe(
             tx,
@@ -60,7 +60,7 @@ def refused(tx: Tx, request: Request, reason: str, now: float) -> None:
 
 
 def moved(tx: Tx, node: Node, vcluster_id: int | None, state: str, reason: str, now: float) -> None:
-    """A node of that vcluster has come into `state`: a state of its life, or 'lost'."""
+    """Owe the VCM a node's new state: one of its lifecycle, or 'lost'."""
     if vcluster_id is not None and vcms.get(tx, vcluster_id) is not None:
         vcms.owe(
             tx,
@@ -80,7 +80,7 @@ def moved(tx: Tx, node: Node, vcluster_id: int | None, state: str, reason: str, 
 def reclaimed(
     tx: Tx, reclaim: Reclaim, reason: str, candidates: Iterable[Node], now: float
 ) -> None:
-    """Nodes are being taken; `candidates` are all that would do."""
+    """Owe the VCM a reclaim; `candidates` are all nodes that would do."""
     if vcms.get(tx, reclaim.vcluster_id) is not None:
         vcms.owe(
             tx,
@@ -99,7 +99,7 @@ def reclaimed(
 
 
 def over(tx: Tx, reclaim: Reclaim, state: str, now: float) -> None:
-    """The reclaim is done or cancelled."""
+    """Owe the VCM the news that the reclaim is done or cancelled."""
     vcms.owe(tx, reclaim.vcluster_id, "reclaim-over", {"reclaim": reclaim.id, "state": state}, now)
 
 

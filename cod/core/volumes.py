@@ -118,7 +118,7 @@ def home(tx: Tx, group: Group, site: Site, now: float) -> Volume | None:
 def attach(
     tx: Tx, volume: Volume, vcluster: Vcluster, asked: AskedVolume, site: Site, now: float
 ) -> None:
-    """Have the vcluster's nodes mount the volume; one that they mount already is mounted as is
+    """Let the vcluster's nodes mount the volume; one that they mount already is mounted as is
     asked now. Raises `Refused`."""
     if volume.deleted_at is not None:
         raise Refused("conflict", f"volume {volume.name} is deleted: restore it first", "volume")
@@ -160,12 +160,12 @@ def attach(
 
 
 def detach(tx: Tx, volume: Volume, attachment_id: int, now: float) -> None:
-    """Have the export to a vcluster withdrawn; its row goes when that is done."""
+    """Withdraw the export to a vcluster; its row goes when that is done."""
     volumes.change_attachment(tx, attachment_id, leaving=True, sequence=changed(tx, volume, now))
 
 
 def detach_all(tx: Tx, vcluster: Vcluster, now: float) -> bool:
-    """Have everything withdrawn that is exported to the vcluster, which ends; return whether
+    """Withdraw everything that is exported to the vcluster, which ends; return whether
     nothing is (any more).
 
     A volume that was to be deleted after the vcluster, and is attached to no other, is: it is kept
@@ -198,7 +198,7 @@ def mark_deleted(tx: Tx, volume: Volume, purge_at: float, now: float, cause: str
 
 
 def addresses_changed(tx: Tx, vcluster_id: int, now: float) -> None:
-    """Have what the vcluster mounts exported to the addresses that it has now."""
+    """Export what the vcluster mounts to the addresses that it has now."""
     for one in volumes.attached_to(tx, vcluster_id):
         volume = volumes.get(tx, one.volume_id, lock=True)
         if volume is not None and not one.leaving:
@@ -206,7 +206,7 @@ def addresses_changed(tx: Tx, vcluster_id: int, now: float) -> None:
 
 
 def gid_changed(tx: Tx, group_id: int, now: float) -> None:
-    """Have the group's volumes given to the gid that it has now."""
+    """Give the group's volumes to the gid that it has now."""
     for volume, _ in volumes.every(tx, frozenset({group_id})):
         changed(tx, volume, now)
 

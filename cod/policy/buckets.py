@@ -15,8 +15,8 @@ LONGEST = 400 * DAYS
 
 
 def pieces(since: float, until: float) -> Iterator[tuple[int, int, float]]:
-    """(span, its start, seconds) for the time between two counts; none where it is too long, or the
-    clock went back."""
+    """Yield (span, its start, seconds) for the time between two counts; none where it is too long,
+    or the clock went back."""
     if not 0 < until - since <= UNKNOWN:
         return
     for span in SPANS:

@@ -80,7 +80,6 @@ def catalog_zone(site: Site) -> Zone:
 
 
 def vcluster_zone(name: str, site: Site) -> Zone:
-    """Return the zone of a vcluster."""
     return Zone(f"{name}.{site.domain}", "vcluster", name)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 
 def done_once(mark: float | None, now: float, most: float, span: float) -> tuple[float, float]:
-    """(the mark after one deed more, seconds to wait before it may be done; 0.0: at once).
+    """Return (the mark after one deed more, seconds to wait before it may be done; 0.0: at once).
 
     mark  None: nothing was done before
     most  deeds in `span` seconds

@@ -29,7 +29,7 @@ class ImpossiblePlan(Exception):
 
 
 def apply(world: World, plan: PassPlan) -> None:
-    """Carry it out, all of it."""
+    """Carry out the whole plan."""
     for vcluster_id, ahead in plan.warnings:
         cluster = world.clusters[vcluster_id]
         cluster.warned = ahead
@@ -77,7 +77,7 @@ def _drain(world: World, cluster: Cluster) -> None:
 
 
 def _expire(world: World, cluster: Cluster) -> None:
-    """The grace is over: what is left is seized."""
+    """Seize the nodes of a vcluster whose grace is over."""
     if cluster.state is not VclusterState.ACTIVE:
         return
     world.stats.expired += 1
@@ -89,7 +89,7 @@ def _expire(world: World, cluster: Cluster) -> None:
 
 
 def _seize(world: World, reclaim: ClusterReclaim | None) -> None:
-    """The deadline has passed: what is open is taken by its power."""
+    """Power off nodes that are still open in a reclaim whose deadline has passed."""
     if reclaim is None:
         return
     cluster = reclaim.cluster

@@ -140,7 +140,6 @@ class Cluster:
 
     @property
     def group_id(self) -> int:
-        """Return the id of the cluster's group."""
         return self.group.id
 
     @property

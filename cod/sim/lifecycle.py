@@ -94,13 +94,13 @@ class MachineLifecycle:
             self._after(machine, machine.spec.times.reset, self._report)
 
     def wake(self, machine: SimMachine) -> None:
-        """Switch it on."""
+        """Switch the machine on."""
         self.wakes += 1
         self._pool.move(machine, E.WOKEN, waking=True)
         self._power_on(machine)
 
     def sleep(self, machine: SimMachine) -> None:
-        """Switch it off; its disk keeps what it has."""
+        """Switch the machine off; its disk keeps what it has."""
         self.sleeps += 1
         self._pool.move(machine, E.POWERED_DOWN)
 

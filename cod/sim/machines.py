@@ -66,7 +66,8 @@ class MachinePool:
     # ------------------------------------------------------------ changes
 
     def move(self, machine: SimMachine, event: NodeEvent, *, waking: bool = False) -> None:
-        """The machine's next state. Raises `WrongEvent` where the lifecycle has no such arrow."""
+        """Move the machine to its next state. Raises `WrongEvent` where the lifecycle has
+        none for the event."""
         self.count(machine)
         machine.state = after(machine.state, event)
         machine.since = self._clock.now

@@ -40,8 +40,8 @@ def wave(time: float, day: float, week: float, peak_hour: float) -> float:
 
 
 def arrivals(random: Random, rule: Arrivals, until: float) -> Iterator[tuple[float, int]]:
-    """(time, how many jobs) up to `until`: a Poisson process of bursts whose rate follows the wave
-    (thinning).
+    """Yield (time, how many jobs) up to `until`: a Poisson process of bursts whose rate
+    follows the wave (thinning).
 
     A burst has `rule.burst` jobs on average, geometrically distributed; the rate of jobs stays
     `rule.per_day`.

@@ -74,7 +74,7 @@ def _whole(grant: RequestGrant, request: PendingRequest) -> Iterator[str]:
 
 
 def _constraints(grant: RequestGrant, request: PendingRequest, seen: SiteSnapshot) -> Iterator[str]:
-    """Constraints are met: attributes, blocks, reservations, templates."""
+    """Yield what a grant breaks of attributes, blocks, reservations and templates."""
     blocks: dict[int, set[NodeKind]] = defaultdict(set)
     for share in grant.shares:
         one, free = request.tuples[share.position], share.free_nodes
@@ -215,7 +215,7 @@ def _would_do(kind: NodeKind, request: PendingRequest, seen: SiteSnapshot) -> bo
 
 
 def _leases(seen: SiteSnapshot, planned: PassPlan, now: float) -> Iterator[str]:
-    """Leases end when they are over, not before."""
+    """Yield leases and reclaims that are ended before their time."""
     for vcluster in planned.drains:
         ends = seen.holders[vcluster].expires_at
         if ends is None or ends > now:

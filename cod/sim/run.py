@@ -246,7 +246,7 @@ def _as(cls: Any, rule: Trace, name: str) -> Any:
 
 
 def simulate(scenario: Scenario, watch: Watch | None = None) -> dict[str, Any]:
-    """Run it through; returns the figures."""
+    """Run the simulation to its end; return the figures."""
     simulation = Simulation(scenario, watch)
     for _ in simulation.slices(1):
         pass

@@ -183,7 +183,7 @@ class World:
             self.stir()
 
     def restore(self, cluster: Cluster, machines: Iterable[SimMachine]) -> None:
-        """The vcluster shrinks by these machines; those that were reclaimed go on to who waits for
+        """Shrink the vcluster by these machines; those that were reclaimed go on to who waits for
         them."""
         for machine in machines:
             self.stats.given += bool(machine.reclaim)
@@ -205,7 +205,7 @@ class World:
         self.stir()
 
     def extend(self, cluster: Cluster, seconds: float) -> None:
-        """The lease shall last `seconds` from now, as far as the group's maximum for the whole
+        """Let the lease last `seconds` from now, as far as the group's maximum for the whole
         lease allows; it never becomes shorter."""
         if cluster.state is not VclusterState.ACTIVE:
             return
@@ -222,7 +222,7 @@ class World:
     # ------------------------------------------------------------ steps that owners and plans share
 
     def lease(self, cluster: Cluster, until: float) -> None:
-        """The lease ends at `until`; the manager looks then, and when warnings are due."""
+        """Let the lease end at `until`; the manager looks then, and when warnings are due."""
         cluster.expires_at = until
         cluster.changed()
         for ahead in self.policy.lease_warnings:
@@ -299,7 +299,6 @@ class World:
         del self.reclaims[reclaim.id]
 
     def end(self, cluster: Cluster) -> None:
-        """End a cluster."""
         cluster.state = VclusterState.ENDED
         del self.clusters[cluster.id]
         self.ended += 1
@@ -373,14 +372,14 @@ class World:
         self.look(self.clock.now + DELAY)
 
     def look(self, at: float) -> None:
-        """Have the manager look at that time, if it would not sooner."""
+        """Let the manager look at that time, if it would not sooner."""
         if at < self._look_at:
             self._look_at = at
             self.clock.at(at, self._look, at)
 
     def _look_at_reserve(self, time: float) -> None:
-        """Have it look at the next full minute after that time: the reserve alone is in no hurry,
-        and many nodes may come to it within the minute."""
+        """Let the manager look at the next full minute after that time: the reserve alone is in no
+        hurry, and many nodes may come to it within the minute."""
         minute = (time // MINUTE + 1) * MINUTE
         if minute not in self._minutes:
             self._minutes.add(minute)

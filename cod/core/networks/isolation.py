@@ -103,7 +103,7 @@ def claim(tx: Tx, vcluster: Vcluster, site: Site) -> None:
 
 
 def enter(tx: Tx, node: Node, vlan: int, now: float) -> float:
-    """Want the node's port in its vcluster's VLAN. Return for how many seconds that has been
+    """Ask for the node's port in its vcluster's VLAN. Return for how many seconds that has been
     wanted; infinity where it is done, and the node asks elsewhere all the same, or cannot be
     done."""
     try:
@@ -134,8 +134,8 @@ def is_on_its_way(tx: Tx, query: DhcpQuery, client: DhcpClient, vlan: int, now: 
 
 
 def leave(tx: Tx, node: Node, now: float) -> bool:
-    """Want the node's port in the provisioning network. False: it is there, or was wanted there
-    before."""
+    """Ask for the node's port in the provisioning network; return False where it is there, or was
+    asked for before."""
     return bool(switch_ports.want(tx, node, None, now))
 
 

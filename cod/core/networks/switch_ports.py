@@ -20,7 +20,7 @@ AGAIN = 3600.0  # seconds in which the same doubt about a port is recorded once
 
 
 def want(tx: Tx, node: Node, vlan: int | None, now: float) -> tuple[Effect, ...]:
-    """Want the port of the node's boot NIC in `vlan`; None: in its switch's provisioning VLAN.
+    """Ask for the port of the node's boot NIC in `vlan`; None: in its switch's provisioning VLAN.
     Returns who should look at once.
 
     Wanting what is wanted already changes nothing, unless it was given up. A port that COD has

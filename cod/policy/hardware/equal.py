@@ -181,7 +181,7 @@ def _differences(old: ElementTree.Element, new: ElementTree.Element, path: str) 
 def _among(
     old: Sequence[ElementTree.Element], new: Sequence[ElementTree.Element], path: str
 ) -> Iterator[str]:
-    """Differences among the elements at one place: those that stayed as they are stand aside, the
+    """Yield the differences among the elements at one place: unchanged ones are left out, the
     others are paired."""
     before, after = Counter(map(ElementTree.tostring, old)), Counter(map(ElementTree.tostring, new))
     gone = list((before - after).elements())

@@ -82,7 +82,7 @@ def _tree_of(element: ElementTree.Element, path: str) -> _Tree:
 
 
 def _missing(wanted: WantedElement, found: _Tree) -> list[AttributeMismatch]:
-    """Mismatches among the children of `wanted`."""
+    """Return the mismatches among the children of `wanted`."""
     mismatches: list[AttributeMismatch] = []
     for name, siblings in wanted.children.items():
         candidates = found.children.get(name, ())
@@ -122,7 +122,8 @@ def _unmatched(fits: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _differs(wanted: WantedElement, found: _Tree) -> list[AttributeMismatch]:
-    """Mismatches of one wanted element with one found: its operators, then its children."""
+    """Return the mismatches of one wanted element with one found: its operators, then its
+    children."""
     what = wanted.kind
     wrong = [
         AttributeMismatch(

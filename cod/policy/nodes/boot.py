@@ -358,8 +358,8 @@ def plan(
 
 
 def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
-    """Kernel and ramdisks of the trampoline. The secret is a ramdisk of its own: kernel command
-    lines end in logs."""
+    """Return the kernel and ramdisks of the trampoline. The secret is a ramdisk of its own:
+    kernel command lines end in logs."""
     base = f"http://{subnet.server}:{site.boot.http_port}"
     words = [
         f"cod.confd={subnet.server}:{site.boot.confd_port}",

@@ -33,8 +33,8 @@ _ADDRESS = re.compile(
 
 
 def rule_for(rules: Iterable[PowerRule], name: str, mac: str) -> tuple[str, str, str | None]:
-    """(driver, address, account) from the first rule whose pattern fits `name` or `mac`; ('none',
-    '', None) without.
+    """Return (driver, address, account) of the first rule whose pattern fits `name` or `mac`;
+    ('none', '', None) without one.
 
     The rule's address may name {name} and {mac}.
     """

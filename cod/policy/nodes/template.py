@@ -179,7 +179,7 @@ def parse(document: str) -> Configuration:
 
 
 def size_in_bytes(text: str) -> int:
-    """'512MiB', '20GB' or '1048576' in bytes."""
+    """Return a size such as '512MiB', '20GB' or '1048576' in bytes."""
     match = re.fullmatch(r"(\d+)(\w*)", text)
     if match is None or match[2] not in {"", *SIZES}:
         raise Refused("invalid", f"{text!r} is not a size", "size")
@@ -258,7 +258,7 @@ def _ready(element: Element | None) -> Ready:
 
 
 def check_hardware(configuration: Configuration) -> None:
-    """See that what is said of hardware can mean something. Raises Refused; lines are counted
+    """Refuse requirements that cannot mean anything. Raises `Refused`, with line numbers that count
     inside the element."""
     documents = [
         ("requires", configuration.requires),

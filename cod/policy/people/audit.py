@@ -34,7 +34,7 @@ def changed(
 
 
 def tidy(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Fit to be written down: no secrets, no noise, nothing that is very long."""
+    """Return values fit for the audit: without secrets, unimportant fields and long texts."""
     if values is None:
         return None
     return {

@@ -156,7 +156,6 @@ def own_group_name(user: str, tree: NodeTree) -> str:
 
 
 def group(tree: NodeTree, members: Iterable[str], base: str) -> LdapEntry:
-    """Return the vcluster's group."""
     names = tuple(members)
     return _entry(
         GROUP,

@@ -86,7 +86,7 @@ def fitting(lines: Iterable[str]) -> list[str]:
 
 
 def _fields(blob: bytes) -> list[bytes]:
-    """Strings with their lengths before them (RFC 4251, 5)."""
+    """Return the strings of a key, each of which has its length before it (RFC 4251, 5)."""
     fields = []
     while blob:
         if len(blob) < 4 or len(blob) - 4 < (length := struct.unpack(">I", blob[:4])[0]):

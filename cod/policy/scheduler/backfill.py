@@ -237,8 +237,8 @@ class Backfill:
             yield back(request, self._snapshot, self._policy, self._now), request.vcluster_id, count
 
     def _returns(self) -> Mapping[NodeKind, list[tuple[float, int, int]]]:
-        """(when, from which vcluster, how many) come back to each kind: made when it is first
-        needed."""
+        """Return (when, from which vcluster, how many) come back to each kind; made when
+        first needed."""
         if self._ends is None:
             self._ends = defaultdict(list)
             leaving: Counter[tuple[int, NodeKind]] = Counter()

@@ -134,7 +134,6 @@ class Feasibility:
         return self._known[type_id] > 0
 
     def name(self, type_id: int) -> str:
-        """Return the type's name."""
         return self._snapshot.types[type_id].name
 
     def fit(self, one: RequestTuple, request: PendingRequest) -> Fit:

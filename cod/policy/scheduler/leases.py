@@ -112,8 +112,8 @@ def victims(held: Iterable[Node], count: int) -> list[Node]:
 
 
 def warnings(snapshot: SiteSnapshot, policy: Policy, now: float) -> tuple[tuple[int, float], ...]:
-    """(vcluster id, seconds) of those whose lease ends within so many seconds and that have not
-    been told.
+    """Return (vcluster id, seconds) of those whose lease ends within so many seconds and that have
+    not been told.
 
     One that several warnings are due for gets the most urgent only. A warning is due again once the
     lease has been extended, when what was said last is no longer in `snapshot.warned`.
@@ -147,7 +147,7 @@ def drains(snapshot: SiteSnapshot, now: float) -> tuple[int, ...]:
 
 
 def expired(snapshot: SiteSnapshot, now: float) -> tuple[int, ...]:
-    """Draining vclusters whose grace is over."""
+    """Return draining vclusters whose grace is over."""
     return tuple(
         sorted(
             holder.id

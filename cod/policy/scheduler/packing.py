@@ -47,7 +47,7 @@ def pack(
 
 
 def _greed(want: Want) -> float:
-    """Large tuples that little would do for first."""
+    """Return a sort key: large tuples that few nodes would do for come first."""
     return -max(
         one.count / max(1, fit.site)
         for one, fit in zip(want.request.tuples, want.fits, strict=True)

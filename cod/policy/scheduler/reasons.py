@@ -23,7 +23,7 @@ PUNCTUAL = 60.0
 
 
 def nodes(count: int) -> str:
-    """'1 node', '2 nodes'."""
+    """Say a number of nodes: '1 node', '2 nodes'."""
     return f"{count} node{'' if count == 1 else 's'}"
 
 
@@ -33,7 +33,7 @@ def at(time: float) -> str:
 
 
 def in_(time: float, now: float) -> str:
-    """'now', 'in 50 s', 'in 5 min', 'in 3.5 h' or 'in 2 days'."""
+    """Say how far off a time is: 'now', 'in 50 s', 'in 5 min', 'in 3.5 h' or 'in 2 days'."""
     return f"in {span(time - now)}" if time > now else "now"
 
 

@@ -122,7 +122,7 @@ def _fullest(parts: Sequence[TuplePart], room: int) -> list[TuplePart]:
 
 
 def _shift(placed: PackedRequests, part: TuplePart, new: NodeKind) -> None:
-    """A tuple's nodes of one kind are now of another."""
+    """Give a tuple nodes of another kind in place of those of one kind."""
     want, found = placed.found[part.request_id]
     places = [Counter(place) for place in found.places]
     places[part.position][part.kind] -= part.nodes

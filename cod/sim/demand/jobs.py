@@ -78,8 +78,8 @@ class JobOwner(BaseOwner):
                 self.world.grow(cluster, 1)
 
     def warned(self, cluster: Cluster, ahead: float) -> None:
-        """A lease that would end before the job is extended; not one of a job that does not begin
-        for its template's sake."""
+        """Extend a lease that would end before the job; not that of a job that cannot begin because
+        of its template."""
         run = self._running.get(cluster.id)
         wrong = cluster.template_id in self.world.failures.wrong
         if run is None or not self.rule.extends or wrong:

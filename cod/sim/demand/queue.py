@@ -157,7 +157,7 @@ class QueueOwner(PermanentOwner):
             self._start()
 
     def _free(self, entry: QueuedJob) -> None:
-        """The nodes of a job that ends or is interrupted idle, as far as it still has them."""
+        """Let the nodes of a job idle that ends or is interrupted, as far as it still has them."""
         for machine in entry.nodes:
             if (
                 self._busy.pop(machine, None)
@@ -169,7 +169,7 @@ class QueueOwner(PermanentOwner):
         self._look_later()
 
     def _interrupt(self, machines: list[SimMachine], told: float | None = None) -> None:
-        """The jobs on those nodes are queued again, as the first. `told`: when they began to save
+        """Queue the jobs on those nodes again, as the first. `told`: when they began to save
         themselves; None: they could not."""
         for entry in dict.fromkeys(self._busy[one] for one in machines if one in self._busy):
             if self.rule.saves and told is not None:
@@ -366,7 +366,7 @@ class QueueOwner(PermanentOwner):
         self._start()
 
     def over(self, cluster: Cluster) -> None:
-        """A queue without its vcluster founds another."""
+        """Found another vcluster for the queue."""
         self._requests.clear()
         self._idle.clear()
         self.world.clock.after(self.rule.interval, self._found)

@@ -61,7 +61,7 @@ class FarmOwner(PermanentOwner):
             self._requests[request.id] = request
 
     def _shrink(self, cluster: Cluster) -> None:
-        """First what was asked for and is not wanted any more, then the newest nodes."""
+        """Give up first requests that are not needed any more, then the newest nodes."""
         for request in list(self._requests.values()):
             self.world.withdraw(request)
         self._requests.clear()

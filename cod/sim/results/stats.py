@@ -40,7 +40,7 @@ class Stats:
         self._starting: dict[int, ClusterRequest] = {}
 
     def submitted(self, request: ClusterRequest) -> None:
-        """A request was made."""
+        """Count a request that was made."""
         self.asked[request.cluster.group.priority] += 1
 
     def decided(self, request: ClusterRequest, now: float) -> None:
@@ -54,7 +54,7 @@ class Stats:
             self._starting[request.id] = request
 
     def up(self, machine: SimMachine, now: float) -> None:
-        """A machine runs its holder's system."""
+        """Count a machine that runs its holder's system."""
         request = self._starting.get(machine.request_id)
         if request is not None:
             request.up += 1
@@ -63,7 +63,7 @@ class Stats:
                 self.ready[request.cluster.group.priority].append(now - request.submitted_at)
 
     def gone(self, machine: SimMachine) -> None:
-        """A machine left before it ran: its request will never be counted as ready."""
+        """Note that a machine left before it ran: its request will never be counted as ready."""
         self._starting.pop(machine.request_id, None)
 
 
