@@ -1,5 +1,4 @@
-"""Docstrings that are true: the fields in their tables exist, and what is said to be raised can
-be."""
+"""Docstrings that are true: fields in their tables exist, and what is said to be raised can be."""
 
 from __future__ import annotations
 
