@@ -96,7 +96,7 @@ def main() -> None:
         SiteRef(site),
         "cod1",
         listen,
-        lambda peer: tls.Shown(tls.identity(peer).serial, "", True),
+        lambda peer: tls.PeerIdentity(tls.identity(peer).serial, "", True),
         time.time,
         lambda effects: None,
     )

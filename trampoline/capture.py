@@ -28,7 +28,7 @@ from trampoline.fetch import PATIENT, Patience
 from trampoline.filesystems.content import Extent
 from trampoline.inventory import Disk
 from trampoline.source import Source
-from trampoline.usage import Usage
+from trampoline.usage import DiskUsage
 from trampoline.zstd import Compressor
 
 _LEVEL = 3  # as images that are added: higher levels take minutes and save little
@@ -50,7 +50,7 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class CapturePiece:
     """Chunks that are sent at once: its number among the pieces; for each chunk where it begins,
     and what of it is in use."""
 
@@ -82,7 +82,7 @@ def _begins(disk: Disk) -> bool:
         return any(source.read(CHUNK, 0))
 
 
-def _send(found: Usage, deposit: Deposit, patience: Patience, progress: Progress) -> int:
+def _send(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Progress) -> int:
     """Send all; return the bytes sent. Begins once more from where the server is, if it has lost
     something."""
     parts = [
@@ -113,7 +113,7 @@ def _send(found: Usage, deposit: Deposit, patience: Patience, progress: Progress
 # ---------------------------------------------------------------- what is in use, in chunks
 
 
-def _chunks(found: Usage) -> Iterator[tuple[int, tuple[Extent, ...]]]:
+def _chunks(found: DiskUsage) -> Iterator[tuple[int, tuple[Extent, ...]]]:
     """Yield where each chunk begins that has anything in use or changed, and what of it is in use;
     in order."""
     changed = [(at, at + len(data)) for at, data in found.copy.changes if at < found.copy.size]
@@ -148,14 +148,14 @@ def _by_chunk(used: Sequence[Extent]) -> Iterator[tuple[int, tuple[Extent, ...]]
         yield here, tuple(spans)
 
 
-def _lengths(found: Usage, end: int = 1 << 62) -> Iterator[int]:
+def _lengths(found: DiskUsage, end: int = 1 << 62) -> Iterator[int]:
     """Yield bytes of each chunk that begins before `end`."""
     for at, _ in _chunks(found):
         if at < end:
             yield min(CHUNK, found.copy.size - at)
 
 
-def _pieces(found: Usage, at: int) -> Iterator[Piece]:
+def _pieces(found: DiskUsage, at: int) -> Iterator[CapturePiece]:
     """Yield the pieces of what the server does not have yet."""
     chunks: list[tuple[int, tuple[Extent, ...]]] = []
     number = 0
@@ -163,16 +163,16 @@ def _pieces(found: Usage, at: int) -> Iterator[Piece]:
         if chunk[0] >= at:
             chunks.append(chunk)
         if len(chunks) == CHUNKS:
-            yield Piece(number, tuple(chunks))
+            yield CapturePiece(number, tuple(chunks))
             chunks, number = [], number + 1
     if chunks:
-        yield Piece(number, tuple(chunks))
+        yield CapturePiece(number, tuple(chunks))
 
 
 class _Pass:
     """One way over the disk, from where the server is to the end."""
 
-    def __init__(self, found: Usage, sender: Sender, progress: Progress) -> None:
+    def __init__(self, found: DiskUsage, sender: Sender, progress: Progress) -> None:
         self._found, self._sender, self._progress = found, sender, progress
         self._meter = Meter("capture", sum(_lengths(found)))
         self._tools = _Tools()
@@ -185,7 +185,7 @@ class _Pass:
         self._at = at
         self._meter.done = sum(_lengths(self._found, at))
 
-        def produce(put: Callable[[Piece], None]) -> None:
+        def produce(put: Callable[[CapturePiece], None]) -> None:
             for piece in _pieces(self._found, at):
                 put(piece)
 
@@ -195,7 +195,7 @@ class _Pass:
         )
         return self._at
 
-    def _work(self, piece: Piece) -> None:
+    def _work(self, piece: CapturePiece) -> None:
         packed, end = self._packed(piece)
         with self._turn:
             while self._next != piece.number:
@@ -209,7 +209,7 @@ class _Pass:
             self._turn.notify_all()
         self._meter.add(sum(min(CHUNK, self._found.copy.size - at) for at, _ in piece.chunks))
 
-    def _packed(self, piece: Piece) -> tuple[bytes, int]:
+    def _packed(self, piece: CapturePiece) -> tuple[bytes, int]:
         """Return what is sent of a piece ('' if it is all zeros), and where its last chunk ends."""
         packed, end = [], 0
         for at, spans in piece.chunks:

@@ -142,7 +142,7 @@ class Shell:
         self.was_welcomed = False
         self._session_file = Path(f"{options.secret}.session")
         real = options.root == Path("/") and not options.disks  # else it stands for a machine
-        self._heard = lldp.Listener().neighbours if options.root == Path("/") else lldp.deaf
+        self._heard = lldp.LldpListener().neighbours if options.root == Path("/") else lldp.deaf
         self._bmcs = bmc.Remembered() if real else bmc.none
         # The boot's secret, and the session's if an agent before this one already had one.
         try:

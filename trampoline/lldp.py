@@ -83,7 +83,7 @@ def _clean(value: bytes) -> str:
     ]
 
 
-class Listener:
+class LldpListener:
     """Hears LLDP on all interfaces; frames wait in the kernel until somebody asks. Without the
     right, it is deaf."""
 
@@ -103,10 +103,10 @@ class Listener:
         for name in {*nics} - self._joined:
             with suppress(OSError):  # it is gone again
                 # NICs drop frames to groups that nobody has joined.
-                wish = struct.pack(
+                membership = struct.pack(
                     "iHH8s", socket.if_nametoindex(name), _MULTICAST, len(GROUP), GROUP
                 )
-                self._socket.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, wish)
+                self._socket.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, membership)
                 self._joined.add(name)
         self._drain(self._socket)
         return dict(self._seen)

@@ -104,7 +104,7 @@ def _end(disk_size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class GptEntry:
     """A GPT entry: first and last LBA."""
 
     type: bytes
@@ -126,7 +126,7 @@ class Gpt:
     entries_at: int = 2
     first_usable: int = 0
     alternate: int = 0
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, GptEntry] = field(default_factory=dict)
 
     def add(self, span: Span, disk: Disk) -> Gpt:
         """Return the table with another partition. Raises PrimeError where it would lie upon one,
@@ -141,7 +141,7 @@ class Gpt:
                 f"the partition table has {self.count} entries; there is no number {span.number}"
             )
         attributes = LEGACY_BOOT if span.boot and span.type != "bios" else 0
-        entry = Entry(type_guid(span.type), new_guid(), first, last, attributes, span.name)
+        entry = GptEntry(type_guid(span.type), new_guid(), first, last, attributes, span.name)
         return replace(self, entries=self.entries | {span.number: entry})
 
     def free_number(self) -> int:
@@ -244,9 +244,9 @@ def read_gpt(disk: Disk) -> Gpt | None:
     return Gpt(guid, count, entry_size, entries_at, first, alternate, entries)
 
 
-def _entry(data: bytes) -> Entry:
+def _entry(data: bytes) -> GptEntry:
     kind, guid, first, last, attributes, name = _ENTRY.unpack_from(data)
-    return Entry(
+    return GptEntry(
         kind, guid, first, last, attributes, name.decode("utf-16-le", "replace").rstrip("\0")
     )
 

@@ -25,7 +25,7 @@ BLOCK, CRYPTO = "block erase", "crypto erase"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SanitizeState:
     """How far a disk is: `share` of 1. `good`: what it ended last, it ended well."""
 
     running: bool
@@ -36,7 +36,7 @@ class State:
 class Sanitizer(Protocol):
     """A disk that can sanitize itself. Every method raises OSError where it does not answer."""
 
-    def state(self) -> State:
+    def state(self) -> SanitizeState:
         """Return how far it is."""
 
     def start(self) -> bool:
@@ -103,11 +103,11 @@ class Nvme:
         if not self._actions:
             raise OSError(95, "the disk does not sanitize itself")
 
-    def state(self) -> State:
+    def state(self) -> SanitizeState:
         log = self._log()
         status = log[2] & 0b111
         share = int.from_bytes(log[:2], "little") / 65536
-        return State(status == self._RUNNING, status in self._GOOD, share)
+        return SanitizeState(status == self._RUNNING, status in self._GOOD, share)
 
     def start(self) -> bool:
         if not purge.is_alone(self._device, self._namespace, self._controller):
@@ -159,10 +159,10 @@ class Ata:
             raise OSError(95, "the disk does not sanitize itself")
         self._began = ""
 
-    def state(self) -> State:
+    def state(self) -> SanitizeState:
         back = self._order(0, 0, 0)
         share = int.from_bytes(bytes([back[7], back[9]]), "little") / 65536
-        return State(bool(back[4] & self._RUNNING), bool(back[4] & self._GOOD), share)
+        return SanitizeState(bool(back[4] & self._RUNNING), bool(back[4] & self._GOOD), share)
 
     def start(self) -> bool:
         if self._order(0, 0, 0)[4] & self._FROZEN:

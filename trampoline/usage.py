@@ -44,7 +44,7 @@ class PartitionUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class DiskUsage:
     """What there is to capture.
 
     parts   partitions of the copy
@@ -58,7 +58,7 @@ class Usage:
     used: tuple[Extent, ...]
 
 
-def look(disk: Disk, what: str = "") -> Usage:
+def look(disk: Disk, what: str = "") -> DiskUsage:
     """Read the disk's map and its file systems' tables. Raises PrimeError.
 
     what  '' for the whole disk, 'map', or a partition's number
@@ -83,10 +83,10 @@ def look(disk: Disk, what: str = "") -> Usage:
     for part in filled:
         for at, data in part.content.changes:
             copy.write(memoryview(data), part.start + at)
-    return Usage(tuple(kept), copy, joined(_used(parts, filled), copy.size, copy.size))
+    return DiskUsage(tuple(kept), copy, joined(_used(parts, filled), copy.size, copy.size))
 
 
-def _alone(disk: Disk, kept: Sequence[PartitionUsage], number: int) -> Usage:
+def _alone(disk: Disk, kept: Sequence[PartitionUsage], number: int) -> DiskUsage:
     """Return one partition as what there is to capture."""
     part = next((part for part in kept if part.number == number), None)
     if part is None:
@@ -98,7 +98,7 @@ def _alone(disk: Disk, kept: Sequence[PartitionUsage], number: int) -> Usage:
     for at, data in part.content.changes:
         copy.write(memoryview(data), at)
     used = _used_of(part)
-    return Usage((part,), copy, joined(used, copy.size, copy.size))
+    return DiskUsage((part,), copy, joined(used, copy.size, copy.size))
 
 
 def _used_of(part: PartitionUsage) -> Sequence[Extent]:

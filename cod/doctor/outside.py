@@ -38,7 +38,7 @@ Resolve = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class OutsideServer:
     """A server elsewhere.
 
     what     what the site uses it for, with its table of the site file
@@ -82,14 +82,14 @@ def findings(context: Context) -> Iterator[Finding]:
     yield from links(context.site, _addresses)
 
 
-def named(site: Site) -> list[Peer]:
+def named(site: Site) -> list[OutsideServer]:
     peers = []
     for server in site.fileservers:
         label = f"[[fileserver]] {server.name}"
-        peers.append(Peer(f"{label}, NFS", server.address, NFS))
+        peers.append(OutsideServer(f"{label}, NFS", server.address, NFS))
         if server.ssh:
             host, _, port = server.ssh.rpartition("@")[2].partition(":")
-            peers.append(Peer(f"{label}, SSH", host, int(port or SSH), banner=b"SSH-"))
+            peers.append(OutsideServer(f"{label}, SSH", host, int(port or SSH), banner=b"SSH-"))
     ldap, oidc = site.signin.ldap, site.signin.oidc
     if ldap.url:
         peers.append(_by_url("[ldap], the directory", ldap.url, ldap.ca_file))
@@ -99,22 +99,26 @@ def named(site: Site) -> list[Peer]:
         tls = site.mail.tls == "tls"
         ca_file = site.notices.ca_file
         peers.append(
-            Peer("[smtp], the mail server", site.mail.host, site.mail.at, tls, ca_file, b"220")
+            OutsideServer(
+                "[smtp], the mail server", site.mail.host, site.mail.at, tls, ca_file, b"220"
+            )
         )
     peers += [
-        Peer("[dns] secondaries, the name server", host, port)
+        OutsideServer("[dns] secondaries, the name server", host, port)
         for host, port in site.dns.secondaries
     ]
     return peers
 
 
-def _by_url(what: str, url: str, ca_file: str | None) -> Peer:
+def _by_url(what: str, url: str, ca_file: str | None) -> OutsideServer:
     parts = urlsplit(url)
     port = parts.port or DEFAULT_PORTS[parts.scheme]
-    return Peer(what, parts.hostname or "", port, parts.scheme in ("https", "ldaps"), ca_file)
+    return OutsideServer(
+        what, parts.hostname or "", port, parts.scheme in ("https", "ldaps"), ca_file
+    )
 
 
-def _webhooks(context: Context) -> list[Peer] | None:
+def _webhooks(context: Context) -> list[OutsideServer] | None:
     """Return the groups' webhooks, each host and port once; None where the database does not
     tell."""
     engine = connect(context.settings.database)
@@ -130,7 +134,7 @@ def _webhooks(context: Context) -> list[Peer] | None:
     return list(dict.fromkeys(_by_url("a webhook", url, ca_file) for url in urls))
 
 
-def fault(peer: Peer) -> str:
+def fault(peer: OutsideServer) -> str:
     """Return why the server cannot be used, '' where it answers."""
     try:
         with socket.create_connection((peer.host, peer.port), PATIENCE) as line:

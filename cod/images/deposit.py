@@ -31,7 +31,7 @@ _EMPTY = zstandard.ZstdCompressor(level=3).compress(bytes(CHUNK))
 _HOLE = 4096  # empty frames written at once
 
 
-class Busy(Exception):
+class CaptureBusy(Exception):
     """Another process is filling it."""
 
 
@@ -39,7 +39,7 @@ class Deposit:
     """The capture of one order. Not for several threads at once. Every method may raise OSError."""
 
     def __init__(self, root: Path, order: str) -> None:
-        """Begin, or go on. Raises `Busy`."""
+        """Begin, or go on. Raises `CaptureBusy`."""
         self.folder = folder_of(root, order)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._root = root
@@ -48,7 +48,7 @@ class Deposit:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise Busy(order) from None
+            raise CaptureBusy(order) from None
         self._data = (self.folder / "data.zst").open("a+b", buffering=0)
         self._notes = (self.folder / "chunks").open("a+b", buffering=0)
         self._chunks: list[Chunk] = []
@@ -232,7 +232,7 @@ def discard(root: Path, order: str) -> bool:
     removed."""
     try:
         deposit = Deposit(root, order)
-    except (Busy, Refused):
+    except (CaptureBusy, Refused):
         return False
     shutil.rmtree(deposit.folder, ignore_errors=True)
     deposit.close()

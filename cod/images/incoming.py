@@ -20,7 +20,7 @@ _BLOCK = 1 << 20
 _CATCH_UP = 4  # bytes read again for each byte that comes, while the sum is behind
 
 
-class Busy(Exception):
+class UploadBusy(Exception):
     """Somebody else writes the file."""
 
 
@@ -74,7 +74,7 @@ class Incoming:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._file)
-            raise Busy from None
+            raise UploadBusy from None
         self.length = os.fstat(self._file).st_size
         if self.length:
             self.flush()  # what a process that died has written: now it is on the disk

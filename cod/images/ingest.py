@@ -41,7 +41,7 @@ _PACE = 1 << 22  # bytes of the added file for each of which there is a second m
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class IngestLimits:
     """What taking in one file may cost.
 
     size       bytes of the image
@@ -64,7 +64,7 @@ def ingest(
     sha256: str = "",
     plain: bool = False,
     raw: bool = False,
-    limits: Limits = Limits(),
+    limits: IngestLimits = IngestLimits(),
     threads: int = 0,
     progress: Progress = lambda done, total: None,
     clock: Callable[[], float] = time.monotonic,
@@ -159,7 +159,7 @@ class _Job:
     source: Path
     added: _Added
     folder: Path
-    limits: Limits
+    limits: IngestLimits
     raw: bool
     threads: int
 

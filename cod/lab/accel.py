@@ -25,9 +25,9 @@ PROBE_SECONDS = 15.0
 
 def choose(root: Path) -> str:
     """Return 'kvm' if it works here, else 'tcg'. The answer is cached in `root`."""
-    wish = os.environ.get("COD_LAB_ACCEL", "")
-    if wish in ACCELERATORS:
-        return wish
+    preset = os.environ.get("COD_LAB_ACCEL", "")
+    if preset in ACCELERATORS:
+        return preset
     cache, boot = root / ".accel.json", Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     known = _cached(cache)
     if known.get("boot") != boot:

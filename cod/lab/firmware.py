@@ -18,10 +18,10 @@ import uuid
 from pathlib import Path
 
 from cod.lab import snapshots
-from cod.lab.standin import Machine
+from cod.lab.standin import StandIn
 
 
-def boot(stand_in: Machine) -> dict[str, str]:
+def boot(stand_in: StandIn) -> dict[str, str]:
     """Return `system` and `secret` of one boot, {} if it is none of the trampoline."""
     script = stand_in.script(stand_in.dhcp(stand_in.options))
     kernel = re.search(r"^kernel (\S+) (.*)$", script, re.M)
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--arch", type=int, default=0)
     parser.add_argument("--uuid", type=uuid.UUID, required=True)
     options = parser.parse_args()
-    stand_in = Machine(options.folder, options.mac, options.arch)
+    stand_in = StandIn(options.folder, options.mac, options.arch)
     stand_in.options += ["-x", f"0x61:00{options.uuid.bytes_le.hex()}"]
     stand_in.say = lambda line: print(line, file=sys.stderr)  # type: ignore[method-assign]
     print(json.dumps(boot(stand_in)))

@@ -35,11 +35,11 @@ esac
 """
 
 
-class Failed(Exception):
+class BootFailed(Exception):
     """A stage of the boot did not work; the firmware starts again."""
 
 
-class Machine:
+class StandIn:
     """The machine's life from power-on to the moment the plug is pulled."""
 
     def __init__(self, folder: Path, mac: str, arch: int) -> None:
@@ -59,7 +59,7 @@ class Machine:
         while not (self.folder / "off").exists():
             try:
                 self.boot()
-            except (Failed, OSError, http.client.HTTPException) as error:
+            except (BootFailed, OSError, http.client.HTTPException) as error:
                 self.say(f"boot failed: {error}")
                 time.sleep(0.5)  # the firmware starts over
 
@@ -67,7 +67,7 @@ class Machine:
         """Boot once: from the firmware's first question to the end of what was booted."""
         try:
             first = self.dhcp(self.options)
-        except Failed as error:
+        except BootFailed as error:
             self.say(f"firmware: {error}; next boot option: the disk")
             self.boot_disk()
             return
@@ -77,14 +77,14 @@ class Machine:
         elif kernel := re.search(r"^kernel (\S+) (.*)$", script, re.M):
             self.trampoline(script, kernel[2])
         else:
-            raise Failed("nothing to boot")
+            raise BootFailed("nothing to boot")
 
     def script(self, first: Mapping[str, str]) -> str:
         """Return the boot script that the server has for the machine, whose firmware was told
         `first`. Raises Failed."""
         self.say(f"firmware: {first.get('ip')} loads {first.get('boot_file')}")
         if not first.get("boot_file"):
-            raise Failed("no boot file")
+            raise BootFailed("no boot file")
         second = self.dhcp([*self.options, "-x", "0x4d:69505845"])  # user class "iPXE"
         script = self.fetch(second["boot_file"]).decode()
         self.say("ipxe: " + script.splitlines()[1])
@@ -115,7 +115,7 @@ class Machine:
             check=False,
         )
         if not self.lease_file.exists():
-            raise Failed("nobody answers DHCP")
+            raise BootFailed("nobody answers DHCP")
         return dict(line.partition("=")[::2] for line in self.lease_file.read_text().splitlines())
 
     def fetch(self, url: str) -> bytes:
@@ -125,7 +125,7 @@ class Machine:
         answer = connection.getresponse()
         body = answer.read()
         if answer.status != 200:
-            raise Failed(f"{url}: HTTP {answer.status}")
+            raise BootFailed(f"{url}: HTTP {answer.status}")
         return body
 
     def secret(self, script: str) -> bytes:
@@ -133,7 +133,7 @@ class Machine:
         urls = re.findall(r"^initrd .*?(http://\S+secret\.cpio)", script, re.M)
         found = re.search(rb"([0-9a-f]{8,} [0-9a-f]{16,}\n?)", self.fetch(urls[0]))
         if found is None:
-            raise Failed("no secret in the secret's archive")
+            raise BootFailed("no secret in the secret's archive")
         return found[1]
 
     def trampoline(self, script: str, cmdline: str) -> None:
@@ -181,7 +181,7 @@ class Machine:
         elif head[at:] == signature:
             name = "system"
         else:
-            raise Failed("no bootable device")
+            raise BootFailed("no bootable device")
         (self.folder / "os").write_text(name)
         self.say(f"running {name}")
         while not (lease := self.asked_as_system(name)):
@@ -200,7 +200,7 @@ class Machine:
     def asked_as_system(self, name: str) -> dict[str, str]:
         try:
             return self.dhcp(["-V", f"udhcp {name}"])
-        except Failed:
+        except BootFailed:
             return {}
 
 
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--mac", required=True)
     parser.add_argument("--arch", type=int, default=0)
     options = parser.parse_args()
-    Machine(options.folder, options.mac, options.arch).run()
+    StandIn(options.folder, options.mac, options.arch).run()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class Wake(FileDescriptor):
         super().__init__(reactor)
         self._folder = folder
         self._path = folder / f"{name}.wake"
-        self._wishes: dict[str, list[Callable[[], object]]] = {}
+        self._callbacks: dict[str, list[Callable[[], object]]] = {}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._path.unlink(missing_ok=True)
         self._socket.bind(str(self._path))
@@ -36,7 +36,7 @@ class Wake(FileDescriptor):
 
     def on(self, what: str, call: Callable[[], object]) -> None:
         """Call `call` whenever somebody on this host wakes `what`."""
-        self._wishes.setdefault(what, []).append(call)
+        self._callbacks.setdefault(what, []).append(call)
 
     def effects(self, effects: Iterable[Effect]) -> None:
         """Carry out the wake-ups among a flow's effects."""
@@ -55,13 +55,13 @@ class Wake(FileDescriptor):
         return self._socket.fileno()
 
     def doRead(self) -> None:
-        """Read all that waits, and call each wish once. The reactor calls it."""
+        """Read all that waits, and call what waits for each word once. The reactor calls it."""
         words: dict[str, None] = {}
         with contextlib.suppress(BlockingIOError):
             for _ in range(64):
                 words[self._socket.recv(64).decode(errors="replace")] = None
         for word in words:
-            for call in self._wishes.get(word, ()):
+            for call in self._callbacks.get(word, ()):
                 call()
 
     def close(self) -> None:

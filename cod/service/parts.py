@@ -62,7 +62,7 @@ def edge(context: PartContext) -> list[Any]:
     from cod.net.confd.server import ConfdServer
     from cod.net.dhcp.ra import RouterAdvertiser
     from cod.net.dhcp.server import DhcpServer
-    from cod.net.dns.notifier import Notifier
+    from cod.net.dns.notifier import ZoneNotifier
     from cod.net.dns.server import DnsServer
     from cod.net.signer import Signer
     from cod.net.tftp.server import TftpServer
@@ -111,7 +111,7 @@ def edge(context: PartContext) -> list[Any]:
             for address in by_address
             if site.dns.port
         ),
-        *([Notifier(g.reactor, g.pool, g.site, g.clock)] if site.dns.port else []),
+        *([ZoneNotifier(g.reactor, g.pool, g.site, g.clock)] if site.dns.port else []),
         *(
             TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock)
             for subnet in by_address.values()
@@ -258,7 +258,7 @@ def manager(context: PartContext) -> list[Any]:
     from cod.workers.pruning import Pruner
     from cod.workers.readiness import Prober
     from cod.workers.series import SeriesKeeper
-    from cod.workers.starts import Starts
+    from cod.workers.starts import StartForecasts
 
     reactor, pool, site, clock = context.reactor, context.pool, context.site, context.clock
     settings, wake, name = context.settings, context.wake, context.settings.name
@@ -288,7 +288,7 @@ def manager(context: PartContext) -> list[Any]:
         FileServerEdge(reactor, pool, file_servers(reactor), name, clock, site, wake.effects),
         KeepWatch(pool, site, clock, wake.effects),
         Pruner(reactor, pool, site, settings.server.keep_history, clock),
-        Starts(reactor, pool, site, name, clock, STARTS),
+        StartForecasts(reactor, pool, site, name, clock, STARTS),
         SeriesKeeper(reactor, pool, site, clock),
     ]
 

@@ -204,7 +204,7 @@ class _Ovsdb(Protocol):
         return done
 
     def update(self, tables: Mapping[str, Any]) -> None:
-        """Take in a monitor's news."""
+        """Take in the rows that a monitor reports."""
         for row in tables.get("Open_vSwitch", {}).values():
             self._cur_cfg = max(self._cur_cfg, row.get("new", {}).get("cur_cfg", -1))
         self._release()

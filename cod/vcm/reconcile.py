@@ -83,9 +83,9 @@ class Reconciler(RetryingSteps):
         self._state, self._open = state, connected
         self._next = min(AFTER_TROUBLE, self._options.interval)
         if connected and not state.sure:
-            await self._tried("the vcluster is looked up", self._learn())
+            await self._attempt("the vcluster is looked up", self._learn())
         if state.sure and self._options.dry_run:
-            await self._tried("the pool is looked at", self._look())
+            await self._attempt("the pool is looked at", self._look())
         elif state.sure:
             for what, step in (
                 ("the lease is extended", self._extend),
@@ -96,14 +96,14 @@ class Reconciler(RetryingSteps):
                 ("requests are made", self._confirm),
                 ("the pool is looked at", self._look),
             ):
-                await self._tried(what, step())
+                await self._attempt(what, step())
         return self._next
 
     async def answer(self) -> None:
         """Answer reclaims while a round is under way: it may be waiting for a command that takes a
         minute."""
         if self._state.sure and not self._options.dry_run:
-            await self._tried("reclaims are answered", self._answer())
+            await self._attempt("reclaims are answered", self._answer())
 
     # ------------------------------------------------------------ what there is
 
@@ -116,7 +116,7 @@ class Reconciler(RetryingSteps):
         assert isinstance(now, Vcluster)
         # the picture may be older than what was heard while it was on its way
         if self._state.seen != before:
-            self._soon(0.0)
+            self._come_back(0.0)
             return
         self._state.learn(now)
         self._remember()
@@ -134,20 +134,20 @@ class Reconciler(RetryingSteps):
     # ------------------------------------------------------------ joining
 
     async def _add(self) -> None:
-        hosts = [ours.member.hostname for ours in self._state.nodes.values()]
+        hosts = [node.member.hostname for node in self._state.nodes.values()]
         new = [
-            ours
-            for ours in self._state.nodes.values()
-            if ours.member.state == "active"
-            and not ours.added
-            and not ours.leaving
+            node
+            for node in self._state.nodes.values()
+            if node.member.state == "active"
+            and not node.added
+            and not node.leaving
             # else who had the name before is struck off first
-            and hosts.count(ours.member.hostname) == 1
+            and hosts.count(node.member.hostname) == 1
         ]
-        await self._each(self._add_one(ours) for ours in new)
+        await self._all_of(self._add_one(node) for node in new)
 
-    async def _add_one(self, ours: OwnNode) -> None:
-        member, what = ours.member, f"{ours.member.hostname} is added"
+    async def _add_one(self, node: OwnNode) -> None:
+        member, what = node.member, f"{node.member.hostname} is added"
         given_up: list[str] = []
 
         def add() -> None:
@@ -159,7 +159,7 @@ class Reconciler(RetryingSteps):
         added = await self._done(what, add)
         if given_up:
             log.error("%s (%s) is given back: %s", member.hostname, member.node, given_up[0])
-            ours.leaving = given_up[0]
+            node.leaving = given_up[0]
             # each is installed and erased for nothing
             if self._clock() >= self._quiet_until.get(member.nodeset, 0.0):
                 self.pause_requests(
@@ -168,65 +168,65 @@ class Reconciler(RetryingSteps):
                 self._in_vain[member.nodeset] += 1
             self._remember()
             return
-        if added and ours.member == member:  # it may have started anew meanwhile
+        if added and node.member == member:  # it may have started anew meanwhile
             log.info("%s (%s) takes part now", member.hostname, member.node)
             self._in_vain.pop(member.nodeset, None)
-            ours.added, ours.member = True, replace(member, since=member.since or self._clock())
+            node.added, node.member = True, replace(member, since=member.since or self._clock())
             self._remember()
 
     # ------------------------------------------------------------ leaving
 
     async def _drop_lost(self) -> None:
-        await self._each(
-            self._drop_lost_one(ours) for ours in list(self._state.nodes.values()) if ours.lost
+        await self._all_of(
+            self._drop_lost_one(node) for node in list(self._state.nodes.values()) if node.lost
         )
 
-    async def _drop_lost_one(self, ours: OwnNode) -> None:
+    async def _drop_lost_one(self, node: OwnNode) -> None:
         if await self._done(
-            f"{ours.member.hostname} is struck off", self._pool.remove, ours.member, True
+            f"{node.member.hostname} is struck off", self._pool.remove, node.member, True
         ):
-            self._forget(ours)
+            self._forget(node)
 
     async def _release(self) -> None:
         nodes, unanswered = self._state.nodes.values(), self._state.reclaims
         leaving = [
-            ours
-            for ours in nodes
-            if ours.leaving and not ours.lost and ours.reclaim not in unanswered
+            node
+            for node in nodes
+            if node.leaving and not node.lost and node.reclaim not in unanswered
         ]
-        await self._each(self._release_one(ours) for ours in leaving)
+        await self._all_of(self._release_one(node) for node in leaving)
 
-    async def _release_one(self, ours: OwnNode) -> None:
-        member = ours.member
-        if ours.added:
-            ours.added = False  # should it stay after all, it is added again
+    async def _release_one(self, node: OwnNode) -> None:
+        member = node.member
+        if node.added:
+            node.added = False  # should it stay after all, it is added again
             self._remember()
         if not await self._done(f"{member.hostname} is removed", self._pool.remove, member, False):
             return
-        if ours.lost or not ours.leaving:  # meanwhile it was taken, or may stay
-            self._soon(0.0)
+        if node.lost or not node.leaving:  # meanwhile it was taken, or may stay
+            self._come_back(0.0)
             return
         log.debug("%s (%s) is out of the pool", member.hostname, member.node)
         try:
-            await self._ask(ReleaseNodes((Named(member.hostname),), ours.leaving))
+            await self._ask(ReleaseNodes((Named(member.hostname),), node.leaving))
         except NmpError as refusal:
             self._raise_if_passing(refusal)
             log.warning("COD does not take %s back: %s", member.hostname, refusal)
-            ours.leaving, ours.reclaim, ours.within = "", 0, 0.0
+            node.leaving, node.reclaim, node.within = "", 0, 0.0
             self._keep_until = self._clock() + AFTER_REFUSAL
             self._remember()
         else:
-            log.info("%s (%s) was given back: %s", member.hostname, member.node, ours.leaving)
-            self._forget(ours)
+            log.info("%s (%s) was given back: %s", member.hostname, member.node, node.leaving)
+            self._forget(node)
 
-    def _forget(self, ours: OwnNode) -> None:
-        if self._state.forget(ours):
+    def _forget(self, node: OwnNode) -> None:
+        if self._state.forget(node):
             self._remember()
 
     # ------------------------------------------------------------ reclaims
 
     async def _answer(self) -> None:
-        await self._each(
+        await self._all_of(
             self._answer_one(reclaim) for reclaim in list(self._state.reclaims.values())
         )
 
@@ -241,9 +241,9 @@ class Reconciler(RetryingSteps):
         if not self._open or reclaim.reclaim not in self._state.reclaims:
             return
         named = tuple(
-            Named(ours.member.hostname, max(1.0, ours.within - self._clock()))
-            for ours in self._state.of_reclaim(reclaim.reclaim)
-            if not ours.lost
+            Named(node.member.hostname, max(1.0, node.within - self._clock()))
+            for node in self._state.of_reclaim(reclaim.reclaim)
+            if not node.lost
         )
         short = "" if len(named) >= reclaim.count else "no more nodes can be given"
         try:
@@ -263,30 +263,30 @@ class Reconciler(RetryingSteps):
     async def _promise(self, reclaim: Reclaim) -> None:
         """Choose as many nodes as were not chosen for it before: those first that are on their way
         out already."""
-        would_do = {named.node for named in reclaim.nodes}
+        suitable = {named.node for named in reclaim.nodes}
         fit = [
-            ours
-            for ours in self._state.nodes.values()
-            if not ours.lost
-            and (not would_do or would_do & {ours.member.hostname, ours.member.node})
+            node
+            for node in self._state.nodes.values()
+            if not node.lost
+            and (not suitable or suitable & {node.member.hostname, node.member.node})
         ]
         lacking = reclaim.count - len(self._state.of_reclaim(reclaim.reclaim))
-        going = [ours for ours in fit if ours.leaving and not ours.reclaim and not ours.draining]
-        for ours in going[: max(0, lacking)]:
-            ours.reclaim = reclaim.reclaim
+        going = [node for node in fit if node.leaving and not node.reclaim and not node.draining]
+        for node in going[: max(0, lacking)]:
+            node.reclaim = reclaim.reclaim
             lacking -= 1
-        hosts = {ours.member.hostname: ours for ours in fit if not ours.leaving or ours.draining}
+        hosts = {node.member.hostname: node for node in fit if not node.leaving or node.draining}
         if lacking > 0 and hosts:
-            members = {host: ours.member for host, ours in hosts.items()}
+            members = {host: node.member for host, node in hosts.items()}
             chosen = await self._in_thread(
                 self._pool.choose, replace(reclaim, count=lacking), members, self._clock()
             )
             for one in [one for one in chosen if one.node in hosts and not hosts[one.node].lost][
                 :lacking
             ]:
-                ours = hosts[one.node]
-                ours.leaving, ours.reclaim = f"reclaimed: {reclaim.reason}", reclaim.reclaim
-                ours.within = self._clock() + one.within
+                node = hosts[one.node]
+                node.leaving, node.reclaim = f"reclaimed: {reclaim.reason}", reclaim.reclaim
+                node.within = self._clock() + one.within
         self._remember()
 
     # ------------------------------------------------------------ what is wanted
@@ -302,9 +302,9 @@ class Reconciler(RetryingSteps):
             return
         state = self._state
         members = {
-            host: ours.member
-            for host, ours in state.hosts().items()
-            if ours.added and not ours.leaving
+            host: node.member
+            for host, node in state.hosts().items()
+            if node.added and not node.leaving
         }
         if state.ends and isinstance(self._pool, Ending) and not self._options.dry_run:
             left = state.ends - self._clock() - self._options.interval
@@ -357,12 +357,12 @@ class Reconciler(RetryingSteps):
         """Let nodes leave, by hostname: at once, or when their work has ended (infinity)."""
         hosts = self._state.hosts()
         going = {name: hosts[name] for name in within if name in hosts and not hosts[name].leaving}
-        for name, ours in going.items():
-            ours.leaving = why or "not needed any more"
-            ours.within = within[name]
+        for name, node in going.items():
+            node.leaving = why or "not needed any more"
+            node.within = within[name]
         if going:
             self._remember()
-            self._soon(0.0)
+            self._come_back(0.0)
 
     async def _park(self, hostnames: Sequence[str]) -> None:
         """Let those of the parked nodes leave that COD needs for requests. A server of before such

@@ -51,7 +51,7 @@ class Renewal(RetryingSteps):
         if self._clock() < self._next_look <= self._clock() + PAUSE:  # else the clock was set back
             return False
         self._is_done = False
-        if await self._tried("the certificate is renewed", self._renew(ask)):
+        if await self._attempt("the certificate is renewed", self._renew(ask)):
             self._next_look, self._pause = self._clock() + PAUSE, FIRST_PAUSE
         else:
             self._next_look, self._pause = self._clock() + self._pause, min(2 * self._pause, PAUSE)

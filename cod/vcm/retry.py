@@ -56,7 +56,7 @@ class RetryingSteps:
         self._next = 0.0
         self._said: dict[str, str] = {}  # what has gone wrong with what, as it was logged last
 
-    def _soon(self, seconds: float = SOON) -> None:
+    def _come_back(self, seconds: float = SOON) -> None:
         self._next = min(self._next, seconds)
 
     def _raise_if_passing(self, refusal: NmpError) -> None:
@@ -72,15 +72,15 @@ class RetryingSteps:
         async def call() -> None:
             await self._in_thread(partial(function, *args))
 
-        return await self._tried(what, call())
+        return await self._attempt(what, call())
 
-    async def _tried(self, what: str, step: Awaitable[None]) -> bool:
+    async def _attempt(self, what: str, step: Awaitable[None]) -> bool:
         """Take the step; return whether it succeeded. A failure is logged where it is a new one."""
         try:
             await step
         except NotYet as reason:
             log.debug("%s: not yet: %s", what, reason)
-            self._soon()
+            self._come_back()
         except (LinkLost, NmpError) as error:
             self._say(what, f"COD: {error}")
         except Exception as error:
@@ -97,7 +97,7 @@ class RetryingSteps:
             log.error("not so: %s: %s; this is tried again", what, sentence)
         self._said[what] = sentence
 
-    async def _each(self, work: Iterable[Awaitable[None]]) -> None:
+    async def _all_of(self, work: Iterable[Awaitable[None]]) -> None:
         """Run several at a time; when all have ended, raise what the first that failed raised."""
         ended: Any = await DeferredList([ensureDeferred(one) for one in work], consumeErrors=True)  # type: ignore[arg-type]
         for succeeded, result in ended:

@@ -73,7 +73,7 @@ class VcmService(Service):
         self._timer: Any = None
         self._working = self._again = False
         self._work: Deferred[None] | None = None
-        self._parted: Deferred[None] | None = None  # fires when the last connection has ended
+        self._link_ended: Deferred[None] | None = None  # fires when the last connection has ended
 
     # ------------------------------------------------------------ the connection
 
@@ -95,8 +95,8 @@ class VcmService(Service):
             self._timer.cancel()
         left = [self._work] if self._work is not None else []
         if self._link is not None and self._link.transport is not None:
-            self._parted = Deferred()
-            left.append(self._parted.addTimeout(PARTING, self._reactor, lambda *_: None))
+            self._link_ended = Deferred()
+            left.append(self._link_ended.addTimeout(PARTING, self._reactor, lambda *_: None))
         if self._link is not None:
             self._link.leave("the VCM is being stopped")
         return DeferredList(left)
@@ -106,10 +106,10 @@ class VcmService(Service):
         nodes = self.state.nodes.values()
         counts = {
             "cod_vcm_connected": int(self._open),
-            "cod_vcm_members": sum(ours.added for ours in nodes),
+            "cod_vcm_members": sum(node.added for node in nodes),
             "cod_vcm_coming": self.state.coming().total(),
             "cod_vcm_parked": self.reconciler.parked,
-            "cod_vcm_leaving": sum(bool(ours.leaving) for ours in nodes),
+            "cod_vcm_leaving": sum(bool(node.leaving) for node in nodes),
             "cod_vcm_reclaims": len(self.state.reclaims),
             "cod_vcm_last_message": self.state.seen,
         }
@@ -138,8 +138,8 @@ class VcmService(Service):
 
     def _lost(self, why: str) -> None:
         self._open, self._link = False, None
-        if self._parted is not None and not self._parted.called:
-            self._parted.callback(None)
+        if self._link_ended is not None and not self._link_ended.called:
+            self._link_ended.callback(None)
         if self.running:
             pause = self._pause * random.uniform(0.8, 1.2)
             log.warning("no connection with COD: %s; again in %.0f s", why, pause)
@@ -172,7 +172,7 @@ class VcmService(Service):
         if body is None:
             self.state.sure = False  # whatever it was: the whole picture has it
         else:
-            self._also(body)
+            self._react(body)
             self.state.hear(body)
         if sequence:
             self.state.seen = sequence
@@ -185,7 +185,7 @@ class VcmService(Service):
         if self._link is not None:
             self._link.acknowledge(self.state.seen)
 
-    def _also(self, body: Body) -> None:
+    def _react(self, body: Body) -> None:
         """Do what a message means beside what is remembered of it."""
         if isinstance(body, Refusal) and body.key in self.state.requests:
             self.reconciler.pause_requests(self.state.requests[body.key].nodeset.name)

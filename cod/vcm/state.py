@@ -89,14 +89,14 @@ class VcmState:
     def hosts(self) -> dict[str, OwnNode]:
         """Return the nodes by hostname, without those that are lost: another may have got the name
         of one."""
-        return {ours.member.hostname: ours for ours in self.nodes.values() if not ours.lost}
+        return {node.member.hostname: node for node in self.nodes.values() if not node.lost}
 
     def coming(self) -> Counter[str]:
         """Return how many nodes are asked for, or granted and not yet added, by nodeset."""
         found = Counter(
-            ours.member.nodeset
-            for ours in self.nodes.values()
-            if not (ours.added or ours.leaving or ours.lost)
+            node.member.nodeset
+            for node in self.nodes.values()
+            if not (node.added or node.leaving or node.lost)
         )
         for asked in self.requests.values():
             found[asked.nodeset.name] += asked.count
@@ -106,7 +106,7 @@ class VcmState:
         """Return when each node that was named for a reclaim, and is still here, was promised: by
         hostname."""
         return {
-            host: ours.within for host, ours in self.hosts().items() if ours.leaving and ours.within
+            host: node.within for host, node in self.hosts().items() if node.leaving and node.within
         }
 
     def new_key(self) -> str:
@@ -127,13 +127,13 @@ class VcmState:
         elif isinstance(body, Reclaim):
             self.reclaims[body.reclaim] = body
             # perhaps for fewer than before: those promised ones that take longest may stay
-            promised = [ours for ours in self.of_reclaim(body.reclaim) if not ours.lost]
-            for ours in sorted(promised, key=lambda ours: ours.within)[body.count :]:
-                ours.reclaim, ours.leaving, ours.within = 0, "", 0.0
+            promised = [node for node in self.of_reclaim(body.reclaim) if not node.lost]
+            for node in sorted(promised, key=lambda node: node.within)[body.count :]:
+                node.reclaim, node.leaving, node.within = 0, "", 0.0
         elif isinstance(body, ReclaimOver):
             self.reclaims.pop(body.reclaim, None)
-            for ours in self.of_reclaim(body.reclaim) if body.state == "cancelled" else ():
-                ours.reclaim, ours.leaving, ours.within = 0, "", 0.0
+            for node in self.of_reclaim(body.reclaim) if body.state == "cancelled" else ():
+                node.reclaim, node.leaving, node.within = 0, "", 0.0
         elif isinstance(body, Lease):
             self.warned = body.event in ("warning", "draining")
             self.ends = body.expires if self.warned else 0.0
@@ -141,14 +141,14 @@ class VcmState:
     def learn(self, now: Vcluster) -> None:
         """Take in the whole picture: what it does not show is not so."""
         there = {member.node: member for member in now.members}
-        for name, ours in list(self.nodes.items()):
+        for name, node in list(self.nodes.items()):
             member = there.get(name)
             if member is None:
-                ours.member = replace(ours.member, state="lost")
-            elif ours.lost or ours.member.hostname != member.hostname:
+                node.member = replace(node.member, state="lost")
+            elif node.lost or node.member.hostname != member.hostname:
                 self._comes(member)
             else:
-                ours.member = _own(member, ours.member.nodeset, ours.member.since)
+                node.member = _own(member, node.member.nodeset, node.member.since)
         for name, member in there.items():
             self.nodes.setdefault(name, OwnNode(_own(member)))
         pending = {request.request: request.key for request in now.requests if request.key}
@@ -171,27 +171,27 @@ class VcmState:
             self.nodes[f"{member.node}/{known.member.hostname}"] = known
         self.nodes[member.node] = OwnNode(_own(member, nodeset))
 
-    def forget(self, ours: OwnNode) -> bool:
+    def forget(self, node: OwnNode) -> bool:
         """Forget a node that is gone; return False where that was known."""
         for name, one in self.nodes.items():
-            if one is ours:
+            if one is node:
                 del self.nodes[name]
                 return True
         return False
 
     def _came_to(self, told: NodeState) -> None:
-        ours = self.nodes.get(told.node)
-        if ours is not None:
-            ours.member = replace(
-                ours.member, state=told.state, address=told.address or ours.member.address
+        node = self.nodes.get(told.node)
+        if node is not None:
+            node.member = replace(
+                node.member, state=told.state, address=told.address or node.member.address
             )
             # it starts anew: what was added of it is not there any more
             if told.state not in ("active", "lost"):
-                ours.added, ours.member = False, replace(ours.member, since=0.0)
+                node.added, node.member = False, replace(node.member, since=0.0)
 
     def of_reclaim(self, reclaim: int) -> list[OwnNode]:
         """Return the nodes that were named for that reclaim."""
-        return [ours for ours in self.nodes.values() if ours.reclaim == reclaim]
+        return [node for node in self.nodes.values() if node.reclaim == reclaim]
 
 
 def _own(member: bodies.Member, nodeset: str = "", since: float = 0.0) -> Member:

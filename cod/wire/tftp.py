@@ -87,7 +87,7 @@ class TftpRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SessionLimits:
     """What a session grants and endures.
 
     timeout     seconds before the first retransmission, when the client does not say
@@ -107,7 +107,7 @@ class Limits:
     amplified: float = 4.0
 
 
-DEFAULTS = Limits()
+DEFAULTS = SessionLimits()
 
 
 class Credit:
@@ -177,7 +177,9 @@ def netascii(text: bytes) -> bytes:
     return text.replace(b"\r", b"\r\0").replace(b"\n", b"\r\n")
 
 
-def negotiate(options: Mapping[str, str], size: int, limits: Limits = DEFAULTS) -> dict[str, int]:
+def negotiate(
+    options: Mapping[str, str], size: int, limits: SessionLimits = DEFAULTS
+) -> dict[str, int]:
     """Return the options to acknowledge for a file of `size` bytes; those unknown or out of range
     are left out (RFC 2347)."""
     asked = {
@@ -225,7 +227,9 @@ class TftpSession:
         "outcome",
     )
 
-    def __init__(self, request: TftpRequest, content: Buffer, limits: Limits = DEFAULTS) -> None:
+    def __init__(
+        self, request: TftpRequest, content: Buffer, limits: SessionLimits = DEFAULTS
+    ) -> None:
         granted = negotiate(request.options, len(content), limits)
         self._content = memoryview(content)
         self._limits = limits

@@ -121,7 +121,7 @@ class Ingester(Periodic):
         log.info("taking in %s from %s", image.name, image.source)
         rules = self._rules()
         left = await self._pool.read(images.left, image=image, rules=rules)
-        limits = ingest.Limits(rules.largest, left, rules.expansion, rules.ingest_time)
+        limits = ingest.IngestLimits(rules.largest, left, rules.expansion, rules.ingest_time)
         try:
             ingested = await self._in_thread(self._ingest, image, limits, self._stopping)
             await self._pool.run(images.finish, image_id=image.id, ingested=ingested, rules=rules)
@@ -168,7 +168,9 @@ class Ingester(Periodic):
         threading.Thread(target=run, name="ingest", daemon=True).start()
         return done
 
-    def _ingest(self, image: Image, limits: ingest.Limits, stopping: threading.Event) -> Ingested:
+    def _ingest(
+        self, image: Image, limits: ingest.IngestLimits, stopping: threading.Event
+    ) -> Ingested:
         # Linux: of this thread and those it starts
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         return ingest.ingest(

@@ -31,7 +31,7 @@ BATCH = 500  # starts that are stored in one transaction
 log = logging.getLogger("cod.starts")
 
 
-class Starts(Periodic):
+class StartForecasts(Periodic):
     """One server's. `program`: the process's command, as a list of words."""
 
     def __init__(

@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet import reactor
 
 from cod.model import ImageRules, Site, SiteRef, Subnet
-from cod.net.bootserver.connection import Limits
+from cod.net.bootserver.connection import HttpLimits
 from cod.net.bootserver.server import HttpServer
 from cod.net.tftp.server import TftpServer, TransferLimits
 
@@ -27,7 +27,7 @@ def main(kind: str, root: str, address: str, port: str) -> None:
             reactor, pool, SiteRef(site), subnet, Path(root), port=int(port), transfer_limits=limits
         ).startService()
     else:
-        limits = Limits(per_peer=4096)
+        limits = HttpLimits(per_peer=4096)
         HttpServer(
             reactor,
             pool,

@@ -20,7 +20,7 @@ from cod.core.nodes import transitions
 from cod.flows.boot import script
 from cod.model import Binding, Node, Policy, RequestTuple, Site, SiteRef, ipv4
 from cod.net.confd.connection import AgentConnection
-from cod.net.confd.server import BATCH, ConfdServer, Limits
+from cod.net.confd.server import BATCH, ConfdServer, StrangerLimits
 from cod.orders import Order
 from cod.policy.nodes import lifecycle
 from cod.pool import Pool, in_transaction
@@ -800,7 +800,7 @@ def test_a_proven_peer_gets_no_further_with_rubbish(world: World) -> None:
 
 
 def test_dawdlers_are_cut_off(start: Callable[..., ConfdServer], timed: Timed) -> None:
-    server = start("slow", limits=Limits(proof_time=10.0))
+    server = start("slow", limits=StrangerLimits(proof_time=10.0))
     silent, slow = (socket.create_connection(("127.0.0.1", server.port), 60) for _ in range(2))
     until(lambda: len(server.open) == 2)
     for byte in b"\0\0\1\0<hell":  # a byte a second is no proof

@@ -13,11 +13,11 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 
 from cod.model import Site, SiteRef
 from cod.net.bootfiles import BootFiles
-from cod.net.bootserver.connection import Connection, Limits
+from cod.net.bootserver.connection import Connection, HttpLimits
 from cod.net.bootserver.sendfile import TURN, SendFile
 from cod.net.bootserver.server import HttpServer
 
-LIMITS = Limits(request=15, idle=30, stall=60)
+LIMITS = HttpLimits(request=15, idle=30, stall=60)
 
 
 class Transport(StringTransport):

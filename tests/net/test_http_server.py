@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from cod.core.nodes import boot_nonces
 from cod.model import Binding, ImageRules, Site, SiteRef, ipv4
-from cod.net.bootserver.connection import Limits
+from cod.net.bootserver.connection import HttpLimits
 from cod.net.bootserver.server import HttpServer
 from cod.pool import Pool, in_transaction
 from cod.store.nodes import bindings, nodes, secrets
@@ -293,7 +293,7 @@ def test_bad_requests(start: Start, request_: bytes) -> None:
 
 def test_random_bytes_do_no_harm(start: Start) -> None:
     # on a busy machine it hears late that the others are gone
-    server = start(limits=Limits(per_peer=1000))
+    server = start(limits=HttpLimits(per_peer=1000))
     rng = random.Random(9)
     good = b"GET /files/large HTTP/1.1\r\nHost: h\r\nRange: bytes=0-10\r\nConnection: close\r\n\r\n"
     for number in range(300):
@@ -306,7 +306,7 @@ def test_random_bytes_do_no_harm(start: Start) -> None:
 
 
 def test_connections_of_one_peer_are_limited(start: Start) -> None:
-    server = start(limits=Limits(per_peer=2))
+    server = start(limits=HttpLimits(per_peer=2))
     held = [
         socket.create_connection(("127.0.0.1", server.port), 60, ("127.0.0.2", 0)) for _ in range(2)
     ]

@@ -23,7 +23,7 @@ from cod.net.nmp import limits
 from cod.net.nmp.connection import BACKLOG, GREETING, LINGER, STALLED
 from cod.net.nmp.limits import BYTES, HELLOS, MOST_KNOWN, QUIET, Bucket, QuietLog, Quotas
 from cod.net.nmp.session import WINDOW, VcmSession
-from cod.net.nmp.tls import Shown
+from cod.net.nmp.tls import PeerIdentity
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, encode
@@ -60,8 +60,8 @@ class Host:
     def effects(self, effects: object) -> None:
         self.ran.append("effects")
 
-    def identity(self, transport: object) -> Shown:
-        return Shown("serial", "pool", True, self.until)
+    def identity(self, transport: object) -> PeerIdentity:
+        return PeerIdentity("serial", "pool", True, self.until)
 
     def poll(self) -> None:
         self.polled += 1

@@ -22,13 +22,13 @@ from cod.net.tftp.server import TftpServer, TransferLimits
 from cod.pool import Pool, in_transaction
 from cod.store.nodes import bindings, nodes, secrets
 from cod.wire import diskloader
-from cod.wire.tftp import Limits
+from cod.wire.tftp import SessionLimits
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 
 MAC = "52:54:00:12:34:56"
-PATIENT = Limits(timeout=120)  # says nothing twice while a test looks at what comes
+PATIENT = SessionLimits(timeout=120)  # says nothing twice while a test looks at what comes
 LARGE = random.Random(3).randbytes(1_000_017)
 Start = Callable[..., TftpServer]
 
@@ -53,7 +53,7 @@ def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site, root: Path) -> 
     def start(**options: Any) -> TftpServer:
         subnet = replace(site.subnets[0], server="127.0.0.1")
         options["limits"] = replace(
-            options.get("limits", Limits()), amplified=options.pop("amplified", math.inf)
+            options.get("limits", SessionLimits()), amplified=options.pop("amplified", math.inf)
         )
         server = TftpServer(
             reactor, pool, SiteRef(site), subnet, root, clock=lambda: 1000.0, port=0, **options
@@ -273,7 +273,7 @@ def test_a_stranger_cannot_speak_for_the_client(start: Start) -> None:
 
 
 def test_silent_clients_are_forgotten(start: Start, in_reactor: Any) -> None:
-    server = start(limits=Limits(timeout=0.05, unanswered=1))
+    server = start(limits=SessionLimits(timeout=0.05, unanswered=1))
     with client() as sock:
         sock.sendto(rrq("large"), ("127.0.0.1", server.port))
         assert [sock.recv(600)[:4] for _ in range(2)] == [b"\0\3\0\1"] * 2
@@ -294,7 +294,7 @@ def test_an_address_that_never_answers_is_sent_no_more_than_four_times_what_came
     start: Start,
 ) -> None:
     """Headers of 28 bytes counted; whoever answers once is served at once from then on."""
-    server = start(amplified=4.0, limits=Limits(timeout=0.05))
+    server = start(amplified=4.0, limits=SessionLimits(timeout=0.05))
     request = rrq("large")
     with client("127.0.0.7") as victim:
         victim.settimeout(0.2)

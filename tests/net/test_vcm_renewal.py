@@ -22,7 +22,7 @@ from cod.flows.vcms import vcms
 from cod.model import Refused, Site, SiteRef, VcmView
 from cod.net.nmp.server import NmpServer
 from cod.net.nmp.session import VcmSession
-from cod.net.nmp.tls import Shown
+from cod.net.nmp.tls import PeerIdentity
 from cod.pool import in_transaction
 from cod.security.ca import Ca, serial_text
 from cod.store import tables as t
@@ -130,7 +130,7 @@ class RenewingLab(Lab):
         self.shown.append(serial_text(certificate.serial_number))
         session = VcmSession(self.server, "10.77.9.9")
         here, there = End(self.vcm, link, "hear", "say"), End(self.cod, session)
-        there.shown = Shown(
+        there.shown = PeerIdentity(
             self.shown[-1], "pool", True, certificate.not_valid_after_utc.timestamp()
         )
         here.other, there.other = there, here

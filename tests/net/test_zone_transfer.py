@@ -20,7 +20,7 @@ from cod.flows.boot import zones
 from cod.flows.scheduler import vcluster_names, vclusters
 from cod.model import Dns, HostKey, Site, SiteRef
 from cod.net.dns import streams
-from cod.net.dns.notifier import Notifier
+from cod.net.dns.notifier import ZoneNotifier
 from cod.net.dns.server import DnsServer
 from cod.pool import Pool, in_transaction
 from cod.store import dns_zones
@@ -389,7 +389,7 @@ def test_knot_follows_zones_that_come_and_change(
     (tmp_path / "knot.conf").write_text(
         CONFIGURATION.format(port=port, cod=server.port, folder=tmp_path)
     )
-    notifier = Notifier(reactor, pool, SiteRef(secondary), period=0.2)
+    notifier = ZoneNotifier(reactor, pool, SiteRef(secondary), period=0.2)
     with open(tmp_path / "log", "wb") as log:
         program = subprocess.Popen(
             ["/usr/sbin/knotd", "-c", str(tmp_path / "knot.conf")], stderr=log, stdout=log

@@ -27,7 +27,7 @@ from cod.flows.vcms import vcms
 from cod.model import Site, SiteRef
 from cod.net.nmp.server import NmpServer
 from cod.net.nmp.session import VcmSession
-from cod.net.nmp.tls import Shown
+from cod.net.nmp.tls import PeerIdentity
 from cod.pool import in_transaction
 from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes
@@ -300,7 +300,7 @@ class Lab:
             SiteRef(self.site),
             "cod1",
             lambda factory: (),  # type: ignore[arg-type]
-            lambda transport: Shown("7", "pool", True),
+            lambda transport: PeerIdentity("7", "pool", True),
             self.now,
             self._effects,
         )

@@ -23,7 +23,7 @@ from cod.service import parts
 from cod.store import tables as t
 from cod.store.scheduler import requests
 from cod.store.scheduler import starts as start_rows
-from cod.workers.starts import AGAIN, CLAIM, PERIOD, REST, Starts
+from cod.workers.starts import AGAIN, CLAIM, PERIOD, REST, StartForecasts
 from tests.net.handpool import HandPool
 from tests.store.manager_world import furnish, in_tx, run_pass
 
@@ -79,7 +79,7 @@ class House:
         self.ask("one", 2)
         in_tx(engine, run_pass, self.site, NOW)
         self.request = self.ask("two", 2)
-        self.teller = Starts(
+        self.teller = StartForecasts(
             self.reactor,
             self.pool,  # type: ignore[arg-type]
             SiteRef(self.site),

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from cod.lab.standin import Machine
+from cod.lab.standin import StandIn
 from cod.orders import Order
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import Message
@@ -111,7 +111,7 @@ class Intruder:
 
     def __init__(self, host: Host, mac: str | None = None) -> None:
         self.host, self.mac = host, mac or host.mac
-        self.machine = Machine(host.folder, self.mac, 0)
+        self.machine = StandIn(host.folder, self.mac, 0)
         host.by_hand = True
         if mac:
             for change in ("down", f"address {mac}", "up"):

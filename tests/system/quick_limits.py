@@ -7,12 +7,12 @@ from unittest.mock import patch
 
 from cod.__main__ import main
 from cod.vcm.slurm import system
-from cod.vcm.slurm.limits import Limits
+from cod.vcm.slurm.limits import AccountingLimits
 
 SPEED = 30.0
 
 
-class QuickLimits(Limits):
+class QuickLimits(AccountingLimits):
     """Limits whose pauses are over sooner."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -20,5 +20,5 @@ class QuickLimits(Limits):
 
 
 if __name__ == "__main__":
-    with patch.object(system, "Limits", QuickLimits):
+    with patch.object(system, "AccountingLimits", QuickLimits):
         main()

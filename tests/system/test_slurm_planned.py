@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cod.vcm.slurm.commands import Planned, Slurm
+from cod.vcm.slurm.commands import Slurm, StillPlanned
 from cod.vcm.slurm.settings import SlurmTable
 from cod.vcm.slurm.system import SlurmSystem
 from tests.system.installation import USER
@@ -98,6 +98,6 @@ def _leaves(pool: SlurmSystem) -> bool:
     """Return whether the node could be deleted."""
     try:
         pool.expel("s2", lost=False)
-    except Planned:
+    except StillPlanned:
         return False
     return True

@@ -33,8 +33,8 @@ def quiet(_phase: str, _done: int, _total: int, _rate: float) -> None:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> kernel.Log:
-    return kernel.Log(tmp_path / "no log")
+def log(tmp_path: Path) -> kernel.KernelLog:
+    return kernel.KernelLog(tmp_path / "no log")
 
 
 def made(folder: Path, size: int = 40 * MIB) -> Disk:
@@ -44,7 +44,7 @@ def made(folder: Path, size: int = 40 * MIB) -> Disk:
     return file_disk(path)
 
 
-def result_of(disk: Disk, write: bool, log: kernel.Log) -> TestResult:
+def result_of(disk: Disk, write: bool, log: kernel.KernelLog) -> TestResult:
     [result] = surface.run([(disk, write)], 60.0, quiet, log)
     return result
 
@@ -61,7 +61,7 @@ def test_stretches_come_once_each_and_evenly(count: int) -> None:
 
 
 def test_a_good_disk_is_written_read_back_and_left_as_zeros(
-    tmp_path: Path, log: kernel.Log
+    tmp_path: Path, log: kernel.KernelLog
 ) -> None:
     disk = made(tmp_path)
     result = result_of(disk, True, log)
@@ -71,7 +71,7 @@ def test_a_good_disk_is_written_read_back_and_left_as_zeros(
     assert not any(Path(disk.path).read_bytes())
 
 
-def test_a_disk_with_data_is_only_read(tmp_path: Path, log: kernel.Log) -> None:
+def test_a_disk_with_data_is_only_read(tmp_path: Path, log: kernel.KernelLog) -> None:
     disk = made(tmp_path)
     before = Path(disk.path).read_bytes()
     result = result_of(disk, False, log)
@@ -82,7 +82,7 @@ def test_a_disk_with_data_is_only_read(tmp_path: Path, log: kernel.Log) -> None:
 
 
 def test_a_write_that_is_lost_is_noticed(
-    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, log: kernel.KernelLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk, write = made(tmp_path), Target.write
 
@@ -103,7 +103,7 @@ def test_a_write_that_is_lost_is_noticed(
 
 def test_a_write_that_went_elsewhere_is_noticed(
     tmp_path: Path,
-    log: kernel.Log,
+    log: kernel.KernelLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Tell pages apart that hold the same random bytes by what says where a page belongs."""
@@ -118,7 +118,7 @@ def test_a_write_that_went_elsewhere_is_noticed(
 
 def test_errors_of_reading_name_the_byte_and_other_disks_are_tested_all_the_same(
     tmp_path: Path,
-    log: kernel.Log,
+    log: kernel.KernelLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -138,7 +138,7 @@ def test_errors_of_reading_name_the_byte_and_other_disks_are_tested_all_the_same
     )
 
 
-def test_a_disk_that_cannot_be_opened_fails(tmp_path: Path, log: kernel.Log) -> None:
+def test_a_disk_that_cannot_be_opened_fails(tmp_path: Path, log: kernel.KernelLog) -> None:
     result = result_of(Disk("sdb", str(tmp_path / "gone"), 1 << 30, "ata"), True, log)
     assert (result.outcome, result.about) == (
         "failed",
@@ -147,7 +147,7 @@ def test_a_disk_that_cannot_be_opened_fails(tmp_path: Path, log: kernel.Log) -> 
 
 
 def test_short_time_tests_a_share_and_says_so(
-    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, log: kernel.KernelLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = made(tmp_path, 0)
     os.truncate(disk.path, 64 * surface.STRETCH)
@@ -165,7 +165,7 @@ def test_a_disk_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Monke
     released.set()
 
 
-def test_an_order_that_is_replaced_ends_the_test(tmp_path: Path, log: kernel.Log) -> None:
+def test_an_order_that_is_replaced_ends_the_test(tmp_path: Path, log: kernel.KernelLog) -> None:
     class Replaced(Exception):
         pass
 
@@ -203,7 +203,7 @@ def test_defects_that_came_during_the_test_fail_a_disk() -> None:
 
 
 def test_a_disk_fails_by_its_own_words_alone(
-    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, log: kernel.KernelLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = iter([{"pending_sectors": 1.0}, {"pending_sectors": 3.0}])
     monkeypatch.setattr(health, "read", lambda path, transport: next(said))
@@ -251,7 +251,7 @@ def roomy(tmp_path: Path) -> Path:
     return root
 
 
-def test_good_memory_passes(tmp_path: Path, log: kernel.Log) -> None:
+def test_good_memory_passes(tmp_path: Path, log: kernel.KernelLog) -> None:
     said: list[str] = []
     result = memory.run(0.5, roomy(tmp_path), lambda phase, *_: said.append(phase), log, 64 * MIB)
     assert (result.outcome, result.about, result.part) == ("passed", "", "64 MiB")
@@ -261,7 +261,7 @@ def test_good_memory_passes(tmp_path: Path, log: kernel.Log) -> None:
 
 
 def test_a_bit_that_does_not_hold_is_found(
-    tmp_path: Path, log: kernel.Log, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, log: kernel.KernelLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill = memory._Chunk.fill
 
@@ -279,7 +279,7 @@ def test_a_bit_that_does_not_hold_is_found(
 
 def test_memory_that_shows_at_two_places_is_found(
     tmp_path: Path,
-    log: kernel.Log,
+    log: kernel.KernelLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A dead address line: what is written to the upper half lands in the lower one."""
@@ -295,7 +295,7 @@ def test_memory_that_shows_at_two_places_is_found(
 
 def test_errors_that_ecc_corrected_fail_the_memory(
     tmp_path: Path,
-    log: kernel.Log,
+    log: kernel.KernelLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root = roomy(tmp_path)
@@ -328,7 +328,7 @@ def links(root: Path) -> Callable[[], list[inventory.Nic]]:
 def test_throughput_to_a_neighbour_is_what_it_got(tmp_path: Path) -> None:
     root = machine(tmp_path / "root")
     nic(root, "eth0", "02:00:00:00:00:01", driver="e1000")
-    listener = network.Listener(SECRET, "127.0.0.1", 0)
+    listener = network.ThroughputListener(SECRET, "127.0.0.1", 0)
     link, throughput = network.run(
         plan(peer="127.0.0.1", peer_secret=SECRET), links(root), 0.3, root, quiet, listener.port
     )
@@ -342,7 +342,7 @@ def test_a_stranger_is_not_listened_to_and_the_server_is_asked_instead(tmp_path:
     root = machine(tmp_path / "root")
     (tmp_path / "served").mkdir()
     (tmp_path / "served/file").write_bytes(bytes(3 * MIB))
-    listener = network.Listener(SECRET, "127.0.0.1", 0)
+    listener = network.ThroughputListener(SECRET, "127.0.0.1", 0)
     with serving(tmp_path / "served") as server:
         url = f"http://127.0.0.1:{server.server_port}/file"
         [*_, throughput] = network.run(

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cod.images import deposit, store
-from cod.images.deposit import Busy, Deposit
+from cod.images.deposit import CaptureBusy, Deposit
 from cod.images.verify import verify
 from cod.model import Ingested, Refused
 from cod.wire import capture, manifest
@@ -205,7 +205,7 @@ def test_an_order_is_never_a_path(tmp_path: Path, order: str) -> None:
 
 def test_what_is_being_filled_is_neither_opened_nor_discarded(tmp_path: Path) -> None:
     incoming = Deposit(tmp_path, ORDER)
-    with pytest.raises(Busy):
+    with pytest.raises(CaptureBusy):
         Deposit(tmp_path, ORDER)
     assert not deposit.discard(tmp_path, ORDER)
     assert deposit.orders(tmp_path) == {ORDER}

@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 
 from cod.flows.boot import zones
 from cod.model import Dns, Site, SiteRef
-from cod.net.dns.notifier import AT_ONCE, PERIOD, RETRIES, Notifier
+from cod.net.dns.notifier import AT_ONCE, PERIOD, RETRIES, ZoneNotifier
 from cod.policy import dns
 from cod.wire.dns import decode
 
@@ -69,14 +69,15 @@ def pool(site: Site) -> Zones:
 
 
 @pytest.fixture
-def started(site: Site, network: Network, pool: Zones) -> Notifier:
-    made = Notifier(network, pool, SiteRef(replace(site, dns=Dns(secondaries=(DEAD, LIVE)))))  # type: ignore[arg-type]
+def started(site: Site, network: Network, pool: Zones) -> ZoneNotifier:
+    secondaries = replace(site, dns=Dns(secondaries=(DEAD, LIVE)))
+    made = ZoneNotifier(network, pool, SiteRef(secondaries))  # type: ignore[arg-type]
     made.startService()
     return made
 
 
 def test_a_secondary_that_is_away_does_not_keep_another_waiting(
-    started: Notifier, network: Network
+    started: ZoneNotifier, network: Network
 ) -> None:
     network.pump([PERIOD / 4] * 4 * 6)
     told = {zone for zone, address in network.sent if address == LIVE}
@@ -85,7 +86,7 @@ def test_a_secondary_that_is_away_does_not_keep_another_waiting(
 
 
 def test_each_change_is_told_and_said_again_until_it_is_answered(
-    started: Notifier, network: Network, pool: Zones, caplog: pytest.LogCaptureFixture
+    started: ZoneNotifier, network: Network, pool: Zones, caplog: pytest.LogCaptureFixture
 ) -> None:
     zone = next(iter(pool.serials))
     pool.serials = {zone: 1}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cod.doctor import dhcp, outside
-from cod.doctor.outside import Peer
+from cod.doctor.outside import OutsideServer
 from cod.model import FileServer, Ldap, Mail, Oidc, Site
 from cod.security import webcert
 
@@ -37,20 +37,22 @@ def listening(greeting: bytes = b"") -> Iterator[int]:
 
 def test_a_server_that_answers_and_one_that_does_not() -> None:
     with listening() as port:
-        assert outside.fault(Peer("x", "127.0.0.1", port)) == ""
-    assert outside.fault(Peer("x", "127.0.0.1", port)) == "Connection refused"
+        assert outside.fault(OutsideServer("x", "127.0.0.1", port)) == ""
+    assert outside.fault(OutsideServer("x", "127.0.0.1", port)) == "Connection refused"
 
 
 def test_a_name_that_dns_cannot_have_is_one_servers_fault() -> None:
     """A group's webhook hides no other server's finding."""
-    assert outside.fault(Peer("x", f"{'a' * 64}.example", 80)) == "this is no name of a host"
+    assert (
+        outside.fault(OutsideServer("x", f"{'a' * 64}.example", 80)) == "this is no name of a host"
+    )
 
 
 def test_a_server_says_what_it_is() -> None:
     with listening(b"220 mail\r\n") as port:
-        assert outside.fault(Peer("x", "127.0.0.1", port, banner=b"220")) == ""
+        assert outside.fault(OutsideServer("x", "127.0.0.1", port, banner=b"220")) == ""
     with listening(b"SSH-2.0-x\r\n") as port:
-        said = outside.fault(Peer("x", "127.0.0.1", port, banner=b"220"))
+        said = outside.fault(OutsideServer("x", "127.0.0.1", port, banner=b"220"))
     assert said == "it says b'SSH-2.0-x\\r\\n', which is no such service"
 
 
@@ -72,7 +74,7 @@ def test_a_certificate_that_nobody_trusts(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        said = outside.fault(Peer("x", "127.0.0.1", server.getsockname()[1], tls=True))
+        said = outside.fault(OutsideServer("x", "127.0.0.1", server.getsockname()[1], tls=True))
         thread.join(30)
     assert said.startswith("its certificate is not trusted: ")
 

@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from cod.images import formats, seekable, store
-from cod.images.ingest import Limits
+from cod.images.ingest import IngestLimits
 from cod.images.ingest import ingest as strict
 from cod.images.verify import verify
 from cod.model import Refused
@@ -300,7 +300,7 @@ def test_sizes_are_limited(tmp_path: Path, form: str) -> None:
         with image.open("wb") as file:
             file.truncate(64 * MIB)
     assert "accepted" in refused(
-        image, tmp_path / "root", limits=Limits(size=8 * MIB), plain=form == "plain"
+        image, tmp_path / "root", limits=IngestLimits(size=8 * MIB), plain=form == "plain"
     )
 
 
@@ -338,7 +338,7 @@ def test_a_small_qcow2_file_that_would_fill_the_disk_is_refused_before_it_is_con
     monkeypatch.setattr(formats, "measure_qcow2", lambda source, go_on: 0)
     monkeypatch.setattr("cod.images.ingest._TEMPORARY", 64 * MIB)
     assert "bytes of the server's disk; at most" in refused(
-        tmp_path / "image", tmp_path / "root", limits=Limits(expansion=1)
+        tmp_path / "image", tmp_path / "root", limits=IngestLimits(expansion=1)
     )
 
 
@@ -407,21 +407,22 @@ def test_what_a_packed_file_may_stand_for_is_limited(
     assert ingest(tmp_path / "image", tmp_path / "root").used == 64 * MIB
     monkeypatch.setattr("cod.images.ingest._DATA", 8 * MIB)
     assert "unpacks to more than" in refused(
-        tmp_path / "image", tmp_path / "other", limits=Limits(expansion=10)
+        tmp_path / "image", tmp_path / "other", limits=IngestLimits(expansion=10)
     )
     (tmp_path / "empty").write_bytes(pack(bytes(64 * MIB)))  # zeros are no data
     assert (
-        ingest(tmp_path / "empty", tmp_path / "root", limits=Limits(expansion=10)).size == 64 * MIB
+        ingest(tmp_path / "empty", tmp_path / "root", limits=IngestLimits(expansion=10)).size
+        == 64 * MIB
     )
 
 
 def test_the_served_form_may_take_what_the_quota_leaves(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(os.urandom(8 * MIB))
     assert "its group has left" in refused(
-        tmp_path / "image", tmp_path / "root", limits=Limits(stored=4 * MIB)
+        tmp_path / "image", tmp_path / "root", limits=IngestLimits(stored=4 * MIB)
     )
     assert "its group has left" in refused(
-        tmp_path / "image", tmp_path / "root", limits=Limits(stored=4 * MIB), plain=True
+        tmp_path / "image", tmp_path / "root", limits=IngestLimits(stored=4 * MIB), plain=True
     )
 
 
@@ -439,7 +440,7 @@ def test_the_time_is_limited(tmp_path: Path, form: str) -> None:
     assert "was not taken in within" in refused(
         image,
         tmp_path / "root",
-        limits=Limits(seconds=1.5),
+        limits=IngestLimits(seconds=1.5),
         clock=lambda: float(next(ticks)),
         plain=form == "plain",
     )

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cod.images import formats, incoming
-from cod.images.incoming import Busy, Incoming, Sum
+from cod.images.incoming import Incoming, Sum, UploadBusy
 from cod.model import Refused
 from cod.policy.people.uploads import believed
 
@@ -49,7 +49,7 @@ def test_a_file_is_written_and_summed(tmp_path: Path) -> None:
 
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     first = opened(tmp_path / "a")
-    with pytest.raises(Busy):
+    with pytest.raises(UploadBusy):
         Incoming(tmp_path / "a")
     first.write([b"mine"])
     first.close()

@@ -9,7 +9,7 @@ import pytest
 
 from cod.vcm.batch.commands import CommandFailed, NotUnderstood
 from cod.vcm.pool import NotYet
-from cod.vcm.slurm.commands import Planned, Reservation, Slurm
+from cod.vcm.slurm.commands import Reservation, Slurm, StillPlanned
 from cod.vcm.slurm.needs import Rules
 from tests.unit.test_slurm_view import sinfo, squeue
 
@@ -211,7 +211,7 @@ def test_everything_else_fails(
 def test_a_node_that_backfill_counts_on_is_not_deleted(says: Says, tmp_path: Path) -> None:
     """slurmctld 22.05.8 would die of it at its next cycle."""
     planned = {"state_flags": ["DRAIN", "DYNAMIC_NORM", "PLANNED"]}
-    with pytest.raises(Planned, match="still plans with n2"):
+    with pytest.raises(StillPlanned, match="still plans with n2"):
         says(sinfo=(0, sinfo(planned).decode(), "")).delete("n2")
     says(sinfo=(0, sinfo({}).decode(), "")).delete("n2")
     assert [line for line in asked(tmp_path) if "delete" in line] == ["scontrol delete nodename=n2"]

@@ -17,7 +17,7 @@ from cod.vcm.batch.resize import victims
 from cod.vcm.batch.system import Job
 from cod.vcm.pool import ANY, Demand, GivenUp, Member, Nodeset, NotYet
 from cod.vcm.settings import BadSettings, load
-from cod.vcm.slurm.commands import PLANNED, Planned, Reservation, Slurm, View
+from cod.vcm.slurm.commands import PLANNED, Reservation, Slurm, StillPlanned, View
 from cod.vcm.slurm.needs import Rules
 from cod.vcm.slurm.settings import SlurmSettings, SlurmTable
 from cod.vcm.slurm.system import LEAVES, READY, RULES_LAST, SlurmSystem
@@ -91,7 +91,7 @@ class Books(Slurm):
 
     def delete(self, name: str) -> None:
         if name in self.nodes and PLANNED in self.nodes[name].flags:
-            raise Planned
+            raise StillPlanned
         self._change("delete", name)
         if name in self.busy or any(name in one.nodes for one in self.bookings.values()):
             raise NotYet

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from cod.wire import tftp
 from cod.wire.tftp import (
-    Limits,
     Malformed,
+    SessionLimits,
     TftpRequest,
     TftpSession,
     decode_request,
@@ -39,7 +39,7 @@ def ack(block: int) -> bytes:
 
 
 def opened(
-    content: bytes = CONTENT, limits: Limits = tftp.DEFAULTS, **options: object
+    content: bytes = CONTENT, limits: SessionLimits = tftp.DEFAULTS, **options: object
 ) -> TftpSession:
     return TftpSession(decode_request(rrq("f", dict(options))), content, limits)
 
@@ -190,7 +190,7 @@ def test_repeated_acknowledgement_resends_a_window_once_and_not_the_next() -> No
 
 
 def test_a_window_larger_than_one_call_takes_is_sent_in_several_bursts() -> None:
-    session = opened(windowsize=60, blksize=1428, limits=Limits(window_bytes=1 << 20))
+    session = opened(windowsize=60, blksize=1428, limits=SessionLimits(window_bytes=1 << 20))
     session.start(0)
     bursts = session.receive(ack(0), 0)
     assert len(bursts) == 2
@@ -199,7 +199,7 @@ def test_a_window_larger_than_one_call_takes_is_sent_in_several_bursts() -> None
 
 
 def test_waits_double_and_the_session_gives_up() -> None:
-    session = opened(limits=Limits(timeout=1, retries=6))
+    session = opened(limits=SessionLimits(timeout=1, retries=6))
     session.start(0)
     session.receive(ack(1), 0)
     waits, now = [], 0.0

@@ -15,12 +15,12 @@ from trampoline import capture, partitions, usage
 from trampoline.errors import PrimeError
 from trampoline.source import Overlay, Source
 from trampoline.target import Target
-from trampoline.usage import Usage
+from trampoline.usage import DiskUsage
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
 
-def copy_of(found: Usage) -> bytes:
+def copy_of(found: DiskUsage) -> bytes:
     """The copy, made of the chunks that would be sent."""
     image = bytearray(found.copy.size)
     one = capture._Pass(found, None, lambda *_: None)  # type: ignore[arg-type]
@@ -175,7 +175,7 @@ def test_what_lies_between_used_parts_of_a_chunk_is_zeros(tmp_path: Path) -> Non
     with Source(str(tmp_path / "disk")) as source:
         overlay = Overlay(source, 3 * MIB)
         overlay.write(memoryview(b"changed"), 2 * MIB + 5)
-        image = copy_of(Usage((), overlay, ((10, 20), (30, MIB + 7), (MIB + 9, MIB + 10))))
+        image = copy_of(DiskUsage((), overlay, ((10, 20), (30, MIB + 7), (MIB + 9, MIB + 10))))
     expected = bytearray(3 * MIB)
     for start, stop in ((10, 20), (30, MIB + 7), (MIB + 9, MIB + 10)):
         expected[start:stop] = b"x" * (stop - start)

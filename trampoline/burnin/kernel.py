@@ -11,7 +11,7 @@ from pathlib import Path
 _WARNING = 4  # syslog(3): the highest level that is kept
 
 
-class Log:
+class KernelLog:
     """The kernel's log from now on: see Documentation/ABI/testing/dev-kmsg of Linux."""
 
     def __init__(self, path: Path = Path("/dev/kmsg")) -> None:

@@ -38,7 +38,7 @@ _libc.memmove.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class MemoryFault:
     """A byte that did not hold what was written. `physical`: its address in the machine, None if
     that is not known."""
 
@@ -56,7 +56,7 @@ class Fault:
 
 
 def run(
-    seconds: float, root: Path, progress: Progress, log: kernel.Log, most: int | None = None
+    seconds: float, root: Path, progress: Progress, log: kernel.KernelLog, most: int | None = None
 ) -> TestResult:
     """Test the free memory for so many seconds, `most` bytes of it at most."""
     before = kernel.memory_errors(root)
@@ -120,7 +120,7 @@ class _Part:
     """What one thread tests."""
 
     def __init__(self, chunks: int, pace: Pace) -> None:
-        self.faults: list[Fault] = []
+        self.faults: list[MemoryFault] = []
         self.count = self.rounds = self.tested = 0
         self._chunks, self._pace = chunks, pace
 
@@ -153,7 +153,7 @@ class _Part:
             for chunk in held:
                 chunk.close()
 
-    def _note(self, found: list[Fault]) -> None:
+    def _note(self, found: list[MemoryFault]) -> None:
         self.count += len(found)
         self.faults += found[: _MOST_FAULTS - len(self.faults)]
 
@@ -190,9 +190,9 @@ class _Chunk:
                 self._address + unit * MIB, pattern.address + pattern.at(number, unit), MIB
             )
 
-    def compare(self, pattern: _Pattern, number: int) -> list[Fault]:
+    def compare(self, pattern: _Pattern, number: int) -> list[MemoryFault]:
         """Return the first few bytes that differ from the pattern of the chunk `number`."""
-        found: list[Fault] = []
+        found: list[MemoryFault] = []
         for unit in range(_CHUNK // MIB):
             start = pattern.at(number, unit)
             if _libc.memcmp(self._address + unit * MIB, pattern.address + start, MIB):
@@ -201,7 +201,9 @@ class _Chunk:
                 for at in range(MIB):
                     if read[at] != wrote[at]:
                         found.append(
-                            Fault(wrote[at], read[at], _physical(self._address + unit * MIB + at))
+                            MemoryFault(
+                                wrote[at], read[at], _physical(self._address + unit * MIB + at)
+                            )
                         )
                     if len(found) >= _MOST_FAULTS:
                         return found

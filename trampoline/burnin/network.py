@@ -26,7 +26,7 @@ ERRORS = ("rx_errors", "tx_errors", "rx_crc_errors", "tx_carrier_errors")
 _DROPS = ("rx_dropped", "tx_dropped")
 
 
-class Listener:
+class ThroughputListener:
     """The port by which a neighbour measures the throughput to this machine: what it sends after
     the secret is counted and thrown away, and the count is the answer. One neighbour at a time."""
 

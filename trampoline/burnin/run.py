@@ -34,7 +34,10 @@ def burnin(
         raise PrimeError("the order does not say what is to be tested")
     spans = seconds(plan)
     results: list[TestResult] = []
-    log, listener = kernel.Log(), network.Listener(plan.secret if plan.network else "")
+    log, listener = (
+        kernel.KernelLog(),
+        network.ThroughputListener(plan.secret if plan.network else ""),
+    )
     try:
         if plan.memory:
             results.append(memory.run(spans["memory"], root, progress, log, most_memory))

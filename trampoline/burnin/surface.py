@@ -40,7 +40,7 @@ def run(
     disks: Sequence[tuple[Disk, bool]],
     seconds: float,
     progress: Progress,
-    log: kernel.Log,
+    log: kernel.KernelLog,
 ) -> list[TestResult]:
     """Test disks for so many seconds. `disks`: each, and whether it may be written."""
     if not disks:

@@ -90,7 +90,7 @@ class Super:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BlockGroup:
     """A group's descriptor: block numbers, flags."""
 
     bitmap: int
@@ -108,11 +108,11 @@ def look(read: Read, size: int) -> Content | None:
     try:
         about = _super(data, size)
         return Content("ext", joined(_used(read, about), about.blocks * about.block, size), label)
-    except (Unknown, jbd2.Unknown, struct.error):
+    except (UnknownFilesystem, jbd2.UnknownJournal, struct.error):
         return Content("ext", None, label)
 
 
-class Unknown(Exception):
+class UnknownFilesystem(Exception):
     """It is of a kind that is not read here, or damaged: nothing is left out then."""
 
 
@@ -148,7 +148,7 @@ def _super(data: bytes, size: int) -> Super:
         or found.ro_compat & _BIGALLOC
         or found.groups > _MOST_GROUPS
     ):
-        raise Unknown
+        raise UnknownFilesystem
     return found
 
 
@@ -169,7 +169,7 @@ def _used(read: Read, about: Super) -> Iterator[Extent]:
         bitmap, inodes, nodes, flags = struct.unpack_from("<III6xH", table, at)
         high = struct.unpack_from("<III", table, at + 32) if wide else (0, 0, 0)
         groups.append(
-            Group(bitmap | high[0] << 32, inodes | high[1] << 32, nodes | high[2] << 32, flags)
+            BlockGroup(bitmap | high[0] << 32, inodes | high[1] << 32, nodes | high[2] << 32, flags)
         )
     logged = _logged(read, about, groups)
     yield 0, (about.first + 1) * block
@@ -207,7 +207,7 @@ def runs(bitmaps: list[bytes], count: int) -> Iterator[tuple[int, int]]:
 def _block(read: Read, block: int, number: int) -> bytes:
     data = read(block, number * block)
     if len(data) != block:
-        raise Unknown
+        raise UnknownFilesystem
     return data
 
 
@@ -220,13 +220,13 @@ def _is_power(number: int, base: int) -> bool:
 # ---------------------------------------------------------------- the journal
 
 
-def _logged(read: Read, about: Super, groups: list[Group]) -> dict[int, list[bytes]]:
+def _logged(read: Read, about: Super, groups: list[BlockGroup]) -> dict[int, list[bytes]]:
     """Return bitmaps that are in the journal and may not have reached their places yet, by their
     block numbers."""
     if not about.incompat & _RECOVER:
         return {}
     if not about.journal:
-        raise Unknown  # it is on another disk
+        raise UnknownFilesystem  # it is on another disk
     places = list(_file(read, about, groups, about.journal))
     wanted = {group.bitmap for group in groups} | {about.first}
     logged: dict[int, list[bytes]] = {}
@@ -240,15 +240,15 @@ def _logged(read: Read, about: Super, groups: list[Group]) -> dict[int, list[byt
         if (
             _u32(super_, 4) | (_u32(super_, 0x150) << 32 if about.incompat & _64BIT else 0)
         ) != about.blocks:
-            raise Unknown
+            raise UnknownFilesystem
     return logged
 
 
-def _file(read: Read, about: Super, groups: list[Group], inode: int) -> Iterator[int]:
+def _file(read: Read, about: Super, groups: list[BlockGroup], inode: int) -> Iterator[int]:
     """Yield the block numbers of a file, in order."""
     group, index = divmod(inode - 1, about.inodes_per_group)
     if group >= len(groups):
-        raise Unknown
+        raise UnknownFilesystem
     place = groups[group].inode_table * about.block + index * about.inode_bytes
     data = read(128, place)
     size = -(-_u32(data, 4) // about.block)
@@ -260,7 +260,7 @@ def _file(read: Read, about: Super, groups: list[Group], inode: int) -> Iterator
 def _extents(read: Read, about: Super, node: bytes) -> Iterator[int]:
     magic, count, _, level = struct.unpack_from("<HHHH", node)
     if magic != 0xF30A or level > _DEEPEST:
-        raise Unknown
+        raise UnknownFilesystem
     for number in range(count):
         at = 12 + 12 * number
         if level:

@@ -18,7 +18,7 @@ _KNOWN = 0x1 | _64BIT | 0x4 | _CHECKSUM2 | _CHECKSUM3  # not: fast commits, whic
 _ESCAPED, _SAME_ID, _LAST = 1, 2, 8
 
 
-class Unknown(Exception):
+class UnknownJournal(Exception):
     """It is of a kind that is not read here, or damaged."""
 
 
@@ -34,9 +34,9 @@ def logged(
     magic, kind, _, length, last, first, sequence, start = struct.unpack_from(">IIIIIIII", head)
     features = struct.unpack_from(">I", head, 0x28)[0] if kind == _SUPER2 else 0
     if magic != _MAGIC or kind not in (_SUPER1, _SUPER2) or length != size or features & ~_KNOWN:
-        raise Unknown
+        raise UnknownJournal
     if not 0 < first < last <= count:
-        raise Unknown
+        raise UnknownJournal
     if start == 0:
         return  # it was unmounted, or replayed
     way = iter([*range(start, last), *range(first, start)])  # never more than once around

@@ -32,7 +32,7 @@ from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.nodes import captures
 from cod.images import deposit
-from cod.images.deposit import Busy, Deposit
+from cod.images.deposit import CaptureBusy, Deposit
 from cod.model import Capture, CapturedPartition, Effect, Ingested, Refused, SiteRef, field_error
 from cod.net.bootserver.connection import BodyLost, Connection
 from cod.periodic import Timer
@@ -195,7 +195,7 @@ class Captures(Service):
             return 409, _json(at=error.at)[1]
         if isinstance(error, BodyLost):
             return 400, b"the body did not come\n"
-        if isinstance(error, Busy):
+        if isinstance(error, CaptureBusy):
             return 503, b"another server is at this capture\n"
         if isinstance(error, Refused):
             log.info("capture from %s refused: %s", peer, error.sentence)
@@ -220,7 +220,7 @@ class Captures(Service):
 
     def _deposit(self, order: str) -> Deposit:
         if not self.running:
-            raise Busy(order)
+            raise CaptureBusy(order)
         if order not in self._open:
             self._open[order] = Deposit(self._root, order)
         return self._open[order]

@@ -5,7 +5,7 @@ which is what sendfile follows.
 
 A connection answers one request at a time; while it does, it does not read, so pipelined requests
 wait in the kernel. A client that is too slow with its request, or takes nothing of the answer, is
-cut off: see `Limits`.
+cut off: see `HttpLimits`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BodyLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HttpLimits:
     """head: bytes of a request's head; request, idle, stall: seconds to send one whole request,
     between requests, and without any progress of an answer; connections in all and from one
     address."""
@@ -51,7 +51,7 @@ class Limits:
     per_peer: int = 128
 
 
-DEFAULTS = Limits()
+DEFAULTS = HttpLimits()
 
 
 class Server(Interface):
@@ -62,7 +62,7 @@ class Server(Interface):
                 all others are not read
     """
 
-    limits: Limits
+    limits: HttpLimits
     reactor: Any
 
     def seconds(self) -> float: ...

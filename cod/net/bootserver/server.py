@@ -45,7 +45,7 @@ from cod.model import Refused, SiteRef
 from cod.net.bootdocs import BootDocs, disk_loader, mac_of
 from cod.net.bootfiles import BootFiles, NoSuchFile, OpenFile
 from cod.net.bootserver.captures import Captures
-from cod.net.bootserver.connection import DEFAULTS, Connection, Limits
+from cod.net.bootserver.connection import DEFAULTS, Connection, HttpLimits
 from cod.net.bootserver.fetches import Fetches
 from cod.net.bootserver.metadata import MetadataDocs
 from cod.periodic import Timer
@@ -89,7 +89,7 @@ class HttpServer(Service):
         port: int,
         clock: Callable[[], float] = time.time,
         *,
-        limits: Limits = DEFAULTS,
+        limits: HttpLimits = DEFAULTS,
         captures: Captures | None = None,
         kinds: Sequence[str] = KINDS,
         later: bool = False,

@@ -43,7 +43,7 @@ log = logging.getLogger("cod.confd")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StrangerLimits:
     """What strangers may use up: seconds to prove oneself; connections in all, unproven, unproven
     from one address."""
 
@@ -53,7 +53,7 @@ class Limits:
     unproven_each: int = 8
 
 
-USUAL = Limits()
+USUAL = StrangerLimits()
 
 
 class StrangerLines:
@@ -136,7 +136,7 @@ class ConfdServer(Service):
         clock: Callable[[], float] = time.time,
         *,
         effects: Callable[[Iterable[Effect]], object] | None = None,
-        limits: Limits = USUAL,
+        limits: StrangerLimits = USUAL,
         inviter: Inviter | None = None,
         host_key: Callable[[str, str], tuple[HostKey, str]] | None = None,
         power: Callable[[str], Awaitable[str]] | None = None,

@@ -37,7 +37,7 @@ Target = tuple[str, tuple[str, int]]
 """A zone, and the secondary that is told."""
 
 
-class Notifier(Periodic):
+class ZoneNotifier(Periodic):
     """Looks for changed zones, and tells the site's secondaries."""
 
     def __init__(

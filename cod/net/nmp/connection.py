@@ -88,7 +88,7 @@ class NmpConnection(protocol.Protocol, ABC):
         self._decoder, self._conversation = Decoder(LONGEST_HELLO), Conversation(Side.COD)
         self._ids = count(1)
         self._heard: deque[Message] = deque()
-        self._working = self._paused = self._closing = self._strange = False
+        self._working = self._paused = self._closing = self._is_stranger = False
         now = self._last_heard = self._begun = self._left_at = host.reactor.seconds()
         self._full_since: float | None = None
         self._quota = Quota(now)
@@ -116,7 +116,7 @@ class NmpConnection(protocol.Protocol, ABC):
         """Wait for its hello."""
         self._host.connected.add(self)
         self._host.strangers[self.address] += 1
-        self._strange = True
+        self._is_stranger = True
         self.transport.registerProducer(_Outlet(self), True)
 
     def dataReceived(self, data: bytes) -> None:
@@ -149,8 +149,8 @@ class NmpConnection(protocol.Protocol, ABC):
         self._throttle(now)
 
     def _throttle(self, now: float) -> None:
-        crowded = len(self._heard) > (BACKLOG // 2 if self._paused else BACKLOG)
-        pause = crowded or self._full_since is not None or self._quota.is_spent(now)
+        behind = len(self._heard) > (BACKLOG // 2 if self._paused else BACKLOG)
+        pause = behind or self._full_since is not None or self._quota.is_spent(now)
         if pause == self._paused or self._closing:
             return
         self._paused = pause
@@ -282,8 +282,8 @@ class NmpConnection(protocol.Protocol, ABC):
 
     def _known(self) -> None:
         """Count the connection as a stranger's no more."""
-        if self._strange:
-            self._strange, here = False, self._host.strangers
+        if self._is_stranger:
+            self._is_stranger, here = False, self._host.strangers
             here[self.address] -= 1
             if not here[self.address]:
                 del here[self.address]

@@ -21,7 +21,7 @@ from twisted.internet.task import deferLater
 from cod.flows.vcms import vcms
 from cod.model import Effect, SiteRef
 from cod.net.nmp.limits import QuietLog, Quotas
-from cod.net.nmp.session import Shown, VcmSession
+from cod.net.nmp.session import Identity, VcmSession
 from cod.periodic import Timer
 from cod.pool import Pool
 from cod.security.ca import Ca
@@ -39,7 +39,7 @@ class NmpServer(Service):
     """Serves VCMs on the ports that `listen` opens.
 
     listen     called with the factory; opens the ports and returns them
-    identity, authority   see `nmpsession.Server`
+    identity, authority   see `net.nmp.session.Server`
     server     this server's name among those that share its database
     """
 
@@ -50,7 +50,7 @@ class NmpServer(Service):
         site: SiteRef,
         server: str,
         listen: Callable[[Any], Sequence[Any]],
-        identity: Callable[[Any], Shown],
+        identity: Callable[[Any], Identity],
         clock: Callable[[], float],
         effects: Callable[[Iterable[Effect]], object],
         authority: Ca | None = None,

@@ -30,8 +30,8 @@ WINDOW = 200  # messages sent and not acknowledged, after which nothing more is 
 log = logging.getLogger("cod.nmp")
 
 
-class Shown(Protocol):
-    """What a peer has shown of itself: see `net.nmp.tls.Shown`."""
+class Identity(Protocol):
+    """What a peer has shown of itself: see `net.nmp.tls.PeerIdentity`."""
 
     @property
     def serial(self) -> str: ...
@@ -48,7 +48,7 @@ class Server(connection.Host, Protocol):
 
     sessions   open ones, by the vcluster's id
     quotas     what each may send still
-    identity   what the peer of a transport has shown of itself (`net.nmp.tls.Shown`)
+    identity   what the peer of a transport has shown of itself (`net.nmp.tls.PeerIdentity`)
     authority  issues certificates to those who are invited; None: nobody is
     """
 
@@ -56,7 +56,7 @@ class Server(connection.Host, Protocol):
     server: str
     clock: Callable[[], float]
     effects: Callable[[Iterable[Effect]], object]
-    identity: Callable[[Any], Shown]
+    identity: Callable[[Any], Identity]
     authority: Ca | None
     sessions: dict[int, VcmSession]
     quotas: Quotas

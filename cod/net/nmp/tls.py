@@ -19,7 +19,7 @@ BACKLOG = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PeerIdentity:
     """What a peer has shown of itself: serial number and name of its certificate, '' without one;
     `tls`: does it speak TLS at all? `until`: when its certificate ends, in seconds since the
     epoch."""
@@ -40,7 +40,7 @@ def listening(
 ) -> Callable[[IProtocolFactory], list[Any]]:
     """Return what opens a TLS port on each address for a factory; a certificate that is not valid,
     or not of the site's CA, gets no further than the handshake. Who shows none has an invitation,
-    or is shown out (`nmpsession`).
+    or is shown out (`net.nmp.session`).
 
     plain_port  where VCMs without certificates connect, which are known by their addresses; 0:
                 nowhere
@@ -58,15 +58,15 @@ def listening(
     return listen
 
 
-def identity(transport: Any) -> Shown:
+def identity(transport: Any) -> PeerIdentity:
     """Return the identity of a connection's peer."""
     asked = getattr(transport, "getPeerCertificate", None)  # a plain connection has none
     certificate: crypto.X509 | None = asked() if asked else None
     if certificate is None:
-        return Shown(tls=asked is not None)
+        return PeerIdentity(tls=asked is not None)
     shown = certificate.to_cryptography()
     names = shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return Shown(
+    return PeerIdentity(
         serial_text(shown.serial_number),
         str(names[0].value) if names else "",
         True,

@@ -167,8 +167,8 @@ def _vcluster_message(seen: Picture) -> b.Vcluster:
     )
 
 
-def _reclaim(row: ReclaimRow, would_do: Sequence[str]) -> b.Reclaim:
-    named = tuple(map(b.Named, would_do))
+def _reclaim(row: ReclaimRow, suitable: Sequence[str]) -> b.Reclaim:
+    named = tuple(map(b.Named, suitable))
     return b.Reclaim(
         row.id, row.count - row.given, row.deadline, "still open", row.attributes, named
     )

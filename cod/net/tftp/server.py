@@ -70,7 +70,7 @@ class TftpServer(SocketService):
         *,
         port: int = 69,
         transfer_limits: TransferLimits = USUAL,
-        limits: tftp.Limits = tftp.DEFAULTS,
+        limits: tftp.SessionLimits = tftp.DEFAULTS,
     ) -> None:
         super().__init__(reactor, f"tftp {subnet.name}")
         self.port = port

@@ -34,7 +34,7 @@ class BatchPool:
         self._idle_since: dict[str, float] = {}
         self._unheard_since: dict[str, float] = {}
         self._wanted_at: dict[str, float] = {}
-        self._asked_in_vain: set[str] = set()
+        self._told_impossible: set[str] = set()
         self._joining: dict[str, float] = {}  # since when each is being added
         self._begun: set[str] = set()  # which of them the batch system was told of
         self._drained_by: dict[str, float] = {}
@@ -47,7 +47,7 @@ class BatchPool:
         self._seen: tuple[float, Mapping[str, Host]] = (-inf, {})
         self._asking = Lock()
         # some systems rewrite whole objects: two changes at once lose one
-        self._one_at_a_time = Lock()
+        self._changing = Lock()
 
     # ------------------------------------------------------------ what is wanted
 
@@ -111,12 +111,12 @@ class BatchPool:
         return tuple(sorted(name for name, began in since.items() if now >= began + limit))
 
     def _tell_never(self, wants: Wants) -> None:
-        new = [sentence for sentence in wants.never if sentence not in self._asked_in_vain]
+        new = [sentence for sentence in wants.never if sentence not in self._told_impossible]
         for sentence in new[:MOST_TOLD]:
             log.warning("no node of this pool could run %s", sentence)
         if len(new) > MOST_TOLD:
             log.warning("no node of this pool could run %d jobs more", len(new) - MOST_TOLD)
-        self._asked_in_vain = set(wants.never)
+        self._told_impossible = set(wants.never)
 
     def ending(self, left: float, members: Mapping[str, Member]) -> None:
         """Send jobs the signal that they want before their end: the lease ends."""
@@ -156,7 +156,7 @@ class BatchPool:
         )
         another = host is not None and host.address not in ("", member.address)
         if not late and (name not in self._begun or another):
-            with self._one_at_a_time:
+            with self._changing:
                 self._system.begin(member)
             if self._table.start:
                 run_own(self._table.start, self._fields(member), self._table.join_time)
@@ -250,7 +250,7 @@ class BatchPool:
             if self._table.stop:
                 self._own(self._table.stop, self._fields(member), self._table.join_time)
             self._system.stop(name)
-        with self._one_at_a_time:
+        with self._changing:
             self._system.expel(name, lost)
         for known in (
             self._idle_since,

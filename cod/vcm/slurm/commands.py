@@ -33,7 +33,7 @@ PLANNED = "PLANNED"  # the backfill scheduler counts on the node, for a job that
 log = logging.getLogger("cod.vcm")
 
 
-class Planned(NotYet):
+class StillPlanned(NotYet):
     """Raised for a node that cannot be deleted yet: the backfill scheduler counts on it."""
 
 
@@ -173,12 +173,12 @@ class Slurm:
         self._node(name, f"AvailableFeatures={text}", f"ActiveFeatures={text}")
 
     def delete(self, name: str) -> None:
-        """Remove its record. Raises `NotYet` while a job of it has not ended, and `Planned` while
-        the node is planned: slurmctld 22.05.8 dies of the deletion at the next backfill cycle. A
-        node that is drained or down is not planned again."""
+        """Remove its record. Raises `NotYet` while a job of it has not ended, and `StillPlanned`
+        while the node is planned: slurmctld 22.05.8 dies of the deletion at the next backfill
+        cycle. A node that is drained or down is not planned again."""
         node = self.node(name)
         if node is not None and PLANNED in node.flags:
-            raise Planned(f"slurmctld still plans with {name}, until its next backfill cycle")
+            raise StillPlanned(f"slurmctld still plans with {name}, until its next backfill cycle")
         text = self._do("scontrol", "delete", f"nodename={name}", done=f"{GONE}|busy")
         if "busy" in text:
             raise NotYet(f"jobs on {name} have not ended")

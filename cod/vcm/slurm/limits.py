@@ -40,14 +40,14 @@ class Pause:
     until: float
 
 
-class Limits:
+class AccountingLimits:
     """What is remembered of limits. The clock is in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._pauses: dict[Key, Pause] = {}
         self._wanted: set[int] = set()  # jobs that were counted
-        self._tried: set[Key] = set()  # associations that no limit keeps from every node
+        self._unlimited: set[Key] = set()  # associations that no limit keeps from every node
         self._nodes_since = inf  # since when there has been a node at every look
 
     def believed(
@@ -72,7 +72,7 @@ class Limits:
                 for key in _keys(job):
                     self._pauses.pop(key, None)
             if job.nodes or (settled and job.reason == "Resources"):
-                self._tried |= set(_keys(job)[1:])
+                self._unlimited |= set(_keys(job)[1:])
         found, tried = list[SlurmJob](), set[Key]()
         for job in sorted(jobs, key=lambda job: (-job.priority, job.id)):
             if counts(job):
@@ -93,12 +93,12 @@ class Limits:
         """Remember the associations of jobs that are over and had nodes."""
         for job in jobs:
             if job.nodes and partition in job.partitions:
-                self._tried |= set(_keys(job)[1:])
+                self._unlimited |= set(_keys(job)[1:])
 
     def untried(self, job: SlurmJob) -> list[Key]:
         """Return those of the job's associations of which Slurm has not yet shown that a node is of
         use to their jobs."""
-        return [key for key in _keys(job)[1:] if key not in self._tried]
+        return [key for key in _keys(job)[1:] if key not in self._unlimited]
 
     def _notice(self, kept: Sequence[SlurmJob], now: float) -> None:
         """Remember what limits keep that nodes were wanted for; a pause begins when that was seen
@@ -111,7 +111,7 @@ class Limits:
         self._wanted -= {job.id for job in in_vain}
         for key in {key for job in in_vain for key in _remembered(job)}:
             before = self._pauses.get(key)
-            self._tried.discard(key)
+            self._unlimited.discard(key)
             length = min(before.length * 2, LONGEST_PAUSE) if before else FIRST_PAUSE
             self._pauses[key] = Pause(length, now + length)
         for job in in_vain[:MOST_TOLD]:

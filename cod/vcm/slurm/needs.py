@@ -177,15 +177,15 @@ def plan(
         Room.of(kind, rules) for kind in kinds for _ in range(coming.get(kind.nodeset.name, 0))
     ]
     rooms = [*known, *expected]
-    fates: dict[JobSize, tuple[JobSize, str]] = {}
+    assessed: dict[JobSize, tuple[JobSize, str]] = {}
     first: dict[JobSize, int] = {}
     # what fits nowhere any more, now that the pool is as large as it may be
     full: set[JobSize] = set()
     tried = defaultdict[Hashable, set[int]](set)  # rooms by association
     for job, names in _counting(jobs, rules):
-        if job.size not in fates:
-            fates[job.size] = _fate(job.size, there, kinds, rules, fixed)
-        size, why = fates[job.size]
+        if job.size not in assessed:
+            assessed[job.size] = _assess(job.size, there, kinds, rules, fixed)
+        size, why = assessed[job.size]
         if job.size.required and why == "":
             continue
         if why:
@@ -215,7 +215,7 @@ def plan(
     return found
 
 
-def _fate(
+def _assess(
     size: JobSize,
     there: Sequence[SlurmNode],
     kinds: Sequence[NodeKind],

@@ -18,8 +18,8 @@ from cod.vcm.batch.system import Host, Job, Wants
 from cod.vcm.pool import ANY, GivenUp, Member, NotYet
 from cod.vcm.slurm import needs
 from cod.vcm.slurm.blackholes import JOBS, QUICK, BlackHoles
-from cod.vcm.slurm.commands import PLANNED, Planned, Reservation, Slurm, View
-from cod.vcm.slurm.limits import Limits
+from cod.vcm.slurm.commands import PLANNED, Reservation, Slurm, StillPlanned, View
+from cod.vcm.slurm.limits import AccountingLimits
 from cod.vcm.slurm.needs import NodeKind, Rules
 from cod.vcm.slurm.settings import SlurmTable
 from cod.vcm.slurm.signals import end_signal
@@ -50,15 +50,15 @@ class SlurmSystem:
         self._table, self._dry_run = table, dry_run
         self._slurm = slurm or Slurm(table.partition, table.environment, table.path)
         self._kinds = [one.kind(table.feature) for one in table.nodesets]
-        self._alike = NodeKind(ANY, features=frozenset({table.feature}), guessed=True)
+        self._typical_kind = NodeKind(ANY, features=frozenset({table.feature}), guessed=True)
         self._rules: Rules | None = None
         self._clock, self._rules_read = clock, 0.0
-        self._busy: set[str] = set()
+        self._kept_back: set[str] = set()
         # they may take jobs already, and are among those that are coming
         self._joining: set[str] = set()
-        self._left: dict[str, str] = {}  # addresses of nodes that have left, by name
+        self._departed: dict[str, str] = {}  # addresses of nodes that have left, by name
         self._changing = Lock()
-        self._limits, self._black_holes = Limits(clock), BlackHoles()
+        self._limits, self._black_holes = AccountingLimits(clock), BlackHoles()
         self._end_signal = lru_cache(10_000)(lambda job: end_signal(self._slurm.script(job)))
 
     # ------------------------------------------------------------ what there is, and what is wanted
@@ -172,12 +172,12 @@ class SlurmSystem:
         if self._kinds:
             return self._kinds
         for node in (seen.nodes[name] for name in ours if name in seen.nodes):
-            now = self._alike
+            now = self._typical_kind
             gres = {
                 name: max(node.gres.get(name, 0), now.gres.get(name, 0))
                 for name in {*node.gres, *now.gres}
             }
-            self._alike = NodeKind(
+            self._typical_kind = NodeKind(
                 ANY,
                 max(now.cpus, node.cpus),
                 max(now.memory or 0, node.memory),
@@ -185,7 +185,7 @@ class SlurmSystem:
                 now.features | node.features,
                 max(now.threads, node.threads),
             )
-        return [self._alike]
+        return [self._typical_kind]
 
     def _hosts(self, seen: View) -> dict[str, Host]:
         running: dict[str, list[Job]] = {}
@@ -213,7 +213,7 @@ class SlurmSystem:
     def begin(self, member: Member) -> None:
         """Strike off a record of its name that has another address: a node that registers under it
         would keep that. What ran there goes back into the queue."""
-        self._left.pop(member.hostname, None)
+        self._departed.pop(member.hostname, None)
         self._joining.add(member.hostname)
         host = self.host(member.hostname)
         if host is not None and host.address not in ("", member.address):
@@ -223,7 +223,7 @@ class SlurmSystem:
 
     def open(self, member: Member) -> None:
         """Give it the features of its nodeset, and let it take jobs."""
-        self._left.pop(member.hostname, None)
+        self._departed.pop(member.hostname, None)
         node = self._slurm.node(member.hostname)
         if node is None:
             raise NotYet(f"{member.hostname} has not registered")
@@ -294,29 +294,29 @@ class SlurmSystem:
         with self._changing:
             host = self.host(name)
             try:
-                if lost or name in self._busy:
+                if lost or name in self._kept_back:
                     self._slurm.down(name, LEAVES)
                 if self._table.fresh:
                     self._free(name)
                 self._slurm.delete(name)
-            except Planned:
+            except StillPlanned:
                 raise
             except NotYet:
-                self._busy.add(name)
+                self._kept_back.add(name)
                 raise
-            self._busy.discard(name)
+            self._kept_back.discard(name)
             self._joining.discard(name)
             if host is not None:
-                self._left[name] = host.address
+                self._departed[name] = host.address
 
     def _strike_off_revived(self, seen: View, coming: Counter[str]) -> None:
         """Delete nodes again that have left: a controller that was killed forgets what it was told
         last, and would start jobs there. One that reports may be new, where nodes are coming."""
         hosts = self._hosts(seen)
         for host in [
-            hosts[name] for name in list(self._left) if name in hosts and not self._dry_run
+            hosts[name] for name in list(self._departed) if name in hosts and not self._dry_run
         ]:
-            if host.address == self._left[host.name] and not (host.heard and coming.total()):
+            if host.address == self._departed[host.name] and not (host.heard and coming.total()):
                 log.warning(
                     "%s has left, and slurmctld has a record of it again: it is struck off",
                     host.name,

@@ -23,7 +23,7 @@ from twisted.python.threadpool import ThreadPool
 from cod.flows.images import uploads
 from cod.flows.people.access import Change, RequiredRight, noted
 from cod.images import formats
-from cod.images.incoming import Busy, Incoming, Sum, boot_id
+from cod.images.incoming import Incoming, Sum, UploadBusy, boot_id
 from cod.model import Image, Refused, Result, Right, SiteRef, Upload, Who
 from cod.pool import Pool
 from cod.web.http.uploads.piece import Connection, Piece
@@ -116,7 +116,7 @@ class Intake:
         path = self._folder / upload.id
         try:
             file = await self.in_thread(Incoming, path, self._sums.get(upload.id))
-        except Busy:
+        except UploadBusy:
             raise Locked from None
         try:
             row = await self.pool.run(
