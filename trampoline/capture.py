@@ -199,6 +199,7 @@ class _Pass:
         packed, end = self._packed(piece)
         with self._turn:
             while self._next != piece.number:
+                # not for ever: a worker that fails does not pass the turn on
                 self._turn.wait(0.1)
                 if self._meter.stopped:
                     raise Stopped

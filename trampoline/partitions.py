@@ -159,6 +159,7 @@ class Gpt:
         if any(entry.last > last - taken - 1 for entry in self.entries.values()):
             raise OrderError(f"the disk {disk.path} is too small for its partition table")
         common = (first_usable, last - taken - 1, array, disk.sector)
+        # a power cut in between leaves the primary table, which firmware reads, as it was
         _put(disk, last - taken, array)
         _put(disk, last, self._header(last, 1, last - taken, *common))
         _put(disk, self.entries_at, array)
@@ -269,6 +270,7 @@ def _protective(sector0: bytes, sectors: int) -> bytes:
         1,
         min(sectors - 1, 0xFFFFFFFF),
     )
+    # the start in cylinders, heads and sectors that UEFI 2.10, 5.2.3 prescribes
     sector[446 + 16 * place : 462 + 16 * place] = entry.pack(b"\x00\x02\x00")
     return bytes(sector)
 

@@ -36,6 +36,7 @@ class Target:
             # O_EXCL: refused while anything is mounted from it or built upon it (open(2))
             if self.is_device:
                 os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_EXCL))
+            # held without O_EXCL: an installer may want one of the partitions for itself
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise self._broken("opened", 0, error) from None
@@ -72,10 +73,12 @@ class Target:
                     direct = False
                     continue
                 raise self._broken("written", offset + done, error) from None
+            # a short write may have ended inside a page
             direct = direct and not done % PAGE
 
     def read(self, length: int, offset: int) -> bytes:
         """Return `length` bytes at `offset` as they lie on the disk, fewer at its end."""
+        # else what was written is read back from the page cache, and not from the disk
         with suppress(OSError):
             os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_DONTNEED)
         try:

@@ -146,6 +146,7 @@ class Deposit:
                 "invalid", f"an image of {size} bytes cannot end before {self.at}", "size"
             )
         used = self._offset
+        # what an attempt before this one has appended
         self._data.truncate(used)
         self._fill(size - size % CHUNK)
         rest = size % CHUNK if self.at < size else 0

@@ -114,6 +114,7 @@ def system_key(command_line: str, files: Sequence[str]) -> str:
 def is_new(node: LabNode, folder: Path) -> bool:
     """Return whether the machine is as it left the factory."""
     variables = machine.variables_path(folder, node)
+    # by content: firmware changes its variables and not the size of their file
     return has_blank_disks(node, folder) and (
         node.firmware != "uefi" or filecmp.cmp(variables, machine.OVMF_VARS, shallow=False)
     )

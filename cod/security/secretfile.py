@@ -87,6 +87,7 @@ def _make(path: Path, line: str) -> None:
             file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
+        # link(2) succeeds for one of several processes; rename(2) would replace the other's key
         with suppress(FileExistsError):
             os.link(draft, path)
     except OSError as error:

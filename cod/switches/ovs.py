@@ -175,6 +175,7 @@ class _Ovsdb(Protocol):
 
     def __init__(self) -> None:
         self._buffer = ""
+        # a character may be cut in two by the end of a segment
         self._text = getincrementaldecoder("utf-8")("replace")
         self._asked: dict[int, Deferred[Any]] = {}
         self._waiting: list[tuple[int, Deferred[None]]] = []

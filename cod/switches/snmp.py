@@ -173,6 +173,7 @@ class SnmpSession:
                 continue
             octets = self._snmp.OctetString
             try:
+                # both in one request: some switches refuse untagged members that are no members yet
                 await self._set(
                     (f"{EGRESS}.{vlan}", octets(changed(egress[vlan], bridge_port, True))),
                     (

@@ -77,6 +77,7 @@ class Link(Protocol):
 
     def connectionMade(self) -> None:
         """Say hello, unless it is too late for that."""
+        # `leave` was called while the connection was being made
         if self._why:
             self.transport.loseConnection()
             return

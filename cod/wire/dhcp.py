@@ -103,6 +103,7 @@ def decode(data: bytes) -> Packet:
             options = _options(options, head[13], 0)
         if what[0] & 2:
             options = _options(options, head[12], 0)
+        # a field that is overloaded cannot overload again
         options.pop(OVERLOAD, None)
     return Packet._make((*head, options))
 
@@ -165,6 +166,7 @@ def query(packet: Packet, subnet: str | None) -> DhcpQuery:
         )
     if options.get(USER_CLASS) == PROBE:
         raise DecodeError("a probe for other servers")
+    # the lowest bit marks a group's address, which no card has as its own
     if packet.chaddr[0] & 1 or packet.chaddr[:6] == bytes(6):
         raise DecodeError("its hardware address is no machine's")
     return DhcpQuery(

@@ -113,6 +113,7 @@ def _nvme(descriptor: int) -> dict[str, float]:
 def _ata(descriptor: int) -> dict[str, float]:
     status, _ = _sg(descriptor, _pass_through(0xDA, 3, 0x20), 0)
     registers = scsi.registers(status)
+    # SMART RETURN STATUS answers in LBA Mid and High: as sent the disk is well, else it fails
     if registers is None or (registers[9], registers[11]) not in ((0x4F, 0xC2), (0xF4, 0x2C)):
         return {}
     found = {"failing": float((registers[9], registers[11]) == (0xF4, 0x2C))}
@@ -120,6 +121,7 @@ def _ata(descriptor: int) -> dict[str, float]:
         _, data = _sg(descriptor, _pass_through(0xD0, 4, 0x0E), 512)
         for at in range(2, 2 + 30 * 12, 12):
             if name := _ATTRIBUTES.get(data[at]):
+                # four of the raw value's six bytes: vendors keep other things in the upper two
                 found[name] = float(int.from_bytes(data[at + 5 : at + 9], "little"))
             elif data[at] == 194:
                 found["temperature_c"] = float(data[at + 5])

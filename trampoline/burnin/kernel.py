@@ -38,6 +38,7 @@ class KernelLog:
                 break
             head, _, text = record.decode("utf-8", "replace").partition(";")
             level = head.partition(",")[0]
+            # the bits above are the facility
             if level.isdecimal() and int(level) & 7 <= _WARNING:
                 found.append(text.partition("\n")[0].strip())
             elif not record:

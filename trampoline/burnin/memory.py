@@ -217,6 +217,7 @@ def _physical(address: int) -> int | None:
         pages.seek(address // mmap.PAGESIZE * 8)
         (entry,) = struct.unpack("<Q", pages.read(8))
         frame = entry & ((1 << 55) - 1)
+        # bit 63: the page is in memory; without CAP_SYS_ADMIN the kernel tells frame 0
         if entry >> 63 and frame:
             return int(frame * mmap.PAGESIZE + address % mmap.PAGESIZE)
     return None

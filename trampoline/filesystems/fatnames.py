@@ -101,6 +101,7 @@ def _entries(folder: bytes) -> Iterator[tuple[str, int, bool]]:
             return
         if entry[0] == 0xE5:
             long.clear()
+        # long names stand before their entry, last part first; the low bits are the part's number
         elif entry[11] & _LONG_NAME == _LONG_NAME:
             text = (entry[1:11] + entry[14:26] + entry[28:32]).decode("utf-16-le", "replace")
             long[entry[0] & 0x3F] = text.partition("\0")[0].rstrip("\uffff")

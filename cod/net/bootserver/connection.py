@@ -184,6 +184,7 @@ class Connection(Protocol):
             )
         self._busy = False
         self.transport.resumeProducing()
+        # not at once: what has come already would fire the Deferred before the caller has it
         self._server.reactor.callLater(0, self._advance)
         return wanted
 
@@ -237,6 +238,7 @@ class Connection(Protocol):
         if what.length == 0 or self._asked() == b"HEAD":
             self._finish()
             return what.status
+        # h11 counts these bytes against Content-Length; sendfile puts them on the wire
         self._http.send_with_data_passthrough(h11.Data(data=_Sized(what.length)))  # type: ignore[arg-type]
         self._sending = SendFile(self.transport, file, what.start, what.length)
         self._kind, self._seen = kind, -1

@@ -128,6 +128,7 @@ class HttpServer(Service):
             return self.reactor.listenTCP(self.port, factory, backlog=1024, interface=address)
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # binds to an address that no interface has yet; Twisted cannot set it before it binds
             own.setsockopt(socket.IPPROTO_IP, _FREEBIND, 1)
             own.setblocking(False)
             own.bind((address, self.port))

@@ -187,6 +187,7 @@ class ConfdServer(Service):
         super().startService()  # type: ignore[no-untyped-call]
         factory = Factory.forProtocol(lambda: self._connect(self))
         for address in self._addresses:
+            # a long backlog: all agents come back at once when a server was away
             listening = self.reactor.listenTCP(self.port, factory, backlog=1024, interface=address)
             self.port = listening.getHost().port
             self._ports.append(listening)
@@ -250,6 +251,7 @@ class ConfdServer(Service):
         """Take a connection out of the strangers: its agent has proved itself, or it is closed."""
         if connection.is_stranger:
             connection.is_stranger = False
+            # `-=` drops what is at zero: the table does not grow with each address that was here
             self.strangers -= Counter({connection.address: 1})
 
     def gone(self, connection: Connection) -> None:
@@ -260,6 +262,7 @@ class ConfdServer(Service):
         peer = connection.peer
         if peer and self.nodes.get(peer.node_id) is connection:
             del self.nodes[peer.node_id]
+            # it was silent for as long as the others get to come back
             if connection.dead:
                 self.lose(peer)
             elif self.running:

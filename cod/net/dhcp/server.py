@@ -93,6 +93,7 @@ class DhcpServer(SocketService):
             # SO_RCVBUFFORCE: past net.core.rmem_max
             listener.setsockopt(socket.SOL_SOCKET, 33, BUFFER)
         except PermissionError:
+            # without CAP_NET_ADMIN: the kernel grants no more than net.core.rmem_max
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
         if self.subnet.interface is not None:
             listener.setsockopt(
@@ -115,6 +116,7 @@ class DhcpServer(SocketService):
         if self._socket is None:
             return
         batch: list[Exchange] = []
+        # not recvfrom: a reply goes where the message says, never to the packet's source
         receive = self._socket.recv
         for _ in range(BATCH):
             try:

@@ -272,6 +272,7 @@ class _Passed(DatagramProtocol):
             done,
         )
         self._id = random.SystemRandom().getrandbits(16).to_bytes(2, "big")
+        # without the client's id, which may be guessed: another, random one is asked with
         self._question = bytes(query.record.pack())[2:]
         self._timer: Any = None
         self._port = reactor.listenUDP(0, self, maxPacketSize=LONGEST)

@@ -262,6 +262,7 @@ class NmpConnection(protocol.Protocol, ABC):
         self._closing, self._left_at = True, self._host.reactor.seconds()
         self._heard.clear()
         self.transport.unregisterProducer()  # or the transport would wait for it
+        # TLS ends with the peer's close_notify, which has to be read
         self.transport.resumeProducing()
         self.transport.loseConnection()
 

@@ -139,6 +139,7 @@ class _Known:
     def _get_socket(self, *args: Any) -> Any:
         """Return the connection's socket, unless it was broken off meanwhile."""
         made: Any = super()._get_socket(*args)  # type: ignore[misc]
+        # first: `break_off`, in another thread, sets `late` and then looks for this
         setattr(self, "sock", made)  # noqa: B010 - smtplib's own, whose type is none of ours
         if self._session.late:
             made.close()

@@ -183,6 +183,7 @@ class TftpServer(SocketService):
                 # until the client has asked again, twice or so
                 self.transfers.end(transfer, "withheld")
                 return
+            # its credit pays for one block: it is not repeated before the address has answered
             session = TftpSession(request, content, replace(self._limits, unanswered=0))
         self.transfers.begin(transfer, session, self._address)
 

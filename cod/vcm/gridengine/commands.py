@@ -110,6 +110,7 @@ class GridEngine:
         """Put a running job back into the queue, also one whose owner said that it should not be
         run again: its host is going, with or without it."""
         name = f"{job}.{task}" if task else str(job)
+        # -f: also a job whose execution daemon does not answer
         self._do(
             "qmod", "-f", "-rj", name, meaning="rescheduling|not running|does not exist|not allow"
         )
@@ -127,6 +128,7 @@ class GridEngine:
         """Remove every trace of the host, in the order that Grid Engine wants."""
         if host in self.members():
             self._set("-dattr", "hostgroup", "hostlist", host, self.hostgroup, "not exist")
+        # the queue's own values for this host, such as slots: -de refuses a host that a queue names
         purged = "modified|not.*exist|No"
         self._do(
             "qconf", "-purge", "queue", "*", self._instance(host), meaning=purged, any_status=True

@@ -157,6 +157,7 @@ class Slurm:
 
     def resume(self, name: str) -> None:
         """Let it take jobs."""
+        # slurmctld says so of a node that is not drained: it takes jobs already
         self._node(name, "state=resume", done="Invalid node state")
 
     def drain(self, name: str, reason: str) -> None:
@@ -192,6 +193,7 @@ class Slurm:
         """Put a job that has not ended back into the queue, also one whose owner said that it
         should not run again; one that has ended stays as it is. Return False for a job that is no
         batch job: there is nothing to run again."""
+        # Incomplete: a job that has ended since it was listed would run a second time
         text = self._do(
             "scontrol", "requeue", "Incomplete", job, done=f"{NO_JOB}|presently disabled|batch jobs"
         )
@@ -232,6 +234,7 @@ class Slurm:
             f"users={user}",
             "starttime=now",
             "duration=infinite",
+            # else slurmctld refuses a node on which a job is still ending
             "flags=ignore_jobs",
         )
 

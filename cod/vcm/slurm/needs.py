@@ -204,6 +204,7 @@ def plan(
             if not on and not larger:
                 full.add(size)
             for key in keys:
+                # by identity: two rooms that are not there yet may be equal
                 tried[key] |= {id(room) for room in on}
             if on and all(room.kind is None for room in on):
                 found.placed[name] = tuple(room.name for room in on)
@@ -399,6 +400,7 @@ def _fitting(size: JobSize, room: Room, rules: Rules) -> int:
     if size.memory and room.memory < size.memory:
         return 0
     if size.cpu_memory:
+        # a room whose memory is not known has infinitely much, which int() does not take
         count = min(count, int(min(room.memory, 2**40) // (size.cpu_memory * each)))
     elif rules.memory and not size.memory and room.memory < room.all_memory:
         return 0  # Slurm gives all of a node's memory to a job that does not say how much
