@@ -172,7 +172,6 @@ def _split(option: bytes) -> tuple[str, bytes]:
 
 
 def description(option: bytes) -> str:
-    """Return a load option's description."""
     return _split(option)[0]
 
 

@@ -24,14 +24,13 @@ def loaders(context: Context) -> Iterator[Finding]:
         path = context.settings.boot / name
         if fault := _unreadable(path) or no_loader(path, uefi=key == "uefi_loader"):
             yield Finding(
-                "loaders",
                 BAD,
                 f"{key}: {fault}",
                 "install the packages ipxe, pxelinux and syslinux-common, "
                 "then run `cod init` again: it copies what is missing",
             )
         else:
-            yield Finding("loaders", GOOD, f"{key}: {name}")
+            yield Finding(GOOD, f"{key}: {name}")
 
 
 def trampoline(context: Context) -> Iterator[Finding]:
@@ -41,7 +40,7 @@ def trampoline(context: Context) -> Iterator[Finding]:
     for name in ("vmlinuz", "ramdisk"):
         path = folder / name
         if fault := _unreadable(path) or (no_kernel(path) if name == "vmlinuz" else ""):
-            yield Finding("trampoline", BAD, fault, f"`{BUILD}` makes it")
+            yield Finding(BAD, fault, f"`{BUILD}` makes it")
             return
     try:
         facts = json.loads((folder / "facts.json").read_bytes())
@@ -52,7 +51,6 @@ def trampoline(context: Context) -> Iterator[Finding]:
         )
     except (OSError, ValueError, KeyError, TypeError):
         yield Finding(
-            "trampoline",
             WARNING,
             f"{folder} has no facts.json, which says how the trampoline was made",
             f"`{BUILD}` makes it anew",
@@ -62,31 +60,24 @@ def trampoline(context: Context) -> Iterator[Finding]:
     emulated = all(rule.driver == "lab" for rule in context.site.power) and context.site.power
     if (folder / "ramdisk").stat().st_size != packed:
         yield Finding(
-            "trampoline",
-            BAD,
-            f"{words}: the ramdisk is not the one that was built",
-            f"`{BUILD}` makes it anew",
+            BAD, f"{words}: the ramdisk is not the one that was built", f"`{BUILD}` makes it anew"
         )
     elif flavour != "generic" and not emulated:
         yield Finding(
-            "trampoline",
-            BAD,
-            f"{words}: it has drivers for emulated machines alone",
-            f"`{BUILD} generic`",
+            BAD, f"{words}: it has drivers for emulated machines alone", f"`{BUILD} generic`"
         )
     elif (wanted := _sources()) is None:
-        yield Finding("trampoline", UNSEEN, f"{words}: whether it is of this version")
+        yield Finding(UNSEEN, f"{words}: whether it is of this version")
     elif facts.get("sources") != wanted:
         yield Finding(
-            "trampoline",
             WARNING,
             f"{words}: its agent is of another version than this server",
             f"`{BUILD} {flavour}`, while the server runs; machines load it at their next boot",
         )
     else:
-        yield Finding("trampoline", GOOD, f"{words}, of this version")
+        yield Finding(GOOD, f"{words}, of this version")
         if remedy := facts.get("firmware", {}).get("remedy"):
-            yield Finding("trampoline", WARNING, f"{words}: {facts['firmware']['note']}", remedy)
+            yield Finding(WARNING, f"{words}: {facts['firmware']['note']}", remedy)
 
 
 def programs(context: Context) -> Iterator[Finding]:
@@ -101,11 +92,9 @@ def programs(context: Context) -> Iterator[Finding]:
     missing = {name for name in wanted if shutil.which(name) is None}
     for name in sorted(missing):
         package, why = wanted[name]
-        yield Finding(
-            "programs", BAD, f"{name} is not installed: {why}", f"apt-get install {package}"
-        )
+        yield Finding(BAD, f"{name} is not installed: {why}", f"apt-get install {package}")
     if len(missing) < len(wanted):
-        yield Finding("programs", GOOD, ", ".join(name for name in wanted if name not in missing))
+        yield Finding(GOOD, ", ".join(name for name in wanted if name not in missing))
 
 
 def _unreadable(path: Path) -> str:

@@ -41,30 +41,24 @@ def findings(context: Context) -> Iterator[Finding]:
 def _judged(what: str, files: WebCertificate, remedy: str, now: float, made: bool) -> Finding:
     """Return the certificates. `made`: COD makes the files where both are missing."""
     if made and not _exists(files.certificate) and not _exists(files.key):
-        return Finding("certificates", GOOD, f"{what}: COD makes it when the server starts")
+        return Finding(GOOD, f"{what}: COD makes it when the server starts")
     try:
         (first, *_), _key = webcert.loaded(files)
     except webcert.BadWebCertificate as error:
         state = UNSEEN if "Permission denied" in str(error) else BAD
         return Finding(
-            "certificates",
-            state,
-            f"{what}: {error}",
-            "run `cod doctor` as root" if state == UNSEEN else remedy,
+            state, f"{what}: {error}", "run `cod doctor` as root" if state == UNSEEN else remedy
         )
     begin, end = first.not_valid_before_utc.timestamp(), first.not_valid_after_utc.timestamp()
     if end <= now:
-        return Finding("certificates", BAD, f"{what}: it ended on {_day(end)}", remedy)
+        return Finding(BAD, f"{what}: it ended on {_day(end)}", remedy)
     if begin > now:
         return Finding(
-            "certificates",
-            BAD,
-            f"{what}: it begins on {_day(begin)} only",
-            "is the host's clock right?",
+            BAD, f"{what}: it begins on {_day(begin)} only", "is the host's clock right?"
         )
     if end - now < NEAR:
-        return Finding("certificates", WARNING, f"{what}: it ends on {_day(end)}", remedy)
-    return Finding("certificates", GOOD, f"{what}: good until {_day(end)}, for {_names(first)}")
+        return Finding(WARNING, f"{what}: it ends on {_day(end)}", remedy)
+    return Finding(GOOD, f"{what}: good until {_day(end)}, for {_names(first)}")
 
 
 def _exists(path: Path) -> bool:

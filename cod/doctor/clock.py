@@ -22,20 +22,17 @@ def findings(
         state, error = (adjtimex or _adjtimex)()
     except OSError as failure:
         yield Finding(
-            "clock",
-            UNSEEN,
-            f"the kernel does not say whether it is synchronised: {failure.strerror}",
+            UNSEEN, f"the kernel does not say whether it is synchronised: {failure.strerror}"
         )
         return
     if state < 0 or state == _TIME_ERROR:
         yield Finding(
-            "clock",
             WARNING,
             "it is not synchronised: it drifts, and nobody sets it right",
             f"{_remedy()}; with several servers on one database this is not optional",
         )
     else:
-        yield Finding("clock", GOOD, f"synchronised, at most {error / 1000:.0f} ms off")
+        yield Finding(GOOD, f"synchronised, at most {error / 1000:.0f} ms off")
 
 
 def _remedy() -> str:

@@ -28,15 +28,11 @@ def findings(context: Context) -> Iterator[Finding]:
         path = Path(url.database or "")
         if not path.exists():
             yield Finding(
-                "database",
-                BAD,
-                f"{path} is not there",
-                "`cod init` makes it, `cod restore` brings it back",
+                BAD, f"{path} is not there", "`cod init` makes it, `cod restore` brings it back"
             )
             return
         if not os.access(path, os.R_OK | os.W_OK):
             yield Finding(
-                "database",
                 UNSEEN,
                 f"{path} is for its owner alone",
                 "run `cod doctor` as root, or as the user that the server runs as",
@@ -50,14 +46,11 @@ def findings(context: Context) -> Iterator[Finding]:
         took = time.monotonic() - begin
     except schema.SchemaMismatch as error:
         yield Finding(
-            "database",
-            BAD,
-            str(error),
-            "`cod db upgrade`, or the version of COD that made the database",
+            BAD, str(error), "`cod db upgrade`, or the version of COD that made the database"
         )
         return
     except DBAPIError as error:
-        yield Finding("database", BAD, f"{url.render_as_string()}: {error.orig}", REMEDY)
+        yield Finding(BAD, f"{url.render_as_string()}: {error.orig}", REMEDY)
         return
     finally:
         engine.dispose()
@@ -65,18 +58,16 @@ def findings(context: Context) -> Iterator[Finding]:
     apart = None if theirs is None else theirs - time.time()
     if apart is not None and abs(apart) > APART:
         yield Finding(
-            "database",
             WARNING,
             f"{words}; its clock is {apart:+.0f} s from this host's",
             "synchronise both hosts' clocks (chrony)",
         )
     elif took > SLOW:
         yield Finding(
-            "database",
             WARNING,
             f"{words}: slow",
             "every DHCP answer waits for a commit: look at the disk, "
             "or at the network between the two",
         )
     else:
-        yield Finding("database", GOOD, words)
+        yield Finding(GOOD, words)

@@ -26,7 +26,6 @@ def findings(
     site = context.site
     if not site.dns.port:
         yield Finding(
-            "delegation",
             UNSEEN,
             "COD answers no DNS questions here ([dns] port = 0): who answers for "
             f"{site.domain} is not looked at",
@@ -35,12 +34,11 @@ def findings(
     try:
         lines = [line.split() for line in resolv_conf.read_text().splitlines()]
     except OSError as failure:
-        yield Finding("delegation", UNSEEN, f"{resolv_conf}: {failure.strerror}")
+        yield Finding(UNSEEN, f"{resolv_conf}: {failure.strerror}")
         return
     servers = [(words[1], port) for words in lines if len(words) > 1 and words[0] == "nameserver"]
     if not servers:
         yield Finding(
-            "delegation",
             UNSEEN,
             f"{resolv_conf} names no name server: this host asks nobody for names",
             "add a nameserver line, or look from a host that has one",
@@ -62,10 +60,7 @@ def findings(
     asked = f"this host's resolver ({', '.join(server for server, _ in servers)})"
     if isinstance(found, TimeoutError):
         yield Finding(
-            "delegation",
-            UNSEEN,
-            f"{asked} does not answer",
-            "is the resolver up, and does it reach COD?",
+            UNSEEN, f"{asked} does not answer", "is the resolver up, and does it reach COD?"
         )
     elif isinstance(found, Exception):
         said = (
@@ -74,7 +69,6 @@ def findings(
             else f"fails ({type(found).__name__})"
         )
         yield Finding(
-            "delegation",
             WARNING,
             f"{site.domain}: {asked} {said}: names of nodes are known to clients of "
             "COD's own name server only",
@@ -82,13 +76,12 @@ def findings(
         )
     elif found.lower() != first.lower():
         yield Finding(
-            "delegation",
             WARNING,
             f"{site.domain}: {asked} answers from {found or 'elsewhere'}, not from {first}",
             remedy,
         )
     else:
-        yield Finding("delegation", GOOD, f"{site.domain}: {asked} answers from {first}")
+        yield Finding(GOOD, f"{site.domain}: {asked} answers from {first}")
 
 
 async def _authority(domain: str, servers: list[tuple[str, int]], reactor: Any) -> str:

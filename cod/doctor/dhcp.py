@@ -57,14 +57,12 @@ def findings(context: Context) -> Iterator[Finding]:
                 raw.bind((subnet.interface, _ETH_P_IP))
             except PermissionError:
                 yield Finding(
-                    "dhcp",
                     UNSEEN,
                     f"{subnet.name}: whether other DHCP servers answer on {subnet.interface}",
                     "run `cod doctor` as root: the probe needs a raw socket",
                 )
             except OSError as error:
                 yield Finding(
-                    "dhcp",
                     UNSEEN,
                     f"{subnet.name}: {subnet.interface} cannot be listened to: "
                     f"{os.strerror(error.errno or 0)}",
@@ -82,9 +80,7 @@ def findings(context: Context) -> Iterator[Finding]:
             yield from (judged(subnet, same, theirs) for same in foreign.values())
             if not foreign:
                 yield Finding(
-                    "dhcp",
-                    GOOD,
-                    f"{subnet.name}: no other DHCP server answers on {subnet.interface}",
+                    GOOD, f"{subnet.name}: no other DHCP server answers on {subnet.interface}"
                 )
     finally:
         for raw in sockets:
@@ -186,23 +182,20 @@ def judged(subnet: Subnet, offers: Sequence[Offer], theirs: bool = False) -> Fin
         words += f" and offers {offer.address}"
     if inside:
         return Finding(
-            "dhcp",
             BAD,
             f"{words}, which is in the subnet's own pools",
             "take the pools out of the other server's ranges, or change them in the site file",
         )
     if offer.bootfile or (kinds and offer.address == "0.0.0.0"):
         return Finding(
-            "dhcp",
             BAD,
             f"{words}" + (f" with the boot file {offer.bootfile}" if offer.bootfile else ""),
             "have the other server ignore PXE clients (dnsmasq: dhcp-ignore=tag:pxe; Kea: a client"
             ' class), or set policy.unknown = "known-only"',
         )
     if theirs and not kinds:
-        return Finding("dhcp", GOOD, f"{words}, as os_addresses says")
+        return Finding(GOOD, f"{words}, as os_addresses says")
     return Finding(
-        "dhcp",
         WARNING,
         words,
         "nodes may get its addresses in place of COD's: have it ignore the nodes' "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from cod import host
@@ -46,29 +47,30 @@ def examine(site_file: Path, now: float, only: Collection[str] = ()) -> Iterator
     except ConfigError as error:
         for problem in error.problems:
             yield Finding(
-                "site file",
                 BAD,
                 f"{site_file}: {problem}",
                 "correct the site file; `cod init` writes one where there is none",
+                check="site file",
             )
         return
-    yield Finding("site file", GOOD, f"{site_file}: site {site.name}")
+    yield Finding(GOOD, f"{site_file}: site {site.name}", check="site file")
     interfaces: Mapping[str, Interface] | None = None
     try:
         interfaces = host.interfaces()
     except host.Unknown as error:
-        yield Finding("network", UNSEEN, str(error), "run `cod doctor` again when that is mended")
+        yield Finding(
+            UNSEEN, str(error), "run `cod doctor` again when that is mended", check="network"
+        )
     context = Context(site, settings, interfaces, now, os.geteuid() == 0)
     for name, (module, function) in CHECKS.items():
         if not only or name in only:
             try:
-                yield from getattr(importlib.import_module(f"cod.doctor.{module}"), function)(
-                    context
-                )
+                check = getattr(importlib.import_module(f"cod.doctor.{module}"), function)
+                yield from (replace(each, check=name) for each in check(context))
             except Exception as error:  # one check's fault hides no other's findings
                 yield Finding(
-                    name,
                     UNSEEN,
                     f"the check failed: {type(error).__name__}: {error}",
                     "report this as an error of COD",
+                    check=name,
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cod.host import Interface
 from cod.model import Site
@@ -15,14 +15,14 @@ GOOD, WARNING, BAD, UNSEEN = "good", "warning", "bad", "not seen"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a check looked at.
+    """One thing that a check looked at; `examine` fills in the check's name.
 
     state   GOOD; WARNING: works, with a drawback; BAD: does not work; UNSEEN: could not be looked
             at
     remedy  what to do about it, a sentence; '' where nothing has to be done
     """
 
-    check: str
+    check: str = field(default="", kw_only=True)
     state: str
     found: str
     remedy: str = ""

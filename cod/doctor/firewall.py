@@ -21,7 +21,6 @@ TEXTS = ("drop", "reject")
 def findings(context: Context) -> Iterator[Finding]:
     if shutil.which("nft") is None:
         yield Finding(
-            "firewall",
             UNSEEN,
             "nft is not installed: whether a firewall drops packets is not looked at",
             "apt-get install nftables",
@@ -32,7 +31,6 @@ def findings(context: Context) -> Iterator[Finding]:
     )
     if done.returncode:
         yield Finding(
-            "firewall",
             UNSEEN,
             f"nft cannot list the rules: {done.stderr.strip().splitlines()[:1]}",
             "run `cod doctor` as root",
@@ -43,7 +41,6 @@ def findings(context: Context) -> Iterator[Finding]:
     closed = [str(port) for port in wanted(context) if not is_open(rules, port, interfaces)]
     if closed:
         yield Finding(
-            "firewall",
             WARNING,
             f"the host's firewall drops what arrives, and no rule accepts {'; '.join(closed)}",
             "accept these ports on the nodes' interfaces, in /etc/nftables.conf or by the"
@@ -51,7 +48,7 @@ def findings(context: Context) -> Iterator[Finding]:
             " own program",
         )
     else:
-        yield Finding("firewall", GOOD, "it drops nothing that the server's ports are to get")
+        yield Finding(GOOD, "it drops nothing that the server's ports are to get")
 
 
 def is_open(rules: Sequence[Any], port: Port, interfaces: set[str]) -> bool:

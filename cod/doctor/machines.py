@@ -33,7 +33,6 @@ def findings(context: Context) -> Iterator[Finding]:
     site = context.site
     if not site.power:
         yield Finding(
-            "power",
             BAD,
             "the site file has no [[power]] rule: COD cannot switch machines, and a node that is"
             " released is quarantined unless somebody reboots it by hand",
@@ -42,7 +41,6 @@ def findings(context: Context) -> Iterator[Finding]:
     known = _nodes(context.settings)
     if site.power and (driverless := driverless_names(known or [])):
         yield Finding(
-            "power",
             BAD,
             f"{listed(driverless)}: no power driver, so that COD cannot switch"
             f" {'it' if len(driverless) == 1 else 'them'}: when released, a node is quarantined"
@@ -51,7 +49,7 @@ def findings(context: Context) -> Iterator[Finding]:
             " count for new machines",
         )
     if known is None and site.power:
-        yield Finding("power", UNSEEN, "the database does not tell which machines there are")
+        yield Finding(UNSEEN, "the database does not tell which machines there are")
     if known is None:
         return
     yield from _boots_unordered(known)
@@ -76,13 +74,10 @@ def findings(context: Context) -> Iterator[Finding]:
     for rule in site.power:
         if rule.driver == "wol":
             yield Finding(
-                "power",
-                GOOD,
-                f"rule {rule.match}: Wake-on-LAN cannot be asked, and cannot switch off",
+                GOOD, f"rule {rule.match}: Wake-on-LAN cannot be asked, and cannot switch off"
             )
         elif not known and rule.driver != "none" and "{" in rule.address:
             yield Finding(
-                "power",
                 UNSEEN,
                 f"rule {rule.match} ({rule.driver}): no machine is known yet",
                 "run `cod doctor` again when the first machine has reported",
@@ -103,7 +98,6 @@ def _boots_unordered(known: list[Node]) -> Iterator[Finding]:
     )
     if names:
         yield Finding(
-            "power",
             WARNING,
             f"{listed(names)}: UEFI, and no BMC that orders a network boot: a system that puts"
             " itself first in the boot order does not give the machine back",
@@ -169,7 +163,7 @@ def _judged(asked: list[Any], answers: list[str | Exception], in_all: int) -> It
                     remedy = "correct [[account]] or [[power]] of the site file, or `cod node set`"
             if isinstance(answer, NoPassword):
                 remedy = PASSWORD
-            yield Finding("power", BAD, f"{name}: {driver} at {address}: {why}", remedy)
+            yield Finding(BAD, f"{name}: {driver} at {address}: {why}", remedy)
     for driver, count in good.items():
         rest = f"; {in_all} machines are known" if in_all > len(asked) else ""
-        yield Finding("power", GOOD, f"{driver}: {count} answered{rest}")
+        yield Finding(GOOD, f"{driver}: {count} answered{rest}")

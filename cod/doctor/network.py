@@ -34,7 +34,6 @@ def isolation(forwarding: Path) -> Iterator[Finding]:
         return
     if forwards:
         yield Finding(
-            "network",
             WARNING,
             "isolated networks: this host forwards IPv6, also what comes from the VLANs "
             "of isolated vclusters",
@@ -68,13 +67,12 @@ def _local(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
     network = {str(each.network) for each in interface.addresses if str(each.ip) == subnet.server}
     if subnet.network not in network:
         return Finding(
-            "network",
             WARNING,
             f"{subnet.name}: {interface} is on {', '.join(network)}, the site file says "
             f"{subnet.network}",
             "make the interface's prefix length and `network` the same",
         )
-    return Finding("network", GOOD, f"{subnet.name}: {interface}")
+    return Finding(GOOD, f"{subnet.name}: {interface}")
 
 
 def _relayed(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
@@ -96,9 +94,7 @@ def _relayed(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return Finding(
-            "network",
-            UNSEEN,
-            f"{subnet.name}: the route to the relay {subnet.relay} is not known: {error}",
+            UNSEEN, f"{subnet.name}: the route to the relay {subnet.relay} is not known: {error}"
         )
     if route.returncode:
         return _bad(
@@ -107,7 +103,6 @@ def _relayed(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
             f"ip route add {subnet.network} via ROUTER, and in the host's network configuration",
         )
     return Finding(
-        "network",
         GOOD,
         f"{subnet.name}: behind the relay {subnet.relay}, reached by"
         f" {' '.join(route.stdout.split()[1:5])}. The relay must send to {subnet.server} (ip"
@@ -125,10 +120,9 @@ def _link_local(interfaces: Mapping[str, Interface], subnets: Sequence[Subnet]) 
         None,
     )
     if holder is not None:
-        return Finding("network", GOOD, f"metadata: {METADATA_ADDRESS} is on {holder}")
+        return Finding(GOOD, f"metadata: {METADATA_ADDRESS} is on {holder}")
     name = next((subnet.interface for subnet in subnets if subnet.interface), "lo")
     return Finding(
-        "network",
         BAD,
         f"metadata: no interface of this host has the address {METADATA_ADDRESS}, where "
         "nodes may ask for their metadata",
@@ -138,4 +132,4 @@ def _link_local(interfaces: Mapping[str, Interface], subnets: Sequence[Subnet]) 
 
 
 def _bad(subnet: Subnet, found: str, remedy: str) -> Finding:
-    return Finding("network", BAD, f"{subnet.name}: {found}", remedy)
+    return Finding(BAD, f"{subnet.name}: {found}", remedy)

@@ -61,7 +61,6 @@ def findings(context: Context) -> Iterator[Finding]:
     hooks = _webhooks(context)
     if hooks is None:
         yield Finding(
-            "outside",
             UNSEEN,
             "the database does not tell which webhooks there are",
             "mend what the check `database` finds",
@@ -76,9 +75,9 @@ def findings(context: Context) -> Iterator[Finding]:
                     "is the server up, and does a firewall between let this host pass? Correct the"
                     f" address in {place} if it is another"
                 )
-                yield Finding("outside", BAD, f"{where}: {why}", remedy)
+                yield Finding(BAD, f"{where}: {why}", remedy)
             else:
-                yield Finding("outside", GOOD, f"{where}: answers")
+                yield Finding(GOOD, f"{where}: answers")
     yield from links(context.site, _addresses)
 
 
@@ -170,10 +169,9 @@ def links(site: Site, resolve: Resolve) -> Iterator[Finding]:
         ' "https://cod.example.org"'
     )
     if not addresses:
-        yield Finding("outside", BAD, f"links begin with {url}: {host} cannot be looked up", remedy)
+        yield Finding(BAD, f"links begin with {url}: {host} cannot be looked up", remedy)
     elif all(ip_address(address).is_loopback for address in addresses):
         yield Finding(
-            "outside",
             BAD if site.signin.named else WARNING,
             f"links begin with {url}: {host} leads to {addresses[0]}, this host itself, so that"
             " invitations cannot be opened elsewhere",
@@ -181,14 +179,13 @@ def links(site: Site, resolve: Resolve) -> Iterator[Finding]:
         )
     elif not site.signin.named:
         yield Finding(
-            "outside",
             WARNING,
             f"links begin with {url}, this host's own name, which browsers elsewhere may not be"
             " able to look up",
             remedy,
         )
     else:
-        yield Finding("outside", GOOD, f"links begin with {url}: {host} is {addresses[0]}")
+        yield Finding(GOOD, f"links begin with {url}: {host} is {addresses[0]}")
 
 
 def _addresses(host: str) -> list[str]:
@@ -209,13 +206,13 @@ def faults(context: Context) -> Iterator[Finding]:
         with Client(str(context.settings.socket), timeout=PATIENCE) as server:
             known = server.get("/faults")["items"]
     except (Unreachable, ApiError):
-        yield Finding("faults", UNSEEN, "no server runs that knows of faults outside")
+        yield Finding(UNSEEN, "no server runs that knows of faults outside")
         return
     lasting = [each for each in known if each["ended"] is None]
     for each in lasting:
-        yield Finding("faults", BAD, sentence(each, context.now), TABLE)
+        yield Finding(BAD, sentence(each, context.now), TABLE)
     if not lasting:
-        yield Finding("faults", GOOD, "the server knows of no fault outside")
+        yield Finding(GOOD, "the server knows of no fault outside")
 
 
 def sentence(fault: Mapping[str, Any], now: float) -> str:

@@ -40,7 +40,6 @@ def findings(context: Context) -> Iterator[Finding]:
             faults += 1
             refused = not context.root and "Permission denied" in str(error)
             yield Finding(
-                "permissions",
                 UNSEEN if refused else BAD,
                 f"{table}: {error}",
                 ("run `cod doctor` as root" if refused else PASSWORD),
@@ -62,15 +61,11 @@ def findings(context: Context) -> Iterator[Finding]:
             if mode & (0o007 if found.st_gid in partusers.group_ids() else 0o077):
                 faults += 1
                 yield Finding(
-                    "permissions",
-                    BAD,
-                    f"{secret} may be read by others (mode {mode:04o})",
-                    f"chmod go= {secret}",
+                    BAD, f"{secret} may be read by others (mode {mode:04o})", f"chmod go= {secret}"
                 )
     if not os.access(settings.data, os.W_OK):
         faults += 1
         yield Finding(
-            "permissions",
             UNSEEN,
             f"{settings.data} cannot be written to by this user",
             "run `cod doctor` as root, or as the user that the server runs as",
@@ -80,11 +75,7 @@ def findings(context: Context) -> Iterator[Finding]:
         faults += 1
         yield foreign
     if not faults:
-        yield Finding(
-            "permissions",
-            GOOD,
-            f"{len(named) + len(own)} files with secrets are their owner's alone",
-        )
+        yield Finding(GOOD, f"{len(named) + len(own)} files with secrets are their owner's alone")
     yield _handles()
 
 
@@ -118,7 +109,6 @@ def others_files(data: Path, user: int | None) -> Finding | None:
     if owner == 0 or not foreign:  # root may write to all
         return None
     return Finding(
-        "permissions",
         BAD,
         f"{foreign[0]} belongs to {_user(foreign[0].lstat().st_uid)}, the server runs as"
         f" {_user(owner)}"
@@ -154,9 +144,8 @@ def _handles() -> Finding:
     words = f"at most {limit} open files ({whose})"
     if limit < HANDLES:
         return Finding(
-            "permissions",
             WARNING,
             words,
             "LimitNOFILE=65536 in the unit: each agent and each download of a node holds one",
         )
-    return Finding("permissions", GOOD, words)
+    return Finding(GOOD, words)

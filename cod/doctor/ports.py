@@ -91,21 +91,18 @@ def findings(context: Context) -> Iterator[Finding]:
                 f"{holder.command} (process {holder.pid})" for holder in others if holder.pid
             )
             yield Finding(
-                "ports",
                 BAD,
                 f"{port}: held by {who}",
                 REMEDIES.get(port.name, "stop that program, or change the port in the site file"),
             )
         elif others:
             yield Finding(
-                "ports",
                 UNSEEN,
                 f"{port}: held by a process that only root can see",
                 "run `cod doctor` as root to see whose it is",
             )
         elif runs and not holders:
             yield Finding(
-                "ports",
                 WARNING,
                 f"{port}: `cod serve` runs on this host and does not listen there",
                 "look into its log: journalctl -u cod",
@@ -114,7 +111,7 @@ def findings(context: Context) -> Iterator[Finding]:
             good += 1
     if good:
         yield Finding(
-            "ports", GOOD, f"{good} of {len(held)} ports: {'held by cod serve' if runs else 'free'}"
+            GOOD, f"{good} of {len(held)} ports: {'held by cod serve' if runs else 'free'}"
         )
 
 

@@ -21,23 +21,21 @@ def findings(context: Context) -> Iterator[Finding]:
             seen.setdefault(path.stat().st_dev, path)
         except FileNotFoundError:
             if path == settings.data:
-                yield Finding("room", BAD, f"{path} is not there", "`cod init` makes it")
+                yield Finding(BAD, f"{path} is not there", "`cod init` makes it")
         except OSError as error:
-            yield Finding("room", UNSEEN, f"{path}: {error.strerror}", "run `cod doctor` as root")
+            yield Finding(UNSEEN, f"{path}: {error.strerror}", "run `cod doctor` as root")
     for path in seen.values():
         found = os.statvfs(path)
         free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         words = f"{path}: {free / (1 << 30):.1f} of {whole / (1 << 30):.1f} GiB free"
         if found.f_files and found.f_favail < FILES:
             yield Finding(
-                "room",
                 BAD,
                 f"{path}: room for {found.f_favail} more files",
                 "delete files, or make the file system anew with more inodes",
             )
         elif free < LEAST:
             yield Finding(
-                "room",
                 BAD,
                 words,
                 "delete images (`cod image list`), empty the cache folder, or move the data folder"
@@ -45,7 +43,7 @@ def findings(context: Context) -> Iterator[Finding]:
             )
         elif free < FEW or free < whole // 20:
             yield Finding(
-                "room", WARNING, words, "images will not fit for long: delete some, or add a disk"
+                WARNING, words, "images will not fit for long: delete some, or add a disk"
             )
         else:
-            yield Finding("room", GOOD, words)
+            yield Finding(GOOD, words)

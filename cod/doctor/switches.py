@@ -42,7 +42,7 @@ def findings(context: Context) -> Iterator[Finding]:
     ):
         where = f"{switch.name}: {switch.driver} at {switch.address}"
         if isinstance(answer, str):
-            yield Finding("switches", GOOD, f"{where}: {answer or 'answered'}")
+            yield Finding(GOOD, f"{where}: {answer or 'answered'}")
         else:
             why = (
                 answer.sentence
@@ -55,7 +55,6 @@ def findings(context: Context) -> Iterator[Finding]:
             )
             lasting = isinstance(answer, SwitchError | PowerError) and answer.lasting
             yield Finding(
-                "switches",
                 BAD,
                 f"{where}: {why}",
                 PASSWORD

@@ -13,17 +13,15 @@ def findings(context: Context) -> Iterator[Finding]:
     machines too easily where it is shared."""
     site = context.site
     if site.isolates:
-        yield Finding("tenants", GOOD, "clusters are isolated unless they ask not to be")
+        yield Finding(GOOD, "clusters are isolated unless they ask not to be")
     elif site.isolation is not None:
         yield Finding(
-            "tenants",
             GOOD,
             "clusters can be isolated; the others share the provisioning network (by_default = true"
             " in [isolation] isolates all that do not ask otherwise)",
         )
     else:
         yield Finding(
-            "tenants",
             WARNING,
             "all clusters share the provisioning network: a root user of one node can take another"
             " node's MAC address and read what is sent unencrypted",
@@ -32,7 +30,6 @@ def findings(context: Context) -> Iterator[Finding]:
         )
     if site.policy.auto_approve:
         yield Finding(
-            "tenants",
             WARNING,
             "auto_approve believes any machine that boots from the network",
             "set auto_approve = false in [policy] where tenants are root on nodes",
@@ -40,7 +37,6 @@ def findings(context: Context) -> Iterator[Finding]:
     blind = sorted({rule.match for rule in site.power if rule.driver in CANNOT_TELL})
     if blind:
         yield Finding(
-            "tenants",
             WARNING,
             f"the power drivers of {', '.join(blind)} cannot tell whether a machine is on, so a"
             " boot that nobody ordered waits for an administrator",

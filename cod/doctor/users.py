@@ -18,7 +18,6 @@ def findings(context: Context) -> Iterator[Finding]:
     """Yield a finding for what is not as it should be, or one that all is."""
     if missing := partusers.missing():
         yield Finding(
-            "users",
             WARNING,
             f"this host has no {', '.join(missing)}: all parts run as the user that starts the"
             " server, and web can read the authority's key and the passwords of BMCs",
@@ -27,7 +26,7 @@ def findings(context: Context) -> Iterator[Finding]:
         )
         return
     found = [*_processes(), *_fileservers(context.site), *_files(context)]
-    yield from found or [Finding("users", GOOD, "each part of the server has a user of its own")]
+    yield from found or [Finding(GOOD, "each part of the server has a user of its own")]
 
 
 def _processes(processes: Path = Path("/proc")) -> Iterator[Finding]:
@@ -42,7 +41,6 @@ def _processes(processes: Path = Path("/proc")) -> Iterator[Finding]:
                 wanted = partusers.uid(part)
                 if int(user[1]) != wanted:
                     yield Finding(
-                        "users",
                         WARNING,
                         f"the part {part}, process {process.name}, runs as user {user[1]}, not as"
                         f" {partusers.USERS[part].name}",
@@ -54,7 +52,6 @@ def _fileservers(site: Site) -> Iterator[Finding]:
     for each in site.fileservers:
         if not each.ssh:
             yield Finding(
-                "users",
                 WARNING,
                 f"[[fileserver]] {each.name} has no ssh: it is changed on this host, which the part"
                 f" manager's user {partusers.USERS['manager'].name} may not do",
@@ -71,7 +68,6 @@ def _files(context: Context) -> Iterator[Finding]:
         return
     for part, path in closed:
         yield Finding(
-            "users",
             BAD,
             f"{path} is closed to the part {part}",
             f"let the user {partusers.USERS[part].name} read it (write to it, if it is the database"
@@ -84,7 +80,6 @@ def _files(context: Context) -> Iterator[Finding]:
         return
     if unfit:
         yield Finding(
-            "users",
             WARNING,
             f"{len(unfit)} files have other owners than the parts need, {unfit[0]}",
             "run `cod permissions`, as the units do at each start",
@@ -92,6 +87,4 @@ def _files(context: Context) -> Iterator[Finding]:
 
 
 def _unseen(error: PermissionError) -> Finding:
-    return Finding(
-        "users", UNSEEN, f"{error.filename}: {error.strerror}", "run `cod doctor` as root"
-    )
+    return Finding(UNSEEN, f"{error.filename}: {error.strerror}", "run `cod doctor` as root")

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
@@ -92,18 +92,7 @@ def ingest(
                 "invalid", f"the file's sha256 is {added.sha256()}, not {sha256}", "sha256"
             )
         store.publish(folder, root, made.digest)
-    return Ingested(
-        form,
-        made.content,
-        made.size,
-        made.used,
-        made.stored,
-        added.sha256(),
-        made.digest,
-        made.sector,
-        made.table,
-        made.ends_at,
-    )
+    return replace(made, format=form, sha256=added.sha256())
 
 
 def _in_time(progress: Progress, clock: Callable[[], float], seconds: float) -> Progress:
@@ -168,22 +157,10 @@ class _Job:
         return self.limits.expansion * self.added.size + least
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    content: str
-    size: int
-    used: int
-    stored: int
-    digest: str
-    sector: int = 0
-    table: str = ""
-    ends_at: int = 0
-
-
 # ---------------------------------------------------------------- one way for each format
 
 
-def _plain(job: _Job) -> _Made:
+def _plain(job: _Job) -> Ingested:
     _check_limits(job, job.added.size, job.added.size)
     _check_room(job, job.added.size, "the file")
     with (job.folder / "file").open("w+b") as target:
@@ -191,15 +168,15 @@ def _plain(job: _Job) -> _Made:
             target.write(data)
         target.seek(0)
         digest = manifest.digest_of(target)
-    return _Made("file", job.added.size, job.added.size, job.added.size, digest)
+    return Ingested("", "file", job.added.size, job.added.size, job.added.size, "", digest)
 
 
-def _raw(job: _Job) -> _Made:
+def _raw(job: _Job) -> Ingested:
     _check_limits(job, job.added.size, 0)  # before hours are spent: a raw file's size is known
     return _compress(_extents(job.added.file, job.added.note), job)
 
 
-def _unpacked(job: _Job, form: str) -> _Made:
+def _unpacked(job: _Job, form: str) -> Ingested:
     if form == "zstd":
         formats.check_frames(job.added.file, job.added.still)
     made = _compress(manifest.chunked(formats.unpack(job.added, form)), job)
@@ -207,7 +184,7 @@ def _unpacked(job: _Job, form: str) -> _Made:
     return made
 
 
-def _qcow2(job: _Job) -> _Made:
+def _qcow2(job: _Job) -> Ingested:
     formats.check_qcow2(os.pread(job.added.file.fileno(), _HEAD, 0), job.limits.size)
     job.added.rest()
     raw = job.folder / "raw"
@@ -245,7 +222,7 @@ def _check_room(job: _Job, more: int, what: str) -> None:
         raise Refused("invalid", f"the server's disk has no room for {what}", "file")
 
 
-_FORMS: dict[str, Callable[[_Job], _Made]] = {
+_FORMS: dict[str, Callable[[_Job], Ingested]] = {
     "plain": _plain,
     "raw": _raw,
     "gzip": lambda job: _unpacked(job, "gzip"),
@@ -306,7 +283,7 @@ def _next_data(file: BinaryIO, at: int, size: int) -> int:
         return size
 
 
-def _compress(chunks: Iterable[bytes], job: _Job) -> _Made:
+def _compress(chunks: Iterable[bytes], job: _Job) -> Ingested:
     """Write data.zst and manifest.json into the job's folder."""
     frames: list[seekable.Frame] = []
     used: list[Chunk] = []
@@ -335,11 +312,13 @@ def _compress(chunks: Iterable[bytes], job: _Job) -> _Made:
     text = manifest.encode(found)
     (job.folder / "manifest.json").write_bytes(text)
     head = first[:_HEAD]
-    return _Made(
+    return Ingested(
+        "",
         content,
         size,
         found.used,
         stored,
+        "",
         manifest.digest(text),
         formats.sector_of(head),
         formats.table_of(head),

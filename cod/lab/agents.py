@@ -113,7 +113,6 @@ class Agent:
         self.on()
 
     def describe(self) -> dict[str, Any]:
-        """Return the agent as its switch answers."""
         return {
             "name": self.name,
             "mac": self.mac,

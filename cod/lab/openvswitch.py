@@ -38,7 +38,6 @@ class OpenVSwitch:
 
     @property
     def ports_namespace(self) -> str:
-        """Return the namespace that the switch and its ports are in."""
         return f"{self.namespace}.switch"
 
     @property

@@ -43,7 +43,6 @@ def namespace(name: str) -> str:
 
 
 def socket_path(name: str) -> Path:
-    """Return the socket of the lab's power switches."""
     return folder(name) / "lab.sock"
 
 
@@ -93,7 +92,6 @@ def load(name: str) -> Record:
 
 
 def names() -> list[str]:
-    """Return every lab that has a folder."""
     return (
         sorted(path.name for path in root().iterdir() if path.is_dir()) if root().is_dir() else []
     )

@@ -81,7 +81,6 @@ class Snapshot:
         return self.folder / f"{self.key}.json"
 
     def exists(self) -> bool:
-        """Return whether it can be restored."""
         return self.file.exists() and self.about.exists()
 
     def incoming(self, secret: str, script: Path) -> list[str]:

@@ -52,7 +52,6 @@ class BootDocs:
         return self._plan(mac, address).addCallback(lambda plan: bootscript.ipxe(plan).encode())
 
     def pxelinux(self, mac: str, address: str) -> Deferred[bytes]:
-        """Return the boot decision as a PXELINUX configuration."""
         return self._plan(mac, address).addCallback(lambda plan: bootscript.pxelinux(plan).encode())
 
     def secret(self, mac: str, address: str) -> Deferred[bytes]:

@@ -56,11 +56,9 @@ class SocketService(Service, ABC):
             self._socket = None
 
     def fileno(self) -> int:
-        """Return the socket's, for the reactor."""
         return -1 if self._socket is None else self._socket.fileno()
 
     def logPrefix(self) -> str:
-        """Return the name, for the reactor's log."""
         return self._name
 
     def connectionLost(self, reason: Failure) -> None:

@@ -60,7 +60,6 @@ class Issued:
     ends_at: float = 0.0
 
     def der(self) -> bytes:
-        """Return the certificate in its binary form."""
         return x509.load_pem_x509_certificate(self.certificate).public_bytes(
             serialization.Encoding.DER
         )
@@ -101,7 +100,6 @@ class Ca:
         return not renewed
 
     def der(self) -> bytes:
-        """Return the authority's certificate in binary form (DER)."""
         return self._own.public_bytes(serialization.Encoding.DER)
 
     @property

@@ -42,7 +42,6 @@ class Credentials:
 
 
 def renewed_file(settings: Settings, folder: Path) -> Path:
-    """Return the file of the renewed credentials."""
     return folder / (settings.certificate + SUFFIX)
 
 

@@ -299,7 +299,6 @@ def _number(value: Any) -> int:
 
 
 def entry(number: int, found: LdapEntry) -> bytes:
-    """Return an entry that a search has found."""
     made = pureldap.LDAPSearchResultEntry(
         found.dn.encode(),
         [

@@ -34,7 +34,6 @@ class CertificateWatch(Periodic):
         self._ends_at, self._clock = authority_ends_at, clock
 
     async def look(self) -> None:
-        """Have those told who are not yet."""
         told = await self._pool.run(certificates.look, self._ends_at(), self._clock())
         if told:
             log.warning("%d certificates end, or have ended: see the notices", told)

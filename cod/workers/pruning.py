@@ -43,7 +43,6 @@ class Pruner(Periodic):
         return done
 
     async def look(self) -> None:
-        """Delete what is too old now."""
         now, new_time = self._clock(), self._site.current.policy.new_time
         if new_time and (forgotten := await self._batches(pruning.forget_machines, now - new_time)):
             log.info("forgot %d machines that asked to network-boot and never reported", forgotten)

@@ -28,13 +28,11 @@ class Pace:
         self._done = 0
 
     def add(self, count: int) -> None:
-        """Note `count` more bytes."""
         with self._lock:
             self._done += count
 
     @property
     def done(self) -> int:
-        """Return the bytes that were tested."""
         return self._done
 
     def elapsed(self) -> float:

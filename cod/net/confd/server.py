@@ -217,7 +217,6 @@ class ConfdServer(Service):
         yield self._write_seen()
 
     async def power_of(self, mac: str) -> str:
-        """Return what the power driver of the node with that MAC says now."""
         return await self._power(mac) if self._power else "unknown"
 
     async def ports_of(self, mac: str) -> tuple[tuple[str, ...], ...]:

@@ -60,11 +60,9 @@ class Stream(Int16StringReceiver, TimeoutMixin):
         self.transport.abortConnection()
 
     def timeoutConnection(self) -> None:
-        """Close a connection that has been silent."""
         self.transport.abortConnection()
 
     def answer(self, data: bytes) -> None:
-        """Answer one of the questions."""
         if self.connected:
             self.sendString(data)  # type: ignore[no-untyped-call]
             self._answered()

@@ -38,7 +38,6 @@ class Quota:
         self._costly: dict[str, Bucket] = {}
 
     def heard(self, size: int, now: float) -> None:
-        """Count bytes that a peer has sent."""
         self._bytes.spend(now, size)
 
     def is_spent(self, now: float) -> bool:

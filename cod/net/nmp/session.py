@@ -282,7 +282,6 @@ class VcmSession(NmpConnection):
     # ------------------------------------------------------------ telling
 
     def tell(self, row: Owed) -> None:
-        """Send what it is owed."""
         if self.say(verbs.owed(row), sequence=row.sequence):
             self.sent = row.sequence
 

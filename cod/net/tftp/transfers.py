@@ -130,7 +130,6 @@ class Transfers:
         return len(self._all)
 
     def of_address(self, address: str) -> int:
-        """Return how many transfers go to that address."""
         return self._per_peer[address]
 
     def get(self, peer: Peer) -> Transfer | None:
@@ -179,7 +178,6 @@ class Transfers:
         return -1 if self._epoll is None or self._epoll.closed else self._epoll.fileno()
 
     def logPrefix(self) -> str:
-        """Return what the reactor's log calls this."""
         return "tftp"
 
     def connectionLost(self, reason: Failure) -> None:

@@ -93,7 +93,6 @@ class GridEngine:
         self._set("-rattr", "queue", "slots", str(slots), self._instance(host), "unchanged")
 
     def enable(self, host: str) -> None:
-        """Let it take jobs."""
         self._do(
             "qmod", "-e", self._instance(host), meaning="enabled|already in the specified state"
         )
@@ -101,7 +100,6 @@ class GridEngine:
     # ------------------------------------------------------------ leaving
 
     def disable(self, host: str) -> None:
-        """Let it take no more jobs."""
         self._do(
             "qmod", "-d", self._instance(host), meaning="disabled|already in the specified state"
         )

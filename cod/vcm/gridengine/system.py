@@ -101,7 +101,6 @@ class GridEngineSystem:
             self._cell.reschedule(int(number), int(task or 0))
 
     def stop(self, name: str) -> None:
-        """Shut its execution daemon down."""
         self._cell.stop_daemon(name)
 
     def expel(self, name: str, lost: bool) -> None:

@@ -135,7 +135,6 @@ class Virsh:
         return said.partition(end)[0].decode(errors="replace")
 
     def close(self) -> None:
-        """End the connection."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -144,7 +143,6 @@ class Virsh:
     # ------------------------------------------------------------ what virtual hosts are asked
 
     def capacity(self) -> Size:
-        """Return what the node itself has."""
         found = dict[str, str]()
         for line in self.ask("nodeinfo").splitlines():
             key, _, value = line.partition(":")

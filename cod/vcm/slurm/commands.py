@@ -218,7 +218,6 @@ class Slurm:
         self._do("scancel", f"--signal={signal}", *(["--batch"] if batch else []), job, done=NO_JOB)
 
     def cancel(self, job: str) -> None:
-        """End a job."""
         self._do("scancel", job, done=NO_JOB)
 
     # ------------------------------------------------------------ reservations

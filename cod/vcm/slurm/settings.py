@@ -47,7 +47,6 @@ class NodesetTable(Table):
     template: str = Field("", description="template of such nodes; empty: that of the whole file")
 
     def kind(self, feature: str) -> NodeKind:
-        """Return what such a node has."""
         return NodeKind(
             Nodeset(self.name, self.template, self.requires),
             self.cpus,
