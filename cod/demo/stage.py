@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -128,15 +129,8 @@ class Stage:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         try:
-            status = control.up(
-                LabSpec(
-                    self.lab,
-                    self._specs,
-                    networks=self._networks,
-                    switch=self._switch,
-                    snapshots=str(self._snapshots or ""),
-                )
-            )
+            lab = LabSpec(self.lab, self._specs, networks=self._networks, switch=self._switch)
+            status = control.up(replace(lab, snapshots=str(self._snapshots or "")))
             self.machines = {mac: node for node in status["nodes"] for mac in node["macs"]}
             switches = str(status["socket"])
             site = SITE.format(
@@ -156,23 +150,7 @@ class Stage:
                         record.namespace(self.lab), f"trunk.{vlan}", vlan, "192.0.2.1/32"
                     )
             self.site_file.write_text(site)
-            done = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "cod",
-                    "--site",
-                    str(self.site_file),
-                    "init",
-                    "--dir",
-                    str(self.folder / "data"),
-                ],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                raise StageError(f"cod init: {done.stderr.strip() or done.stdout.strip()}")
+            self._cod("init", "--dir", str(self.folder / "data"))
             built = data.path("build/trampoline/lab")
             for name in ("vmlinuz", "ramdisk", "facts.json"):
                 shutil.copy(built / name, self.folder / "data/boot/trampoline" / name)
@@ -206,16 +184,19 @@ class Stage:
         return Client(str(self.socket))
 
     def cod(self, *words: str) -> Any:
-        """Run a command of `cod` as a person would; returns its JSON."""
+        """Run a command of `cod` as a person would; returns its JSON. Raises StageError."""
+        return json.loads(self._cod(*words, "--json"))
+
+    def _cod(self, *words: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "cod", "--site", str(self.site_file), *words, "--json"],
+            [sys.executable, "-m", "cod", "--site", str(self.site_file), *words],
             capture_output=True,
             text=True,
             check=False,
         )
         if done.returncode:
             raise StageError(f"cod {' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
-        return json.loads(done.stdout)
+        return done.stdout
 
     def inside(self, argv: Sequence[str], timeout: float) -> str:
         """Return what `argv` prints, run in the lab's network; '' when it fails or takes too
@@ -241,7 +222,7 @@ class Stage:
         return [Path(disk["file"]) for disk in machine["disks"]]
 
     def kill(self) -> None:
-        """kill -9 of the server, all its processes at once; returns when they are gone."""
+        """Kill the server, all its processes at once; returns when they are gone."""
         if self._server is None:
             return
         with suppress(ProcessLookupError):

@@ -112,17 +112,8 @@ class Story:
         self._timeline.say(
             f"An isolated vcluster {name!r} of {size} nodes with template {template}"
         )
-        self._stage.cod(
-            "vcluster",
-            "create",
-            name,
-            "--size",
-            str(size),
-            "--template",
-            template,
-            "--spread",
-            "--isolated",
-        )
+        words = ["--size", str(size), "--template", template, "--spread", "--isolated"]
+        self._stage.cod("vcluster", "create", name, *words)
         self._wait(
             f"{name} has {size} active nodes",
             PRIME_LIMIT,

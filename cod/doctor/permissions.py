@@ -127,19 +127,15 @@ def _user(number: int) -> str:
 
 
 def _handles() -> Finding:
-    """Return how many files the running server may open; without one, this shell's limit."""
-    limit, whose = (
-        resource.getrlimit(resource.RLIMIT_NOFILE)[1],
-        "this shell; the unit file sets 65536",
-    )
+    """Return a finding on how many files the running server may open, or this shell without one."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    whose = "this shell; the unit file sets 65536"
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if is_server((process / "cmdline").read_bytes()):
                 found = re.search(r"Max open files +\S+ +(\d+)", (process / "limits").read_text())
-                limit, whose = (
-                    int(found[1]) if found else limit,
-                    f"the server, process {process.name}",
-                )
+                limit = int(found[1]) if found else limit
+                whose = f"the server, process {process.name}"
                 break
     words = f"at most {limit} open files ({whose})"
     if limit < HANDLES:

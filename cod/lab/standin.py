@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -81,7 +82,7 @@ class StandIn:
 
     def script(self, first: Mapping[str, str]) -> str:
         """Return the boot script that the server has for the machine, whose firmware was told
-        `first`. Raises Failed."""
+        `first`. Raises BootFailed."""
         self.say(f"firmware: {first.get('ip')} loads {first.get('boot_file')}")
         if not first.get("boot_file"):
             raise BootFailed("no boot file")
@@ -93,23 +94,9 @@ class StandIn:
     def dhcp(self, options: list[str], tries: int = 5) -> dict[str, str]:
         """Make one DHCP exchange; return what the client's script was told."""
         self.lease_file.unlink(missing_ok=True)
+        client = ["busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", str(tries), "-T", "1"]
         subprocess.run(
-            [
-                "busybox",
-                "udhcpc",
-                "-i",
-                "eth0",
-                "-n",
-                "-q",
-                "-f",
-                "-t",
-                str(tries),
-                "-T",
-                "1",
-                "-s",
-                str(self.lease_script),
-                *options,
-            ],
+            [*client, "-s", str(self.lease_script), *options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=False,
@@ -129,7 +116,7 @@ class StandIn:
         return body
 
     def secret(self, script: str) -> bytes:
-        """Return the text of the secret that the boot script names. Raises Failed."""
+        """Return the text of the secret that the boot script names. Raises BootFailed."""
         urls = re.findall(r"^initrd .*?(http://\S+secret\.cpio)", script, re.M)
         found = re.search(rb"([0-9a-f]{8,} [0-9a-f]{16,}\n?)", self.fetch(urls[0]))
         if found is None:
@@ -137,42 +124,31 @@ class StandIn:
         return found[1]
 
     def trampoline(self, script: str, cmdline: str) -> None:
-        """The secret, the trampoline's own address, the real agent."""
+        """Fetch the secret, ask for the trampoline's own address, and run the real agent."""
         secret = self.folder / "secret"
         secret.write_bytes(self.secret(script))
         secret.with_name("secret.session").unlink(missing_ok=True)  # RAM does not outlive a reset
         self.dhcp(["-V", "cod-trampoline"], tries=90)
         confd = re.search(r"cod\.confd=(\S+)", cmdline)
         assert confd is not None
-        disks = [
-            word for path in sorted(self.folder.glob("disk*")) for word in ("--disk", str(path))
+        options = [
+            ("--confd", confd[1]),
+            ("--mac", self.mac),
+            ("--secret", str(secret)),
+            ("--root", str(self.folder / "root")),
+            *(("--disk", str(path)) for path in sorted(self.folder.glob("disk*"))),
+            ("--reboot-command", "true"),
+            ("--poweroff-command", f"touch {self.folder}/off"),
         ]
         subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "trampoline.ctramp",
-                "--confd",
-                confd[1],
-                "--mac",
-                self.mac,
-                "--secret",
-                str(secret),
-                "--root",
-                str(self.folder / "root"),
-                *disks,
-                "--reboot-command",
-                "true",
-                "--poweroff-command",
-                f"touch {self.folder}/off",
-            ],
+            [sys.executable, "-m", "trampoline.ctramp", *chain.from_iterable(options)],
             check=False,
             env=os.environ | {"PYTHONPATH": str(data.path("trampoline").parent)},
         )
 
     def boot_disk(self) -> None:
-        """The system on the disk, if there is one: it asks for its address as any system does, and
-        then runs."""
+        """Run the system on the disk, if there is one: it asks for its address as any system
+        does."""
         with open(self.folder / "disk", "rb") as disk:
             head = disk.read(512)
         at, signature = SIGNATURE
