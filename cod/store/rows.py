@@ -104,7 +104,8 @@ class Rows(Generic[Record]):
 
     def all(self, tx: Tx, query: Select[Any]) -> list[Record]:
         """Return what `query`, made of `select`, finds."""
-        return [self._record(*row) for row in tx.execute(query).all()]
+        record = self._record
+        return [record(*row) for row in tx.execute(query)]
 
     def every(
         self,

@@ -333,9 +333,8 @@ def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]
         .order_by(rt.c.request_id, rt.c.position)
     )
     tuples: dict[int, list[tuple[RequestTuple, str]]] = {}
-    for row in tx.execute(query):
-        one = request_rows.TUPLES.read(row, 1), f"{row[-2]}@{row[-1]}"
-        tuples.setdefault(row[0], []).append(one)
+    for request_id, *values, name, revision in tx.execute(query):
+        tuples.setdefault(request_id, []).append((RequestTuple(*values), f"{name}@{revision}"))
     return tuples
 
 

@@ -157,11 +157,11 @@ def _pending_tuples(tx: Tx) -> dict[int, tuple[RequestTuple, ...]]:
         .where(r.state == RequestState.PENDING)
         .order_by(rt.request_id, rt.position)
     )
-    same: dict[RequestTuple, RequestTuple] = {}
+    same: dict[tuple[Any, ...], RequestTuple] = {}
     found: dict[int, tuple[RequestTuple, ...]] = {}
-    for row in tx.execute(query).all():
-        one = TUPLES.read(row, 1)
-        found[row[0]] = (*found.get(row[0], ()), same.setdefault(one, one))
+    for request_id, *columns in tx.execute(query).all():
+        one = same.setdefault(tuple(columns), RequestTuple(*columns))
+        found[request_id] = (*found.get(request_id, ()), one)
     return found
 
 
@@ -233,8 +233,8 @@ def _with_tuples(tx: Tx, rows: Sequence[Request]) -> list[Request]:
     tuples: dict[int, list[RequestTuple]] = {row.id: [] for row in rows}
     for ids in slices(list(tuples)):
         query = select(r.request_id, *TUPLES.columns).where(r.request_id.in_(ids))
-        for row in tx.execute(query.order_by(r.request_id, r.position)):
-            tuples[row[0]].append(TUPLES.read(row, 1))
+        for request_id, *columns in tx.execute(query.order_by(r.request_id, r.position)):
+            tuples[request_id].append(RequestTuple(*columns))
     return [replace(row, tuples=tuple(tuples[row.id])) for row in rows]
 
 
