@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from sqlalchemy import Engine, LargeBinary, Table, case, delete, insert, or_, select, update
+from sqlalchemy import Engine, LargeBinary, case, delete, insert, or_, select, update
 
 from cod.states import NODE_RULES, BurninState, Disk, NodeState
 from cod.store import dns_zones, schema
@@ -80,7 +80,13 @@ def _write(engine: Engine, text: TextIO) -> int:
     with engine.connect().execution_options(**options) as connection, connection.begin():
         for table in t.metadata.sorted_tables:
             for row in connection.execute(select(table)):
-                text.write(json.dumps([table.name, _plain(table, row._mapping)]) + "\n")
+                values = {
+                    column.name: base64.b64encode(value).decode()
+                    if isinstance(value, bytes)
+                    else value
+                    for column, value in zip(table.columns, row, strict=True)
+                }
+                text.write(json.dumps([table.name, values]) + "\n")
                 rows += 1
     text.write(json.dumps({"end": rows}) + "\n")
     return rows
@@ -132,13 +138,6 @@ def _worked_with(tx: Tx) -> str:
         if tx.execute(select(table).limit(1)).first():
             return name
     return "groups" if len(tx.execute(select(t.groups.c.id).limit(2)).all()) > 1 else ""
-
-
-def _plain(table: Table, row: Any) -> dict[str, Any]:
-    def plain(value: Any, binary: bool) -> Any:
-        return base64.b64encode(value).decode() if binary and value is not None else value
-
-    return {c.name: plain(row[c.name], isinstance(c.type, LargeBinary)) for c in table.columns}
 
 
 def _lines(path: Path) -> Iterator[Any]:

@@ -58,9 +58,7 @@ def enrol(
         tx.execute(insert(t.vcms).values(vcluster_id=vcluster_id, **columns, epoch=int(now * 1000)))
     else:
         change(tx, known, **columns, epoch=known.epoch + 1, server=None, connected_at=now)
-    found = get(tx, vcluster_id)
-    assert found is not None
-    return found
+    return ROWS.known(tx, vcluster_id)
 
 
 def revoke(tx: Tx, vcluster_id: int) -> None:

@@ -83,13 +83,14 @@ def with_known(tx: Tx, wanted: Mapping[int, tuple[str, str]]) -> dict[int, str]:
         }
         for group, found in there.items()
     }
-    return {
-        key: _inserted(
-            document,
-            "".join(known[owner_of(name)].get(each, "") for each in sorted(_image_names(document))),
+    found: dict[int, str] = {}
+    for key, (name, document) in wanted.items():
+        inner = "".join(
+            known[owner_of(name)].get(each, "") for each in sorted(_image_names(document))
         )
-        for key, (name, document) in wanted.items()
-    }
+        before, end, after = document.rpartition("</template")
+        found[key] = f"{before}{inner}{end}{after}" if inner and end else document
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -120,11 +121,6 @@ def image_names(tx: Tx, rows: Sequence[Template]) -> dict[int, dict[str, str]]:
         }
         for row in rows
     }
-
-
-def _inserted(document: str, inner: str) -> str:
-    before, end, after = document.rpartition("</template")
-    return f"{before}{inner}{end}{after}" if inner and end else document
 
 
 def newest(tx: Tx, only: frozenset[int] | None = None) -> list[Template]:
