@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from sqlalchemy import Column, Float, Integer, MetaData, String, Table, create_engine
@@ -80,6 +81,27 @@ def test_a_claim_is_won_once_until_it_expires_or_is_shortened(tx: Tx) -> None:
     rows.shorten(tx, "s1", 12.0)
     assert rows.claim(tx, 1, "s2", 12.0, 30.0, SHELVES.c.attempts == 0) is None  # it is 1
     assert rows.claim(tx, 1, "s2", 12.0, 30.0, remark="mine") == Shelf(1, "a", "mine")
+
+
+class Work(NamedTuple):
+    """A record of the same table with its claim."""
+
+    id: int
+    remark: str | None
+    attempts: int
+    claimed_by: str | None
+
+
+def test_a_claim_that_was_taken_over_settles_nothing(tx: Tx) -> None:
+    rows = Rows(Work, SHELVES)
+    rows.add(tx, name="a")
+    first = rows.claim(tx, 1, "s1", 10.0, 20.0)
+    second = rows.claim(tx, 1, "s2", 20.0, 30.0)
+    assert first == Work(1, None, 1, "s1")
+    assert second == Work(1, None, 2, "s2")
+    assert not rows.settle(tx, first, remark="late")
+    assert rows.settle(tx, second, remark="done")
+    assert rows.get(tx, 1) == Work(1, "done", 2, None)
 
 
 @pytest.mark.parametrize(

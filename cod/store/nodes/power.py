@@ -7,7 +7,6 @@ comes back after its claim ran out and was taken over cannot write over what the
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from sqlalchemy import and_, delete, exists, func, select, update
 
@@ -79,13 +78,13 @@ def shorten(tx: Tx, server: str, until: float) -> None:
 def close(tx: Tx, action: PowerAction, now: float, error: str = "") -> bool:
     """Close a power command that is finished, dropped or given up (`error` says why); False when
     `action`'s claim is no longer valid."""
-    return _set(tx, action, done_at=now, error=error)
+    return ROWS.settle(tx, action, _a.done_at.is_(None), done_at=now, error=error)
 
 
 def again(tx: Tx, action: PowerAction, next_at: float, error: str, stage: int) -> bool:
     """Note that the attempt failed: try again at `next_at`, in `stage`; False when `action`'s claim
     is no longer valid."""
-    return _set(tx, action, next_at=next_at, error=error, stage=stage)
+    return ROWS.settle(tx, action, _a.done_at.is_(None), next_at=next_at, error=error, stage=stage)
 
 
 def trouble(tx: Tx, node: Node) -> str:
@@ -126,15 +125,3 @@ def set_watts(tx: Tx, node_id: int, driver: str, watts: float | None) -> None:
     could not be measured."""
     n = t.nodes.c
     tx.execute(update(t.nodes).where(n.id == node_id, n.power_driver == driver).values(watts=watts))
-
-
-def _set(tx: Tx, action: PowerAction, **columns: Any) -> bool:
-    owner = (
-        _a.claimed_by.is_(None) if action.claimed_by is None else _a.claimed_by == action.claimed_by
-    )
-    done = tx.execute(
-        update(t.power_actions)
-        .where(_a.id == action.id, _a.attempts == action.attempts, owner, _a.done_at.is_(None))
-        .values(claimed_by=None, claim_expires=None, **columns)
-    )
-    return done.rowcount == 1

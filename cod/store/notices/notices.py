@@ -95,24 +95,15 @@ def claim(tx: Tx, send_id: int, server: str, now: float, until: float) -> Send |
 def close(tx: Tx, send: Send, now: float, delivered: bool, error: str = "") -> bool:
     """Close a notice as `delivered` or given up; return False when `send`'s claim is no longer
     valid."""
-    return _set(tx, send, done_at=now, delivered=delivered, error=error)
+    return SENDS.settle(
+        tx, send, _s.done_at.is_(None), done_at=now, delivered=delivered, error=error
+    )
 
 
 def again(tx: Tx, send: Send, next_at: float, error: str) -> bool:
     """Note that the attempt failed: try again at `next_at`; False when `send`'s claim is no longer
     valid."""
-    return _set(tx, send, next_at=next_at, error=error)
-
-
-def _set(tx: Tx, send: Send, **columns: Any) -> bool:
-    own = (
-        _s.id == send.id,
-        _s.attempts == send.attempts,
-        _s.claimed_by == send.claimed_by,
-        _s.done_at.is_(None),
-    )
-    values = dict(claimed_by=None, claim_expires=None, **columns)
-    return tx.execute(update(t.notice_sends).where(*own).values(values)).rowcount == 1
+    return SENDS.settle(tx, send, _s.done_at.is_(None), next_at=next_at, error=error)
 
 
 def sent(tx: Tx, send_id: int, group_id: int) -> Send | None:
