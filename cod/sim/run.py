@@ -72,10 +72,10 @@ class Simulation:
                 continue
             group = groups[demand.group]
             if isinstance(demand, Jobs):
-                JobOwner(self.world, demand, group, self._synthetic(demand))
+                JobOwner(self.world, demand, group, self.synthetic(demand))
             elif isinstance(demand, Queue):
                 permanent[demand.name] = QueueOwner(
-                    self.world, self._fitted(demand), group, self._synthetic(demand)
+                    self.world, self._fitted(demand), group, self.synthetic(demand)
                 )
             elif isinstance(demand, Farm):
                 farm = FarmOwner(
@@ -131,7 +131,8 @@ class Simulation:
 
     # ------------------------------------------------------------ demand
 
-    def _synthetic(self, rule: Jobs | Queue) -> Iterator[SimJob]:
+    def synthetic(self, rule: Jobs | Queue) -> Iterator[SimJob]:
+        """Yield the jobs of a rule that draws its own, in the order of their times."""
         seed = self.scenario.seed
         sizes = stream(seed, "jobs", rule.name)
         for at, count in arrivals(stream(seed, "arrivals", rule.name), rule.arrivals, self.end):

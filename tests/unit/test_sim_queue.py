@@ -13,8 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cod.sim.cluster import Cluster, SimMachine
+from cod.sim.demand import queue
 from cod.sim.demand.job import SimJob
-from cod.sim.demand.profile import FreeProfile
+from cod.sim.demand.profile import FreeNodes, FreeProfile
 from cod.sim.demand.queue import QueueOwner
 from cod.sim.randomness import arrivals, stream
 from cod.sim.run import Simulation
@@ -341,6 +342,26 @@ def test_conservative_backfill_delays_nobody(
     done = replayed(tmp_path, *jobs, least=4, discipline=discipline)
     starts = sorted((at + wait, wait) for at, wait in waited.items())
     assert waits(done) == pytest.approx([wait for _, wait in starts], abs=5)
+
+
+def test_a_job_behind_those_that_have_places_changes_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulator looks at a long queue when nodes idle, not for each job that joins it."""
+    looks: list[float] = []
+
+    def look(now: float, free: int, ends: list[tuple[float, int]]) -> FreeNodes:
+        looks.append(now)
+        return FreeNodes(now, free, ends)
+
+    monkeypatch.setattr(queue, "RESERVED", 2)
+    monkeypatch.setattr(queue, "FreeNodes", look)
+    wide = [(at, 1000, 3, 1) for at in (0, 10, 20)]
+    short = [(30 + number, 10, 1, 1) for number in range(20)]
+    done = replayed(tmp_path, *wide, *short, least=4, discipline="conservative")
+    assert looks
+    assert min(looks) >= 1000  # the first job's end
+    assert len(waits(done)) == len(wide) + len(short)
 
 
 @settings(deadline=None)

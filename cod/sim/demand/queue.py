@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 from cod.model import Group
@@ -59,7 +59,8 @@ class QueueOwner(PermanentOwner):
             tracked.end("rejected", self.world.clock.now)
         else:
             self._enqueue(QueuedJob(tracked), first=False)
-            self._start()
+            if self.rule.discipline != "conservative" or len(self._waiting) <= RESERVED:
+                self._start()
 
     def _enqueue(self, entry: QueuedJob, *, first: bool) -> None:
         self._waiting.add(entry, self.world.clock.now, first=first)
@@ -102,10 +103,7 @@ class QueueOwner(PermanentOwner):
         """Return when running jobs end by the estimates, and how many nodes each leaves then."""
         now = self.world.clock.now
         running = dict.fromkeys(self._busy.values())
-        return sorted(
-            (max(entry.ends_at, now), sum(not one.reclaim for one in entry.nodes))
-            for entry in running
-        )
+        return sorted((max(entry.ends_at, now), self._kept(entry.nodes)) for entry in running)
 
     def _backfill(self, head: QueuedJob) -> QueuedJob | None:
         """Return the first job behind `head` that fits the idle nodes and would not delay it."""
@@ -200,11 +198,13 @@ class QueueOwner(PermanentOwner):
     def _ready(self) -> int:
         """Return how many nodes idle or start."""
         cluster = self._cluster
-        return (
-            len(cluster.held) - cluster.leaving - sum(not one.reclaim for one in self._busy)
-            if cluster
-            else 0
-        )
+        return len(cluster.held) - cluster.leaving - self._kept(self._busy) if cluster else 0
+
+    def _kept(self, machines: Collection[SimMachine]) -> int:
+        """Return how many of those machines nobody asks back."""
+        if self._cluster is not None and not self._cluster.leaving:
+            return len(machines)
+        return sum(not one.reclaim for one in machines)
 
     def _lacks(self, cluster: Cluster) -> list[int]:
         """Return how many nodes each job lacks that has waited for the rule's patience, as far as

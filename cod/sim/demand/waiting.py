@@ -38,13 +38,13 @@ class WaitingJobs:
     """Jobs that wait. `nodes`: how many all of them need together."""
 
     def __init__(self) -> None:
-        self.nodes = 0
+        self.nodes = self._count = 0
         self._by_size: dict[int, deque[QueuedJob]] = {}
         self._first = self._last = 0
 
-    def __bool__(self) -> bool:
-        """Return whether any job waits."""
-        return bool(self._by_size)
+    def __len__(self) -> int:
+        """Return how many jobs wait."""
+        return self._count
 
     def add(self, entry: QueuedJob, now: float, *, first: bool) -> None:
         """Queue a job as the last one, or as the first one."""
@@ -59,6 +59,7 @@ class WaitingJobs:
             jobs.append(entry)
         entry.since = now
         self.nodes += entry.size
+        self._count += 1
 
     def remove(self, entry: QueuedJob) -> None:
         """Take a job out of the queue."""
@@ -67,6 +68,7 @@ class WaitingJobs:
         if not jobs:
             del self._by_size[entry.size]
         self.nodes -= entry.size
+        self._count -= 1
 
     def next(self, room: int | None = None) -> QueuedJob | None:
         """Return the first job; with `room`, the first that needs no more nodes than that."""
