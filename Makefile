@@ -128,9 +128,10 @@ mutants: dev $(if $(BY_HAND),system-test build)
 matrix: build dev system-test
 	.venv/bin/python -m tests.system.matrix $(if $(JOBS),--jobs $(JOBS)) $(ONLY)
 
-# What the literature shows, in the simulator, and docs/science.md of it.
-science: dev
+# What the literature shows, in the simulator, and docs/science.md of it; hours of it on a real Slurm, as root.
+science: dev system-test
 	.venv/bin/python -m tests.bench.science
+	.venv/bin/python -m tests.bench.bench_slice
 
 run: venv
 	.venv/bin/cod --site $${COD_SITE:-/etc/cod/site.toml} serve
