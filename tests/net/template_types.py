@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
 
-from cod.web.routes import Call
 from jinja2 import Environment, nodes
 from jinja2.environment import TemplateModule
 from pydantic import BaseModel
+
+from cod.web.api.routes import Call
 
 ANYTHING = "anything"
 KEPT = {"list", "reverse", "sort", "unique", "select", "reject", "selectattr", "rejectattr"}

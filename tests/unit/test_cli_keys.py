@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cod.web.openapi import document
+
+from cod.web.api.openapi import document
 
 CLI = Path(__file__).resolve().parents[2] / "cod/cli"
 LOCAL = "server"  # the folder of commands that work without the API
