@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     FromClause,
     Insert,
@@ -23,6 +24,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    literal,
     or_,
     select,
     update,
@@ -44,10 +46,11 @@ class Rows(Generic[Record]):
     """The rows of a table as records of one class: a dataclass or a NamedTuple.
 
     columns  what the record's fields are read from, in their order; `select` reads them
-    width    how many they are
+    width    how many they are; `names`: of the fields
     values   of a record, in that order
 
-    Methods that take `lock` keep others from changing what they find until the transaction ends.
+    Methods that take `key` are for tables whose primary key is one column. Those that take `lock`
+    keep others from changing what they find until the transaction ends.
     """
 
     def __init__(
@@ -85,11 +88,16 @@ class Rows(Generic[Record]):
         self.select: Select[Any] = select(*self.columns)
         if source is not None:
             self.select = self.select.select_from(source)
-        self._key = table.primary_key.columns[0]
         # made once: SQLAlchemy keeps with a statement what it works out of it
         self._locked = table if source is not None else None  # alone, of what is joined
-        self._by_key = self._looked_up(self._key)
+        self._by_key = self._looked_up(self._key) if len(table.primary_key) == 1 else ()
         self._by_name = self._looked_up(table.c[name]) if name in table.c else ()
+
+    @property
+    def _key(self) -> Column[Any]:
+        """The column that tells rows apart; ValueError where it takes several."""
+        [column] = self._table.primary_key
+        return column
 
     def _looked_up(self, column: ColumnElement[Any]) -> tuple[Select[Any], ...]:
         """Return the statements for the row with a value in `column`: a plain and a locking one."""
@@ -142,7 +150,10 @@ class Rows(Generic[Record]):
 
     def exists(self, tx: Tx, *where: ColumnElement[bool]) -> bool:
         """Return whether there is a row that all conditions are true of."""
-        return tx.scalar(select(self._key).where(*where).limit(1)) is not None
+        return (
+            tx.scalar(select(literal(1)).select_from(self._table).where(*where).limit(1))
+            is not None
+        )
 
     def count(self, tx: Tx, *where: ColumnElement[bool]) -> int:
         """Return how many rows all conditions are true of."""

@@ -104,6 +104,33 @@ def test_a_claim_that_was_taken_over_settles_nothing(tx: Tx) -> None:
     assert rows.get(tx, 1) == Work(1, "done", 2, None)
 
 
+class Pair(NamedTuple):
+    """A record of a table that takes two columns to tell its rows apart."""
+
+    left: int
+    right: int
+
+
+def test_no_row_is_meant_by_half_of_its_key(tx: Tx) -> None:
+    pairs = Table(
+        "pairs",
+        MetaData(),
+        Column("left", Integer, primary_key=True),
+        Column("right", Integer, primary_key=True),
+    )
+    pairs.create(tx)
+    rows = Rows(Pair, pairs)
+    rows.insert(tx, [Pair(1, 1), Pair(1, 2)])
+    with pytest.raises(ValueError, match="too many values"):
+        rows.remove(tx, 1)
+    with pytest.raises(ValueError, match="too many values"):
+        rows.set(tx, 1, right=3)
+    assert rows.every(tx, order=pairs.c.right) == [Pair(1, 1), Pair(1, 2)]
+    assert rows.exists(tx, pairs.c.right == 2)
+    assert not rows.exists(tx, pairs.c.right == 3)
+    assert rows.count(tx, pairs.c.left == 1) == 2
+
+
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
