@@ -7,7 +7,7 @@ checks and the tables of the code are made of these: what is added here is known
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
 
@@ -41,7 +41,6 @@ class Choice(StrEnum):
 class PowerAbilities:
     """What a power driver can do.
 
-    about        what it switches, for people
     switch_off   switch off a machine that runs
     tell         tell whether a machine is on
     order_boot   tell a machine what to boot from
@@ -51,7 +50,6 @@ class PowerAbilities:
     remedy       what to look at where machines do not answer
     """
 
-    about: str
     switch_off: bool = True
     tell: bool = True
     order_boot: bool = True
@@ -61,29 +59,27 @@ class PowerAbilities:
     remedy: str = ""
 
 
-_NOTHING = PowerAbilities("", switch_off=False, tell=False, order_boot=False)
+_NOTHING = PowerAbilities(switch_off=False, tell=False, order_boot=False)
 
 
-class PowerDriverKind(StrEnum):
+class PowerDriverKind(Choice):
     """By what COD switches a machine."""
 
     # the driver `name` is the class NameDriver of the module `cod.power.name`
 
     can: PowerAbilities
 
-    def __new__(cls, name: str, can: PowerAbilities = _NOTHING) -> Self:
-        """Return the member `name` with its abilities."""
+    def __new__(cls, name: str, about: str = "", can: PowerAbilities = _NOTHING) -> Self:
+        """Return the member `name`, which is about that, with its abilities."""
         member = str.__new__(cls, name)
-        member._value_, member.can = name, can
+        member._value_, member.about, member.can = name, about, can
         return member
 
     NONE = (
         "none",
-        PowerAbilities(
-            "nothing switches the machine",
-            switch_off=False,
-            tell=False,
-            order_boot=False,
+        "nothing switches the machine",
+        replace(
+            _NOTHING,
             no_console=(
                 "it has no power driver, so nothing is known that its console could be followed by"
             ),
@@ -91,14 +87,13 @@ class PowerDriverKind(StrEnum):
     )
     LAB = (
         "lab",
-        PowerAbilities(
-            "machines of `cod lab`", console="labconsole:LabConsoles", remedy="cod lab status"
-        ),
+        "machines of `cod lab`",
+        PowerAbilities(console="labconsole:LabConsoles", remedy="cod lab status"),
     )
     IPMI = (
         "ipmi",
+        "a BMC, by IPMI",
         PowerAbilities(
-            "a BMC, by IPMI",
             measure=True,
             console="sol:SolConsoles",
             remedy="is the BMC on the network (ping), and IPMI over LAN enabled in it?",
@@ -106,8 +101,8 @@ class PowerDriverKind(StrEnum):
     )
     REDFISH = (
         "redfish",
+        "a BMC, by Redfish",
         PowerAbilities(
-            "a BMC, by Redfish",
             measure=True,
             no_console=(
                 "the driver redfish follows no consoles; many BMCs have theirs by IPMI as well,"
@@ -118,11 +113,9 @@ class PowerDriverKind(StrEnum):
     )
     WOL = (
         "wol",
-        PowerAbilities(
-            "Wake-on-LAN",
-            switch_off=False,
-            tell=False,
-            order_boot=False,
+        "Wake-on-LAN",
+        replace(
+            _NOTHING,
             no_console=(
                 "a machine that is only woken (driver wol) has no BMC, and so no console to follow"
             ),
@@ -130,18 +123,13 @@ class PowerDriverKind(StrEnum):
     )
     PDU = (
         "pdu",
+        "a switched outlet",
         PowerAbilities(
-            "a switched outlet",
             order_boot=False,
             no_console="an outlet (driver pdu) has no console to follow",
             remedy="is the outlet strip on the network (ping), and SNMP enabled in it?",
         ),
     )
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Return the names in their order."""
-        return [kind.value for kind in cls]
 
 
 CANNOT_SWITCH_OFF = frozenset(kind.value for kind in PowerDriverKind if not kind.can.switch_off)

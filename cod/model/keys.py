@@ -77,7 +77,7 @@ class Read:
         }
 
 
-class Days(Read):
+class InDays(Read):
     """Days in the file, seconds in the program."""
 
     __slots__ = ()
@@ -140,8 +140,8 @@ _FINITE = {"le": 4_000_000_000, "allow_inf_nan": False, "strict": True}
 Port = Annotated[int, Limits({"ge": 1, "le": 65535})]
 Positive = Annotated[float, Limits({"gt": 0, **_FINITE})]
 NotNegative = Annotated[float, Limits({"ge": 0, **_FINITE})]
-PositiveDays = Annotated[Positive, Days()]
-NotNegativeDays = Annotated[NotNegative, Days()]
+PositiveDays = Annotated[Positive, InDays()]
+NotNegativeDays = Annotated[NotNegative, InDays()]
 Priority = Annotated[int, Limits({"ge": -1_000_000, "le": 1_000_000})]  # as a group may have
 Mark = Annotated[int, Limits({"ge": 0, "le": 1_000_000, "strict": True})]
 Address = Annotated[str, Read(_address)]

@@ -38,7 +38,7 @@ from cod.model import (
     TypeRules,
     VolumeKeys,
 )
-from cod.model.keys import ABSOLUTE, DAY, DOMAIN, Days, SiteTable, site_key
+from cod.model.keys import ABSOLUTE, DAY, DOMAIN, InDays, SiteTable, site_key
 from cod.policy import volumes
 from cod.policy.hardware import keep
 from cod.policy.hardware.attributes import ATTRIBUTES
@@ -127,7 +127,7 @@ def keys(table: type[SiteTable]) -> list[Key]:
     for each in fields(table):  # type: ignore[arg-type]
         marks, kinds = _marks(hints[each.name])
         default = each.default_factory() if each.default_factory is not MISSING else each.default
-        if default is not MISSING and any(isinstance(mark, Days) for mark in marks):
+        if default is not MISSING and any(isinstance(mark, InDays) for mark in marks):
             default /= DAY
         inner = next((kind for kind in kinds if issubclass(kind, SiteTable)), None)
         needed = default == "" and "min_length" in each.metadata

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from cod import choices
-from cod.choices import BurninTest, PowerDriverKind
+from cod.choices import BurninTest, Choice, PowerDriverKind, SingleRight
 from cod.power.drivers import consoles, drivers
 from trampoline.burnin import run
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = {
     '    NONE = (\n        "none",': (
-        '    ABACUS = ("abacus", PowerAbilities("beads", measure=True))\n'
+        '    ABACUS = ("abacus", "beads", PowerAbilities(measure=True))\n'
     ),
     '    MEMORY = "memory"': '    FAN = "fan", "Fans"\n',
     '    OWNER = "owner"': '    GUEST = "guest", "reads one page"\n',
@@ -126,6 +126,18 @@ def test_every_driver_is_made_and_has_all_methods() -> None:
 def test_the_page_of_power_has_a_section_of_each_driver() -> None:
     sections = re.findall(r"^## `(\w+)`$", (ROOT / "docs/power.md").read_text(), re.M)
     assert {*sections, "none"} == set(PowerDriverKind.names())
+
+
+@pytest.mark.parametrize(
+    ("page", "row", "choice"),
+    [
+        ("burnin", r"^\| ([a-z]+) \| [^|]*\| [^|]*\|$", BurninTest),
+        ("people", r"^\| `(\w+)` \| .*\| (?:member, )?owner \|$", SingleRight),
+    ],
+)
+def test_a_page_has_a_row_for_each(page: str, row: str, choice: type[Choice]) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    assert re.findall(row, text, re.M) == choice.names()
 
 
 def test_a_driver_that_machines_are_asked_through_has_a_remedy() -> None:

@@ -30,20 +30,8 @@ class Site:
     site file.
 
     domain     DNS suffix; a vcluster's subdomain is `<vcluster>.<domain>`
-    power      rules for the power driver of new machines, first fit
-    accounts   what power drivers sign in with; nodes name them
-    types      what makes node types
-    images     what groups may keep
-    signin     how people sign in
     isolation  networks of isolated vclusters; None: there can be none
-    consoles   which nodes' consoles are recorded
-    switches   whose ports COD changes
-    posix      how people appear on nodes
     authority  PEM certificate of the site's authority, as its nodes get it; '': not known
-    fileservers  where volumes are; new ones are made on the first
-    volumes    what groups may keep there
-    burnin     when nodes are tested, and what they must reach
-    groups     which users may create groups
     """
 
     name: str

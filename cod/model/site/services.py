@@ -252,7 +252,7 @@ class PowerRule(SiteTable):
         "*", "pattern on the node's name or MAC: 'rack1-*', '52:54:00:*'", min_length=1
     )
     driver: PowerDriverKind = site_key(
-        PowerDriverKind.NONE, ", ".join(f"{kind} ({kind.can.about})" for kind in PowerDriverKind)
+        PowerDriverKind.NONE, ", ".join(f"{kind} ({kind.about})" for kind in PowerDriverKind)
     )
     address: Annotated[str, Read(_fillable)] = site_key(
         "",
