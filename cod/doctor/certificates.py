@@ -39,7 +39,7 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def _judged(what: str, files: WebCertificate, remedy: str, now: float, made: bool) -> Finding:
-    """Return the finding on one certificate. `made`: COD makes both files where they are missing."""
+    """Return the finding on one certificate. `made`: COD makes both files if they are missing."""
     if made and not _exists(files.certificate) and not _exists(files.key):
         return Finding(GOOD, f"{what}: COD makes it when the server starts")
     try:
