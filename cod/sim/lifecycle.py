@@ -110,20 +110,20 @@ class MachineLifecycle:
         self, machine: SimMachine, median: float, then: Callable[[SimMachine], None]
     ) -> None:
         delay = about(machine.random, median, machine.spec.times.spread)
-        self._clock.after(delay, self._due, machine, machine.generation, then)
+        self._later(machine, delay, then)
 
-    @staticmethod
-    def _due(machine: SimMachine, generation: int, then: Callable[[SimMachine], None]) -> None:
-        if machine.generation == generation:
-            then(machine)
+    def _later(self, machine: SimMachine, delay: float, then: Callable[[SimMachine], None]) -> None:
+        """Call `then` with the machine after `delay`, unless its generation has changed by then."""
+        generation = machine.generation
+        self._clock.after(
+            delay, lambda: then(machine) if machine.generation == generation else None
+        )
 
     def _power_on(self, machine: SimMachine) -> None:
         fails = machine.spec.wake_fails
         if fails and machine.random.random() < fails:
             self.wakes_failed += 1
-            self._clock.after(
-                self._energy.wake_time, self._due, machine, machine.generation, self._did_not_wake
-            )
+            self._later(machine, self._energy.wake_time, self._did_not_wake)
         else:
             self._after(machine, machine.spec.times.wake, self._report)
 
@@ -164,9 +164,7 @@ class MachineLifecycle:
     def _boot(self, machine: SimMachine, event: NodeEvent) -> None:
         self._pool.move(machine, event)
         if self._failures.at_boot(machine):
-            self._clock.after(
-                self._boot_deadline, self._due, machine, machine.generation, self._did_not_boot
-            )
+            self._later(machine, self._boot_deadline, self._did_not_boot)
         else:
             self._after(machine, machine.spec.times.boot, self._booted)
 
@@ -226,9 +224,7 @@ class MachineLifecycle:
         machine.request_id = machine.template_id = machine.reclaim = machine.released = 0
         machine.disk, machine.cache, machine.attempts = Disk.DIRTY, None, 0
         self._pool.move(machine, event)
-        self._clock.after(
-            machine.spec.repair * HOUR, self._due, machine, machine.generation, self._repaired
-        )
+        self._later(machine, machine.spec.repair * HOUR, self._repaired)
 
     def _repaired(self, machine: SimMachine) -> None:
         self._pool.count(machine)

@@ -30,7 +30,12 @@ def want(tx: Tx, node: Node, vlan: int | None, now: float) -> tuple[Effect, ...]
     port = store.of_mac(tx, node.boot_mac, lock=True)
     if port is None:
         if vlan is not None:
-            raise Refused("conflict", f"node {node.name}: {_unknown(node)}", "vlan")
+            raise Refused(
+                "conflict",
+                f"node {node.name}: the switch port of its boot NIC {node.boot_mac} is not known:"
+                " its switch should send LLDP, or an administrator should enter the port",
+                "vlan",
+            )
         return ()
     if port.wanted_vlan == vlan and not port.given_up:
         return ()
@@ -120,13 +125,6 @@ def vacate(tx: Tx, port: SwitchPort, now: float) -> SwitchPort:
     left = store.change(tx, port, node_id=None, mac=None)
     return (
         left if left.wanted_vlan is None and not left.given_up else store.wish(tx, left, None, now)
-    )
-
-
-def _unknown(node: Node) -> str:
-    return (
-        f"the switch port of its boot NIC {node.boot_mac} is not known: its switch should send"
-        " LLDP, or an administrator should enter the port"
     )
 
 

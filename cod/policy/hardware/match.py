@@ -90,18 +90,15 @@ def _missing(wanted: WantedElement, found: _Tree) -> list[AttributeMismatch]:
         for child in siblings if len(present) < len(siblings) else ():
             if child.absent and any(not _differs(child, one) for one in candidates):
                 mismatches.append(AttributeMismatch(child.path, "none" + _about(child), "one"))
-        mismatches += _one_to_one(present, candidates)
+        differences = [[_differs(one, other) for other in candidates] for one in present]
+        if len(present) == len(candidates) == 1:
+            mismatches += differences[0][0]
+            continue
+        unmatched = _unmatched(
+            [[column for column, why in enumerate(row) if not why] for row in differences]
+        )
+        mismatches += [_lacking(present[row], differences[row]) for row in unmatched]
     return mismatches
-
-
-def _one_to_one(wanted: Sequence[WantedElement], found: Sequence[_Tree]) -> list[AttributeMismatch]:
-    if len(wanted) == len(found) == 1:
-        return _differs(wanted[0], found[0])
-    differences = [[_differs(one, other) for other in found] for one in wanted]
-    unmatched = _unmatched(
-        [[column for column, why in enumerate(row) if not why] for row in differences]
-    )
-    return [_lacking(wanted[row], differences[row]) for row in unmatched]
 
 
 def _unmatched(fits: Sequence[Sequence[int]]) -> list[int]:

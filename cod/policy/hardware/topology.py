@@ -88,16 +88,11 @@ def propose(sightings: Iterable[Sighting], blocks: Iterable[str]) -> Proposal:
     for key in sorted(groups):
         made = _proposed(key, groups[key], taken)
         if made is not None:
-            proposed[made.name] = _together(proposed.get(made.name), made)
+            if one := proposed.get(made.name):  # several switches are drawn into one block
+                places = tuple(sorted((*one.places, *made.places), key=lambda place: place.node))
+                made = replace(one, about=f"{one.about}, {made.about}", places=places)
+            proposed[made.name] = made
     return Proposal(tuple(proposed[name] for name in sorted(proposed)), tuple(unknown))
-
-
-def _together(one: Proposed | None, other: Proposed) -> Proposed:
-    """Return nodes of several switches that are drawn into one block."""
-    if one is None:
-        return other
-    places = sorted((*one.places, *other.places), key=lambda place: place.node)
-    return replace(one, about=f"{one.about}, {other.about}", places=tuple(places))
 
 
 def _key(each: Sighting, switches: Mapping[str, str]) -> tuple[str, str] | None:

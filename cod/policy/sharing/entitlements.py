@@ -171,34 +171,6 @@ def among(
     }
 
 
-def _among_of_type(
-    entitled: Mapping[int, Entitlement],
-    type_id: int,
-    nodes: int,
-    held: Mapping[int, int],
-    wanted: Mapping[int, int],
-    turn: int,
-) -> dict[int, Entitlement]:
-    """Return the same with the shares of the nodes of a type that is apart."""
-    parts = turns.whole(_portions(entitled, type_id, nodes, held, wanted), turn)
-    return {
-        group_id: (
-            replace(
-                one,
-                apart={
-                    **one.apart,
-                    type_id: replace(
-                        one.apart.get(type_id, TypeEntitlement()), share=parts[group_id]
-                    ),
-                },
-            )
-            if group_id in parts
-            else one
-        )
-        for group_id, one in entitled.items()
-    }
-
-
 def _portions(
     entitled: Mapping[int, Entitlement],
     pool: int,
@@ -211,7 +183,8 @@ def _portions(
         GroupDemand(
             group_id,
             one.of(pool).weight,
-            held.get(group_id, 0) + _due(one, held.get(group_id, 0), wanted.get(group_id, 0)),
+            held.get(group_id, 0)
+            + _within_limits(one, held.get(group_id, 0), wanted.get(group_id, 0)),
             one.of(pool).guarantee,
             one.parent,
         )
@@ -221,7 +194,7 @@ def _portions(
     return {one: round(part, DIGITS) for one, part in portions(demands, nodes).items()}
 
 
-def _due(one: Entitlement, held: int, wanted: int) -> int:
+def _within_limits(one: Entitlement, held: int, wanted: int) -> int:
     """Return how many of the nodes that a group waits for its limits let it have."""
     if one.used_up:
         return 0
@@ -251,9 +224,13 @@ def shared(snapshot: SiteSnapshot) -> SiteSnapshot:
                 wanted[pool][request.group_id] += count
     nodes = sum(count for one, count in snapshot.site.items() if one not in apart)
     found = among(snapshot.entitlements, nodes, held[OTHERS], wanted[OTHERS], snapshot.turn)
-    for one in sorted(apart):
-        count = snapshot.site.get(one, 0)
-        found = _among_of_type(found, one, count, held[one], wanted[one], snapshot.turn)
+    for type_id in sorted(apart):
+        count = snapshot.site.get(type_id, 0)
+        parts = _portions(found, type_id, count, held[type_id], wanted[type_id])
+        for group_id, share in turns.whole(parts, snapshot.turn).items():
+            group = found[group_id]
+            own = replace(group.apart.get(type_id, TypeEntitlement()), share=share)
+            found[group_id] = replace(group, apart={**group.apart, type_id: own})
     return replace(snapshot, entitlements=found)
 
 
