@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cod.cli.scheduler.recurrence import Days, this_zone
+from cod.cli.scheduler.recurrence import DayNames, this_zone
 from cod.model import Refused, Series
 from cod.policy.reservations import series as policy
 
@@ -87,9 +87,9 @@ def test_a_time_zone_that_is_none_is_refused(name: str) -> None:
 
 
 def test_the_command_line_reads_days_and_knows_its_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Days()("weekly") == []
-    assert Days()("mon,wed") == ["mon", "wed"]
+    assert DayNames()("weekly") == []
+    assert DayNames()("mon,wed") == ["mon", "wed"]
     with pytest.raises(Exception, match="days of the week"):
-        Days()("monthly")
+        DayNames()("monthly")
     monkeypatch.setenv("TZ", "Europe/Berlin")
     assert this_zone() == "Europe/Berlin"

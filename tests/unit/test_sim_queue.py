@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cod.sim.cluster import Cluster, SimMachine
 from cod.sim.demand import queue
 from cod.sim.demand.job import SimJob
-from cod.sim.demand.profile import FreeNodes, FreeProfile
+from cod.sim.demand.profile import FreeProfile
 from cod.sim.demand.queue import QueueOwner
 from cod.sim.randomness import arrivals, stream
 from cod.sim.run import Simulation
@@ -350,12 +350,12 @@ def test_a_job_behind_those_that_have_places_changes_no_place(
     """The simulator looks at a long queue when nodes idle, not for each job that joins it."""
     looks: list[float] = []
 
-    def look(now: float, free: int, ends: list[tuple[float, int]]) -> FreeNodes:
+    def look(now: float, free: int, ends: list[tuple[float, int]]) -> FreeProfile:
         looks.append(now)
-        return FreeNodes(now, free, ends)
+        return FreeProfile(now, free, ends)
 
     monkeypatch.setattr(queue, "RESERVED", 2)
-    monkeypatch.setattr(queue, "FreeNodes", look)
+    monkeypatch.setattr(queue, "FreeProfile", look)
     wide = [(at, 1000, 3, 1) for at in (0, 10, 20)]
     short = [(30 + number, 10, 1, 1) for number in range(20)]
     done = replayed(tmp_path, *wide, *short, least=4, discipline="conservative")
