@@ -19,7 +19,7 @@ _NVIDIA, _AMD, _INTEL = "10de", "1002", "8086"
 
 
 @dataclass(frozen=True, slots=True)
-class PciDevice:
+class PciFunction:
     """A function of a PCI device. All ids are lower-case hex digits, four of each; '' where the
     device has none.
 
@@ -37,7 +37,7 @@ class PciDevice:
     driver: str = ""
 
 
-def devices(root: Path) -> list[PciDevice]:
+def devices(root: Path) -> list[PciFunction]:
     """Return the PCI devices below `root`/sys by slot, without those of classes `LEFT_OUT` and
     virtual functions."""
     folder = root / "sys/bus/pci/devices"
@@ -48,7 +48,7 @@ def devices(root: Path) -> list[PciDevice]:
     ]
 
 
-def gpus(found: Sequence[PciDevice]) -> int:
+def gpus(found: Sequence[PciFunction]) -> int:
     """Return how many of the devices are graphics processors that compute.
 
     These are display controllers (class 03) and processing accelerators (class 12) of NVIDIA and
@@ -62,7 +62,7 @@ def gpus(found: Sequence[PciDevice]) -> int:
     )
 
 
-def _device(path: Path) -> PciDevice | None:
+def _device(path: Path) -> PciFunction | None:
     class_, vendor, device = (_hex(path / name) for name in ("class", "vendor", "device"))
     if not (class_ and vendor and device):
         return None
@@ -70,7 +70,7 @@ def _device(path: Path) -> PciDevice | None:
     if subvendor in ("0000", "ffff"):  # the device does not say whose board it is on
         subvendor = subdevice = ""
     driver = path / "driver"
-    return PciDevice(
+    return PciFunction(
         path.name,
         class_,
         vendor,

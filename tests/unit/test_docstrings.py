@@ -95,8 +95,14 @@ def raised(trees: Mapping[str, ast.Module]) -> Functions:
     methods: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for path, tree in trees.items():
         known = origins(tree)
+        for alias in tree.body:  # one = groups.named
+            if isinstance(alias, ast.Assign) and isinstance(alias.value, ast.Attribute):
+                calls[path, said(alias.targets[0])].add(("", alias.value.attr))
         for node in definitions(tree):
             if isinstance(node, ast.ClassDef):
+                own = {("", each) for each in ("__init__", "__enter__", "__exit__")}
+                methods_here = {getattr(each, "name", "") for each in node.body}
+                calls[path, node.name] |= {one for one in own if one[1] in methods_here}
                 continue
             key = path, node.name
             methods[node.name].add(key)

@@ -21,7 +21,7 @@ from twisted.internet.task import deferLater
 from cod.flows.vcms import vcms
 from cod.model import Effect, SiteRef
 from cod.net.nmp.limits import QuietLog, Quotas
-from cod.net.nmp.session import Identity, VcmSession
+from cod.net.nmp.session import ShownIdentity, VcmSession
 from cod.periodic import Timer
 from cod.pool import Pool
 from cod.security.ca import Ca
@@ -50,7 +50,7 @@ class NmpServer(Service):
         site: SiteRef,
         server: str,
         listen: Callable[[Any], Sequence[Any]],
-        identity: Callable[[Any], Identity],
+        identity: Callable[[Any], ShownIdentity],
         clock: Callable[[], float],
         effects: Callable[[Iterable[Effect]], object],
         authority: Ca | None = None,

@@ -30,7 +30,7 @@ WINDOW = 200  # messages sent and not acknowledged, after which nothing more is 
 log = logging.getLogger("cod.nmp")
 
 
-class Identity(Protocol):
+class ShownIdentity(Protocol):
     """What a peer has shown of itself: see `net.nmp.tls.PeerIdentity`."""
 
     @property
@@ -56,7 +56,7 @@ class Server(connection.Host, Protocol):
     server: str
     clock: Callable[[], float]
     effects: Callable[[Iterable[Effect]], object]
-    identity: Callable[[Any], Identity]
+    identity: Callable[[Any], ShownIdentity]
     authority: Ca | None
     sessions: dict[int, VcmSession]
     quotas: Quotas
