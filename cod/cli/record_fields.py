@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,9 @@ def word(field: RecordField, value: Any) -> object:
             return state_word(value)
         case FieldKind.FLAG:
             return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def fields_table(
@@ -42,42 +44,52 @@ def fields_table(
     """Return a table of values as the API has them: `columns`, and one for each other field that
     lists show; with `wide` also what wide lists show."""
     levels = {FieldLevel.LIST, FieldLevel.WIDE} if wide else {FieldLevel.LIST}
-    cells = _cells(record, columns, lambda each: each.about.level in levels)
+    cells = _cells(record, columns, _word_in, levels)
     return table(
         [label.upper() for label, _ in cells], [[make(one) for _, make in cells] for one in values]
     )
 
 
 def facts(record: type, value: Any, columns: Columns = ()) -> list[tuple[str, object]]:
-    """Return lines for a value that the API has told: `columns`, and one for each other field."""
-    return [(label, make(value)) for label, make in _cells(record, columns, lambda each: True)]
+    """Return lines for a value that the API has told: `columns`, and one for each other field; for
+    null what it means."""
+    return [(label, make(value)) for label, make in _cells(record, columns, _said)]
 
 
 def _cells(
-    record: type, columns: Columns, is_shown: Callable[[RecordField], bool]
+    record: type,
+    columns: Columns,
+    make_word: Callable[[RecordField, Any], object],
+    levels: Container[FieldLevel] = tuple(FieldLevel),
 ) -> list[tuple[str, Callable[[Any], object]]]:
     """Return labels, and functions that make the words of a value."""
     fields = {each.name: each for each in described(record)}
     found: list[tuple[str, Callable[[Any], object]]] = []
     for column in columns:
-        name, make = (column, None) if isinstance(column, str) else column
+        name, by_hand = (column, None) if isinstance(column, str) else column
         field = fields.pop(name, None)
-        label = name if field is None else field.about.label
-        found.append((label, make or partial(_word_in, field)))
+        if by_hand is not None:
+            found.append((name if field is None else field.about.label, by_hand))
+        elif field is not None:
+            found.append((field.about.label, partial(make_word, field)))
     return found + [
-        (each.about.label, partial(_word_in, each)) for each in fields.values() if is_shown(each)
+        (each.about.label, partial(make_word, each))
+        for each in fields.values()
+        if each.about.level in levels
     ]
 
 
-def _word_in(field: RecordField | None, value: Any) -> object:
+def _word_in(field: RecordField, value: Any) -> object:
     """Return the words of a field in a value, which may have it in a part of its own."""
-    assert field is not None, "a column that is no field has a function"
     part = field.about.part
-    return word(field, value[part][_in_part(field)] if part else value[field.name])
+    return word(
+        field, value[part][field.name.removeprefix(f"{part}_")] if part else value[field.name]
+    )
 
 
-def _in_part(field: RecordField) -> str:
-    return field.name.removeprefix(f"{field.about.part}_")
+def _said(field: RecordField, value: Any) -> object:
+    told = _word_in(field, value)
+    return field.about.none or None if told is None else told
 
 
 # ---------------------------------------------------------------- order of a list
@@ -120,14 +132,14 @@ def in_order(values: list[Any], sort: str | None) -> list[Any]:
 
 
 class OrNone(click.ParamType[Any]):
-    """What another type reads, or 'none'."""
+    """What another type reads, or 'none', or another word for null."""
 
-    def __init__(self, other: click.ParamType[Any]) -> None:
-        self.name, self._other = other.name, other
+    def __init__(self, other: click.ParamType[Any], null: str = "none") -> None:
+        self.name, self._other, self._null = other.name, other, null
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """'none' as such."""
-        return value if value == "none" else self._other.convert(value, param, ctx)
+        return value if value == self._null else self._other.convert(value, param, ctx)
 
 
 class WordList(click.ParamType[Any]):
@@ -161,11 +173,9 @@ def set_options(record: type, *, new: bool = False) -> Callable[[Option], Option
 
 def body_of(record: type, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of a request that sets what the options of `set_options` have asked."""
-    clearing = {each.name for each in described(record) if each.clears}
+    nulls = {each.name: each.about.null for each in described(record) if each.clears}
     return {
-        "name" if name == "new_name" else name: None
-        if value == "none" and name in clearing
-        else value
+        "name" if name == "new_name" else name: None if value == nulls.get(name) else value
         for name, value in asked.items()
         if value is not None
     }
@@ -187,7 +197,7 @@ def _type(field: RecordField, new: bool) -> click.ParamType[Any]:
     if field.several:
         kind = WordList()
     elif field.choices:
-        clearing = ["none"] if field.clears and not new else []
+        clearing = [field.about.null] if field.clears and not new else []
         return click.Choice([*field.choices, *clearing])
     elif field.about.kind is FieldKind.SPAN:
         kind = Span(zero=field.about.least == 0)
@@ -195,7 +205,7 @@ def _type(field: RecordField, new: bool) -> click.ParamType[Any]:
         kind = SIZE
     elif field.type in (int, float):
         kind = click.INT if field.type is int else click.FLOAT
-    return OrNone(kind) if field.clears and not new else kind
+    return OrNone(kind, field.about.null) if field.clears and not new else kind
 
 
 def _help(field: RecordField, new: bool) -> str:
@@ -203,5 +213,5 @@ def _help(field: RecordField, new: bool) -> str:
     text = about.about[:1].upper() + about.about[1:]
     text += f", such as {about.example}" if about.example else ""
     if about.none and not new:
-        text += f"; {'none' if field.clears else repr('')}: {about.none}"
+        text += f"; {about.null if field.clears else repr('')}: {about.none}"
     return f"{text}." + (f" [default: {about.none}]" if about.none and new else "")

@@ -52,6 +52,7 @@ class About:
     none     what no value means, such as "no limit": null, or an empty text that people set; '':
              people cannot set the field to null
     example  of how a person writes it: '8h'
+    null     how commands write null: 'none', or 'site'
     set_by   the right that setting it takes; None: nobody sets it
     closed   only administrators see it, others null
     level    where it is seen at first
@@ -66,6 +67,7 @@ class About:
     about: str = ""
     none: str = ""
     example: str = ""
+    null: str = "none"
     set_by: Right | None = None
     closed: bool = False
     level: FieldLevel = FieldLevel.LIST

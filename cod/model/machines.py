@@ -17,14 +17,31 @@ from cod.model.names import DNS_LABEL
 from cod.model.people import Right
 
 
+def _named(noun: str) -> About:
+    return About(noun, about="name, a DNS label", set_by=Right.ADMIN, pattern=f"^{DNS_LABEL}$")
+
+
+def _of_site(label: str, about: str) -> About:
+    """Return the description of a number that the site has, too."""
+    return About(
+        label,
+        FieldKind.NUMBER,
+        about,
+        none="the site's",
+        null="site",
+        set_by=Right.ADMIN,
+        level=FieldLevel.DETAIL,
+        least=0,
+        most=1_000_000,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A row of `nodes`."""
 
     id: Undescribed[int]
-    name: Annotated[
-        str, About("Name", about="a DNS label", set_by=Right.ADMIN, pattern=f"^{DNS_LABEL}$")
-    ]
+    name: Annotated[str, _named("Node")]
     state: Annotated[str, About("State", FieldKind.STATE)]
     since: Annotated[float, About("Since", FieldKind.MOMENT, level=FieldLevel.WIDE)]
     generation: Undescribed[int]
@@ -131,22 +148,47 @@ class NodePlace:
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """A row of `node_types`: nodes that are equal. `attributes` is their canonical form (XML).
-    `turnaround`: seconds until nodes that are given back are free again, as learnt; None: none came
-    back yet."""
+    """A row of `node_types`: nodes that are equal. `attributes` is their canonical form (XML)."""
 
-    id: int
-    name: str
-    digest: str
-    attributes: str
-    cost: float
-    created_at: float
-    warm_low: int | None = None
-    warm_high: int | None = None
-    watts_off: float | None = None
-    watts_idle: float | None = None
-    watts_busy: float | None = None
-    turnaround: float | None = None
+    id: Undescribed[int]
+    name: Annotated[str, _named("Type")]
+    digest: Undescribed[str]
+    attributes: Undescribed[str]
+    cost: Annotated[
+        float,
+        About(
+            "Cost",
+            FieldKind.NUMBER,
+            "cost of a node; cheaper types go first",
+            set_by=Right.ADMIN,
+            least=0,
+            most=1e9,
+        ),
+    ]
+    created_at: Annotated[float, About("First seen", FieldKind.MOMENT, level=FieldLevel.WIDE)]
+    warm_low: Annotated[
+        int | None, _of_site("Fewest free nodes awake", "COD wakes nodes below this number")
+    ] = None
+    warm_high: Annotated[
+        int | None, _of_site("Most free nodes awake", "COD puts idle nodes to sleep above it")
+    ] = None
+    watts_off: Annotated[
+        float | None, _of_site("Watts asleep", "watts of one node that sleeps")
+    ] = None
+    watts_idle: Annotated[
+        float | None, _of_site("Watts awake and free", "watts of one node that is awake and free")
+    ] = None
+    watts_busy: Annotated[float | None, _of_site("Watts in use", "watts of one node in use")] = None
+    turnaround: Annotated[
+        float | None,
+        About(
+            "Turnaround",
+            FieldKind.SPAN,
+            "time until its nodes that are given back are free again, as learnt",
+            none="none came back yet",
+            level=FieldLevel.WIDE,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ Names of attributes are the columns' names; `store/tables.py` explains each.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 
 SITE = "site"
 """The group that `cod init` makes. As the owner of what somebody adds, and before a name, it stands
@@ -67,32 +70,42 @@ class Image:
     ends_at  byte behind its last partition; 0 where that is not known
     """
 
-    id: int
-    name: str
-    group_id: int | None
-    state: str
-    format: str
-    size: int
-    used: int
-    stored: int
-    sha256: str
-    digest: str
-    created_at: float
-    reason: str
-    content: str = ""
-    source: str = ""
-    sector: int = 0
-    table: str = ""
-    ends_at: int = 0
+    id: Undescribed[int]
+    name: Annotated[str, About("Image", about="full name: physics/debian, or debian of the site's")]
+    group_id: Undescribed[int | None]
+    state: Annotated[str, About("State", FieldKind.STATE)]
+    format: Annotated[str, About("Format")]
+    size: Annotated[int, About("Size", FieldKind.SIZE, "of the disk")]
+    used: Annotated[int, About("Used", FieldKind.SIZE, "of its used chunks")]
+    stored: Annotated[int, About("Stored", FieldKind.SIZE, "of the served form")]
+    sha256: Annotated[str, About("SHA-256", level=FieldLevel.DETAIL)]
+    digest: Annotated[str, About("Digest", level=FieldLevel.DETAIL)]
+    created_at: Annotated[float, About("Added", FieldKind.MOMENT)]
+    reason: Annotated[str, About("Reason")]
+    content: Annotated[str, About("Content", level=FieldLevel.WIDE)] = ""
+    source: Undescribed[str] = ""
+    sector: Annotated[
+        int,
+        About(
+            "Sector",
+            FieldKind.NUMBER,
+            "bytes of the logical sectors of the disks that it is for, 0 if any will do",
+            level=FieldLevel.WIDE,
+        ),
+    ] = 0
+    table: Undescribed[str] = ""
+    ends_at: Undescribed[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ImageView(Image):
-    """An image for people. `group` is its owner's name; `used_by` are templates, 'name@revision',
-    as far as who asks may see them."""
+    """An image for people. `group` is its owner's name; `used_by` are templates, as far as who asks
+    may see them."""
 
-    group: str = ""
-    used_by: tuple[str, ...] = ()
+    group: Annotated[str, About("Group", FieldKind.LINK, place="groups")] = ""
+    used_by: Annotated[
+        tuple[str, ...], About("Used by", about="templates that name it, as 'name@revision'")
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,8 +141,8 @@ class TypeView:
     ('memory/mib', '4096 MiB'), those of several like parts numbered: 'nic 2/speed'."""
 
     type: NodeType
-    states: Mapping[str, int]
-    facts: tuple[tuple[str, str], ...] = ()
+    states: Undescribed[Mapping[str, int]]
+    facts: Undescribed[tuple[tuple[str, str], ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)

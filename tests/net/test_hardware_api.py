@@ -73,7 +73,7 @@ def test_types_over_the_api(served: Served) -> None:
 NO_TYPES: list[tuple[dict[str, Any], str | None, str]] = [
     ({"cost": -1}, "cost", "at least 0"),
     ({"cost": float("inf")}, "cost", "finite"),
-    ({"cost": None}, None, "should not be null"),
+    ({"cost": None}, None, "cannot be null"),
     ({}, None, "names nothing to change"),
     ({"warm_low": 1.5}, "warm_low", "integer"),
     ({"warm_low": -1}, "warm_low", "at least"),
@@ -131,7 +131,7 @@ def test_types_on_the_command_line(served: Served) -> None:
     assert "2048 MiB" in shown
     assert shown.splitlines()[-1].split() == ["n1", "new", "-", "-"]
     assert "say what to set" in said(served, "type", "set", "small", code=2)
-    assert "neither a number nor 'site'" in said(
+    assert "not a valid integer" in said(
         served, "type", "set", "small", "--warm-low", "1.5", code=2
     )
     assert "has 1 node" in said(served, "type", "delete", "small", code=1)

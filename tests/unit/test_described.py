@@ -24,7 +24,9 @@ from cod.model import (
     FieldKind,
     FieldLevel,
     Group,
+    Image,
     Node,
+    NodeType,
     NodeView,
     Right,
     Undescribed,
@@ -114,7 +116,10 @@ def test_a_field_that_is_forgotten_is_refused() -> None:
         described(Forgetful)
 
 
-@pytest.mark.parametrize(("record", "table"), [(Group, t.groups), (Node, t.nodes)])
+@pytest.mark.parametrize(
+    ("record", "table"),
+    [(Group, t.groups), (Image, t.images), (Node, t.nodes), (NodeType, t.node_types)],
+)
 def test_each_column_is_a_field(record: Any, table: Table) -> None:
     assert {column.name for column in table.columns} == {each.name for each in fields(record)}
 
@@ -206,7 +211,7 @@ def test_a_table_has_a_column_for_each_field_that_lists_show() -> None:
     assert by_hand[0][:4] == ["OWNER", "NAME", "EXTRA", "DEPTH"]
     assert by_hand[1][:3] == ["ann", "aa", "0.5"]
     told = dict(facts(Shelf, VALUE | {"rest": None}))
-    assert told["Rest"] is None
+    assert told["Rest"] == "no rest"
     assert "Since" in told
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cod.cli.owner import group_option, owner
+from cod.cli.record_fields import fields_table, in_order, list_options
 from cod.cli.server.recipe import make
 from cod.cli.show import (
     SPAN,
@@ -21,7 +23,6 @@ from cod.cli.show import (
     said,
     shown,
     size,
-    state_word,
     table,
     there_is,
     when,
@@ -29,6 +30,7 @@ from cod.cli.show import (
 from cod.cli.wait import POLL, TimedOut
 from cod.client import Client, Unreachable, full_name, path, path_of
 from cod.client.uploads import Sender
+from cod.model.software import ImageView
 
 name_argument = click.argument("name", metavar="[GROUP/]NAME")
 
@@ -46,51 +48,27 @@ def image() -> None:
 image.add_command(make)
 
 
-def image_table(values: list[Any]) -> Any:
+COLUMNS = ("name", "group", "state", "format", "size", "used", "stored", "created_at", "used_by")
+
+
+def image_table(values: list[Any], wide: bool = False) -> Any:
     """Return images for people."""
-    return table(
-        (
-            "IMAGE",
-            "GROUP",
-            "STATE",
-            "FORMAT",
-            "SIZE",
-            "USED",
-            "STORED",
-            "ADDED",
-            "USED BY",
-            "REASON",
-        ),
-        [
-            (
-                v["name"],
-                v["group"],
-                state_word(v["state"]),
-                v["format"],
-                size(v["size"]),
-                size(v["used"]),
-                size(v["stored"]),
-                when(v["created_at"]),
-                ", ".join(v["used_by"]),
-                v["reason"],
-            )
-            for v in values
-        ],
-    )
+    return fields_table(ImageView, values, COLUMNS, wide=wide)
 
 
 @image.command("list")
+@list_options(ImageView)
 @as_json
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_(ctx: click.Context, sort: str | None, output: str | None, as_json: bool) -> None:
     """List images.
 
     \b
     Example:
       cod image list
     """
-    values = client(ctx).every("/images")
-    shown(ctx, values, image_table, as_json)
+    values = in_order(client(ctx).every("/images"), sort)
+    shown(ctx, values, partial(image_table, wide=bool(output)), as_json)
 
 
 @image.command()

@@ -126,7 +126,7 @@ def _colored(node: dict[str, Any]) -> Any:
 
 
 COLUMNS = (
-    ("Node", lambda n: n["name"]),
+    "name",
     ("state", _colored),
     ("For", lambda n: ago(n["since"])),
     "vcluster",

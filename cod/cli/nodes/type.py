@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import click
 
+from cod.cli.record_fields import (
+    body_of,
+    facts,
+    fields_table,
+    in_order,
+    list_options,
+    options_named,
+    set_options,
+)
 from cod.cli.show import (
     as_json,
     client,
@@ -15,12 +25,9 @@ from cod.cli.show import (
     print_table,
     said,
     shown,
-    table,
-    when,
 )
 from cod.client import path
-
-MARKS = ("warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")
+from cod.model.views import TypeView
 
 
 @click.group("type")
@@ -34,22 +41,9 @@ def type_() -> None:
     """
 
 
-def type_table(values: list[Any]) -> Any:
+def type_table(values: list[Any], wide: bool = False) -> Any:
     """Return types for people."""
-    return table(
-        ("TYPE", "COST", "NODES", "STATES", "WARM", "HARDWARE"),
-        [
-            (
-                v["name"],
-                f"{v['cost']:g}",
-                str(v["nodes"]),
-                _counts(v["states"]),
-                f"{_mark(v['warm_low'])} to {_mark(v['warm_high'])}",
-                _hardware(v["facts"]),
-            )
-            for v in values
-        ],
-    )
+    return fields_table(TypeView, values, COLUMNS, wide=wide)
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -75,17 +69,29 @@ def _hardware(facts: list[Any]) -> str:
     return ", ".join(filter(None, told))
 
 
+COLUMNS = (
+    "name",
+    "cost",
+    ("Nodes", lambda v: str(v["nodes"])),
+    ("States", lambda v: _counts(v["states"])),
+    ("Warm", lambda v: f"{_mark(v['warm_low'])} to {_mark(v['warm_high'])}"),
+    ("Hardware", lambda v: _hardware(v["facts"])),
+)
+
+
 @type_.command("list")
+@list_options(TypeView)
 @as_json
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_(ctx: click.Context, sort: str | None, output: str | None, as_json: bool) -> None:
     """List node types with their nodes by state.
 
     \b
     Example:
       cod type list
     """
-    shown(ctx, client(ctx).every("/types"), type_table, as_json)
+    values = in_order(client(ctx).every("/types"), sort)
+    shown(ctx, values, partial(type_table, wide=bool(output)), as_json)
 
 
 @type_.command()
@@ -103,14 +109,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json(value)
         return
-    facts = [
-        ("name", value["name"]),
-        ("cost", f"{value['cost']:g}"),
-        ("first seen", when(value["created_at"])),
-        *((key.replace("_", " "), _mark(value[key])) for key in MARKS),
-        ("nodes", _counts(value["states"])),
-    ]
-    print_table(("", ""), facts)
+    told = facts(TypeView, value, ("name", "cost", "created_at"))
+    print_table(("", ""), [*told, ("Nodes", _counts(value["states"]))])
     print_table(
         ("ATTRIBUTE", "VALUE"), [(fact["attribute"], fact["value"]) for fact in value["facts"]]
     )
@@ -120,57 +120,21 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     )
 
 
-class _OrSites(click.ParamType[float]):
-    """A number, or 'site' for the site's (None in JSON)."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse it; 'site' stays, to be told from an option that was not given."""
-        if value == "site":
-            return value
-        try:
-            return float(value) if param is not None and "watts" in str(param.name) else int(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a number nor 'site'", param, ctx)
-
-
 @type_.command("set")
 @click.argument("name")
-@click.option("--name", "new_name", help="Its new name.")
-@click.option("--cost", type=float, help="Cost of a node; cheaper types are granted first.")
-@click.option(
-    "--warm-low",
-    type=_OrSites(),
-    help="Wake nodes while fewer free nodes than this are awake. 'site': the site's value.",
-)
-@click.option(
-    "--warm-high",
-    type=_OrSites(),
-    help="Put idle nodes to sleep while more free nodes than this are awake.",
-)
-@click.option("--watts-off", type=_OrSites(), help="Watts of one node that sleeps.")
-@click.option("--watts-idle", type=_OrSites(), help="Watts of one node that idles, awake.")
-@click.option("--watts-busy", type=_OrSites(), help="In use.")
+@set_options(TypeView)
 @as_json
 @click.pass_context
-def set_(
-    ctx: click.Context, /, name: str, new_name: str | None, as_json: bool, **more: Any
-) -> None:
+def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     """Change a node type's name, cost, power settings or watts.
 
     \b
     Example:
       cod type set type3 --name gpu-node --cost 10 --warm-low 0 --warm-high 2
     """
-    said_ = {key: value for key, value in {"name": new_name, **more}.items() if value is not None}
-    if not said_:
-        raise click.UsageError(
-            "say what to set: --name, --cost, --warm-low, --warm-high or --watts-..."
-        )
-    body = {
-        key: None if value == "site" and key in MARKS else value for key, value in said_.items()
-    }
+    body = body_of(TypeView, asked)
+    if not body:
+        raise click.UsageError(f"say what to set: {options_named(TypeView)}")
     shown(
         ctx,
         client(ctx).patch(path("types", name), body),

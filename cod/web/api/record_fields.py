@@ -83,4 +83,6 @@ def _bounds(field: RecordField) -> Any:
         return Field(ge=least or 0, le=most or _MOST_BYTES)
     if isinstance(field.type, type) and issubclass(field.type, StrEnum):
         return Field(strict=False)  # a name of them; bodies are strict otherwise
+    if field.type is float:
+        return Field(ge=least, le=most, allow_inf_nan=False)
     return Field(ge=least, le=most, max_length=about.longest, pattern=about.pattern)

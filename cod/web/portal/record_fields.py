@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,10 @@ from cod.web.portal.formatting import NONE, size, state_word, when
 from cod.web.portal.forms import Fields
 
 _READ = {FieldKind.SPAN: quantity.read_span, FieldKind.SIZE: quantity.read_size}
-_TYPED = {FieldKind.SPAN: quantity.exact_span, FieldKind.SIZE: quantity.exact_size}
+_TYPED: dict[FieldKind, Callable[[Any], Any]] = {
+    FieldKind.SPAN: quantity.exact_span,
+    FieldKind.SIZE: quantity.exact_size,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,9 @@ def word(field: RecordField, value: Any, now: float) -> Any:
             return "yes" if value else "no"
         case FieldKind.LINK:
             return Markup('<a href="{}">{}</a>').format(links.url(field.about.place, value), value)
-    return ", ".join(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return f"{value:g}" if isinstance(value, float) else value
 
 
 def facts_of(
@@ -102,11 +107,15 @@ def _setting(
     return Setting(
         field.name,
         about.label,
-        ("" if value is None else _TYPED.get(about.kind, lambda same: same)(value)),
+        "" if value is None else _TYPED.get(about.kind, _number)(value),
         f"{said}." + (f" Empty: {means}." if means else ""),
         tuple(known.items()),
         field.several,
     )
+
+
+def _number(value: Any) -> Any:
+    return f"{value:g}" if isinstance(value, float) else value
 
 
 def body_by(record: type, right: Right, fields: Fields) -> dict[str, Any]:
@@ -124,8 +133,8 @@ def body_by(record: type, right: Right, fields: Fields) -> dict[str, Any]:
 
 def _read(field: RecordField, text: str) -> Any:
     try:
-        if field.type is int and field.about.kind is FieldKind.NUMBER:
-            return int(text)
+        if field.about.kind is FieldKind.NUMBER:
+            return field.type(text)
         return _READ.get(field.about.kind, str)(text)
     except ValueError as error:
         if field.about.kind is FieldKind.NUMBER:

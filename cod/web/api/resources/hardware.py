@@ -6,48 +6,22 @@ from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cod import model
 from cod.flows.nodes import blocks, types
-from cod.web.api.models import Body, DnsLabel, ListPage, Paged, Reply, ReplyOf
+from cod.web.api.models import Body, DnsLabel, ListPage, Paged, PatchOf, Reply, ReplyOf
 from cod.web.api.resources.nodes import NodeReply
 from cod.web.api.routes import ADMINS, ANYBODY, Named, Shaped, in_parts, listed, route
 
-Mark = Annotated[int, Field(ge=0, le=1_000_000)]
-Watts = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 NodePattern = Annotated[
     str, Field(min_length=1, max_length=63, description="a node's name, or a pattern: 'rack1-*'")
 ]
 
 
-class TypePatch(Body):
+class TypePatch(PatchOf[model.TypeView]):
     """What an administrator may change of a node type; what is left out stays. Marks and watts:
     null for the site's."""
-
-    name: DnsLabel | None = None
-    cost: float | None = Field(
-        default=None, ge=0, le=1e9, allow_inf_nan=False, description="cheaper types go first"
-    )
-    warm_low: Mark | None = Field(
-        default=None, description="fewer free nodes than this awake: some are woken"
-    )
-    warm_high: Mark | None = Field(
-        default=None, description="more than this awake and idle: some are put to sleep"
-    )
-    watts_off: Watts | None = None
-    watts_idle: Watts | None = None
-    watts_busy: Watts | None = None
-
-    @model_validator(mode="after")
-    def _something(self) -> TypePatch:
-        if not self.model_fields_set:
-            raise ValueError("names nothing to change")
-        if any(
-            key in self.model_fields_set and getattr(self, key) is None for key in ("name", "cost")
-        ):
-            raise ValueError("name and cost should not be null")
-        return self
 
 
 class TypeRefresh(Body):
@@ -73,28 +47,21 @@ class Fact(Reply):
     value: str
 
 
-class TypeReply(Reply):
-    """A node type. `states` counts its nodes by state; null marks and watts are the site's.
-    `turnaround`: seconds until its nodes that are given back are free again, as learnt; null: none
-    came back yet."""
+class TypeReply(ReplyOf[model.TypeView]):
+    """A node type. `states` counts its nodes by state; null marks and watts are the site's."""
 
-    name: str
-    cost: float
     nodes: int
     states: dict[str, int]
     facts: list[Fact]
-    warm_low: int | None
-    warm_high: int | None
-    watts_off: float | None
-    watts_idle: float | None
-    watts_busy: float | None
-    turnaround: float | None
-    created_at: float
 
     @classmethod
-    def of(cls, view: model.TypeView) -> TypeReply:
-        """Return the reply from the view."""
-        return cls(**_type(view))
+    def values(cls, view: model.TypeView) -> dict[str, Any]:
+        """Return the described values, and those made by hand."""
+        return super().values(view) | {
+            "nodes": sum(view.states.values()),
+            "states": dict(view.states),
+            "facts": [Fact(attribute=name, value=value) for name, value in view.facts],
+        }
 
 
 class TypeQuery(Paged):
@@ -114,14 +81,6 @@ class TypeInFull(TypeReply):
 
     attributes: str
     members: list[NodeReply]
-
-
-def _type(view: model.TypeView) -> dict[str, Any]:
-    own = {
-        key: getattr(view.type, key) for key in TypeReply.model_fields if hasattr(view.type, key)
-    }
-    facts = [Fact(attribute=attribute, value=value) for attribute, value in view.facts]
-    return own | {"nodes": sum(view.states.values()), "states": dict(view.states), "facts": facts}
 
 
 class BlockCreate(Body):
@@ -228,7 +187,7 @@ TYPES = (
         reply=Shaped(
             TypeInFull,
             lambda found: TypeInFull(
-                **_type(found[0]),
+                **TypeReply.values(found[0]),
                 attributes=found[0].type.attributes,
                 members=[NodeReply.of(each) for each in found[1]],
             ),

@@ -91,25 +91,9 @@ class UploadList(ListPage[UploadReply]):
 
 
 class ImageReply(ReplyOf[model.ImageView]):
-    """An image. `name` is its full name: 'physics/debian', or 'debian' of the site's. `size` is of
-    the disk, `used` of its used chunks, `stored` of the served form; `sector` is the bytes of the
-    logical sectors of the disks that it is for, 0 if any will do; `used_by` are templates that name
-    it, as 'name@revision', as far as one may see them."""
+    """An image. `used_by` is as far as one may see them."""
 
-    name: str
-    group: str
     state: Literal["ingesting", "ready", "failed"]
-    format: str
-    content: str
-    size: int
-    used: int
-    stored: int
-    sha256: str
-    digest: str
-    sector: int
-    created_at: float
-    reason: str
-    used_by: list[str]
 
 
 class ImageQuery(Paged):

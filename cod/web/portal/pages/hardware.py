@@ -3,18 +3,25 @@ each other."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from cod.flows.nodes import blocks, types
+from cod.model import Right, TypeView
 from cod.pool import Tx
 from cod.web.api.routes import ADMINS, Named
 from cod.web.portal import attributes
 from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.record_fields import body_by, settings_of
 
 
 def _type(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     view, members = types.show(tx, name=ask.names.name, site=ask.site, groups=ask.who.groups)
-    return {"view": view, "type": view.type, "members": members, "energy": ask.site.energy}
+    energy = ask.site.energy
+    marks = ("warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")
+    none = {each: f"the site's, {getattr(energy, each):g}" for each in marks}
+    settings = settings_of(view, Right.ADMIN, none=none)
+    return {"view": view, "type": view.type, "members": members, "settings": settings}
 
 
 def _block(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
@@ -45,6 +52,7 @@ ACTIONS = (
         _TYPE,
         lambda ask, reply: f"/types/{reply.name}",
         lambda ask, reply: f"{reply.name} is changed; the next plan goes by it.",
+        body=partial(body_by, TypeView, Right.ADMIN),
     ),
     Action(
         "/types/{name}/forget",

@@ -11,6 +11,7 @@ from cod.web.api.resources.software import IMAGES, ImageQuery, Verified
 from cod.web.api.routes import ANYBODY, Call, Named, Names, see
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import owners
+from cod.web.portal.record_fields import facts_of
 
 SHOWN, NEW = "/images/{name}", "/images/new"
 
@@ -32,7 +33,17 @@ def _rooms(tx: Tx, ask: Call) -> list[tuple[str, int, int | None]]:
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     found = images.show(tx, name=ask.names.name, groups=ask.who.groups)
-    return {"image": found, "owner": found.group if found.group_id is not None else "the site"}
+    return {
+        "image": found,
+        "owner": found.group if found.group_id is not None else "the site",
+        "told": facts_of(found, ask.now, without=ELSEWHERE),
+    }
+
+
+ELSEWHERE = frozenset(
+    ("name", "group", "state", "reason", "size", "used", "stored", "sha256", "digest", "used_by")
+)
+"""Fields that the page has outside of its facts."""
 
 
 def _new(tx: Tx, ask: Call) -> dict[str, Any]:
