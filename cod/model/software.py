@@ -43,14 +43,14 @@ class Template:
     """A row of `config_templates`: one revision of a configuration template. `document` is its
     XML."""
 
-    id: int
-    name: str
-    revision: int
-    group_id: int | None
-    document: str
-    digest: str
-    created_at: float
-    retired_at: float | None
+    id: Undescribed[int]
+    name: Annotated[str, About("Template")]
+    revision: Annotated[int, About("Revision", FieldKind.NUMBER)]
+    group_id: Undescribed[int | None]
+    document: Undescribed[str]
+    digest: Annotated[str, About("Digest")]
+    created_at: Annotated[float, About("Added", FieldKind.MOMENT)]
+    retired_at: Annotated[float | None, About("Retired", FieldKind.MOMENT)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from cod.model import (
     NodeType,
     NodeView,
     Right,
+    Template,
     Undescribed,
     described,
     set_by,
@@ -118,7 +119,13 @@ def test_a_field_that_is_forgotten_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("record", "table"),
-    [(Group, t.groups), (Image, t.images), (Node, t.nodes), (NodeType, t.node_types)],
+    [
+        (Group, t.groups),
+        (Image, t.images),
+        (Template, t.config_templates),
+        (Node, t.nodes),
+        (NodeType, t.node_types),
+    ],
 )
 def test_each_column_is_a_field(record: Any, table: Table) -> None:
     assert {column.name for column in table.columns} == {each.name for each in fields(record)}

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import click
 
 from cod.cli.owner import group_option, owner
+from cod.cli.record_fields import fields_table, in_order, list_options
 from cod.cli.show import (
     as_json,
     client,
@@ -17,11 +18,10 @@ from cod.cli.show import (
     print_json,
     said,
     shown,
-    table,
     there_is,
-    when,
 )
 from cod.client import full_name, path_of
+from cod.model.software import Template
 
 file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
@@ -36,34 +36,26 @@ def template() -> None:
     """
 
 
+COLUMNS = ("name", "revision", "created_at", "retired_at", ("digest", lambda v: v["digest"][:16]))
+
+
 def template_table(values: list[Any]) -> Any:
     """Return templates for people."""
-    return table(
-        ("TEMPLATE", "REVISION", "ADDED", "RETIRED", "DIGEST"),
-        [
-            (
-                v["name"],
-                v["revision"],
-                when(v["created_at"]),
-                when(v["retired_at"]),
-                v["digest"][:16],
-            )
-            for v in values
-        ],
-    )
+    return fields_table(Template, values, COLUMNS)
 
 
 @template.command("list")
+@list_options(Template)
 @as_json
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_(ctx: click.Context, sort: str | None, output: str | None, as_json: bool) -> None:
     """List templates, newest revision of each.
 
     \b
     Example:
       cod template list
     """
-    shown(ctx, client(ctx).every("/templates"), template_table, as_json)
+    shown(ctx, in_order(client(ctx).every("/templates"), sort), template_table, as_json)
 
 
 @template.command()

@@ -223,8 +223,14 @@ class ReplyOf(Reply, Generic[T]):
 
     @classmethod
     def of(cls, record: T, /) -> Self:
-        """Make the reply from the record."""
-        return cls.model_validate(cls.values(record) if cls.readers else record)
+        """Make the reply from the record: its described values, and what else it has by name."""
+        if not cls.readers:
+            return cls.model_validate(record)
+        values = cls.values(record)
+        others = cls.model_fields.keys() - values.keys()
+        return cls.model_validate(
+            values | {name: getattr(record, name) for name in others if hasattr(record, name)}
+        )
 
     @classmethod
     def values(cls, record: T, /) -> dict[str, Any]:

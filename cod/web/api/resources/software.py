@@ -145,12 +145,6 @@ class TemplateQuery(Paged):
 class TemplateReply(ReplyOf[model.Template]):
     """A revision of a template."""
 
-    name: str
-    revision: int
-    digest: str
-    created_at: float
-    retired_at: float | None
-
 
 class TemplateInFull(TemplateReply):
     """A revision of a template with its XML."""
