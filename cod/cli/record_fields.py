@@ -163,9 +163,7 @@ def set_options(record: type, *, new: bool = False) -> Callable[[Option], Option
     def add(command: Option) -> Option:
         for field in reversed(described(record)):
             if field.about.set_by is not None:
-                names = [_option(field.name)] + (["new_name"] if field.name == "name" else [])
-                option = click.option(*names, type=_type(field, new), help=_help(field, new))
-                command = option(command)
+                command = _make_option(field, new)(command)
         return command
 
     return add
@@ -190,6 +188,17 @@ def options_named(record: type, *more: str) -> str:
 
 def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def _make_option(field: RecordField, new: bool) -> Callable[[Option], Option]:
+    if field.type is bool:
+        return click.option(_switch(field.name), default=None, help=_help(field, new))
+    names = [_option(field.name)] + (["new_name"] if field.name == "name" else [])
+    return click.option(*names, type=_type(field, new), help=_help(field, new))
+
+
+def _switch(name: str) -> str:
+    return f"{_option(name)}/--no-{name.replace('_', '-')}"
 
 
 def _type(field: RecordField, new: bool) -> click.ParamType[Any]:

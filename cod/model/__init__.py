@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cod.model.people import *
     from cod.model.posix import *
     from cod.model.results import *
+    from cod.model.rights import *
     from cod.model.sharing import *
     from cod.model.site import *
     from cod.model.site.network import *

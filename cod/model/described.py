@@ -16,7 +16,7 @@ from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from cod.model.people import Right
+from cod.model.rights import Right
 
 _T = TypeVar("_T")
 

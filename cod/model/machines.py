@@ -14,7 +14,7 @@ from typing import Annotated
 from cod.choices import PowerDriverKind
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.names import DNS_LABEL
-from cod.model.people import Right
+from cod.model.rights import Right
 
 
 def _named(noun: str) -> About:

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from typing import Annotated
 
 from cod.choices import Role as Role
 from cod.choices import SingleRight as SingleRight
-
-
-class Right(StrEnum):
-    """What a question asks for, of the thing that it is about.
-
-    ANY     nothing but to be signed in
-    SEE     to look at it
-    USE     to change it as those who work with it do: vclusters, images, templates, power of nodes
-            that one holds
-    MANAGE  to say who else may, and how its group is told things
-    ADMIN   what only the site's administrators may
-    """
-
-    ANY = "any"
-    SEE = "see"
-    USE = "use"
-    MANAGE = "manage"
-    ADMIN = "admin"
+from cod.model.described import About, FieldKind, FieldLevel, Undescribed
+from cod.model.posix import HIGHEST, LOWEST
+from cod.model.rights import Right
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +79,93 @@ class User:
     in by does not know it: then it may as little as one who is disabled. `uid`, `gid`: its POSIX
     numbers on nodes."""
 
-    id: int
-    name: str
-    full_name: str
-    email: str
-    created_at: float
-    disabled_at: float | None
-    admin: bool
-    directory: str
-    subject: str | None
-    signed_in_at: float | None = None
-    absent_at: float | None = None
-    uid: int | None = None
-    gid: int | None = None
+    id: Undescribed[int]
+    name: Annotated[str, About("User")]
+    full_name: Annotated[
+        str,
+        About(
+            "Full name",
+            about="full name",
+            none="none",
+            set_by=Right.ADMIN,
+            longest=200,
+            pattern=r"^[^\x00-\x1f\x7f]*$",
+        ),
+    ]
+    email: Annotated[
+        str,
+        About("E-mail", about="e-mail address", none="none", set_by=Right.ADMIN, longest=254),
+    ]
+    created_at: Annotated[float, About("Since", FieldKind.MOMENT)]
+    disabled_at: Undescribed[float | None]
+    admin: Annotated[
+        bool,
+        About(
+            "Administrator",
+            FieldKind.FLAG,
+            "a site administrator",
+            set_by=Right.ADMIN,
+            level=FieldLevel.WIDE,
+        ),
+    ]
+    directory: Annotated[
+        str, About("Signs in", about="where the user signs in: '' here, ldap or oidc")
+    ]
+    subject: Undescribed[str | None]
+    signed_in_at: Annotated[
+        float | None,
+        About("Signed in", FieldKind.MOMENT, none="never", closed=True, level=FieldLevel.WIDE),
+    ] = None
+    absent_at: Undescribed[float | None] = None
+    uid: Annotated[
+        int | None,
+        About(
+            "UID",
+            FieldKind.NUMBER,
+            "POSIX number on nodes, which the user's own group follows; files keep the old number",
+            set_by=Right.ADMIN,
+            least=LOWEST,
+            most=HIGHEST,
+        ),
+    ] = None
+    gid: Annotated[
+        int | None,
+        About(
+            "GID",
+            FieldKind.NUMBER,
+            "POSIX number of the user's primary group",
+            set_by=Right.ADMIN,
+            level=FieldLevel.WIDE,
+            least=LOWEST,
+            most=HIGHEST,
+        ),
+    ] = None
+
+    @property
+    def disabled(
+        self,
+    ) -> Annotated[
+        bool,
+        About(
+            "Disabled",
+            FieldKind.FLAG,
+            "all sessions end at once, and sign-in is refused",
+            set_by=Right.ADMIN,
+            level=FieldLevel.WIDE,
+        ),
+    ]:
+        """Return whether an administrator has barred the user."""
+        return self.disabled_at is not None
+
+    @property
+    def absent(
+        self,
+    ) -> Annotated[
+        bool,
+        About("Absent", FieldKind.FLAG, "the directory does not know them", level=FieldLevel.WIDE),
+    ]:
+        """Return whether the user's directory does not know them any more."""
+        return self.absent_at is not None
 
     @property
     def able(self) -> bool:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from cod.model.addresses import dotted
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
-from cod.model.people import Right
 from cod.model.posix import HIGHEST, LOWEST
+from cod.model.rights import Right
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cod.model.addresses import AddressRange
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.machines import HostKey, Node, NodeType
-from cod.model.people import Right
+from cod.model.rights import Right
 from cod.model.sharing import (
     Notice,
     Reclaim,

@@ -248,6 +248,8 @@ def test_a_node_is_renamed_and_switched_otherwise(site_of: Served) -> None:
     assert taken.status == 409
     assert "there is a node 'node01' already" in taken.words
     assert taken.tree.xpath("//input[@name='name']/@value") == ["node01"]  # what was typed is kept
+    browser.get("/nodes/rack4-7").send("/nodes/rack4-7/change", block="")
+    assert node(site_of, "rack4-7").block_id is None
 
 
 BMC = '<node><bmc by="ipmi" address="10.1.0.7" mac="52:54:00:00:00:99"/></node>'

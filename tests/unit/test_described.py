@@ -70,6 +70,9 @@ class Shelf:
     open: Annotated[bool, About("Open", FieldKind.FLAG)] = False
     owner: Annotated[str | None, About("Owner", FieldKind.LINK, place="users")] = None
     price: Annotated[int, About("Price", FieldKind.NUMBER, closed=True)] = 7
+    shut: Annotated[
+        bool, About("Shut", FieldKind.FLAG, set_by=Right.ADMIN, level=FieldLevel.DETAIL)
+    ] = False
     note: Annotated[
         str, About("Note", about="a note", none="no note", set_by=Right.ADMIN, longest=5)
     ] = ""
@@ -252,6 +255,10 @@ def test_options_set_what_people_set() -> None:
     assert CliRunner().invoke(change, words).exit_code == 0
     assert found == {"rest": None, "depth": 4, "wood": None, "note": "none", "colors": ["red"]}
     assert CliRunner().invoke(change, ["--depth", "none"]).exit_code == 2
+    for option, value in (("--shut", True), ("--no-shut", False)):
+        found.clear()
+        assert CliRunner().invoke(change, [option]).exit_code == 0
+        assert found == {"shut": value}
     help_ = " ".join(CliRunner().invoke(change, ["--help"]).output.split())
     assert "How long, such as 2h; none: no rest." in help_
     assert "A note; '': no note." in help_
@@ -300,5 +307,9 @@ def test_a_form_sets_what_it_has() -> None:
         "note": "",
     }
     assert body_by(Shelf, Right.ADMIN, Fields({"depth": [""]})) == {}
+    assert body_by(Shelf, Right.ADMIN, Fields({"boxes": ["shut"]})) == {"shut": False}
+    assert body_by(Shelf, Right.ADMIN, Fields({"boxes": ["shut"], "shut": ["true"]})) == {
+        "shut": True
+    }
     with pytest.raises(HttpProblem, match="length of time"):
         body_by(Shelf, Right.MANAGE, Fields({"rest": ["long"]}))

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from cod.cli.people.links import print_link
 from cod.cli.people.member import site as invite
+from cod.cli.record_fields import (
+    body_of,
+    facts,
+    fields_table,
+    in_order,
+    list_options,
+    options_named,
+    set_options,
+)
 from cod.cli.show import (
     SPAN,
     as_json,
@@ -17,9 +27,9 @@ from cod.cli.show import (
     said,
     shown,
     table,
-    when,
 )
 from cod.client import path
+from cod.model.people import User
 
 
 @click.group()
@@ -32,60 +42,47 @@ def user() -> None:
     """
 
 
-def _users(values: list[Any]) -> Any:
-    return table(
-        ("USER", "UID", "NAME", "E-MAIL", "IS", "SIGNS IN", "SINCE"),
-        [
-            (
-                v["name"],
-                v["uid"],
-                v["full_name"],
-                v["email"],
-                ", ".join(_marks(v)),
-                v["directory"] or "here",
-                when(v["created_at"]),
-            )
-            for v in values
-        ],
-    )
+def _users(values: list[Any], wide: bool = False) -> Any:
+    return fields_table(User, values, COLUMNS, wide=wide)
 
 
-def _marks(value: Any) -> list[str]:
-    return [word for word in ("admin", "disabled", "absent") if value[word]]
+def _marks(value: Any) -> str:
+    return ", ".join(word for word in ("admin", "disabled", "absent") if value[word])
+
+
+COLUMNS = (
+    "name",
+    "uid",
+    "full_name",
+    "email",
+    ("Is", _marks),
+    ("directory", lambda user: user["directory"] or "here"),
+)
 
 
 def _one(value: Any) -> Any:
     groups = ", ".join(f"{each['group']} ({each['role']})" for each in value["groups"])
-    return table(
-        ("USER", "UID", "GID", "NAME", "E-MAIL", "IS", "GROUPS"),
-        [
-            (
-                value["name"],
-                value["uid"],
-                value["gid"],
-                value["full_name"],
-                value["email"],
-                ", ".join(_marks(value)),
-                groups,
-            )
-        ],
-    )
+    return table(("", ""), [*facts(User, value), ("Groups", groups)])
 
 
 @user.command("list")
 @click.option(
     "--search", metavar="TEXT", help="Only users with this text in their name or address."
 )
+@list_options(User)
 @as_json
 @click.pass_context
-def list_(ctx: click.Context, search: str | None, as_json: bool) -> None:
+def list_(
+    ctx: click.Context, search: str | None, sort: str | None, output: str | None, as_json: bool
+) -> None:
     """List users.
 
     \b
     Example:
       cod user list --search example.org
     """
-    shown(ctx, client(ctx).every("/users", q=search), _users, as_json)
+    values = in_order(client(ctx).every("/users", q=search), sort)
+    shown(ctx, values, partial(_users, wide=bool(output)), as_json)
 
 
 @user.command()
@@ -129,13 +126,7 @@ def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **tol
 
 @user.command("set")
 @click.argument("name")
-@click.option("--full-name", help="Full name.")
-@click.option("--email", help="E-mail address; '' for none.")
-@click.option(
-    "--admin/--no-admin", default=None, help="Make the user a site administrator, or not."
-)
-@click.option("--uid", type=int, help="Number on nodes; the user's own primary group follows.")
-@click.option("--gid", type=int, help="Number of the user's primary group.")
+@set_options(User)
 @as_json
 @click.pass_context
 def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
@@ -145,11 +136,9 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     Example:
       cod user set ann --no-admin
     """
-    body = {key: value for key, value in asked.items() if value is not None}
+    body = body_of(User, asked)
     if not body:
-        raise click.UsageError(
-            "say what to set: --full-name, --email, --uid, --gid, --admin or --no-admin"
-        )
+        raise click.UsageError(f"say what to set: {options_named(User)}")
     shown(ctx, client(ctx).patch(path("users", name), body), _one, as_json)
 
 

@@ -30,6 +30,7 @@ class Setting:
     value    as a person types it; of several choices those that are chosen
     options  (value, words) of a choice; (): it is typed
     several  any number of the options may be chosen
+    flag     it is ticked or not
     """
 
     name: str
@@ -38,6 +39,7 @@ class Setting:
     help: str
     options: tuple[tuple[str, str], ...] = ()
     several: bool = False
+    flag: bool = False
 
 
 def word(field: RecordField, value: Any, now: float) -> Any:
@@ -111,6 +113,7 @@ def _setting(
         f"{said}." + (f" Empty: {means}." if means else ""),
         tuple(known.items()),
         field.several,
+        field.type is bool,
     )
 
 
@@ -126,6 +129,9 @@ def body_by(record: type, right: Right, fields: Fields) -> dict[str, Any]:
         text = fields.one(field.name).strip()
         if field.several:
             body[field.name] = fields.all(field.name)
+        elif field.type is bool:
+            if field.name in fields.all("boxes"):
+                body[field.name] = bool(text)
         elif field.name in fields.values and (text or field.clears or field.type is str):
             body[field.name] = _read(field, text) if text or not field.clears else None
     return body

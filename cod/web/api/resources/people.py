@@ -23,6 +23,7 @@ from cod.web.api.models import (
     Line,
     ListPage,
     Paged,
+    PatchOf,
     Reply,
     ReplyOf,
     UserName,
@@ -98,44 +99,14 @@ class UserCreate(LinkBody):
     )
 
 
-class UserPatch(Body):
-    """What to change of a user."""
+class UserPatch(PatchOf[model.User]):
+    """What to change of a user; what is null stays."""
 
-    full_name: Line | None = None
-    email: Email | None = None
-    admin: bool | None = None
-    disabled: bool | None = Field(
-        default=None, description="true: all sessions end at once, and sign-in is refused"
-    )
-    uid: Uid | None = Field(
-        default=None, description="POSIX number on nodes; the user's own group follows"
-    )
-    gid: Uid | None = Field(default=None, description="POSIX number of the user's primary group")
+    null_stays = True
 
 
-class UserReply(Reply):
-    """A user. `directory`: where they sign in: '' here, ldap or oidc; `absent`: it does not know
-    them any more; `signed_in_at`: when they last did, null: never, or not to be told; `uid`, `gid`:
-    numbers on nodes."""
-
-    closed = frozenset({"signed_in_at"})
-
-    name: str
-    full_name: str
-    email: str
-    admin: bool
-    disabled: bool
-    created_at: float
-    directory: str
-    absent: bool
-    signed_in_at: float | None
-    uid: int | None
-    gid: int | None
-
-    @classmethod
-    def of(cls, user: model.User) -> UserReply:
-        """Return the reply from the row."""
-        return cls(**_user(user))
+class UserReply(ReplyOf[model.User]):
+    """A user. `signed_in_at`: when they last signed in, null: never, or not to be told."""
 
 
 class UserList(ListPage[UserReply]):
@@ -153,15 +124,6 @@ class UserInFull(UserReply):
     """A user, and what they are in the groups that whoever asks may see."""
 
     groups: list[Membership]
-
-
-def _user(user: model.User) -> dict[str, Any]:
-    own = {
-        key: getattr(user, key)
-        for key in UserReply.model_fields
-        if key not in ("disabled", "absent")
-    }
-    return own | {"disabled": user.disabled_at is not None, "absent": user.absent_at is not None}
 
 
 class MemberSet(Body):
@@ -252,7 +214,9 @@ def _removes(ask: Call[NamedMember]) -> Sequence[RequiredRight]:
 
 _IN_FULL: Shaped[tuple[model.User, list[model.Member]], UserInFull] = Shaped(
     UserInFull,
-    lambda found: UserInFull(**_user(found[0]), groups=[Membership.of(each) for each in found[1]]),
+    lambda found: UserInFull(
+        **UserReply.values(found[0]), groups=[Membership.of(each) for each in found[1]]
+    ),
 )
 
 USERS = (

@@ -3,15 +3,18 @@ new ones."""
 
 from __future__ import annotations
 
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from cod.flows.people import invitations, people
+from cod.model import Right, User
 from cod.pool import Tx
 from cod.quantity import read_span
 from cod.web.api.resources.people import UserQuery
 from cod.web.api.routes import ADMINS, Named, Names, in_parts
 from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.record_fields import body_by, settings_of
 
 
 def _users(tx: Tx, ask: PageCall[Names, UserQuery]) -> dict[str, Any]:
@@ -27,7 +30,7 @@ def _users(tx: Tx, ask: PageCall[Names, UserQuery]) -> dict[str, Any]:
 
 def _user(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     user, roles = people.one(tx, ask.names.name)
-    return {"user": user, "roles": roles}
+    return {"user": user, "roles": roles, "settings": settings_of(user, Right.ADMIN)}
 
 
 _USER = "/people/{name}"
@@ -60,6 +63,7 @@ ACTIONS = (
         _USER,
         to(_USER),
         lambda ask, reply: f"{reply.name} is changed.",
+        body=partial(body_by, User, Right.ADMIN),
     ),
     Action(
         "/people/{name}/delete",

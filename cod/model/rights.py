@@ -1,0 +1,23 @@
+"""What people may do."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Right(StrEnum):
+    """What a question asks for, of the thing that it is about.
+
+    ANY     nothing but to be signed in
+    SEE     to look at it
+    USE     to change it as those who work with it do: vclusters, images, templates, power of nodes
+            that one holds
+    MANAGE  to say who else may, and how its group is told things
+    ADMIN   what only the site's administrators may
+    """
+
+    ANY = "any"
+    SEE = "see"
+    USE = "use"
+    MANAGE = "manage"
+    ADMIN = "admin"
