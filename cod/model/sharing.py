@@ -232,26 +232,56 @@ class ApiToken:
 class Vcluster:
     """A row of `vclusters`."""
 
-    id: int
-    name: str
-    group_id: int
-    state: str
-    template_id: int
-    size: int
-    creation_size: int
-    attributes: str
-    subnet: str | None
-    lease_time: float
-    expires_at: float | None
-    drain_until: float | None
-    warned: float | None
-    ready_at: float | None
-    created_at: float
-    ended_at: float | None
-    leased_at: float | None = None
-    isolated: bool = False
-    preemptible: bool = False
-    network_prefix: int | None = None
+    id: Annotated[
+        int,
+        About(
+            "Id",
+            FieldKind.NUMBER,
+            "tells it from others that had its name: /vclusters/NAME@ID is this one, even after it"
+            " has ended",
+            level=FieldLevel.DETAIL,
+        ),
+    ]
+    name: Annotated[str, About("Vcluster")]
+    group_id: Undescribed[int]
+    state: Annotated[str, About("State", FieldKind.STATE)]
+    template_id: Undescribed[int]
+    size: Annotated[int, About("Nodes", FieldKind.NUMBER)]
+    creation_size: Annotated[int, About("Created with", FieldKind.NUMBER, level=FieldLevel.DETAIL)]
+    attributes: Annotated[str, About("Requirements", level=FieldLevel.DETAIL)]
+    subnet: Annotated[str | None, About("Subnet", level=FieldLevel.WIDE)]
+    lease_time: Annotated[float, About("Lease", FieldKind.SPAN, level=FieldLevel.WIDE)]
+    expires_at: Annotated[
+        float | None, About("Lease ends", FieldKind.MOMENT, level=FieldLevel.WIDE)
+    ]
+    drain_until: Annotated[
+        float | None,
+        About(
+            "Drained at",
+            FieldKind.MOMENT,
+            "set: its lease has run out, and at that time its nodes are taken back",
+            level=FieldLevel.DETAIL,
+        ),
+    ]
+    warned: Undescribed[float | None]
+    ready_at: Annotated[
+        float | None,
+        About(
+            "Ready",
+            FieldKind.MOMENT,
+            "when all its nodes were first active, and all that they mount was there",
+            none="not yet",
+            level=FieldLevel.DETAIL,
+        ),
+    ]
+    created_at: Annotated[float, About("Created", FieldKind.MOMENT, level=FieldLevel.WIDE)]
+    ended_at: Annotated[float | None, About("Ended", FieldKind.MOMENT, level=FieldLevel.DETAIL)]
+    leased_at: Undescribed[float | None] = None
+    isolated: Annotated[bool, About("Isolated", FieldKind.FLAG, level=FieldLevel.WIDE)] = False
+    preemptible: Annotated[bool, About("Preemptible", FieldKind.FLAG, level=FieldLevel.WIDE)] = (
+        False
+    )
+    network_prefix: Undescribed[int | None] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,12 +170,20 @@ class VclusterView:
     which are down, its nodes and mounts wait."""
 
     vcluster: Vcluster
-    group: str
-    template: str
-    states: Mapping[str, int]
-    addresses: tuple[AddressRange, ...] = ()
-    network: VclusterNetwork | None = None
-    waits: tuple[str, ...] = ()
+    group: Annotated[str, About("Group", FieldKind.LINK, place="groups")]
+    template: Annotated[str, About("Template", FieldKind.LINK, place="templates")]
+    states: Undescribed[Mapping[str, int]]
+    addresses: Undescribed[tuple[AddressRange, ...]] = ()
+    network: Undescribed[VclusterNetwork | None] = None
+    waits: Annotated[
+        tuple[str, ...],
+        About(
+            "Waits",
+            about="for which parts of the site, which are down, its nodes and mounts wait, as"
+            " sentences",
+            level=FieldLevel.DETAIL,
+        ),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 
 from cod.cli.nodes.node import node_table
 from cod.cli.owner import group_option, owner
+from cod.cli.record_fields import fields_table, in_order, list_options
 from cod.cli.scheduler.nis import nis
 from cod.cli.scheduler.recurrence import MOST, DayNames, series_in_full, this_zone
 from cod.cli.show import (
@@ -37,6 +39,7 @@ from cod.cli.show import (
 )
 from cod.cli.wait import wait_option, wait_until, wait_until_gone
 from cod.client import path
+from cod.model.views import VclusterView
 
 name_argument = click.argument("name")
 spread_option = click.option(
@@ -60,29 +63,30 @@ def vcluster() -> None:
 vcluster.add_command(nis)
 
 
-def vcluster_table(values: list[Any]) -> Any:
+def vcluster_table(values: list[Any], wide: bool = False) -> Any:
     """Return vclusters for people."""
-    return table(
-        ("VCLUSTER", "STATE", "GROUP", "TEMPLATE", "NODES", "ACTIVE", "ADDRESSES", "EXPIRES"),
-        [
-            (
-                v["name"],
-                _state(v),
-                v["group"],
-                v["template"],
-                v["size"],
-                str(v["states"].get("active", 0)),
-                ", ".join(f"{one['first']} - {one['last']}" for one in v["addresses"]) or None,
-                f"ended {ago(v['ended_at'])}" if v["ended_at"] else ago(v["expires_at"]),
-            )
-            for v in values
-        ],
-    )
+    return fields_table(VclusterView, values, COLUMNS, wide=wide)
 
 
 def _state(value: Any) -> str:
     draining = value["drain_until"] and value["state"] == "active"
     return "draining" if draining else state_word(value["state"])
+
+
+def _ranges(value: Any) -> str | None:
+    return ", ".join(f"{one['first']} - {one['last']}" for one in value["addresses"]) or None
+
+
+COLUMNS = (
+    "name",
+    ("state", _state),
+    "group",
+    "template",
+    "size",
+    ("Active", lambda v: str(v["states"].get("active", 0))),
+    ("Addresses", _ranges),
+    ("Expires", lambda v: f"ended {ago(v['ended_at'])}" if v["ended_at"] else ago(v["expires_at"])),
+)
 
 
 def in_full(value: Any) -> Any:
@@ -105,10 +109,18 @@ def in_full(value: Any) -> Any:
 
 @vcluster.command("list")
 @click.option("--ended", is_flag=True, help="Include vclusters that have ended.")
+@list_options(VclusterView)
 @as_json
 @watching
 @click.pass_context
-def list_(ctx: click.Context, ended: bool, as_json: bool, watch: bool) -> None:
+def list_(
+    ctx: click.Context,
+    ended: bool,
+    sort: str | None,
+    output: str | None,
+    as_json: bool,
+    watch: bool,
+) -> None:
     """List vclusters.
 
     \b
@@ -116,7 +128,12 @@ def list_(ctx: click.Context, ended: bool, as_json: bool, watch: bool) -> None:
       cod vcluster list --watch
     """
     api = client(ctx)
-    watched(lambda: api.every("/vclusters", ended=ended), vcluster_table, as_json, watch)
+    watched(
+        lambda: in_order(api.every("/vclusters", ended=ended), sort),
+        partial(vcluster_table, wide=bool(output)),
+        as_json,
+        watch,
+    )
 
 
 @vcluster.command()

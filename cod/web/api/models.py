@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, get_args
 
 from pydantic import (
@@ -210,7 +211,8 @@ class ReplyOf(Reply, Generic[T]):
     """A reply that has the attributes, or the keys, of a `T`; of a described record its described
     fields, which need not be written here once more."""
 
-    readers: ClassVar[dict[str, Callable[[Any], Any]]] = {}
+    described: ClassVar[tuple[str, ...]] = ()
+    read: ClassVar[Callable[[Any], tuple[Any, ...]]]
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Add the fields of the record."""
@@ -219,12 +221,14 @@ class ReplyOf(Reply, Generic[T]):
             fields = [each for each in described(record) if not each.about.part]
             add_to_reply(cls, fields)
             cls.closed |= {each.name for each in fields if each.about.closed}
-            cls.readers = {each.name: each.get for each in fields}
+            cls.described = tuple(each.name for each in fields)
+            paths = [each.path for each in fields]
+            cls.read = attrgetter(*paths, paths[0])  # two or more: then it returns a tuple
 
     @classmethod
     def of(cls, record: T, /) -> Self:
         """Make the reply from the record: its described values, and what else it has by name."""
-        if not cls.readers:
+        if not cls.described:
             return cls.model_validate(record)
         values = cls.values(record)
         others = cls.model_fields.keys() - values.keys()
@@ -235,7 +239,7 @@ class ReplyOf(Reply, Generic[T]):
     @classmethod
     def values(cls, record: T, /) -> dict[str, Any]:
         """Return the values of a described record's fields."""
-        return {name: get(record) for name, get in cls.readers.items()}
+        return dict(zip(cls.described, cls.read(record), strict=False))
 
 
 class Items(Reply, Generic[R]):

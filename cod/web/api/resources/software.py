@@ -145,6 +145,9 @@ class TemplateQuery(Paged):
 class TemplateReply(ReplyOf[model.Template]):
     """A revision of a template."""
 
+    name: str
+    revision: int
+
 
 class TemplateInFull(TemplateReply):
     """A revision of a template with its XML."""

@@ -27,6 +27,7 @@ from cod.web.api.models import (
     Paged,
     Query,
     Reply,
+    ReplyOf,
     Seconds,
     TemplateName,
     Xml,
@@ -223,46 +224,37 @@ class NetworkReply(Reply):
     router: str | None
 
 
-class VclusterReply(Reply):
+class VclusterReply(ReplyOf[model.VclusterView]):
     """A vcluster. `states` counts its nodes by state; `addresses` are those of its nodes, in
-    ranges.
+    ranges; `network`: null where it is not isolated, has no nodes yet, or has ended."""
 
-    id           tells it from others that had its name: /vclusters/NAME@ID is this one, even after
-                 it has ended
-    drain_until  set: its lease has run out, and at that time its nodes are taken back
-    ready_at     when all its nodes were first active, and all that they mount was there; null: not
-                 yet
-    waits        for which parts of the site, which are down, its nodes and mounts wait, as
-                 sentences
-    network      null: it is not isolated, has no nodes yet, or has ended
-    """
-
-    id: int
     name: str
-    group: str
     state: VclusterState
-    template: str
-    size: int
-    creation_size: int
-    preemptible: bool
-    attributes: str
-    subnet: str | None
     addresses: list[AddressRangeReply]
-    isolated: bool
     network: NetworkReply | None
-    lease_time: float
-    expires_at: float | None
-    drain_until: float | None
-    ready_at: float | None
-    created_at: float
-    ended_at: float | None
     states: dict[str, int]
-    waits: list[str]
 
     @classmethod
-    def of(cls, view: model.VclusterView) -> VclusterReply:
-        """Return the reply from the view."""
-        return cls(**_vcluster(view))
+    def values(cls, view: model.VclusterView) -> dict[str, Any]:
+        """Return the described values, and those made by hand."""
+        addresses = [
+            AddressRangeReply(first=model.dotted(one.first), last=model.dotted(one.last))
+            for one in view.addresses
+        ]
+        network = None
+        if view.network is not None:
+            router = view.network.router_address
+            network = NetworkReply(
+                vlan=view.network.vlan,
+                subnet=str(view.network),
+                server=model.dotted(view.network.server_address),
+                router=None if router is None else model.dotted(router),
+            )
+        return dict(zip(cls.described, cls.read(view), strict=False)) | {
+            "addresses": addresses,
+            "network": network,
+            "states": dict(view.states),
+        }
 
 
 class VclusterInFull(VclusterReply):
@@ -273,35 +265,6 @@ class VclusterInFull(VclusterReply):
 
 class VclusterList(ListPage[VclusterReply]):
     """Vclusters."""
-
-
-def _vcluster(view: model.VclusterView) -> dict[str, Any]:
-    own = {
-        key: getattr(view.vcluster, key)
-        for key in VclusterReply.model_fields
-        if hasattr(view.vcluster, key)
-    }
-    addresses = [
-        AddressRangeReply(first=model.dotted(one.first), last=model.dotted(one.last))
-        for one in view.addresses
-    ]
-    network = None
-    if view.network is not None:
-        router = view.network.router_address
-        network = NetworkReply(
-            vlan=view.network.vlan,
-            subnet=str(view.network),
-            server=model.dotted(view.network.server_address),
-            router=None if router is None else model.dotted(router),
-        )
-    return own | {
-        "addresses": addresses,
-        "network": network,
-        "group": view.group,
-        "template": view.template,
-        "states": dict(view.states),
-        "waits": list(view.waits),
-    }
 
 
 class KnownHostsQuery(Query):
@@ -593,7 +556,7 @@ def creates(ask: Call[Names, Any]) -> list[RequiredRight]:
 _IN_FULL: Shaped[_Shown, VclusterInFull] = Shaped(
     VclusterInFull,
     lambda found: VclusterInFull(
-        **_vcluster(found[0]), nodes=[NodeReply.of(each) for each in found[1]]
+        **VclusterReply.values(found[0]), nodes=[NodeReply.of(each) for each in found[1]]
     ),
 )
 
@@ -621,7 +584,9 @@ VCLUSTERS = (
         "Show a vcluster with its nodes",
         lambda a: partial(views.vcluster, name=a.names.name, policy=a.site.policy),
         reply=_IN_FULL,
-        audit_view=lambda a: lambda tx: VclusterReply.of(views.vcluster_alone(tx, a.names.name)),
+        audit_view=lambda a: (
+            lambda tx: VclusterReply(**VclusterReply.values(views.vcluster_alone(tx, a.names.name)))
+        ),
         names=Named,
     ),
     route(

@@ -18,7 +18,7 @@ from cod.flows.people.access import RequiredRight
 from cod.model import SITE, ImageView, Right, Template, owner_of
 from cod.pool import Tx
 from cod.web.api.models import FULL, REVISION, Query
-from cod.web.api.resources.software import TemplateQuery, listed_templates
+from cod.web.api.resources.software import TemplateQuery, TemplateReply, listed_templates
 from cod.web.api.routes import ANYBODY, Call, Named, Names, see
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import attributes, templateform
@@ -187,11 +187,11 @@ async def _viewed(
     return await portal.page_with(asked, NEW, form, 422 if wrong else 200)
 
 
-def _saved(ask: Call, reply: Any) -> str:
+def _saved(ask: Call, reply: TemplateReply) -> str:
     return f"{reply.name} is saved as revision {reply.revision}."
 
 
-def _there(ask: Call, reply: Any) -> str:
+def _there(ask: Call, reply: TemplateReply) -> str:
     return f"/templates/{reply.name}"
 
 
