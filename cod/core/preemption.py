@@ -113,7 +113,7 @@ def kind_of(tx: Tx, reclaim: Reclaim) -> NodeKindRow:
 
 
 def fitting(tx: Tx, reclaim: Reclaim, nodes_: Iterable[Node]) -> list[Node]:
-    """Return those of the nodes that are of the kind that is taken."""
+    """Return the nodes that are of the kind that the reclaim takes."""
     alike = [node for node in nodes_ if preemption.fits(reclaim, node)]
     if not alike or kind_of(tx, reclaim).port != USABLE:
         return alike

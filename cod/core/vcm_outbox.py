@@ -24,7 +24,7 @@ def request_key(vcluster_id: int, key: str) -> str:
 
 
 def own_key(key: str | None) -> str:
-    """Return the reverse; '' for requests that no VCM made."""
+    """Return the key that the VCM gave a request; '' for requests that no VCM made."""
     return (key or "").partition(":")[2] if (key or "").startswith(PREFIX) else ""
 
 

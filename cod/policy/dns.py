@@ -47,7 +47,7 @@ class Zone:
 
     @property
     def is_part(self) -> bool:
-        """Return whether it is a reverse zone of less than 256 addresses (RFC 2317)."""
+        """Return whether the zone is a reverse zone of less than 256 addresses (RFC 2317)."""
         return 0 < len(self.span) < 256
 
 

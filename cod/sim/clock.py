@@ -23,7 +23,7 @@ class Clock:
         heapq.heappush(self._heap, (max(time, self.now), self._made, call, args))
 
     def after(self, delay: float, call: Callable[..., object], *args: Any) -> None:
-        """Call it in `delay` seconds."""
+        """Call `call(*args)` in `delay` seconds."""
         self.at(self.now + delay, call, *args)
 
     def run(self, until: float, finished: Callable[[], bool] | None = None) -> None:

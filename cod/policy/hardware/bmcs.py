@@ -40,8 +40,8 @@ def without(report_xml: str | None) -> str | None:
 
 
 def _reachable(address: str) -> bool:
-    """Return whether it is an address that other hosts could reach: Redfish host interfaces have
-    addresses that only their own machine does."""
+    """Return whether other hosts could reach an address: Redfish host interfaces have addresses
+    that only their own machine reaches."""
     try:
         ip = IPv4Address(address)
     except ValueError:

@@ -89,7 +89,7 @@ def marked(report_xml: str, marks: Iterable[str]) -> str:
 
 
 def _is_other_path(disk: Element) -> bool:
-    """Return whether it is a path to a disk whose first path alone is local, by `[policy]
+    """Return whether an element is a path to a disk whose first path alone is local, by `[policy]
     same_wwn`."""
     return "paths" in disk.attrib and (disk.get("local"), disk.get("keep")) == ("no", None)
 

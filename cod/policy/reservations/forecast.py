@@ -67,7 +67,7 @@ class PlacedReservation:
     usable: Counter[NodeKind] = field(default_factory=Counter)
 
     def at(self, time: float) -> bool:
-        """Return whether it uses its nodes at that time."""
+        """Return whether the reservation uses its nodes at that time."""
         return self.start <= time < self.end
 
     def beyond(self, kind: NodeKind) -> int:
@@ -106,7 +106,7 @@ def reserved(snapshot: SiteSnapshot) -> list[PendingRequest]:
 
 
 def late(request: PendingRequest, now: float) -> bool:
-    """Return whether it is a reservation whose start is over."""
+    """Return whether a request is a reservation whose start is over."""
     return request.starts_at is not None and request.starts_at <= now
 
 
@@ -375,8 +375,8 @@ class Forecast:
     def _parted(
         self, found: FoundPlaces, own: Counter[NodeKind], times: Sequence[float], *, sure: bool
     ) -> FoundPlaces | None:
-        """Return the same, with nodes that have usable ports only for those that others leave none
-        without; None where too few have them."""
+        """Return the places found, with usable ports only where other reservations leave no nodes
+        without; None where too few nodes have usable ports."""
         left, places, free, given = +own, [], self._supply.free, self._given
         used: Counter[NodeKind] = Counter()
         for place in found.places:

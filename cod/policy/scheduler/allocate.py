@@ -305,8 +305,8 @@ class _Choice:
         return True
 
     def _packed(self, wants: Sequence[Want]) -> dict[int, FoundPlaces]:
-        """Return those that are granted, by id. Who could not be even if it were alone takes no
-        part."""
+        """Return the places of the requests that are granted, by id. A request that could not be
+        granted alone takes no part."""
         alone = [(want, found) for want in wants if (found := self._now_for(want)) is not None]
         if len(alone) < 2:
             return {want.request.id: found for want, found in alone}

@@ -69,8 +69,8 @@ class GroupLimits:
                 )
 
     def admitted(self, wants: Sequence[Want]) -> tuple[list[Want], list[Want]]:
-        """Return those that may all be met, and the others. They are counted in order; types that
-        have no room for a tuple are taken out of what would do for it."""
+        """Return the requests that may all be met, and the others. They are counted in order; types
+        that have no room for a tuple are taken out of what would do for it."""
         if not self._entitlements:
             return list(wants), []
         counted: dict[int, dict[float, Counter[int]]] = {}

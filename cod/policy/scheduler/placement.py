@@ -60,7 +60,7 @@ class Want:
         ]
 
     def anchored(self) -> list[KindDemand]:
-        """Return the same with its anchors first."""
+        """Return its tuples, each with the kinds that would do: anchors first."""
         return [
             KindDemand(
                 one.count, tuple(sorted(one.kinds, key=lambda kind: kind not in self.anchors))
@@ -69,7 +69,7 @@ class Want:
         ]
 
     def touches(self, found: FoundPlaces) -> bool:
-        """Return whether it uses any of what the request has."""
+        """Return whether a way uses any of what the request has already."""
         return any(not self.anchors.isdisjoint(place) for place in found.places)
 
 
@@ -255,7 +255,7 @@ def most(fit: Fit, room: Mapping[NodeKind, int], may_spread: bool) -> int:
 def _each_with_victims(
     want: Want, soon: Mapping[NodeKind, int], candidates: Candidates, level: Level
 ) -> bool:
-    """Return the same of what there is when all that may be taken is taken."""
+    """Return whether there are enough nodes for each tuple alone when all is taken that may be."""
     but = want.request.vcluster_id
     for one, fit in zip(want.request.tuples, want.fits, strict=True):
         rooms = (soon[kind] + candidates.most(kind, level, but) for kind in fit.kinds)

@@ -43,8 +43,8 @@ def ordered(
 def peers(
     snapshot: SiteSnapshot, policy: Policy, feasibility: Feasibility, now: float
 ) -> list[list[PendingRequest]]:
-    """Return the same in groups of one priority, one rank and one age; of a group that has users'
-    shares, with requests of users of one rank."""
+    """Return the waiting requests by priority, rank and age, a list for each; of a group that has
+    users' shares, a list for each rank of the users."""
     # requests that have waited long have no rank of their user: they go first
     user_ranks = {
         request.id: request.user_rank
@@ -76,7 +76,7 @@ def _by_users(
     places: Mapping[int, _Place],
     user_ranks: Mapping[int, int],
 ) -> list[list[PendingRequest]]:
-    """Return the same with the requests of each group and place in the order of their users'
+    """Return the peers with the requests of each group and place in the order of their users'
     ranks."""
 
     def rank(request: PendingRequest) -> int:

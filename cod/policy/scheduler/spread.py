@@ -39,7 +39,7 @@ def _scarce_first(demands: Sequence[KindDemand]) -> list[int]:
 
 
 def fill(demands: Sequence[KindDemand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]]:
-    """Return the same for as many nodes as can be had.
+    """Return how many nodes of which kind each demand gets, as many as can be had.
 
     A demand whose best kinds are gone moves others aside along an augmenting path (Ford and
     Fulkerson): where the demands want the same, no way to share out uses more of the capacity.

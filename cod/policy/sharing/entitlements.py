@@ -151,7 +151,7 @@ def among(
     wanted: Mapping[int, int],
     turn: int,
 ) -> dict[int, Entitlement]:
-    """Return the same with the shares of the `nodes` of the site, but for those of types that are
+    """Return entitlements with shares of the `nodes` of the site, but for those of types that are
     apart, among those groups that hold or want nodes.
 
     held    nodes that a group holds, with those that leave it by reclaims: what a reclaim is made

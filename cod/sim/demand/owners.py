@@ -142,7 +142,7 @@ class PermanentOwner(BaseOwner):
 
 
 def still_due(machines: list[SimMachine], reclaim: ClusterReclaim) -> list[SimMachine]:
-    """Return those of them that the reclaim still waits for."""
+    """Return the machines that the reclaim still waits for."""
     return [machine for machine in machines if machine.reclaim == reclaim.id]
 
 
