@@ -60,7 +60,7 @@ class Sum:
 
 
 class Incoming:
-    """The file at `path`, held for writing: made if there is none. Raises Busy, or OSError.
+    """The file at `path`, held for writing: made if there is none. Raises UploadBusy, or OSError.
 
     sum  what is known of its beginning from before, or a new one
     end  where the next bytes go
@@ -125,7 +125,7 @@ class Incoming:
 
 
 def boot_id() -> str:
-    """Return the kernel's id of this boot of the host; '' where it does not."""
+    """Return the kernel's id of this boot of the host; '' where it tells none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:36]
     except OSError:

@@ -102,6 +102,8 @@ class Running:
         """Start all; what cannot start ends the process, which its supervisor (or systemd) starts
         again."""
         signal.signal(signal.SIGHUP, lambda *_: self._context.reactor.callFromThread(self.reread))
+        from twisted.internet.error import CannotListenError
+
         from cod.net.socketservice import why
 
         for service in self._services:
@@ -112,7 +114,7 @@ class Running:
                     "%s cannot start: %s",
                     type(service).__name__,
                     why(error),
-                    exc_info=not _is_expected(error),
+                    exc_info=not isinstance(error, OSError | CannotListenError),
                 )
                 self.status = 1
                 _stop(self._context.reactor)
@@ -178,9 +180,3 @@ def take_over(site: SiteRef, new: Site) -> None:
     """Change the site, as every service of this process sees it, to the rules and the accounts of
     `new`."""
     site.current = replace(site.current, **{name: getattr(new, name) for name in CHANGING})
-
-
-def _is_expected(error: Exception) -> bool:
-    from twisted.internet.error import CannotListenError
-
-    return isinstance(error, OSError | CannotListenError)
