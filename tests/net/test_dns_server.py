@@ -271,7 +271,7 @@ def test_names_of_others_are_passed_on_for_the_site_s_own_networks_only(
     assert dig(server, "+short", "example.com")[1] == "192.0.2.7\n"
     answering.join(60)
     assert dig(server, "+norecurse", "example.com")[0] == "REFUSED"
-    assert server.passed_on == 0
+    assert server.forwarding == 0
 
 
 def test_a_server_that_no_route_leads_to_is_passed_over(start: Start, loopback: Site) -> None:
@@ -285,7 +285,7 @@ def test_a_server_that_no_route_leads_to_is_passed_over(start: Start, loopback: 
     ):
         server = start(site=loopback, forward=forward, forward_port=upstream.port)
         assert dig(server, "example.com")[0] == code
-        assert server.passed_on == 0
+        assert server.forwarding == 0
     answering.join(60)
     upstream.socket.close()
 

@@ -127,7 +127,7 @@ class Captures(Service):
         """Return the answer to a request for ``/captures/`` and `rest`: status and body. Never
         fails."""
         return ensureDeferred(self._answer(connection, request, rest)).addErrback(
-            self._trouble, connection.peer
+            self._error_reply, connection.peer
         )
 
     async def _answer(
@@ -189,7 +189,7 @@ class Captures(Service):
             made.stored,
         )
 
-    def _trouble(self, failure: Any, peer: str) -> tuple[int, bytes]:
+    def _error_reply(self, failure: Any, peer: str) -> tuple[int, bytes]:
         error = failure.value
         if isinstance(error, Elsewhere):
             return 409, _json(at=error.at)[1]

@@ -197,7 +197,7 @@ class HttpServer(Service):
             kind = "none"
         try:
             if kind == "metadata":
-                ensureDeferred(self._told(connection, request, parts))
+                ensureDeferred(self._answer_metadata(connection, request, parts))
                 return
             if kind == "captures" and self._captures is not None:
                 self._captures.respond(connection, request, parts[1:]).addCallback(
@@ -226,14 +226,14 @@ class HttpServer(Service):
             }
             program = disk_loader(rest[1]) if len(rest) == 2 and rest[0] == "disk" else None
             if program is not None:
-                self._made(program, connection, "disk")
+                self._send_document(program, connection, "disk")
             elif mac is None or rest[1] not in made:
                 self._answer(connection, "boot", 404, "no such document\n")
             elif method == b"HEAD":  # making one has consequences (a secret minted, a boot decided)
                 self._answer(connection, "boot", 405, "", ("Allow", "GET"))
             else:
                 made[rest[1]](mac, connection.peer).addCallbacks(
-                    self._made,
+                    self._send_document,
                     self._refused,
                     callbackArgs=(connection, rest[1]),
                     errbackArgs=(connection, rest),
@@ -250,7 +250,9 @@ class HttpServer(Service):
         else:
             self._answer(connection, kind, 404, "no such file\n")
 
-    async def _told(self, connection: Connection, request: h11.Request, parts: list[str]) -> None:
+    async def _answer_metadata(
+        self, connection: Connection, request: h11.Request, parts: list[str]
+    ) -> None:
         """Answer a node's question about itself."""
         try:
             status, body, headers = await self._metadata.answer(
@@ -274,13 +276,15 @@ class HttpServer(Service):
         """Send a file of an image to those who may have it; for others it is not there."""
         known = self._site.current.images.open or self._fetches.known(connection.peer, digest)
         if known is None:
-            ensureDeferred(self._asked(connection, file, digest, name))
+            ensureDeferred(self._ask_image_rights(connection, file, digest, name))
         elif known:
             self._file(connection, "images", file, name)
         else:
             self._answer(connection, "images", 404, "no such file\n")
 
-    async def _asked(self, connection: Connection, file: OpenFile, digest: str, name: str) -> None:
+    async def _ask_image_rights(
+        self, connection: Connection, file: OpenFile, digest: str, name: str
+    ) -> None:
         try:
             may = await self._fetches.ask(connection.peer, digest)
         except Exception as error:
@@ -303,7 +307,7 @@ class HttpServer(Service):
         REQUESTS.labels(kind, status).inc()
         log.debug("http %s %s %s %d", connection.peer, kind, name, status)
 
-    def _made(self, body: bytes, connection: Connection, name: str) -> None:
+    def _send_document(self, body: bytes, connection: Connection, name: str) -> None:
         content_type = TYPES.get(name.rpartition(".")[2], "application/octet-stream")
         self._answer(
             connection,

@@ -34,7 +34,7 @@ LONGEST = 4096  # bytes of a question
 BUFFER = 2**20  # bytes that wait in the kernel
 TRANSFERS = 10  # whole zones that are sent at a time
 PATIENCE = 2.0  # seconds for one of the servers that are asked
-PASSED_ON = 500  # questions that may be with other servers at a time
+MOST_FORWARDED = 500  # questions that may be with other servers at a time
 
 ANSWERS = prometheus.Counter("cod_dns_answers_total", "DNS answers", ["code"])
 
@@ -70,7 +70,7 @@ class DnsServer(SocketService):
         self._networks = [ip_network(subnet.network) for subnet in site.current.subnets]
         self._networks += [ip_network(rules.networks)] if rules else []
         self._streams: Any = None
-        self.passed_on = 0
+        self.forwarding = 0
         self.transfers = 0
 
     def _open(self) -> socket.socket:
@@ -177,7 +177,7 @@ class DnsServer(SocketService):
         self, query: wire.Query, peer: str, reply: Reply, answer: DnsAnswer | None
     ) -> None:
         if answer is None:
-            self._pass_on(query, peer, reply)
+            self._forward_query(query, peer, reply)
             return
         ANSWERS.labels(answer.code).inc()
         site = self._site.current
@@ -236,22 +236,27 @@ class DnsServer(SocketService):
 
     # ------------------------------------------------------------ names of others
 
-    def _pass_on(self, query: wire.Query, peer: str, reply: Reply) -> None:
+    def _forward_query(self, query: wire.Query, peer: str, reply: Reply) -> None:
         here = any(ip_address(peer) in network for network in self._networks)
-        if not self._forward or not query.recursive or not here or self.passed_on >= PASSED_ON:
+        if (
+            not self._forward
+            or not query.recursive
+            or not here
+            or self.forwarding >= MOST_FORWARDED
+        ):
             ANSWERS.labels("refused").inc()
             reply(wire.refused(query))
             return
-        passed = _Passed(self._reactor, self._forward, query, reply, self._returned)
-        self.passed_on += 1
-        passed.ask()
+        forwarded = _ForwardedQuery(self._reactor, self._forward, query, reply, self._forwarded)
+        self.forwarding += 1
+        forwarded.ask()
 
-    def _returned(self, code: str) -> None:
-        self.passed_on -= 1
+    def _forwarded(self, code: str) -> None:
+        self.forwarding -= 1
         ANSWERS.labels(code).inc()
 
 
-class _Passed(DatagramProtocol):
+class _ForwardedQuery(DatagramProtocol):
     """One question with other servers, one after the other, from a port of its own (RFC 5452)."""
 
     transport: Any

@@ -101,7 +101,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
 
     def resumeProducing(self) -> None:
         self._full = False
-        self._paused(False)
+        self._set_paused(False)
         self._next()
 
     def stopProducing(self) -> None:
@@ -115,7 +115,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
 
     def _next(self) -> None:
         """Answer what is there, until an answer takes time."""
-        while self.connected and not self._waits() and not self.transport.disconnecting:
+        while self.connected and not self._is_waiting() and not self.transport.disconnecting:
             try:
                 length = wire.length(self._data)
                 if length is None or len(self._data) < length:
@@ -130,24 +130,24 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
                 message = wire.decode(bytes(self._data[:length]))
                 del self._data[:length]
             except PeerError as error:
-                self._part(LdapCode.PROTOCOL_ERROR, str(error))
+                self._disconnect(LdapCode.PROTOCOL_ERROR, str(error))
                 return
             self.resetTimeout()  # type: ignore[no-untyped-call]
             self._take(message)
         # The rest of a message may come; what follows it waits in the kernel.
-        if self.connected and self._waits() and len(self._data) > wire.LONGEST:
-            self._paused(True)
+        if self.connected and self._is_waiting() and len(self._data) > wire.LONGEST:
+            self._set_paused(True)
 
-    def _waits(self) -> bool:
+    def _is_waiting(self) -> bool:
         """Return whether nothing is decoded at the moment."""
         return self._answering or self._full or self._held is not None
 
     def _go_on(self) -> None:
         self._held = None
-        self._paused(False)
+        self._set_paused(False)
         self._next()
 
-    def _paused(self, pause: bool) -> None:
+    def _set_paused(self, pause: bool) -> None:
         """Stop or go on reading from the socket."""
         (self.transport.pauseProducing if pause else self.transport.resumeProducing)()
 
@@ -191,7 +191,9 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         if self._secure:
             self._tell(message, LdapCode.OPERATIONS_ERROR, "TLS has begun already")
         elif self._data:  # it would be taken for what came over TLS
-            self._part(LdapCode.PROTOCOL_ERROR, "nothing should follow StartTLS before its answer")
+            self._disconnect(
+                LdapCode.PROTOCOL_ERROR, "nothing should follow StartTLS before its answer"
+            )
         else:
             self._tell(message, LdapCode.SUCCESS)
             self._secure = True
@@ -212,7 +214,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
             self._answering = False
             self.resetTimeout()  # type: ignore[no-untyped-call]
         if self.connected:
-            self._paused(False)
+            self._set_paused(False)
             self._next()
 
     def _tell(
@@ -221,7 +223,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         self._server.count(code)
         self.transport.write(wire.answer(message.id, message.request, code, text, value))
 
-    def _part(self, code: LdapCode, text: str) -> None:
+    def _disconnect(self, code: LdapCode, text: str) -> None:
         """Say why the connection ends, and end it."""
         log.debug("%s: %s", self._address, text)
         self._server.count(code)

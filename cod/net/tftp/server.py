@@ -129,16 +129,16 @@ class TftpServer(SocketService):
                 self._refuse(peer, tftp.ILLEGAL, str(error))
             return
         self._credit.asked(peer[0], len(datagram))
-        trouble = self._trouble(request, peer)
-        if trouble is not None:
-            self._refuse(peer, *trouble)
+        refusal = self._refusal(request, peer)
+        if refusal is not None:
+            self._refuse(peer, *refusal)
             return
         transfer = Transfer(peer, datagram, request.name)
         self.transfers.add(transfer)
         content: Deferred[Any] = maybeDeferred(self._content, transfer, request)
         content.addCallback(self._begin, transfer, request).addErrback(self._failed, transfer)
 
-    def _trouble(self, request: TftpRequest, peer: Peer) -> tuple[int, str] | None:
+    def _refusal(self, request: TftpRequest, peer: Peer) -> tuple[int, str] | None:
         if request.kind == "write":
             return tftp.ACCESS_VIOLATION, "this server is read-only"
         if request.mode not in ("octet", "netascii"):

@@ -57,7 +57,7 @@ class BatchPool:
         ours = [name for name in members if name not in self._table.keep]
         hosts, wants = self._system.look(ours, coming)
         self._watch(hosts, ours, now)
-        self._tell_never(wants)
+        self._log_impossible_jobs(wants)
         gone = self._longer(
             {name: self._unheard_since[name] for name in ours if name in self._unheard_since},
             self._table.unheard_limit,
@@ -110,7 +110,7 @@ class BatchPool:
     def _longer(self, since: Mapping[str, float], limit: float, now: float) -> tuple[str, ...]:
         return tuple(sorted(name for name, began in since.items() if now >= began + limit))
 
-    def _tell_never(self, wants: Wants) -> None:
+    def _log_impossible_jobs(self, wants: Wants) -> None:
         new = [sentence for sentence in wants.never if sentence not in self._told_impossible]
         for sentence in new[:MOST_TOLD]:
             log.warning("no node of this pool could run %s", sentence)

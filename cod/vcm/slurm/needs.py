@@ -262,13 +262,13 @@ def _too_large(
     fitting = sorted(
         [*(_fitting(size, room, rules) for room in others), *[each] * most], reverse=True
     )
-    counts_ = [count for count in fitting if count][: size.most or None]
-    if size.most and len(counts_) < size.least:
-        return f"wants {size.least} nodes at once, there are {len(counts_)} such at most"
-    if sum(counts_) < size.tasks and not any(kind.guessed for kind in kinds):
+    each_takes = [count for count in fitting if count][: size.most or None]
+    if size.most and len(each_takes) < size.least:
+        return f"wants {size.least} nodes at once, there are {len(each_takes)} such at most"
+    if sum(each_takes) < size.tasks and not any(kind.guessed for kind in kinds):
         return (
-            f"wants {size.tasks} tasks at once, the {len(counts_)} nodes that there are at most"
-            f" take {sum(counts_)}"
+            f"wants {size.tasks} tasks at once, the {len(each_takes)} nodes that there are at most"
+            f" take {sum(each_takes)}"
         )
     return ""
 
@@ -365,8 +365,8 @@ def _lacking_nodes(size: JobSize, fitting: Sequence[tuple[int, Room]], each: int
     if size.most:
         best = sorted((count for count, _ in fitting), reverse=True)
         for more in range(1, size.most + 1):
-            counts_ = sorted([*best[: size.most], *[each] * more], reverse=True)[: size.most]
-            if sum(counts_) >= size.tasks and len(counts_) >= size.least:
+            each_takes = sorted([*best[: size.most], *[each] * more], reverse=True)[: size.most]
+            if sum(each_takes) >= size.tasks and len(each_takes) >= size.least:
                 return more
         return size.most
     if size.tasks <= each:

@@ -238,9 +238,9 @@ class SlurmSystem:
                 " with the feature of the partition's NodeSet: slurmd -Z --conf"
                 f" 'Feature={self._table.feature}'"
             )
-        if less := _less(node, kind):
+        if found := _shortfall(node, kind):
             raise GivenUp(
-                f"it has {less}, less than its nodeset {kind.nodeset.name} in the VCM's settings"
+                f"it has {found}, less than its nodeset {kind.nodeset.name} in the VCM's settings"
             )
         if not self._table.fresh:
             if node.closed:
@@ -297,7 +297,7 @@ class SlurmSystem:
                 if lost or name in self._kept_back:
                     self._slurm.down(name, LEAVES)
                 if self._table.fresh:
-                    self._free(name)
+                    self._unbind(name)
                 self._slurm.delete(name)
             except StillPlanned:
                 raise
@@ -406,7 +406,7 @@ class SlurmSystem:
             self._slurm.bind(job.name, "")
         self._slurm.release(reservation.name)
 
-    def _free(self, name: str) -> None:
+    def _unbind(self, name: str) -> None:
         """End what binds a node that leaves to a job."""
         seen = self._slurm.view()
         if reservation := self._bound(seen.reservations, name):
@@ -435,7 +435,7 @@ class SlurmSystem:
         )
 
 
-def _less(node: SlurmNode, kind: NodeKind) -> str:
+def _shortfall(node: SlurmNode, kind: NodeKind) -> str:
     """Return what a node has less of than its nodeset promises: jobs that want that would wait for
     ever, and each look would ask for one more."""
     if node.cpus < kind.cpus:
