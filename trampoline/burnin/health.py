@@ -12,14 +12,12 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
-import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
-from trampoline import scsi
+from trampoline import purge, scsi
 
-_NVME_ADMIN = 0xC0484E41  # linux/nvme_ioctl.h: NVME_IOCTL_ADMIN_CMD
 _TIMEOUT = 20_000  # milliseconds
 # ATA attributes whose raw values count defects, by their ids.
 _ATTRIBUTES = {
@@ -67,32 +65,16 @@ def complaints(before: Mapping[str, float], after: Mapping[str, float]) -> list[
     ]
 
 
+class _NvmeDisk:
+    def __init__(self, descriptor: int) -> None:
+        self.command = partial(fcntl.ioctl, descriptor)
+
+
 def _nvme(descriptor: int) -> dict[str, float]:
     page = ctypes.create_string_buffer(512)
-    # struct nvme_passthru_cmd: opcode 2 (Get Log Page), all namespaces, page 2 (SMART), 128 words
-    # of four bytes
-    command = struct.pack(
-        "<BBHIIIQQIIIIIIIIII",
-        2,
-        0,
-        0,
-        0xFFFFFFFF,
-        0,
-        0,
-        0,
-        ctypes.addressof(page),
-        0,
-        len(page),
-        2 | 127 << 16,
-        0,
-        0,
-        0,
-        0,
-        0,
-        _TIMEOUT,
-        0,
-    )
-    fcntl.ioctl(descriptor, _NVME_ADMIN, command)
+    # Get Log Page of all namespaces: page 2 (SMART), 128 words of four bytes, counted from 0
+    smart, disk = 2 | 127 << 16, _NvmeDisk(descriptor)
+    purge.admin(disk, 0x02, 0xFFFFFFFF, cdw10=smart, timeout=_TIMEOUT, page=page)
     raw = page.raw
 
     def counter(at: int) -> float:
