@@ -87,25 +87,26 @@ def told(node: Definition) -> list[str]:
 
 
 def raised(trees: Mapping[str, ast.Module]) -> Functions:
-    """Return the names of exceptions that each (module, function) names, or a function that it
-    names: of its module, imported, of an imported module, or any method of that name."""
+    """Return the names of exceptions that each (module, name) names, of a function, a class or
+    another name for one, or that what it names does: things of its module, imported ones, those of
+    an imported module, and any method of that name."""
     wanted = {name for tree in trees.values() for node in definitions(tree) for name in told(node)}
     made: dict[tuple[str, str], set[str]] = defaultdict(set)
     calls: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
     methods: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for path, tree in trees.items():
         known = origins(tree)
-        for alias in tree.body:  # one = groups.named
-            if isinstance(alias, ast.Assign) and isinstance(alias.value, ast.Attribute):
-                calls[path, said(alias.targets[0])].add(("", alias.value.attr))
-        for node in definitions(tree):
-            if isinstance(node, ast.ClassDef):
-                own = {("", each) for each in ("__init__", "__enter__", "__exit__")}
-                methods_here = {getattr(each, "name", "") for each in node.body}
-                calls[path, node.name] |= {one for one in own if one[1] in methods_here}
-                continue
-            key = path, node.name
-            methods[node.name].add(key)
+        named = [(node.name, node) for node in definitions(tree)]
+        named += [
+            (each.id, node)
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for each in ast.walk(node.targets[0])
+            if isinstance(each, ast.Name)
+        ]
+        for own, node in named:
+            key = path, own
+            methods[own].add(key)
             for each in ast.walk(node):
                 if isinstance(each, ast.Name):
                     calls[key].add(known.get(each.id, (path, each.id)))

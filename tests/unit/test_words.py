@@ -182,12 +182,13 @@ WISHES = {"cod/core/networks", "cod/core/nodes/transitions.py"}
 # Classes of one name that are yet to say whose they are. The list only shrinks.
 DOUBLES = """
 Ack Agent Answer Body Busy CalendarQuery Change Changed Connection Context DecodeError Deposit
-Device Disk Done Energy Entry Error Extend Failed Fault Faults Group Hello Host Job Kept Limits
-Line Listener Machine Member Message Meter Named NewQuery NodeKind NodeState Notifier Options
-Outdated Pace Page Partition Peer Piece Place PlaceReply Plan Planned Pool Progress Query Reclaim
-ReclaimAnswer Renew Report Request Reservation Running Sender Series Server Settings Shown SignIn
-Size Snapshot Source Span Starts State SwitchSession Table Target TimelineQuery Transfer Unknown
-Vcluster View Welcome _Body _Broken _Child _Job _Jobs _Lines _Node _Nodes _Tls _Way
+Device Disk Done Energy Entry Error Extend Failed Fault Faults Group Hello Host Identity Job Kept
+Limits Line Listener Machine Member Message Meter Named NewQuery NodeKind NodeState Notifier
+Options Outdated Pace Page Partition PciDevice Peer Piece Place PlaceReply Plan Planned Pool
+Progress Query Reclaim ReclaimAnswer Renew Report Request Reservation Running Sender Series Server
+Settings Shown SignIn Size Snapshot Source Span Starts State SwitchSession Table Target
+TimelineQuery Transfer Unknown Vcluster View Welcome _Body _Broken _Child _Job _Jobs _Lines _Node
+_Nodes _Tls _Way
 """
 QUESTIONS = re.compile(r"(?:Is|Are|Was|Were|Has|Have|May|Can|Does|Do|Did|Would)\b[^.]*\?")
 FRAGMENTS = re.compile(
