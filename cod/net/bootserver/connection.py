@@ -230,8 +230,7 @@ class Connection(Protocol):
         self._finish()
 
     def reply_file(self, file: OpenFile, kind: str, *headers: tuple[str, str]) -> int:
-        """Return an answer from a file, whole or in part as the request's headers say. Returns its
-        status."""
+        """Answer with a file, whole or in part as the request's headers say; return the status."""
         assert self._request is not None
         what = answer(dict(self._request.headers), file.size, file.etag)
         self._head(what.status, what.length, (*what.headers, *headers))
