@@ -44,8 +44,8 @@ with socket.create_connection((sys.argv[1], 9000), timeout=float(sys.argv[2])) a
 """
 HEAR = """
 import json, time
-from trampoline.lldp import Listener
-listener, end = Listener(), time.monotonic() + 60
+from trampoline.lldp import LldpListener
+listener, end = LldpListener(), time.monotonic() + 60
 while not (heard := listener.neighbours(["eth0"])) and time.monotonic() < end:
     time.sleep(0.05)
 print(json.dumps(heard))

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.system
 ROOT = Path(__file__).resolve().parents[2]
 LISTENER = """
 import json, sys
-from trampoline.lldp import Listener
-listener = Listener()
+from trampoline.lldp import LldpListener
+listener = LldpListener()
 for names in sys.stdin:
     print(json.dumps(listener.neighbours(names.split())), flush=True)
 """
