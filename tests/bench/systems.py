@@ -32,6 +32,8 @@ FIGURES = {
     "fresh_to_kept": ("A node for each job", "installed anew to disk kept", "100 jobs done"),
     "worst": ("One queue of 512 machines", "0", "Load, conservative"),
     "best": ("One queue of 512 machines", "1", "Load, conservative"),
+    "fixed_worst": ("One queue of 512 machines", "0", "Load, fixed places"),
+    "fixed_half": ("One queue of 512 machines", "0.5", "Load, fixed places"),
     "alone": ("Gaps filled", "0.5", "Goodput without filler"),
     "filled": ("Gaps filled", "0.5", "with filler"),
 }
@@ -136,8 +138,9 @@ ROWS = (
     (
         "SINP",
         "load of about 90 %, as low as 70 % with bad estimates (conservative backfilling)",
-        "{worst} with the worst, {best} with exact ones; the low load is not found again",
-        "part: 30 days of 180",
+        "with places that do not move up {fixed_half}, {fixed_worst} with the worst; with those"
+        " that do {worst} with the worst, {best} with exact ones",
+        "whole; the lowest load is higher",
     ),
     (
         "",

@@ -9,7 +9,7 @@ import pytest
 from tests.bench import science, systems
 
 SMALLEST = science.Effort(map, seeds=(1, 2), days=0.2)
-ROWS = {"ways": len(science.WAYS), "gaps": 5, "sinp": 5, "pools": 3}
+ROWS = {"ways": len(science.WAYS), "gaps": 5, "sinp": 3, "pools": 3}
 
 
 @pytest.mark.slow

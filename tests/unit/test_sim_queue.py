@@ -43,6 +43,18 @@ def replayed(
         for number, (at, runtime, size, user) in enumerate(jobs, 1)
     ]
     (folder / "log.swf").write_text("\n".join(lines) + "\n")
+    return _replay(folder, nodes, days, times, policy, **rule)
+
+
+def _replay(
+    folder: Path,
+    nodes: int = 4,
+    days: float = 2.0,
+    times: Any = None,
+    policy: dict[str, Any] | None = None,
+    **rule: Any,
+) -> Simulation:
+    """Replay the trace of that folder."""
     demand = {
         "name": "log",
         "group": "low",
@@ -90,6 +102,7 @@ WAITS = {
     "first-fit": (0, 3510, 0, 490, 960),
     "easy": (0, 990, 0, 1970, 480),
     "conservative": (0, 990, 0, 1970, 480),
+    "fixed": (0, 990, 0, 1970, 480),
 }
 
 
@@ -342,6 +355,24 @@ def test_conservative_backfill_delays_nobody(
     done = replayed(tmp_path, *jobs, least=4, discipline=discipline)
     starts = sorted((at + wait, wait) for at, wait in waited.items())
     assert waits(done) == pytest.approx([wait for _, wait in starts], abs=5)
+
+
+@pytest.mark.parametrize(
+    ("discipline", "waited"), [("conservative", (0, 990, 490)), ("fixed", (0, 0, 1990))]
+)
+def test_fixed_places_do_not_move_up(
+    tmp_path: Path, discipline: str, waited: tuple[float, ...]
+) -> None:
+    """The first job ends after half of its time limit; the third joins after that."""
+    text = [
+        line(number, at, runtime=runtime, procs=size, asked=asked, user=1)
+        for number, (at, runtime, size, asked) in enumerate(
+            [(0, 1000, 3, 2000), (10, 1000, 4, 1000), (1510, 480, 2, 480)], 1
+        )
+    ]
+    (tmp_path / "log.swf").write_text("\n".join(text) + "\n")
+    done = _replay(tmp_path, least=4, discipline=discipline)
+    assert waits(done) == pytest.approx(list(waited), abs=5)
 
 
 def test_a_job_behind_those_that_have_places_changes_no_place(

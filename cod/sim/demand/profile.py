@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 
@@ -31,8 +31,15 @@ class FreeProfile:
                 start = at
         return start
 
+    def forget(self, now: float) -> None:
+        """Begin `now`: drop the steps that are over."""
+        first = max(0, bisect_right(self._times, now) - 1)
+        del self._times[:first], self._free[:first]
+        self._times[0] = max(self._times[0], now)
+
     def take(self, start: float, size: int, duration: float) -> None:
-        """Take `size` nodes, which are free from `start` on for so long."""
+        """Take `size` nodes, which are free from `start` on for so long; fewer than none: give them
+        back."""
         first, last = self._step(start), self._step(start + duration)
         for step in range(first, last):
             self._free[step] -= size

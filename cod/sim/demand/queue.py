@@ -11,7 +11,7 @@ from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest, SimMachine
 from cod.sim.demand.job import SimJob
 from cod.sim.demand.owners import FOREVER, PermanentOwner, schedule, still_due
 from cod.sim.demand.profile import FreeProfile
-from cod.sim.demand.waiting import QueuedJob, WaitingJobs
+from cod.sim.demand.waiting import FixedPlaces, QueuedJob, WaitingJobs
 from cod.sim.scenario.records import Queue
 from cod.sim.world import World
 from cod.states import NodeState
@@ -31,6 +31,8 @@ class QueueOwner(PermanentOwner):
                backfill)
     conservative  a job that fits and, by the estimates, delays none before it (conservative
                backfill), of the first RESERVED
+    fixed      at the place that it is given when it joins, on the `least` nodes (conservative
+               backfill whose places do not move up)
 
     `_idle`: when each idle node became so; `_busy`: the job of each other.
     """
@@ -40,6 +42,7 @@ class QueueOwner(PermanentOwner):
     def __init__(self, world: World, rule: Queue, group: Group, jobs: Iterator[SimJob]) -> None:
         super().__init__(world, rule, group)
         self._waiting = WaitingJobs()
+        self._places = FixedPlaces(rule.least) if rule.discipline == "fixed" else None
         self._idle: dict[SimMachine, float] = {}
         self._busy: dict[SimMachine, QueuedJob] = {}
         self._requests: dict[int, ClusterRequest] = {}
@@ -63,7 +66,11 @@ class QueueOwner(PermanentOwner):
                 self._start()
 
     def _enqueue(self, entry: QueuedJob, *, first: bool) -> None:
-        self._waiting.add(entry, self.world.clock.now, first=first)
+        now = self.world.clock.now
+        self._waiting.add(entry, now, first=first)
+        if self._places is not None:
+            start = self._places.add(entry, now, max(self._estimate(entry), 1.0))
+            self.world.clock.at(start, self._start)
         self._look_later()
 
     def _start(self) -> None:
@@ -74,6 +81,8 @@ class QueueOwner(PermanentOwner):
     def _startable(self) -> QueuedJob | None:
         """Return the job that starts next on the idle nodes; None if none does."""
         idle = len(self._idle)
+        if self._places is not None:
+            return self._places.next(self.world.clock.now, idle)
         if self.rule.discipline == "first-fit":
             return self._waiting.next(idle)
         head = self._waiting.next()
@@ -156,6 +165,8 @@ class QueueOwner(PermanentOwner):
 
     def _free(self, entry: QueuedJob) -> None:
         """Let the nodes of a job idle that ends or is interrupted, as far as it still has them."""
+        if self._places is not None:
+            self._places.leave(entry, self.world.clock.now)
         for machine in entry.nodes:
             if (
                 self._busy.pop(machine, None)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import heapq
+import math
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator
 
 from cod.sim.cluster import SimMachine
+from cod.sim.demand.profile import FreeProfile
 from cod.sim.results.jobstats import TrackedJob
 
 
@@ -19,13 +22,16 @@ class QueuedJob:
     ends_at     when it ends by the estimate, while it runs
     passed      whether jobs behind it may ask for nodes first
     saved       seconds of its run time that it need not do again
+    kept        from when to when nodes are kept for it, with fixed places
     """
 
-    __slots__ = ("ends_at", "nodes", "passed", "rank", "saved", "since", "started_at", "tracked")
+    __slots__ = (
+        *("ends_at", "kept", "nodes", "passed", "rank", "saved", "since", "started_at", "tracked"),
+    )
 
     def __init__(self, tracked: TrackedJob) -> None:
         self.tracked, self.nodes, self.rank = tracked, list[SimMachine](), 0
-        self.passed = False
+        self.passed, self.kept = False, (0.0, 0.0)
         self.since = self.started_at = self.ends_at = self.saved = 0.0
 
     @property
@@ -82,3 +88,45 @@ class WaitingJobs:
     def in_order(self) -> Iterator[QueuedJob]:
         """Yield all jobs, the first one first."""
         return heapq.merge(*self._by_size.values(), key=lambda entry: entry.rank)
+
+
+class FixedPlaces:
+    """Places that jobs keep from when they join a queue of so many nodes, though others end early.
+
+    What a job leaves by its early end is for jobs that join later.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        self._free = FreeProfile(0.0, nodes, ())
+        self._jobs: list[tuple[float, int, QueuedJob]] = []  # those that wait, by their places
+
+    def add(self, entry: QueuedJob, now: float, duration: float) -> float:
+        """Give a job the earliest place that others leave; return when it begins. One that is wider
+        than the queue begins when it fits, and nothing is kept for it."""
+        self._free.forget(now)
+        start, entry.kept = self._free.earliest(entry.size, duration), (now, now)
+        if start == math.inf:
+            start = now
+        else:
+            self._free.take(start, entry.size, duration)
+            entry.kept = (start, start + duration)
+        insort(self._jobs, (start, entry.rank, entry), key=lambda job: job[:2])
+        return start
+
+    def next(self, now: float, room: int) -> QueuedJob | None:
+        """Return the first job whose place has begun and that needs no more nodes than `room`, and
+        forget that it waits."""
+        for number, (start, _, entry) in enumerate(self._jobs):
+            if start > now:
+                break
+            if entry.size <= room:
+                del self._jobs[number]
+                return entry
+        return None
+
+    def leave(self, entry: QueuedJob, now: float) -> None:
+        """Leave what is left of a job's place to jobs that join from now on."""
+        start, end = max(entry.kept[0], now), entry.kept[1]
+        if start < end:
+            self._free.forget(now)
+            self._free.take(start, -entry.size, end - start)

@@ -31,7 +31,7 @@ def word(about: str, default: Any = ...) -> Any:
     return Field(default, description=about)
 
 
-Discipline = Literal["fifo", "first-fit", "easy", "conservative"]
+Discipline = Literal["fifo", "first-fit", "easy", "conservative", "fixed"]
 Size = Annotated[int, key("nodes", low=1)]
 
 
@@ -179,7 +179,8 @@ class Queue:
     answer: float = key("seconds in which it gives back what a reclaim names", 10.0)
     saves: StrictBool = word("its jobs save themselves in these seconds, and go on later", False)
     discipline: Discipline = word(
-        "which job starts next: fifo, first-fit, or by backfill: easy, conservative", "first-fit"
+        "which job starts next: fifo, first-fit, or by backfill: easy, conservative, fixed",
+        "first-fit",
     )
     estimate: float = key(
         "with backfill: the run time that users ask for, as a multiple of the run time",
