@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
+from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.keys import (
     DAY,
     LABEL,
@@ -111,28 +112,40 @@ class VolumeRules(VolumeKeys):
 class Volume:
     """A row of `volumes`."""
 
-    id: int
-    name: str
-    group_id: int
-    kind: str
-    fileserver: str
-    path: str
-    export_id: int
-    size: int
-    enforced: str
-    source: str
-    sequence: int
-    applied: int
-    attempts: int
-    next_at: float
-    claimed_by: str | None
-    claim_expires: float | None
-    reason: str
-    told: bool
-    made_at: float | None
-    created_at: float
-    deleted_at: float | None
-    purge_at: float | None
+    id: Undescribed[int]
+    name: Annotated[str, About("Volume")]
+    group_id: Undescribed[int]
+    kind: Annotated[Literal["data", "home"], About("Kind", FieldKind.CHOICE)]
+    fileserver: Annotated[str, About("File server")]
+    path: Annotated[str, About("Directory", level=FieldLevel.WIDE)]
+    export_id: Undescribed[int]
+    size: Annotated[int, About("Size", FieldKind.SIZE)]
+    enforced: Annotated[
+        str,
+        About(
+            "Held to it by",
+            about="what holds it to its size on the file server: project, btrfs, zfs or none;"
+            " '': not known yet",
+        ),
+    ]
+    source: Undescribed[str]
+    sequence: Undescribed[int]
+    applied: Undescribed[int]
+    attempts: Undescribed[int]
+    next_at: Undescribed[float]
+    claimed_by: Undescribed[str | None]
+    claim_expires: Undescribed[float | None]
+    reason: Annotated[str, About("Reason")]
+    told: Undescribed[bool]
+    made_at: Undescribed[float | None]
+    created_at: Annotated[float, About("Created", FieldKind.MOMENT, level=FieldLevel.WIDE)]
+    deleted_at: Annotated[float | None, About("Deleted", FieldKind.MOMENT, level=FieldLevel.DETAIL)]
+    purge_at: Annotated[
+        float | None,
+        About(
+            "Erased", FieldKind.MOMENT, "when a deleted volume is erased", level=FieldLevel.DETAIL
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +282,7 @@ class VolumeView:
     """
 
     volume: Volume
-    group: str
-    state: str
-    attachments: Sequence[Attachment] = field(default=())
-    snapshots: Sequence[Snapshot] = field(default=())
+    group: Annotated[str, About("Group", FieldKind.LINK, level=FieldLevel.WIDE, place="groups")]
+    state: Annotated[str, About("State", FieldKind.STATE)]
+    attachments: Undescribed[Sequence[Attachment]] = field(default=())
+    snapshots: Undescribed[Sequence[Snapshot]] = field(default=())

@@ -31,6 +31,7 @@ from cod.model import (
     Right,
     Template,
     Undescribed,
+    Volume,
     described,
     set_by,
 )
@@ -126,6 +127,7 @@ def test_a_field_that_is_forgotten_is_refused() -> None:
         (Group, t.groups),
         (Image, t.images),
         (Template, t.config_templates),
+        (Volume, t.volumes),
         (Node, t.nodes),
         (NodeType, t.node_types),
     ],

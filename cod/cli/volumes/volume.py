@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from cod.cli.owner import group_option, owner
+from cod.cli.record_fields import fields_table, in_order, list_options
 from cod.cli.show import (
     SIZE,
     SPAN,
@@ -23,6 +25,7 @@ from cod.cli.show import (
     yes_option,
 )
 from cod.client import path
+from cod.model.volumes import VolumeView
 from cod.quantity import exact_span
 
 name_argument = click.argument("name", metavar="[GROUP/]NAME")
@@ -39,24 +42,9 @@ def volume() -> None:
     """
 
 
-def volume_table(values: list[Any]) -> Any:
+def volume_table(values: list[Any], wide: bool = False) -> Any:
     """Return volumes for people."""
-    return table(
-        ("VOLUME", "KIND", "STATE", "SIZE", "HELD TO IT BY", "FILE SERVER", "MOUNTED BY", "REASON"),
-        [
-            (
-                v["name"],
-                v["kind"],
-                _state(v),
-                size(v["size"]),
-                v["enforced"],
-                v["fileserver"],
-                ", ".join(_mounted(one) for one in v["attachments"]),
-                v["reason"],
-            )
-            for v in values
-        ],
-    )
+    return fields_table(VolumeView, values, COLUMNS, wide=wide)
 
 
 def in_full(value: Any) -> Any:
@@ -100,17 +88,30 @@ def _mounted(one: Any) -> str:
     return f"{one['vcluster']}:{one['mount']}" + (f" ({', '.join(notes)})" if notes else "")
 
 
+COLUMNS = (
+    "name",
+    "kind",
+    ("state", _state),
+    "size",
+    "enforced",
+    "fileserver",
+    ("Mounted by", lambda v: ", ".join(_mounted(one) for one in v["attachments"])),
+)
+
+
 @volume.command("list")
+@list_options(VolumeView)
 @as_json
 @click.pass_context
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_(ctx: click.Context, sort: str | None, output: str | None, as_json: bool) -> None:
     """List volumes.
 
     \b
     Example:
       cod volume list
     """
-    shown(ctx, client(ctx).every("/volumes"), volume_table, as_json)
+    values = in_order(client(ctx).every("/volumes"), sort)
+    shown(ctx, values, partial(volume_table, wide=bool(output)), as_json)
 
 
 @volume.command()

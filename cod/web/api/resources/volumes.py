@@ -11,7 +11,18 @@ from pydantic import Field
 from cod.flows.people.access import RequiredRight
 from cod.flows.volumes import volumes
 from cod.model import FileServer, Right, Volume, VolumeView
-from cod.web.api.models import FULL, Body, DnsLabel, Items, ListPage, OwnName, Paged, Reply, Seconds
+from cod.web.api.models import (
+    FULL,
+    Body,
+    DnsLabel,
+    Items,
+    ListPage,
+    OwnName,
+    Paged,
+    Reply,
+    ReplyOf,
+    Seconds,
+)
 from cod.web.api.routes import (
     ADMINS,
     ANYBODY,
@@ -110,34 +121,34 @@ class SnapshotReply(Reply):
     state: Literal["making", "ready", "erasing"]
 
 
-class VolumeReply(Reply):
-    """A volume.
-
-    state     making, ready, changing, trouble (`reason` says which; COD goes on trying), deleted or
-              erasing
-    enforced  what holds it to its size on the file server: project, btrfs, zfs or none; '': not
-              known yet
-    purge_at  when a deleted volume is erased
-    """
+class VolumeReply(ReplyOf[VolumeView]):
+    """A volume. `state`: making, ready, changing, trouble (`reason` says which; COD goes on
+    trying), deleted or erasing."""
 
     name: str
-    group: str
-    kind: Literal["data", "home"]
-    size: int
-    fileserver: str
-    path: str
-    enforced: str
     state: Literal["making", "ready", "changing", "trouble", "deleted", "erasing"]
-    reason: str
-    created_at: float
-    deleted_at: float | None
-    purge_at: float | None
     attachments: list[AttachmentReply]
 
     @classmethod
-    def of(cls, view: VolumeView) -> VolumeReply:
-        """Return the reply from the view."""
-        return cls(**_values(view))
+    def values(cls, view: VolumeView) -> dict[str, Any]:
+        """Return the described values, and the vclusters that mount the volume."""
+        attachments = [
+            AttachmentReply(
+                vcluster=one.vcluster,
+                mount=one.mount,
+                read_only=one.read_only,
+                delete_after=one.delete_after,
+                state=(
+                    "leaving"
+                    if one.leaving
+                    else "exported"
+                    if view.volume.applied >= one.sequence
+                    else "waiting"
+                ),
+            )
+            for one in view.attachments
+        ]
+        return super().values(view) | {"attachments": attachments}
 
 
 class VolumeInFull(VolumeReply):
@@ -156,7 +167,7 @@ class VolumeInFull(VolumeReply):
             )
             for one in view.snapshots
         ]
-        return cls(**_values(view), snapshots=shots)
+        return cls(**cls.values(view), snapshots=shots)
 
 
 class VolumeQuery(Paged):
@@ -202,28 +213,6 @@ class FileServerReply(Reply):
 
 class FileServerList(Items[FileServerReply]):
     """File servers."""
-
-
-def _values(view: VolumeView) -> dict[str, Any]:
-    volume = view.volume
-    own = {key: getattr(volume, key) for key in VolumeReply.model_fields if hasattr(volume, key)}
-    attachments = [
-        AttachmentReply(
-            vcluster=one.vcluster,
-            mount=one.mount,
-            read_only=one.read_only,
-            delete_after=one.delete_after,
-            state=(
-                "leaving"
-                if one.leaving
-                else "exported"
-                if volume.applied >= one.sequence
-                else "waiting"
-            ),
-        )
-        for one in view.attachments
-    ]
-    return own | {"group": view.group, "state": view.state, "attachments": attachments}
 
 
 def _creates(ask: Call[Names, VolumeCreate]) -> Sequence[RequiredRight]:
