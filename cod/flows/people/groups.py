@@ -3,8 +3,7 @@ by the site's rule."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from inspect import signature
+from collections.abc import Mapping
 from typing import Any
 
 from cod.core import node_hours, volumes
@@ -22,6 +21,7 @@ from cod.model import (
     Right,
     Role,
     Who,
+    described,
     set_by,
 )
 from cod.policy.people import delivery, rights
@@ -55,49 +55,21 @@ def create(
     tx: Tx,
     name: str,
     *,
-    priority: int = 0,
-    default_lease: float | None = None,
-    max_lease: float | None = None,
-    email: str = "",
-    webhook: str = "",
-    events: Sequence[str] = ("notices",),
-    image_quota: int | None = None,
     gid: int | None = None,
-    volume_quota: int | None = None,
-    grace: float | None = None,
-    wipe: str | None = None,
     rules: NoticeRules = RULES,
     posix: PosixRules = POSIX,
     policy: Policy = POLICY,
     now: float,
+    **columns: Any,
 ) -> Group:
-    """Return a new group; leases in seconds, None for the site's default and for no limit. Raises
+    """Return a new group with what `columns` set; what they do not name has its default. Raises
     `Refused`.
 
-    image_quota  bytes that its images and open uploads may take; None: the site's default
-    gid          its POSIX number; None: the next of the site's range
-    volume_quota bytes that its volumes may have together; None: the site's default
-    grace        seconds in which its vclusters give nodes back after a reclaim; None: the site's
-    wipe         how the disks of its nodes are erased at least: 'zero' or 'purge'; None: as the
-                 site says
-    policy       bounds the grace
-    events       what is posted to its webhook: 'notices', 'vclusters', 'nodes'; rules: where that
-                 may be
+    gid      its POSIX number; None: the next of the site's range
+    rules    where its webhook may be; policy: bounds its grace
     """
     if groups.by_name(tx, name):
         raise Refused("conflict", f"there is a group {name!r} already", "name")
-    columns = dict(
-        priority=priority,
-        default_lease=default_lease,
-        max_lease=max_lease,
-        email=email,
-        webhook=webhook,
-        events=events,
-        image_quota=image_quota,
-        volume_quota=volume_quota,
-        grace=grace,
-        wipe=wipe,
-    )
     if gid is not None:
         numbers.take_gid(tx, name, gid, now)
     return groups.add(tx, name, now, posix=posix, gid=gid, **_checked(columns, {}, rules, policy))
@@ -117,9 +89,9 @@ def create_for(
         return create(tx, now=now, **asked, **rules)
     if not may_create(tx, who, users) or who.user_id is None:
         raise Refused("forbidden", "only the site's administrators may do that")
-    usual = signature(create).parameters
+    usual = {each.name: each.default for each in described(Group)}
     for field, value in asked.items():
-        if field not in OWNERS_SAY and value != usual[field].default:
+        if field not in OWNERS_SAY and value != usual[field]:
             raise Refused("forbidden", f"{field} is set by the site's administrators", field)
     name = asked["name"]
     if name == groups.SITE or name in SYSTEM_GROUPS:
