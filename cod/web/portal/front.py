@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from http.client import responses
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -198,13 +198,10 @@ class Portal:
     def _context(self, asked: PageRequest, place: str, form: Form | None = None) -> dict[str, Any]:
         """Return what every template is given; see `web.portal`."""
         visit = asked.visit
+        csrf = cache(visit.csrf)  # one for all forms of an answer
 
         def forms(path: str, mark: str = "") -> Form:
-            made = (
-                form
-                if form and form.path == path
-                else Form(path, visit.csrf(), secrets.token_hex(16))
-            )
+            made = form if form and form.path == path else Form(path, csrf(), secrets.token_hex(16))
             return replace(made, mark=mark)
 
         return {
@@ -218,7 +215,7 @@ class Portal:
             "flash": visit.flash,
             "forms": forms,
             "here": partial(links.changed, asked.path, asked.query),
-            "csrf": visit.csrf,
+            "csrf": csrf,
             "home": "",
             "part": "",
             "apart": round(self.context.hub.apart(), 1),
