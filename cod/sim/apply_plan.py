@@ -7,6 +7,7 @@ finds it otherwise raises `ImpossiblePlan`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 from cod.policy.scheduler import leases, preemption
@@ -43,7 +44,7 @@ def apply(world: World, plan: PassPlan) -> None:
         world.end(world.clusters[vcluster_id])
     world.remember_odd(dict(plan.odd))
     for grant in plan.grants:
-        _grant(world, grant)
+        _grant(world, grant, plan)
     for reduction in plan.reductions:
         # the last of the chosen machines stay
         reclaim = world.reclaims[reduction.reclaim_id]
@@ -60,7 +61,7 @@ def apply(world: World, plan: PassPlan) -> None:
     for reclaim_id in plan.overdue:
         _seize(world, world.reclaims.get(reclaim_id))
     for preempt in plan.preemptions:
-        _preempt(world, preempt)
+        _preempt(world, preempt, plan)
     for refusal in plan.refusals:
         _tell(world, refusal)
     for change in plan.power_changes:
@@ -106,7 +107,7 @@ def _seize(world: World, reclaim: ClusterReclaim | None) -> None:
         cluster.owner.lost(machine, cluster, "taken")
 
 
-def _grant(world: World, grant: RequestGrant) -> None:
+def _grant(world: World, grant: RequestGrant, plan: PassPlan) -> None:
     request = world.pending[grant.request_id]
     cluster, now = request.cluster, world.clock.now
     try:
@@ -128,7 +129,8 @@ def _grant(world: World, grant: RequestGrant) -> None:
         world.decide(request, RequestState.GRANTED)
     if request.kind == "create":
         if not cluster.preemptible:
-            cluster.creation_size = world.creation_size(cluster)
+            nodes = [machine for machine, _ in picked]
+            cluster.creation_size = world.creation_size(cluster, nodes, plan.sharing)
         cluster.state, cluster.leased_at = VclusterState.ACTIVE, now
         world.lease(cluster, now + cluster.lease_time)
     elif request.kind in ("grow", "move"):
@@ -143,7 +145,7 @@ def _grant(world: World, grant: RequestGrant) -> None:
         moves.conclude(world, request)
 
 
-def _preempt(world: World, preempt: Preempt) -> None:
+def _preempt(world: World, preempt: Preempt, plan: PassPlan) -> None:
     """Reclaim nodes: their holder chooses which, and has until the deadline to give them back."""
     request, cluster = world.pending.get(preempt.request_id), world.clusters[preempt.vcluster_id]
     if request is None:
@@ -159,16 +161,16 @@ def _preempt(world: World, preempt: Preempt) -> None:
         and not one.reclaim
         and (one.assigned_at or 0.0) + inertia <= now
     ]
-    pending = request.as_pending()
-    kept = world.kept()
+    pending = replace(request.as_pending(), parts=plan.sharing.parts.get(request.id, ()))
+    kept, pool = world.kept(), plan.sharing.pool(preempt.kind.type)
     may_lose = preemption.takeable(
         cluster.as_holder(),
         len(mobile),
         pending.priority,
         pending.vcluster_id,
         now,
-        beyond=kept.beyond(cluster.as_holder().group_id),
-        within=kept.within(pending),
+        beyond=kept.beyond(cluster.as_holder().group_id, pool),
+        within=kept.within(pending) if pool in dict(pending.asked) else "",
     )
     if may_lose < preempt.count and pending.priority <= cluster.as_holder().priority:
         # a grant of this very plan has used up what its group may take: the next pass plans anew

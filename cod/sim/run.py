@@ -67,6 +67,13 @@ class Simulation:
             )
             for one in scenario.groups
         }
+        for owner in scenario.groups:
+            self.world.entitle(
+                groups[owner.name],
+                owner.guarantee_of or {},
+                owner.shares_of or {},
+                owner.limit_of or {},
+            )
         for demand in list(self.scenario.demands):
             if isinstance(demand, Moves):
                 continue
@@ -124,8 +131,8 @@ class Simulation:
         """Return the figures, up to now."""
         for machine in self.world.pool.machines:
             self.world.pool.count(machine)
-        for owner in self._serving:
-            owner.sum_up()
+        for one in self._serving:
+            one.sum_up()
         self.world.stats.jobs.sum_up(self.world.clock.now)
         return figures(self.scenario, self.world, self.limit / DAY)
 

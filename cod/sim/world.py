@@ -12,11 +12,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cod.model import Energy, Group, Policy
+from cod.model import Energy, Group, Policy, TypeTerms
 from cod.policy.reservations import admission
 from cod.policy.scheduler import leases, preemption
 from cod.policy.scheduler.plan import plan
-from cod.policy.scheduler.snapshot import Entitlement, OpenReclaim, PassPlan, SiteSnapshot
+from cod.policy.scheduler.snapshot import (
+    OTHERS,
+    Allocation,
+    Entitlement,
+    OpenReclaim,
+    PassPlan,
+    Sharing,
+    SiteSnapshot,
+)
 from cod.policy.sharing import entitlements, shares, turns
 from cod.sim.clock import Clock
 from cod.sim.cluster import Cluster, ClusterOwner, ClusterReclaim, ClusterRequest, SimMachine
@@ -69,6 +77,8 @@ class World:
         )
         self.groups: dict[str, Group] = {}
         self.entitlements: Mapping[int, Entitlement] = {}
+        self._terms: dict[int, dict[int, TypeTerms]] = {}  # by group and type
+        self._type_limits: dict[int, dict[int, int]] = {}
         self._usage: dict[int, float] = {}  # of groups, faded, at `_faded_at`
         self._faded_at = 0.0
         self.templates: dict[int, str] = {}
@@ -104,6 +114,24 @@ class World:
         self.groups[name] = group
         self._usage[group.id] = 0.0
         return group
+
+    def entitle(
+        self,
+        group: Group,
+        guarantees: Mapping[str, int],
+        shares_of: Mapping[str, float],
+        limits: Mapping[str, int],
+    ) -> None:
+        """Say what a group is sure of, and may hold, of types by their names."""
+        numbers = {row.name: number for number, row in self.pool.types.items()}
+        terms = {
+            numbers[one]: TypeTerms(guarantees.get(one, 0), shares_of.get(one))
+            for one in sorted({*guarantees, *shares_of})
+        }
+        if terms:
+            self._terms[group.id] = terms
+        if limits:
+            self._type_limits[group.id] = {numbers[one]: most for one, most in limits.items()}
 
     def template(self, *, cache: bool, wrong: bool = False) -> int:
         """Add a template; return its id. `wrong`: no system becomes ready with it; one vcluster
@@ -435,28 +463,20 @@ class World:
             self.groups_as_used(),
             self.policy,
             sum(self.pool.site.values()),
-            used=self._hours.used,
+            self._type_limits,
+            self._hours.used,
             now=now,
+            by_type=entitlements.ByType(self._terms, self.pool.site),
         )
         seen = SiteSnapshot(
             types=self.pool.types,
             free_nodes=list(self.pool.free_nodes(self.energy.idle_time)),
             coming=list(self.pool.ways(times=times)),
-            allocations=[
-                one
-                for cluster in alive
-                if cluster.held
-                for one in cluster.allocations(self.policy, now)
-            ],
+            allocations=self._allocations(),
             holders={
                 one.id: one.as_holder() for one in alive if one.state is not VclusterState.RELEASING
             },
-            reclaims=[
-                OpenReclaim(
-                    one.id, one.cluster.id, one.request.id, one.kind, one.open, one.deadline
-                )
-                for one in self.reclaims.values()
-            ],
+            reclaims=self._open_reclaims(),
             site=self.pool.site,
             requests=[request.as_pending() for request in self.pending.values()],
             templates=self.templates,
@@ -471,6 +491,20 @@ class World:
         seen = entitlements.shared(seen)
         self.entitlements = seen.entitlements
         return seen
+
+    def _allocations(self) -> list[Allocation]:
+        return [
+            one
+            for cluster in self.clusters.values()
+            if cluster.held
+            for one in cluster.allocations(self.policy, self.clock.now)
+        ]
+
+    def _open_reclaims(self) -> list[OpenReclaim]:
+        return [
+            OpenReclaim(one.id, one.cluster.id, one.request.id, one.kind, one.open, one.deadline)
+            for one in self.reclaims.values()
+        ]
 
     def hours_used(self, group: Group) -> float:
         """Return the node-seconds that a group has used of this month by the last pass."""
@@ -492,24 +526,44 @@ class World:
         holders = (
             {one.id: one.as_holder() for one in self.clusters.values()} if self.entitlements else {}
         )
-        return preemption.GroupHoldings(
-            SiteSnapshot({}, holders=holders, entitlements=self.entitlements), self.clock.now
-        )
+        seen = SiteSnapshot({}, holders=holders, entitlements=self.entitlements)
+        if self._terms:
+            seen = replace(seen, allocations=self._allocations(), reclaims=self._open_reclaims())
+        return preemption.GroupHoldings(seen, self.clock.now)
 
-    def creation_size(self, cluster: Cluster) -> int:
-        """Return how many of the nodes that a vcluster is granted with count for its creation
-        size."""
-        floors: Counter[int] = Counter()
+    def creation_size(
+        self, cluster: Cluster, granted: Iterable[SimMachine], sharing: Sharing
+    ) -> int:
+        """Return how many of the nodes that a vcluster is granted with count for its creation size:
+        of each type that is apart, and of the others, by what is guaranteed of these to other
+        groups."""
+        parts = Counter(sharing.pool(machine.kind.type) for machine in granted)
+        guarantees: dict[int, dict[int, int]] = defaultdict(dict)
+        for group in self.groups.values():
+            for pool, count in (
+                (OTHERS, group.guarantee),
+                *((one, each.guarantee) for one, each in self._terms.get(group.id, {}).items()),
+            ):
+                if count:
+                    guarantees[pool][group.id] = count
+        if not any(guarantees[pool].keys() - {cluster.group.id} for pool in parts):
+            return cluster.creation_size
+        floors: dict[int, Counter[int]] = defaultdict(Counter)
         for one in self.clusters.values():
             if one.state is VclusterState.ACTIVE and one.drain_until is None:
-                floors[one.group.id] += 0 if one.preemptible else one.creation_size
-        return entitlements.creation_size(
-            cluster.creation_size,
-            cluster.group.id,
-            {group.id: group.guarantee for group in self.groups.values() if group.guarantee},
-            floors,
-            sum(self.pool.site.values()),
+                floor = 0 if one.preemptible else one.creation_size
+                held = Counter(sharing.pool(machine.kind.type) for machine in one.held)
+                if not sharing.apart:
+                    held[OTHERS] = floor
+                for pool, count in held.items():
+                    floors[pool][one.group.id] += min(floor, count)
+        firm = sum(
+            entitlements.creation_size(
+                count, cluster.group.id, guarantees[pool], floors[pool], sharing.nodes(pool)
+            )
+            for pool, count in parts.items()
         )
+        return min(firm, cluster.creation_size)
 
     def _fade(self) -> None:
         """Let what groups used fade until now: what they hold has been theirs since the last pass,

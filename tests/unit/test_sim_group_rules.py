@@ -22,7 +22,7 @@ from cod.policy.scheduler.snapshot import (
     SiteSnapshot,
 )
 from cod.policy.sharing import entitlements
-from cod.sim.rules import broken
+from cod.sim.check.rules import broken
 from cod.sim.run import Simulation
 from cod.sim.scenario.tables import BadScenario, read
 from cod.sim.timeline import MonthUsage

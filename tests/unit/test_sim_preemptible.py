@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cod.sim.rules import broken
+from cod.sim.check.rules import broken
 from cod.sim.run import Simulation, simulate
 from cod.sim.scenario import tables
 

@@ -28,7 +28,7 @@ from cod.policy.scheduler.snapshot import (
     SiteSnapshot,
     VclusterHolder,
 )
-from cod.sim.rules import broken
+from cod.sim.check.rules import broken
 from cod.sim.run import Simulation
 from cod.sim.scenario.tables import load, read
 

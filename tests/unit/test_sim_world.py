@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from cod.policy.scheduler.snapshot import PassPlan, Preempt, RequestGrant, Share, SiteSnapshot
 from cod.sim import apply_plan
+from cod.sim.check.rules import broken
 from cod.sim.cluster import Cluster, SimMachine
-from cod.sim.rules import broken
 from cod.sim.run import Simulation
 from cod.sim.world import World
 from cod.states import NodeState, VclusterState, WrongEvent

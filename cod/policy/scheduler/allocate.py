@@ -236,6 +236,8 @@ class _Choice:
         for holder, kind, count in seen.counted_on():
             if (able := min(count, self._candidates.able(kind, holder))) > 0:
                 self._candidates.remove([Victim(holder, kind, able)])
+                # until it is taken its group has it: no request is within a share by it
+                self._candidates.wait(self._snapshot.holders[holder].group_id, kind, able)
 
     def hold(self, snapshot: SiteSnapshot) -> SiteSnapshot:
         """Let requests of preemptible vclusters wait while energy is dear; return the site without

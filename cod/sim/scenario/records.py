@@ -7,6 +7,7 @@ keys of the site file (`model.Policy`, `model.Energy`).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,6 +34,8 @@ def word(about: str, default: Any = ...) -> Any:
 
 Discipline = Literal["fifo", "first-fit", "easy", "conservative", "fixed"]
 Size = Annotated[int, key("nodes", low=1)]
+Count = Annotated[int, key("nodes")]
+Factor = Annotated[float, key("shares")]
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)
@@ -92,6 +95,22 @@ class OwnerTable:
     node_limit: int | None = key("nodes that it may hold at once; left out: policy's", None)
     hours: float | None = key("node-hours that it may use in a month; left out: any", None)
     parent: str = word("the group that it is a subgroup of; left out: none", "")
+    shares_of: dict[str, Factor] | None = word(
+        "its shares of the nodes of types, as in { gpu = 2.0 }: these are apart from all others",
+        None,
+    )
+    guarantee_of: dict[str, Count] | None = word("nodes of types that are guaranteed, apart", None)
+    limit_of: dict[str, Count] | None = word("nodes of types that it may hold at once", None)
+
+    @property
+    def by_type(self) -> dict[str, Mapping[str, float]]:
+        """Return what is said of single types, by the key that says it."""
+        found = {
+            "shares_of": self.shares_of,
+            "guarantee_of": self.guarantee_of,
+            "limit_of": self.limit_of,
+        }
+        return {key: each for key, each in found.items() if each}
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)

@@ -279,6 +279,13 @@ def _contradictions(file: ScenarioFile) -> list[str]:
         high = file.energy.warm_high if one.warm_high is None else one.warm_high
         if low > high:
             problems.append(f"type.{one.name}: warm_low {low} should not be above warm_high {high}")
+    types = {one.name for one in file.type}
+    problems += [
+        f"group.{one.name}.{key}: there is no type {name!r}"
+        for one in file.group
+        for key, each in one.by_type.items()
+        for name in sorted(each.keys() - types)
+    ]
     names = {one.name for one in file.group}
     heads = {one.name for one in file.group if not one.parent}
     problems += [

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from cod.model import Policy
 from cod.policy.hardware.match import satisfies
 from cod.policy.scheduler.snapshot import (
+    ANYTHING,
     FreeNodes,
     NodeKind,
     PassPlan,
@@ -21,7 +22,9 @@ from cod.policy.scheduler.snapshot import (
     RequestGrant,
     SiteSnapshot,
 )
-from cod.sim.group_rules import Groups, passed_over
+from cod.sim.check import bookings
+from cod.sim.check.groups import Groups
+from cod.sim.check.order import passed_over
 
 
 def broken(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: float) -> list[str]:
@@ -32,6 +35,7 @@ def broken(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: float) ->
         *_grants(seen, planned),
         *_preemptions(seen, planned, groups),
         *groups.broken(),
+        *bookings.broken(seen, planned, policy, groups, now),
         *passed_over(seen, planned, policy, now),
         *_leases(seen, planned, now),
         *_reserve(seen, planned),
@@ -56,8 +60,14 @@ def _grants(seen: SiteSnapshot, planned: PassPlan) -> Iterator[str]:
         for free, count in used.items()
         if count > there[free]
     )
+    moves = {request.id for request in seen.requests if request.source_id is not None}
     answered = Counter(grant.request_id for grant in planned.grants)
-    answered.update(refusal.request_id for refusal in planned.refusals)
+    # what a move still waits for is said beside what it gets
+    answered.update(
+        refusal.request_id
+        for refusal in planned.refusals
+        if refusal.final or refusal.request_id not in moves
+    )
     yield from (
         f"request {one} is decided about twice" for one, count in answered.items() if count > 1
     )
@@ -138,7 +148,7 @@ def _may_take(
         yield f"request {request.id}: takes from its own vcluster {holder.id}"
     if groups.over(holder):
         yield f"request {request.id}: takes from vcluster {holder.id}, whose lease is over"
-    if not groups.may_take(request, holder):
+    if not groups.may_take(request, holder, preempt.kind.type):
         yield (
             f"request {request.id} of priority {request.priority} takes from vcluster"
             f" {holder.id} of {holder.priority}"
@@ -168,7 +178,16 @@ def _no_more_than_short(
     yield from (f"request {one}: is granted and takes" for one in granted & takers)
     rejected = {refusal.request_id for refusal in planned.refusals if refusal.final}
     open_, had = _open(seen, planned), _had(seen)
-    whose = {0} if len(requests) == 1 else set()
+    plain = {
+        one
+        for one, each in requests.items()
+        if each.source_id is None
+        and each.starts_at is None
+        and not seen.entitlements.get(each.group_id, ANYTHING).type_limits
+    }
+    # what is free now may be another's at the start of a reservation, or beyond a limit by type; a
+    # move has its own nodes
+    whose = {0} if len(requests) == len(plain) == 1 else set()
     for request in sorted(set(open_) & set(requests) - granted - rejected):
         here = set(open_[request])
         if requests[request].may_spread:
