@@ -178,7 +178,7 @@ block_pool = ["10.77.16.0", "10.77.31.255"]
 
 
 def test_a_broken_promise_ends_the_run(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cod.sim import rules
+    from cod.sim.check import rules
 
     monkeypatch.setattr(rules, "broken", lambda *_: ["request 1: too much"])
     assert "at 0 s: request 1: too much" in run(small, "--check", code=1).output

@@ -25,7 +25,7 @@ def passed_over(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: floa
     """Yield requests that wait although a request behind them is granted nodes that would have
     been enough for them. Where nodes are kept for others, who may use them depends on leases, and
     nothing is said."""
-    if planned.holds or planned.reserved or seen.dear:
+    if planned.holds or planned.reserved or seen.dear or not planned.grants:
         return
     if any(request.user_rank for request in seen.requests):
         return

@@ -117,8 +117,8 @@ class OwnerTable:
 class Arrivals:
     """When jobs come."""
 
-    per_day: float = key("jobs a day, on average", 100.0)
-    burst: float = key("jobs that come at once, on average", 1.0, low=1)
+    per_day: float = key("how many a day, on average", 100.0)
+    burst: float = key("how many come at once, on average", 1.0, low=1)
     day_wave: float = key("swing over the day, 0 to 1", 0.0, high=1)
     week_wave: float = key("by how much the weekend is lower, 0 to 1", 0.0, high=1)
     peak_hour: float = key("hour of the day with most", 14.0, high=24)
@@ -128,10 +128,10 @@ class Arrivals:
 class Runtime:
     """How long jobs run: log-normal, cut at both ends."""
 
-    median: float = key("half of the jobs are shorter", 3600.0)
+    median: float = key("half are shorter", 3600.0)
     spread: float = key("standard deviation of the logarithm", 1.0, high=5)
-    least: float = key("no job is shorter", 10.0)
-    most: float = key("no job is longer", 86400.0)
+    least: float = key("none is shorter", 10.0)
+    most: float = key("none is longer", 86400.0)
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)
