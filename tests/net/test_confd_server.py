@@ -17,6 +17,7 @@ from sqlalchemy import Engine, insert, update
 from twisted.internet.task import Clock
 
 from cod.core.nodes import transitions
+from cod.flows.agents import orders
 from cod.flows.boot import script
 from cod.model import Binding, Node, Policy, RequestTuple, Site, SiteRef, ipv4
 from cod.net.confd.connection import AgentConnection
@@ -346,6 +347,31 @@ def test_an_order_that_could_not_be_sent_waits_again(
     until(lambda: world.server._unsent and not world.server._polling)
     timed.advance(1.0)
     assert [agent.next(Order)] == refused
+
+
+def test_an_order_is_not_missed_when_its_commit_is_not_answered(
+    world: World, timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_at, missed = world.server.pool.run_at, []
+
+    def cut(priority: int, flow: Callable[..., Any], *args: Any) -> Any:
+        def answered(result: Any) -> Any:
+            if flow is orders.waiting and result.value and not missed:
+                missed.append(result)
+                raise ConnectionError
+            return result
+
+        return run_at(priority, flow, *args).addCallback(answered)
+
+    monkeypatch.setattr(world.server.pool, "run_at", cut)
+    world.machine(0)
+    agent = world.agent(0)
+    agent.next(Welcome)
+    agent.say(Report(report(MACS[0])))
+    agent.next(Ack)
+    until(lambda: missed and not world.server._polling)
+    timed.advance(1.0)
+    assert [agent.next(Order)] == [order for _, _, order in missed[0].value]
 
 
 def to_prime(world: World, number: int) -> None:

@@ -22,7 +22,6 @@ all others     wait      nothing is wanted, or nothing is decided yet
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 
 from cod.core import seed_parts
@@ -296,15 +295,22 @@ def waiting(
     now: float,
     inviter: Inviter | None = None,
     maker: HostKeyMaker | None = None,
+    unsent: set[tuple[int, int]] | None = None,
 ) -> Result[list[tuple[int, int, Order]]]:
     """Return the orders to be sent now: (node id, epoch of its connection, order) for each of
     `server`'s connections whose node has another order than the one last sent. They count as sent
-    from now on: whoever cannot send one says so by `unsent`, and who dies before that leaves
-    connections that end with it. An order that is sent twice is the same order to its agent, and
-    one that is not sent would be missed until a deadline.
+    from now on; whoever dies before they are leaves connections that end with it. An order that is
+    sent twice is the same order to its agent, and one that is not sent would be missed until a
+    deadline.
+
+    unsent  (node id, epoch) of orders that count as sent and may not have been: they wait again.
+            Those that are returned are put into it, whether or not the transaction can be
+            committed, so that none is missed when this is run again
     """
     orders: list[tuple[int, int, Order]] = []
     effects: list[Effect] = []
+    unsent = set() if unsent is None else unsent
+    sessions.set_sent(tx, [(node_id, epoch, "") for node_id, epoch in unsent])
     for node, session in sessions.waiting(tx, server):
         try:
             if node.state == NodeState.WIPE:  # what the order spares may not count as erased
@@ -319,10 +325,5 @@ def waiting(
         else:
             orders.append((node.id, session.epoch, order))
     sessions.set_sent(tx, [(node_id, epoch, order.id) for node_id, epoch, order in orders])
+    unsent.update((node_id, epoch) for node_id, epoch, _ in orders)
     return Result(orders, tuple(effects))
-
-
-def unsent(tx: Tx, orders: Sequence[tuple[int, int]]) -> None:
-    """(node id, epoch of its connection): the order was not written to the connection. It is one
-    that waits again."""
-    sessions.set_sent(tx, [(node_id, epoch, "") for node_id, epoch in orders])

@@ -169,7 +169,7 @@ class ConfdServer(Service):
         self._addresses = list(addresses)
         self._polling: Deferred[Any] | None = None
         self._again = False
-        # (node, epoch) of orders that could not be sent, and do not wait again yet
+        # (node, epoch) of orders that count as sent and may not have been
         self._unsent: set[tuple[int, int]] = set()
         self._ports: list[Any] = []
         self._written_at = reactor.seconds()
@@ -321,11 +321,8 @@ class ConfdServer(Service):
 
     async def _poll(self, told: bool) -> None:
         try:
-            if self._unsent:
-                unsent = list(self._unsent)
-                await self.pool.run_at(NODES, orders.unsent, unsent)
-                self._unsent.difference_update(unsent)
-            elif not told and not await self.pool.read(orders.any_waiting, self.server):
+            sure = told or self._unsent
+            if not sure and not await self.pool.read(orders.any_waiting, self.server):
                 return
             maker = HostKeyMaker(secrets.token_hex(32), self._host_key) if self._host_key else None
             result = await self.pool.run_at(
@@ -336,8 +333,9 @@ class ConfdServer(Service):
                 self.clock(),
                 self._inviter,
                 maker,
+                self._unsent,
             )
-            self._unsent |= {
+            self._unsent = {
                 (node_id, epoch)
                 for node_id, epoch, order in result.value
                 if not self._send(node_id, epoch, order)

@@ -100,7 +100,8 @@ def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:
 def set_sent(tx: Tx, sent: Iterable[tuple[int, int, str]]) -> None:
     """Record (node id, epoch of its connection, order's id): the order that was sent last, '' for
     none."""
-    rows = [{"node": node, "begun": epoch, "order": order} for node, epoch, order in sent]
+    # by id, as `touch` meets them: two that lock each other's rows would both have to begin again
+    rows = [{"node": node, "begun": epoch, "order": order} for node, epoch, order in sorted(sent)]
     if rows:
         tx.execute(_SENT, rows)
 
