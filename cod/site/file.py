@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from ipaddress import ip_network
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, TypeAdapter
+from pydantic import AfterValidator, TypeAdapter, WrapValidator
 
 from cod.model import (
     Account,
@@ -48,6 +48,17 @@ from cod.site.coherence import together
 from cod.site.tables import ApiTable, ServerTable, api_problems
 
 
+def _isolation(table: Any, read: Callable[[Any], Isolation]) -> Isolation | None:
+    """Return what the table says; None where it names no networks and asks for none. What it has
+    then, such as sizes, is only checked."""
+    named = {"vlans", "networks", "interface", "server"}
+    if not isinstance(table, dict) or table.get("by_default") or table.keys() & named:
+        return read(table)
+    some = {"vlans": (2, 3), "networks": "10.0.0.0/8", "interface": "none", "default_size": 29}
+    read(some | table)
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFile(SiteTable):
     """The whole file."""
@@ -64,10 +75,9 @@ class SiteFile(SiteTable):
     boot: Boot = field(default_factory=Boot)
     nmp: Nmp = field(default_factory=Nmp)
     dns: Dns = field(default_factory=Dns)
-    isolation: Annotated[
-        Annotated[Isolation, together(coherence.isolation)] | None,
-        BeforeValidator(lambda table: table or None),  # keys that are all commented out
-    ] = None
+    isolation: (
+        Annotated[Isolation, together(coherence.isolation), WrapValidator(_isolation)] | None
+    ) = None
     policy: Policy = field(default_factory=Policy)
     energy: Annotated[Energy, together(coherence.energy)] = field(default_factory=Energy)
     types: TypeRules = field(default_factory=TypeRules)
@@ -216,11 +226,11 @@ def _single_keys(file: SiteFile) -> Iterator[str]:
     ]
     for key, address in told:
         try:
-            several = len(addresses(address)) > 1
+            one = not address or len(addresses(address)) == 1
         except ValueError as error:
             yield f"smtp.{key}: {error}"
         else:
-            if several:
+            if not one:
                 yield f"smtp.{key}: should be one e-mail address such as cod@example.org"
     for n, rule in enumerate(file.keep):
         try:

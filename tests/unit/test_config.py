@@ -294,6 +294,12 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
             "one e-mail address",
         ),
         (
+            ("[policy]", "[smtp]\nsender = ' '\n[policy]"),
+            "smtp.sender",
+            "one e-mail address",
+        ),
+        (('name = "rack"', "name = 'rack'\nisolation = ''"), "isolation", "should be a"),
+        (
             ("[policy]", "[smtp]\nadmins = ['a b@c']\n[policy]"),
             "smtp.admins.0",
             "should be an e-mail address",

@@ -127,6 +127,15 @@ def test_the_table_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "left", ["by_default = false", 'router = "first"\nlargest_size = 24', "largest_size = 29"]
+)
+def test_keys_that_are_left_without_networks_mean_nothing(left: str) -> None:
+    assert parsed(left).isolation is None
+    with pytest.raises(load.ConfigError, match=r"\Asite.toml: isolation.rooter: no such key"):
+        parsed(left + '\nrooter = "last"')
+
+
+@pytest.mark.parametrize(
     ("isolation", "name", "sentence"),
     [
         (

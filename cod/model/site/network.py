@@ -64,8 +64,8 @@ class Subnet(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class Isolation(SiteTable):
-    """Networks of their own for isolated vclusters: VLANs, and subnets. Without keys in this
-    table no vcluster can be isolated."""
+    """Networks of their own for isolated vclusters: VLANs, and subnets. Without `vlans` no
+    vcluster can be isolated."""
 
     vlans: tuple[Vlan, Vlan] = field(
         metadata=key_about(
