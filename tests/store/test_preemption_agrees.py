@@ -4,6 +4,7 @@ simulator agree."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from cod.policy.scheduler.snapshot import NodeKind, PassPlan, Preempt, SiteSnaps
 from cod.sim import apply_plan as sim_plan
 from cod.sim.cluster import Cluster, ClusterRequest, SimMachine
 from cod.sim.cluster import ClusterReclaim as SimReclaim
+from cod.sim.world import World
 from cod.states import VclusterState
 from cod.store import tables
 from cod.store.engine import Tx, connect
@@ -238,8 +240,9 @@ def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] 
         stats=SimpleNamespace(taken=0, reclaims=0),
         kept=lambda: GroupHoldings(SiteSnapshot({}), NOW),
     )
+    world.mark = partial(World.mark, world)
     try:
-        sim_plan._preempt(world, Preempt(1, site.sim[number].id, kind, count))
+        sim_plan._preempt(world, Preempt(1, site.sim[number].id, kind, count), PassPlan())
     except sim_plan.ImpossiblePlan:
         return None
     # of equals what a grant of the same plan may have used up is left for the next pass
