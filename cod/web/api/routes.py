@@ -202,29 +202,30 @@ def owner(group: str) -> RequiredRight:
 class Route(Generic[N, B, Q, V]):
     """One method of one path.
 
-    claims   the rights that a question wants
-    call     the flow (a function of tx) for a question
-    before   something slow to do with the question before its flow, in a thread that is no
-             database's: see `Call.prepared`
-    work     something slow to do with the flow's value, in a thread; the reply is what it returns
-    shape    the reply for the flow's value; None where there is nothing to say (204), or `work`
-             makes it
-    reply    the model of the reply
-    names    the record of what the path names
-    status   of success
-    local    only for the local administrator on the UNIX socket
-    secret   it shows a secret: not for a token that may only read
-    upload   of one resumable upload: `web.api.upload_body` answers, by the tus protocol
-    act      what to do in place of a flow, where that takes more than one transaction; its value is
-             the reply
-    open     for those who have not signed in yet, too
-    dear     it costs the server so much that each person has a ration of such questions
-    quiet    it changes nothing, though its question needs a body: whoever may look may ask
-    sketch   of a GET: a flow that makes a short reply in place of the whole, for the audit to
-             compare before and after
-    makes    the path of what it makes, with fields of its reply in braces; '': it changes what its
-             own path names
-    action   its name in the audit, where `web.api.changes.action` does not find a good one
+    claims      the rights that a question wants
+    call        the flow (a function of tx) for a question
+    before      something slow to do with the question before its flow, in a thread that is no
+                database's: see `Call.prepared`
+    work        something slow to do with the flow's value, in a thread; the reply is what it
+                returns
+    shape       the reply for the flow's value; None where there is nothing to say (204), or `work`
+                makes it
+    reply       the model of the reply
+    names       the record of what the path names
+    status      of success
+    local       only for the local administrator on the UNIX socket
+    secret      it shows a secret: not for a token that may only read
+    upload      of one resumable upload: `web.api.upload_body` answers, by the tus protocol
+    act         what to do in place of a flow, where that takes more than one transaction; its value
+                is the reply
+    open        for those who have not signed in yet, too
+    dear        it costs the server so much that each person has a ration of such questions
+    quiet       it changes nothing, though its question needs a body: whoever may look may ask
+    audit_view  of a GET: a flow that makes a short reply in place of the whole, for the audit to
+                compare before and after
+    makes       the path of what it makes, with fields of its reply in braces; '': it changes what
+                its own path names
+    action      its name in the audit, where `web.api.changes.action` does not find a good one
     """
 
     method: str
