@@ -104,7 +104,7 @@ class SiteFile(SiteTable):
 
 def _coherent(file: SiteFile) -> SiteFile:
     if problems := list(_problems(file)):
-        raise ValueError("; ".join(problems))
+        raise ValueError("\n".join(problems))
     return file
 
 

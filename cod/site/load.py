@@ -159,9 +159,16 @@ def parse(text: str, path: Path) -> SiteFile:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(path, [f"is not TOML: {error}"]) from None
     except ValidationError as error:
-        raise ConfigError(
-            path, [_sentence(each) for each in error.errors(include_url=False)]
-        ) from None
+        found = error.errors(include_url=False)
+        raise ConfigError(path, [line for each in found for line in _sentences(each)]) from None
+
+
+def _sentences(error: Any) -> list[str]:
+    """Return a sentence for one of a ValidationError's `errors`; several where the tables, each in
+    order, do not go together."""
+    if not error["loc"]:
+        return model.field_error(error).split("\n")
+    return [_sentence(error)]
 
 
 def _sentence(error: Any) -> str:
@@ -176,7 +183,7 @@ def _sentence(error: Any) -> str:
     if error["type"] == "missing":
         return f"{key}: is missing; give it a value"
     if error["type"] == "value_error":
-        return f"{key}: {model.field_error(error)}" if key else model.field_error(error)
+        return f"{key}: {model.field_error(error)}"
     return f"{key}: {model.field_error(error)}, not {error['input']!r}"
 
 

@@ -340,6 +340,12 @@ def test_an_error_names_its_key_and_says_what_to_do(
     assert words in found[0]
 
 
+def test_each_key_that_is_wrong_has_a_sentence_of_its_own() -> None:
+    wrong = "[types]\nignore = ['x', 'disk']\n[smtp]\nadmins = ['y']\n[policy]"
+    starts = [each.partition(": ")[0] for each in problems(GOOD.replace("[policy]", wrong))]
+    assert starts == ["types.ignore.0", "types.ignore", "smtp.admins.0"]
+
+
 @pytest.mark.parametrize(
     ("line", "key", "words"),
     [
