@@ -3,7 +3,6 @@ metrics count."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -153,13 +152,7 @@ def vcluster(
     found = vcluster_alone(tx, name)
     if found.vcluster.ended_at is not None:
         return found, []
-    nodes = views.nodes(tx, vcluster=found.vcluster.name, limit=100_000)
-    return found, protected(sorted(nodes, key=_by_host_name), policy)
-
-
-def _by_host_name(view: NodeView) -> list[tuple[bool, int, str]]:
-    parts = re.split(r"(\d+)", view.node.hostname or view.node.name)
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
+    return found, protected(views.members(tx, found.vcluster.name), policy)
 
 
 def vcluster_alone(tx: Tx, name: str) -> VclusterView:

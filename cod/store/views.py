@@ -3,6 +3,7 @@ metrics."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -63,6 +64,17 @@ def nodes(
         groups, {t.nodes.c.name: name, t.vclusters.c.live_name: vcluster, t.node_types.c.name: type}
     )
     return node_views(tx, list(tx.execute(query.order_by(t.nodes.c.name).limit(limit))))
+
+
+def members(tx: Tx, vcluster: str) -> list[NodeView]:
+    """Return a live vcluster's nodes for people, in the natural order of their host names (n2
+    before n10)."""
+    return sorted(nodes(tx, vcluster=vcluster, limit=100_000), key=_by_host_name)
+
+
+def _by_host_name(view: NodeView) -> list[tuple[bool, int, str]]:
+    parts = re.split(r"(\d+)", view.node.hostname or view.node.name)
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:

@@ -16,6 +16,7 @@ from cod.model import SlowDown
 from cod.states import CaptureState, NodeState, ReclaimState, RequestState, VclusterState
 from cod.store.images import images
 from cod.store.people import groups
+from cod.store.scheduler import vclusters
 from cod.web.api import openapi
 from cod.web.api.changes import pattern
 from cod.web.api.models import OneOrSeveral
@@ -114,6 +115,21 @@ def test_a_verb_s_answer_has_the_tag_of_what_it_changed(served: Served, say: Say
     tag = say("POST", "/nodes/n1/quarantine", {"reason": "smoke"})[1]["ETag"]
     assert say("GET", "/nodes/n1", If_None_Match=tag)[0] == 304
     assert say("POST", "/nodes/n1/restore", {}, If_Match=tag)[0] == 200
+
+
+def test_the_tag_of_a_vcluster_is_that_of_a_look_whatever_its_nodes_are_called(
+    served: Served,
+    say: Say,  # noqa: F811
+) -> None:
+    served.tx(world.add_template)
+    say("POST", "/vclusters", {"name": "web", "size": 2, "template": "debian", "group": "site"})
+    [own] = served.tx(vclusters.every)
+    for number, (name, host) in enumerate((("a", "web-10"), ("b", "web-2")), 1):
+        add_node(served, name, number, state="active", vcluster_id=own.id, hostname=host)
+    served.tx(vclusters.change, own, 0.0, state="active", expires_at=served.clock.now + 60)
+    status, headers, told = say("POST", "/vclusters/web/extend", {"lease": 7200})
+    assert (status, [each["hostname"] for each in told["nodes"]]) == (200, ["web-2", "web-10"])
+    assert say("GET", "/vclusters/web", If_None_Match=headers["ETag"])[0] == 304
 
 
 # ---------------------------------------------------------------- the document

@@ -450,11 +450,7 @@ def _shrink(
 def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> tuple[VclusterView, list[NodeView]]:
     # its name may be another's now
     [view] = views.vclusters(tx, name=f"{vcluster.name}@{vcluster.id}", ended=True)
-    held = (
-        views.nodes(tx, vcluster=vcluster.name, limit=100_000)
-        if view.vcluster.ended_at is None
-        else []
-    )
+    held = views.members(tx, vcluster.name) if view.vcluster.ended_at is None else []
     return view, preemption.protected(held, site.policy)
 
 
