@@ -352,8 +352,8 @@ class NodeKindParam(click.ParamType[dict[str, Any]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> dict[str, Any]:
-        """`--also 4:worker:gpu.xml` -> {"count": 4, "template": "worker", "attributes":
-        "<requires>…"}."""
+        """Convert `4:worker:gpu.xml`, an option's value, into {"count": 4, "template": "worker",
+        "attributes": CONTENT OF THE FILE}."""
         count, template, file = (*str(value).split(":", 2), "", "")[:3]
         if not (count.isascii() and count.isdigit() and int(count[:7])):
             self.fail(

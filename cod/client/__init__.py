@@ -126,7 +126,8 @@ def path_of(kind: str, name: str, *parts: str) -> str:
 
 
 def full_name(name: str, group: str) -> str:
-    """Return what an image or template of `group` ('' or 'site': the site's) is called in full."""
+    """Return the full name of an image or template: GROUP/NAME, or NAME where `group` is '' or
+    'site'. A name with a slash is full already."""
     return name if "/" in name or group in ("", "site") else f"{group}/{name}"
 
 

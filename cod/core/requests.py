@@ -100,14 +100,16 @@ def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float
 
 
 def _drop(tx: Tx, ids: Sequence[int], now: float) -> None:
-    """Keep no nodes for those requests any longer, and take none for them any more."""
+    """Cancel the reclaims for these requests, and the reservations of nodes."""
     preemption.cancel(tx, ids, now)
     reservations.clear(tx, ids)
 
 
 def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
-    """End its wait for good, and tell its group. A vcluster whose first request is rejected ends;
-    one that is refused a replacement does without. False when it was not pending any more.
+    """Reject a request, and tell its group and VCM. Return False if it was not pending any more.
+
+    A pending vcluster, whose first request this is, ends. A vcluster whose replacement is rejected
+    becomes one node smaller.
     """
     if not decide(tx, request_id, RequestState.REJECTED, reason, now):
         return False
@@ -125,8 +127,8 @@ def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
 
 
 def conclude_move(tx: Tx, request_id: int, now: float) -> bool:
-    """End a move for which no node is kept any more: it has brought what there was. False while
-    there are such."""
+    """End a move that no node is reserved or reclaimed for any more: it is granted with the nodes
+    that have moved, or rejected if none has. Return False while nodes are yet to move."""
     request = requests.get(tx, request_id, lock=True)
     if request is None or request.state != RequestState.PENDING:
         return False
@@ -144,23 +146,23 @@ def conclude_move(tx: Tx, request_id: int, now: float) -> bool:
 
 
 def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
-    """End a vcluster that holds no node: at once, or when its volumes have been withdrawn from its
-    addresses."""
+    """End a vcluster that holds no node. If it has volumes mounted, it is releasing until its
+    addresses may not mount them any more."""
     if volumes.detach_all(tx, vcluster, now):
         return vclusters.end(tx, vcluster, now)
     return vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
 
 
 def withdraw(tx: Tx, vcluster_id: int, reason: str, now: float, kind: str | None = None) -> None:
-    """Withdraw the requests of a vcluster that are not over (those of a `kind`, if it is given)."""
+    """Withdraw the undecided requests of a vcluster; only those of a `kind`, if that is given."""
     for one in _undecided(tx, vcluster_id):
         if kind in (None, one.kind):
             take_back(tx, one, reason, now)
 
 
 def take_back(tx: Tx, request: Request, reason: str, now: float) -> bool:
-    """Withdraw a request, and tell the vcluster's VCM, which counts on it. False: it was not
-    pending any more."""
+    """Withdraw a request, and tell the vcluster's VCM. Return False if the request was not pending
+    any more."""
     done = decide(tx, request.id, RequestState.WITHDRAWN, reason, now)
     if done:
         vcm_outbox.refused(tx, request, reason, now)
@@ -168,8 +170,8 @@ def take_back(tx: Tx, request: Request, reason: str, now: float) -> bool:
 
 
 def suspend(tx: Tx, vcluster_id: int, now: float) -> None:
-    """Let a vcluster get nothing for the time being: its requests wait, and nothing is kept or
-    taken for them. Moves end."""
+    """Stop grants to a vcluster whose lease has run out. Its moves are withdrawn. Its other
+    requests wait, with no nodes reserved and no reclaims open for them."""
     withdraw(tx, vcluster_id, "the lease of its vcluster has run out", now, kind="move")
     _drop(tx, [one.id for one in _undecided(tx, vcluster_id)], now)
 

@@ -118,8 +118,8 @@ def home(tx: Tx, group: Group, site: Site, now: float) -> Volume | None:
 def attach(
     tx: Tx, volume: Volume, vcluster: Vcluster, asked: AskedVolume, site: Site, now: float
 ) -> None:
-    """Let the vcluster's nodes mount the volume; one that they mount already is mounted as is
-    asked now. Raises `Refused`."""
+    """Attach the volume to the vcluster, so that its nodes mount it. If it is attached already,
+    change the mount to what is asked. Raises `Refused`."""
     if volume.deleted_at is not None:
         raise Refused("conflict", f"volume {volume.name} is deleted: restore it first", "volume")
     default = (

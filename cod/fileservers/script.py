@@ -37,7 +37,7 @@ NOTHING: Mapping[str, str] = dict.fromkeys(
 
 
 def apply(server: FileServer, wanted: WantedVolume) -> str:
-    """Return the script that makes of the volume what is wanted."""
+    """Return the script that brings the volume on its file server into the wanted state."""
     return _script(
         server,
         "apply",

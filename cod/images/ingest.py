@@ -232,7 +232,12 @@ _FORMS: dict[str, Callable[[_Job], Ingested]] = {
 
 
 def _check_limits(job: _Job, size: int, stored: int, used: int = 0) -> None:
-    """Raise Refused where an image, so far, is more than is accepted."""
+    """Raise Refused if the part of the image read so far exceeds a limit.
+
+    size    bytes of the disk image
+    stored  bytes of the served form
+    used    bytes of data that the file unpacks to
+    """
     limits = job.limits
     if size > limits.size:
         raise Refused(

@@ -147,8 +147,8 @@ class TypeView:
 
 @dataclass(frozen=True, slots=True)
 class BlockView:
-    """A block for people. `types` counts its nodes by the name of their type, '' for those that
-    have none yet."""
+    """A block, with its nodes' types. `types` counts the nodes by type name; '' stands for nodes
+    without a type."""
 
     name: str
     types: Mapping[str, int]

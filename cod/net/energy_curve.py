@@ -53,7 +53,7 @@ class CurveReader(Periodic):
         self._read = None
 
     async def look(self) -> None:
-        """Read the curve when it is due; put down what came."""
+        """Read the curve if it is due, and store it, or the error."""
         rules = self._site.current.energy
         now, own = self._clock(), (rules.curve, rules.curve_of)
         if self._read is not None and self._read[:2] == own:

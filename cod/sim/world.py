@@ -283,13 +283,13 @@ class World:
             del self.reclaims[reclaim.id]
 
     def decide(self, request: ClusterRequest, state: RequestState) -> None:
-        """Decide a request: it waits no longer, and nothing is kept or taken for it."""
+        """Set the final state of a request, and remove it from the queue."""
         request.state = state
         self.stats.decided(request, self.clock.now)
         self.drop(request)
 
     def drop(self, request: ClusterRequest) -> None:
-        """Let a request wait no longer; keep and take nothing for it."""
+        """Remove a request from the queue; cancel its reclaims and its reserved nodes."""
         del self.pending[request.id], request.cluster.pending[request.id]
         for reclaim in [one for one in self.reclaims.values() if one.request is request]:
             self._cancel(reclaim)
@@ -297,7 +297,7 @@ class World:
             self.pool.reserve(machine, 0)
 
     def mark(self, reclaim: ClusterReclaim, chosen: Iterable[SimMachine]) -> None:
-        """Open a reclaim: these nodes are to be given back, and are reserved for its request."""
+        """Open a reclaim of the chosen nodes, and reserve them for the request that needs them."""
         for machine in chosen:
             machine.reclaim = reclaim.id
             self.pool.reserve(machine, reclaim.request.id)

@@ -97,14 +97,12 @@ class Settings:
 
     @property
     def webhook_key(self) -> Path:
-        """The secret that webhooks' keys are derived from; servers that share a database share it,
-        too."""
+        """The secret from which webhooks' keys are derived. Servers that share a database share it."""
         return self.data / "webhook.key"
 
     @property
     def authority(self) -> Path:
-        """The site's certificate authority for its VCMs; servers that share a database share it,
-        too."""
+        """The site's certificate authority for its VCMs. Servers that share a database share it."""
         return self.data / "ca"
 
     @property

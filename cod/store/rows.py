@@ -265,8 +265,8 @@ def _held(kind: Any) -> Any:
 
 
 def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Insert]:
-    """Return the statement, by the database's dialect, that inserts a row; where one with its
-    primary key is there, it sets the columns `names` of that, or adds to them."""
+    """Return, by dialect, the statement that inserts a row. If a row with its primary key exists,
+    the statement sets that row's columns `names`; with `add` it adds to them."""
     lite, maria = sqlite.insert(table), mysql.insert(table)
 
     def new(given: Any) -> dict[str, Any]:

@@ -121,7 +121,8 @@ def _ratio(value: Any) -> str:
 
 
 def _guarantee(value: Any) -> str:
-    """Return nodes, and when they can be called in, where that is not now."""
+    """Return the number of guaranteed nodes, and from when the site can provide them, unless that
+    is now."""
     at = value["guaranteed_from"]
     if not value["guarantee"] or (at is not None and at < time.time() + 60):
         return str(value["guarantee"])

@@ -85,9 +85,9 @@ def rules_of(site: Site) -> Isolation:
 
 
 def claim(tx: Tx, vcluster: Vcluster, site: Site) -> None:
-    """Give the vcluster a VLAN, and a subnet of the size that it was created with, which have
-    addresses for its nodes; one that has them already gets their addresses. Raise `Refused` where
-    none is free."""
+    """Give the vcluster a VLAN and a subnet, unless it has them, and add the subnet's addresses as
+    the vcluster's. The subnet has the size asked for at the vcluster's creation. Raises `Refused`
+    if no VLAN or subnet is free."""
     rules = rules_of(site)
     network = networks.of(tx, vcluster.id)
     if network is None:
@@ -103,9 +103,8 @@ def claim(tx: Tx, vcluster: Vcluster, site: Site) -> None:
 
 
 def enter(tx: Tx, node: Node, vlan: int, now: float) -> float:
-    """Ask for the node's port in its vcluster's VLAN. Return for how many seconds that has been
-    wanted; infinity where it is done, and the node asks elsewhere all the same, or cannot be
-    done."""
+    """Ask for the node's port in its vcluster's VLAN. Return for how many seconds this has been
+    wanted. If the node's port is not known, record a conflict and return infinity."""
     try:
         switch_ports.want(tx, node, vlan, now)
     except Refused as refused:
@@ -118,12 +117,15 @@ def enter(tx: Tx, node: Node, vlan: int, now: float) -> float:
 
 
 def is_on_its_way(tx: Tx, query: DhcpQuery, client: DhcpClient, vlan: int, now: float) -> bool:
-    """Return whether a node of an isolated vcluster asks where it was primed, and will ask in its
-    own network if it gets no answer. Its port is wanted there from now on: its agent, which would
-    lose its connection, is gone.
+    """Return whether to leave a query of an isolated vcluster's node unanswered, because the node
+    will ask again in its own network.
 
-    One whose port takes longer is answered: its boot script then makes it wait, where silence would
-    send firmware on to its disk, whose system is not to run outside of its network.
+    The query came from the network in which the node was primed. Its agent has ended, so its port
+    is wanted in the vcluster's VLAN from now on.
+
+    Firmware is answered once the port has been wanted for `MOMENT`: the boot script then makes the
+    node wait. Without an answer the firmware would boot from the disk, whose system must not run
+    outside its network.
     """
     if client.state not in OWN_SYSTEM or query.stage == "trampoline":
         return False
@@ -134,14 +136,14 @@ def is_on_its_way(tx: Tx, query: DhcpQuery, client: DhcpClient, vlan: int, now: 
 
 
 def leave(tx: Tx, node: Node, now: float) -> bool:
-    """Ask for the node's port in the provisioning network; return False where it is there, or was
-    asked for before."""
+    """Ask for the node's port in the provisioning network. Return False if the port is not known,
+    or is wanted there already."""
     return bool(switch_ports.want(tx, node, None, now))
 
 
 def delays_power(tx: Tx, node: Node, desired: str) -> bool:
-    """Return whether a power command has to wait: it would boot the node before its port is where
-    it is wanted."""
+    """Return whether a power command has to wait, because it would boot the node before its port is
+    in the wanted VLAN."""
     return desired in ("on", "cycle") and not switch_ports.arrived(tx, node)
 
 

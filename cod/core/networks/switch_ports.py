@@ -21,11 +21,11 @@ AGAIN = 3600.0  # seconds in which the same doubt about a port is recorded once
 
 def want(tx: Tx, node: Node, vlan: int | None, now: float) -> tuple[Effect, ...]:
     """Ask for the port of the node's boot NIC in `vlan`; None: in its switch's provisioning VLAN.
-    Returns who should look at once.
+    Returns the effect that makes the switches' edge look at once.
 
-    Wanting what is wanted already changes nothing, unless it was given up. A port that COD has
-    never changed counts as in the provisioning VLAN. Raises `Refused` for a VLAN where the port is
-    not known.
+    Nothing changes, and no effect is returned, if the port is wanted there already, unless COD has
+    given the change up. A port that COD has never changed counts as in the provisioning VLAN.
+    Raises `Refused` if the port is not known and `vlan` is not None.
     """
     port = store.of_mac(tx, node.boot_mac, lock=True)
     if port is None:
@@ -44,8 +44,8 @@ def want(tx: Tx, node: Node, vlan: int | None, now: float) -> tuple[Effect, ...]
 
 
 def arrived(tx: Tx, node: Node) -> bool:
-    """Return whether the port of the node's boot NIC was read back from its switch as it is wanted.
-    True for a node without a known port: nothing can be wanted of it."""
+    """Return whether the port of the node's boot NIC was read back from its switch in the wanted
+    VLAN. True for a node whose port is not known: no VLAN can be wanted for it."""
     port = store.of_mac(tx, node.boot_mac)
     return port is None or not port.pending
 
@@ -58,7 +58,7 @@ def trouble(tx: Tx, node: Node) -> str:
 
 
 def given_up(tx: Tx, node: Node) -> bool:
-    """Return whether the newest wish for the node's port failed and is not tried any more."""
+    """Return whether COD has given up putting the node's port into the wanted VLAN."""
     port = store.of_mac(tx, node.boot_mac)
     return port is not None and port.given_up
 
@@ -66,8 +66,8 @@ def given_up(tx: Tx, node: Node) -> bool:
 def sighted(
     tx: Tx, node: Node, report_xml: str, macs: Sequence[str], switches: Sequence[Switch], now: float
 ) -> None:
-    """Take in where the node's NICs are plugged in, as its hardware report says. `macs` are all its
-    NICs."""
+    """Store to which switch ports the node's NICs are connected, by the node's hardware report.
+    `macs` are the addresses of all its NICs."""
     if not switches:
         return
     for port in store.of_node(tx, node.id):

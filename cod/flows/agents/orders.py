@@ -198,8 +198,9 @@ def _host_key(
 def _vcm_inside(
     tx: Tx, node: Node, order_id: str, site: Site, server: str, inviter: Inviter, now: float
 ) -> list[seed.SeedPart]:
-    """Return what its vcluster's VCM finds in the seed, where that runs on this node. The same
-    order invites once."""
+    """Return the part of the node's seed with the invitation for the vcluster's VCM; nothing if the
+    VCM does not run on this node. An order's invitation is always the same one, so an order that is
+    sent again does not invite twice."""
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     if vcluster is None or not site.nmp.port or not vcms.runs_on(tx, vcluster.id, node.hostname):
         return []

@@ -657,11 +657,11 @@ def _record_limited(batch: _Batch, name: str, why: str) -> None:
 
 
 def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:
-    """Enrol a machine: one never seen before becomes a node; a further NIC of one that has not
-    reported yet joins it.
+    """Add a machine as a new node; if its UUID is of a node that has not reported yet, add its MAC
+    to that node instead.
 
-    Once a machine has reported, its NICs are known, so another MAC with its UUID is another machine
-    whose maker gave both the same one: it becomes a node of its own, without UUID.
+    A node that has reported has all its NICs on record. A new MAC with its UUID is then another
+    machine to which the maker gave the same UUID: a node without UUID is added for it.
     """
     uuid = query.uuid if identity.is_unique(query.uuid) else None
     known = nodes.by_uuid(batch.tx, uuid) if uuid else None

@@ -81,17 +81,20 @@ def take(
     busy: Collection[int | None] = (),
     served: Mapping[int | None, float] | None = None,
 ) -> Image | None:
-    """Return the image that `owner` takes in now, or goes on with: renews its claim for 30 s. None:
-    nothing to do, or another server is at it. `busy` and `served`: groups, as for
-    `policy.people.uploads.next_turn`. Whoever asks shows that an image server runs
-    (`is_served`)."""
+    """Return the image that the server `owner` takes in now, or goes on with, and renew the
+    server's claim. None: there is nothing to do, or another server has the claim.
+
+    busy, served  groups, as for `policy.people.uploads.next_turn`
+
+    Each call also records that an image server runs (`is_served`).
+    """
     _runs(tx, owner, now)
     image = policy.next_turn(images.waiting(tx), busy, served or {})
     return image if image and renew(tx, owner=owner, now=now) else None
 
 
 def renew(tx: Tx, *, owner: str, now: float) -> bool:
-    """Renew the claim of a server that is taking images in; has it (still) the claim?"""
+    """Renew the claim of a server that is taking images in; return whether the server has it."""
     _runs(tx, owner, now)
     return bool(claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS))
 
@@ -103,7 +106,7 @@ def left(tx: Tx, *, image: Image, rules: ImageRules) -> int | None:
 
 
 def _runs(tx: Tx, owner: str, now: float) -> None:
-    """Note that an image server runs, which is written twice a minute."""
+    """Record that an image server runs. Writes a row only after half of `_SERVED_SECONDS`."""
     if claims.left(tx, _SERVES, now) < _SERVED_SECONDS / 2:
         claims.hold(tx, _SERVES, owner, now, _SERVED_SECONDS)
 
@@ -114,8 +117,8 @@ def is_served(tx: Tx, now: float) -> bool:
 
 
 def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[str]:
-    """Return those of the folders `present` that no image names and that may be removed now;
-    `owner` as for `take`."""
+    """Return the folders among `present` that no image names, for the server `owner` to remove.
+    Empty while another server has the claim to take images in."""
     return (
         set(present) - images.digests(tx)
         if claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS)
@@ -139,13 +142,13 @@ def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RUL
 
 
 def fail(tx: Tx, *, image_id: int, reason: str) -> None:
-    """The file could not be taken in."""
+    """Record that the file could not be taken in."""
     images.change(tx, image_id, state="failed", reason=reason, source="", stored=0)
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[ImageView]:
-    """Return images by name, of these groups and the site's (None: all), with the templates of the
-    same that name them."""
+    """Return the images of these groups and the site (None: all) in the order of their names, each
+    with the templates of these groups and the site that name it."""
     return _views(tx, images.every(tx, groups), groups)
 
 

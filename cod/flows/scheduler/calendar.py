@@ -145,7 +145,8 @@ def _held(one: vclusters.Live, nodes: int, start: float, now: float) -> list[Bar
 
 
 def _coming(request: Request, lease_end: float | None, shown: int | None, now: float) -> list[Bar]:
-    """Return the bar of a reservation in advance, or of the nodes that a move has yet to bring."""
+    """Return one bar: of a reservation in advance, or of the nodes that a move has yet to bring. A
+    move without such nodes has none."""
     count = sum(one.count for one in request.tuples) - request.granted
     if request.starts_at is not None:
         start = max(request.starts_at, now)

@@ -1,5 +1,4 @@
-"""Certificates of virtual cluster managers: they are renewed, and those who should know are told
-when they end."""
+"""Certificates of virtual cluster managers: their renewal, and notices before they end."""
 
 from __future__ import annotations
 
@@ -19,15 +18,14 @@ MOST = 100  # VCMs whose groups are told in one transaction
 def renew(
     tx: Tx, *, vcluster_id: int, epoch: int, serial: str, ends_at: float, address: str, now: float
 ) -> None:
-    """The certificate `serial`, until `ends_at`, is to take the place of the one that the
-    vcluster's VCM shows. Raises `Refused`.
+    """Record the certificate `serial`, valid until `ends_at`, as the next one of the vcluster's
+    VCM. Raises `Refused`.
 
-    That one counts until the new one is shown for the first time: should the answer be lost, or the
-    VCM die before it has written it, it asks again, and what it did not get is worth nothing any
-    more.
+    The present certificate stays valid until the VCM shows the next one for the first time. If the
+    answer is lost, the VCM asks again; the certificate recorded then replaces the lost one.
 
-    epoch  of the connection that asks: whoever was revoked, or enrolled anew, a moment ago gets no
-           successor
+    epoch  of the VCM's connection; a VCM that has been revoked or enrolled anew since it connected
+           gets no certificate
     """
     known = vcms.get(tx, vcluster_id, lock=True)
     found = vclusters.get(tx, vcluster_id)
@@ -60,8 +58,9 @@ def renew(
 
 
 def look(tx: Tx, authority_ends_at: float, now: float) -> int:
-    """Tell groups whose VCMs' certificates are near their end or have ended, and the administrators
-    of the end of the site's authority; how many were told. Each is told once, whoever looks."""
+    """Send notices: to groups about VCM certificates that end soon or have ended, to administrators
+    about the end of the site's authority. Return how many were sent. Servers that share a database
+    send each once."""
     told = 0
     for vcluster_id in vcms.ending(tx, now, policy.NEAR, MOST):
         vcluster, known = vclusters.get(tx, vcluster_id), vcms.get(tx, vcluster_id, lock=True)

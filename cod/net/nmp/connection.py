@@ -60,26 +60,26 @@ class Host(Protocol):
 
 @implementer(IPushProducer)
 class _Outlet:
-    """The transport tells it whether what is written goes out."""
+    """The connection's producer: the transport tells it to pause and to go on."""
 
     def __init__(self, line: NmpConnection) -> None:
         self._line = line
 
     def pauseProducing(self) -> None:
-        """Stop sending: the transport's buffer is full."""
+        """Pause sending: the transport's buffer is full."""
         self._line.filled(True)
 
     def resumeProducing(self) -> None:
-        """Send on: the transport's buffer is empty."""
+        """Resume sending: the transport's buffer is empty."""
         self._line.filled(False)
 
     def stopProducing(self) -> None:
-        """Stop: the transport is gone, and `connectionLost` says so, too."""
+        """Do nothing: Twisted calls `connectionLost` as well, which cleans up."""
 
 
 class NmpConnection(protocol.Protocol, ABC):
-    """A connection. Whoever inherits it says in `carry_out` what is done about a message, one after
-    the other."""
+    """An NMP connection of the server. Subclasses carry out messages in `carry_out`, one at a
+    time."""
 
     transport: Any
 
@@ -101,7 +101,7 @@ class NmpConnection(protocol.Protocol, ABC):
 
     @abstractmethod
     async def carry_out(self, message: Message) -> None:
-        """Do what it says. Raises nothing."""
+        """Carry out a message. Raises nothing."""
 
     def opened(self, quota: Quota) -> None:
         """Open the connection of a known peer, with what it may still send."""

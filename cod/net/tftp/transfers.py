@@ -69,8 +69,8 @@ class Transfer:
     segments: bool = True
 
     def send(self, bursts: Sequence[Burst]) -> None:
-        """Send; what does not fit the socket's buffer is lost, like any datagram. Raises OSError:
-        nobody listens."""
+        """Send bursts of datagrams. Those that do not fit the socket's buffer are lost. Raises
+        `OSError` if the client's port is closed."""
         assert self.socket is not None
         try:
             for parts, size in bursts:
@@ -117,7 +117,7 @@ class Transfers:
         self._scan.startService()
 
     def stop(self) -> None:
-        """Drop all: firmware asks again."""
+        """End all transfers. Firmware asks for its files again."""
         if self._scan.running:
             self._scan.stopService()
         for transfer in list(self._all.values()):

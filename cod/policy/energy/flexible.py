@@ -155,12 +155,12 @@ def _events(
 
 
 def tries(reservations: int) -> int:
-    """Return how many starts are tried beside so many reservations."""
+    """Return how many starts to try; the more reservations there are, the fewer."""
     return max(LEAST, MOST // (1 + reservations))
 
 
 def _spaced(events: list[float], most: int) -> list[float]:
-    """Return at most about so many of them, the first and the last among them."""
+    """Return at most `most` + 1 of the events, evenly spaced, the first and the last included."""
     step = max(1, math.ceil(len(events) / most))
     return [*events[::step], *events[-1:]]
 

@@ -10,7 +10,7 @@ _MOST = 4  # names that the sentence tells
 
 
 def sentence(found: Sequence[Namesake]) -> str:
-    """Return what two disks have in common, what may come of it, and the remedies."""
+    """Return the names that the installed disk shares with others, the danger, and the remedies."""
     told = [f"{each.kind} {_plain(each.name)} of {_plain(each.disk)}" for each in found[:_MOST]]
     more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
     return (

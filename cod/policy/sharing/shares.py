@@ -126,8 +126,11 @@ def classic(accounts: Iterable[ShareAccount], damping: float = 1.0) -> dict[int,
 
 
 def dominant_share(held: Mapping[int, int], site: Mapping[int, int]) -> Fraction:
-    """Return the largest part, 0 to 1, that somebody holds of the nodes of a type; both arguments
-    are nodes by type."""
+    """Return the largest fraction of a node type that is held, 0 to 1.
+
+    held  nodes that the group or user holds, by type
+    site  nodes that the site has, by type
+    """
     parts = [Fraction(held[one], nodes) for one, nodes in site.items() if nodes and held.get(one)]
     return max(parts, default=Fraction(0))
 

@@ -89,7 +89,7 @@ class ReservationOwner(BaseOwner):
     # ------------------------------------------------------------ what it is told
 
     def granted(self, request: ClusterRequest) -> None:
-        """Give the nodes back when the lease is over."""
+        """Plan to delete the cluster at the end of its lease."""
         cluster = request.cluster
         if request.kind == "create" and cluster.expires_at is not None:
             self.world.clock.at(cluster.expires_at, self._leave, cluster)
@@ -101,17 +101,17 @@ class ReservationOwner(BaseOwner):
             self.world.delete(cluster)
 
     def up(self, machine: SimMachine) -> None:
-        """Let one more node serve."""
+        """Count a node that is up, after adding up the time before."""
         self.sum_up()
         self._up.add(machine)
 
     def lost(self, machine: SimMachine, cluster: Cluster, why: str) -> None:
-        """Let one node fewer serve."""
+        """Stop counting a lost node, after adding up the time before."""
         self.sum_up()
         self._up.discard(machine)
 
     def sum_up(self) -> None:
-        """Add up the time of nodes that serve, before their number changes."""
+        """Add the node-seconds since the last call to the group's `served`."""
         now = self.world.clock.now
         seconds, self._summed = now - self._summed, now
         self.world.stats.served[self.group.name] += seconds * len(self._up)

@@ -15,8 +15,8 @@ _n = t.nodes.c
 
 
 def of_drivers(tx: Tx, drivers: Collection[str]) -> Sequence[Any]:
-    """Return (id, name, driver, address, account, vcluster, assigned at) of the nodes of those
-    drivers that are part of the site, by id."""
+    """Return (id, name, driver, address, account, vcluster, assigned at) of the nodes with a power
+    driver among `drivers`, in the order of their ids, without retired nodes."""
     return tx.execute(
         select(
             _n.id,

@@ -256,12 +256,13 @@ def coming(
 
 
 def _period(since: float) -> float:
-    """Return the end of the period that a time is in, so that few times are apart."""
+    """Return the end of the period that contains a time, so that nodes with nearly equal times are
+    counted together."""
     return math.ceil(since / PERIOD) * PERIOD
 
 
 def waking(tx: Tx) -> int:
-    """Return how many nodes are waking now, whoever wants them."""
+    """Return how many nodes are waking now, for requests and for the reserve."""
     return nodes.ROWS.count(tx, _n.state == NodeState.TRAMPOLINE, _n.power_wanted == "on", _ANSWERS)
 
 

@@ -34,8 +34,14 @@ from cod.vcm.pool import Nodeset
 
 @dataclass(frozen=True, slots=True)
 class PoolChange:
-    """What to do: `grow`, let `leave` go, and why; `withdraw` what is coming and not needed any
-    more. `parked` may go as soon as a request needs them."""
+    """The changes of a batch pool.
+
+    grow      nodes to request, by nodeset
+    leave     host names of nodes to give back
+    withdraw  requested nodes that are not needed any more, by nodeset
+    why       the reason, for the log
+    parked    host names of nodes that stay booted until a request needs them
+    """
 
     grow: Mapping[Nodeset, int] = field(default_factory=dict)
     leave: tuple[str, ...] = ()
@@ -59,8 +65,8 @@ def resize(
     size        hosts that COD gave and that have joined, without those that leave
     going       hosts that leave, perhaps only when their work has ended
     coming      nodes asked for, or granted and not yet joined
-    idle_since  when each of them that is idle was first seen so
-    wanted_at   when a job that could start there waited last, or the pool grew
+    idle_since  by idle host: since when it has been seen idle
+    wanted_at   by host: when a job that could start there last waited, or when the pool last grew
     """
     idle, idle_limit = len(idle_since), rules.idle_limit + rules.park
     needed = Counter(wants.nodes)

@@ -212,7 +212,7 @@ class HostPool:
         self._stop(member, unwanted)
 
     def _stop(self, member: Member, names: set[str]) -> None:
-        """Let machines shut down, once, and end them when their time is over."""
+        """Shut machines down, once each, and end those that still run after `stop_time`."""
         now = self._clock()
         for name in sorted(names):
             try:
@@ -229,7 +229,11 @@ class HostPool:
     # ------------------------------------------------------------ joining and leaving
 
     def add(self, member: Member) -> None:
-        """Let a node take machines, when its libvirt answers and it has what is declared."""
+        """Accept a node for machines.
+
+        Raises `NotYet` until its libvirt answers, and `GivenUp` if the node has less than its
+        type's declared capacity.
+        """
         if member.hostname in self._table.keep:
             return
         with self._alone:
@@ -256,7 +260,7 @@ class HostPool:
     def choose(
         self, reclaim: Reclaim, members: Mapping[str, Member], now: float
     ) -> Sequence[Named]:
-        """Name the nodes with the smallest machines on them, those without any first."""
+        """Choose the nodes whose machines have the least memory in all, empty nodes first."""
         with self._alone:
 
             def cost(name: str) -> tuple[int, str]:
@@ -270,8 +274,11 @@ class HostPool:
             return [Named(name, spare if self._seen.get(name) else 1.0) for name in chosen]
 
     def remove(self, member: Member, lost: bool) -> None:
-        """Stop the pool's machines on a node; the next look starts them elsewhere. Others that run
-        there end with the node."""
+        """Stop the pool's machines on a node; the next look starts them on other nodes.
+
+        Machines that are not the pool's end with the node. Raises `NotYet` while machines shut
+        down, and, for up to `stop_time`, while a node that is not `lost` does not answer.
+        """
         name = member.hostname
         if name in self._table.keep:
             return

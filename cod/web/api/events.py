@@ -38,7 +38,8 @@ log = logging.getLogger("cod.api")
 
 
 class Hub:
-    """What all streams of an API hang on; it looks while there are any."""
+    """The event streams of a process, and the loop that reads new events for all of them. The
+    loop runs while there is a stream."""
 
     def __init__(self, reactor: Any, pool: Pool) -> None:
         self.pool, self.reactor = pool, reactor
@@ -50,7 +51,7 @@ class Hub:
         self._progress: dict[str, Mapping[str, Any]] = {}
 
     def refusal(self, who: Who) -> str:
-        """Return why `who` may not follow now; '' where they may."""
+        """Return why `who` may not open another stream now; '' if they may."""
         if len(self.streams) >= MOST:
             return f"{MOST} clients follow the events already; try again later"
         if sum(_person(each.who) == _person(who) for each in self.streams) >= MOST_OF_ONE:
@@ -58,7 +59,7 @@ class Hub:
         return ""
 
     async def join(self, stream: EventStream) -> None:
-        """Let the stream hear what happens from now on."""
+        """Add the stream: it is sent the events from now on."""
         await self._turn.acquire()
         try:
             if not self._loop.running:
@@ -72,13 +73,15 @@ class Hub:
             self._turn.release()
 
     def apart(self) -> float:
-        """Return seconds that a page should let pass between two fetches of its parts: the more
-        watch, the more. (A part takes some 10 ms; so all of them together take a sixth of a core,
-        however many watch.)"""
+        """Return how many seconds a page should wait between two fetches of its parts.
+
+        The time grows with the number of streams. A part takes about 10 ms, so the pages together
+        use at most a sixth of a core, however many are open.
+        """
         return max(SELDOM, len(self.streams) / 8)
 
     def leave(self, stream: EventStream) -> None:
-        """Take the stream out."""
+        """Remove the stream, and stop the loop after the last one."""
         self.streams.discard(stream)
         if not self.streams and self._loop.running:
             self._loop.stop()
@@ -89,7 +92,7 @@ class Hub:
             stream.stop()
 
     def under_way(self) -> list[Event]:
-        """Return the progress of what is being written, as it was last seen."""
+        """Return the progress of the disks being written, as last read."""
         return [progress(row) for row in self._progress.values()]
 
     async def _look(self) -> None:
@@ -115,14 +118,15 @@ class Hub:
 
 
 def _person(who: Who) -> object:
-    """Return whose streams are counted together: a user's are one's, by however many tokens."""
+    """Return the key by which streams are counted: all streams of a user count together, whichever
+    tokens opened them."""
     return who.name if who.user_id is None else who.user_id
 
 
 @implementer(IPushProducer)
 class EventStream:
-    """One client that follows the events. `again` asks who it is now: its session may be over, its
-    groups others."""
+    """One client that follows the events. `again` reads the client's rights anew: its session may
+    have ended, or its groups may have changed."""
 
     def __init__(self, hub: Hub, request: Any, who: Who, again: Any) -> None:
         self._hub, self._request, self.who, self._again = hub, request, who, again
@@ -137,13 +141,15 @@ class EventStream:
 
     @property
     def groups(self) -> Groups:
-        """The groups whose things it may see; None: all."""
+        """The groups whose events the client may see; None: all."""
         return self.who.groups
 
     async def start(self, after: int | None) -> None:
-        """Send what happens after the event `after` (None: from now on) until the client leaves; of
-        what is past, the last `BEHIND` at most: looking through years of it for everybody who comes
-        would keep all others waiting."""
+        """Send the events after the event `after` (None: from now on) until the client leaves.
+
+        Of past transitions at most the last `BEHIND` are sent: to read years of them for each new
+        client would delay all others.
+        """
         pool = self._hub.pool
         told = await pool.read(views.told_until, after)
         newest = await pool.read(views.last_event)
@@ -163,7 +169,7 @@ class EventStream:
         self._speak(self._fresh(behind))
 
     async def _catch_up(self, after: int, told: int) -> None:
-        """Send what is in the tables already, as fast as the client reads."""
+        """Send the events that are in the tables already, as fast as the client reads."""
         rows_seen, notices_seen = Following(after), Following(told)
         while self in self._hub.streams:
             if self._paused:  # until the client has read what it was sent
@@ -190,8 +196,8 @@ class EventStream:
             reads.callback(None)
 
     def _fresh(self, told: list[Event]) -> str:
-        """Return what of it the client has not been sent while it caught up, and did not know
-        before."""
+        """Return the text of those events that are new to the client: not sent by `_catch_up`, and
+        later than the events from which it started."""
         return "".join(
             each.text(self.groups)
             for each in told

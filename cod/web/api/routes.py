@@ -29,20 +29,20 @@ from cod.web.signin.service import SignIn
 
 @dataclass(frozen=True)
 class Names:
-    """What a question's path names, as text: a field for each {name} of the pattern. This one:
-    nothing."""
+    """The names in a request's path, as text. A subclass has a field for each {name} of its path
+    pattern; this class is for paths without any."""
 
     def texts(self) -> dict[str, str]:
-        """Return the names and what they stand for, in the path's order."""
+        """Return the values by name, in the path's order."""
         return dict(vars(self))
 
 
 class Thing(Names):
-    """The names of a path that leads to something that has rights of its own."""
+    """The names in the path of a resource that has access rights of its own."""
 
     @property
     def key(self) -> str:
-        """Return the thing's name or number, as `flows.people.access.Claim` takes it."""
+        """Return the resource's name or number, as `flows.people.access.Claim` takes it."""
         return str(next(iter(vars(self).values())))
 
 

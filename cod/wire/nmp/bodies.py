@@ -103,7 +103,7 @@ class RequestStatus:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """VCM: it is not needed any more."""
+    """VCM: this request is not needed any more."""
 
     request: int
 
@@ -171,7 +171,8 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """COD: how far a disk is written, in bytes. Not kept: the newest is all that counts."""
+    """COD: how many bytes of a disk are written. COD does not resend it: a newer one replaces
+    it."""
 
     node: str
     phase: str
@@ -204,7 +205,7 @@ class ParkNodes:
 
 @dataclass(frozen=True, slots=True)
 class NeededNodes:
-    """COD: the parked nodes that requests which wait could use, no more than they lack."""
+    """COD: parked nodes that waiting requests can use, at most as many as these requests lack."""
 
     nodes: tuple[Named, ...] = ()
 
@@ -254,7 +255,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """VCM: the lease shall last so many seconds from now."""
+    """VCM: extend the lease, to so many seconds from now."""
 
     seconds: float
 
@@ -271,7 +272,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Vcluster:
-    """COD: the vcluster as it is. What a VCM that has lost its memory starts from."""
+    """COD: the vcluster's present state. A VCM that has lost its own state starts from it."""
 
     name: str
     state: str
