@@ -71,7 +71,7 @@ class Groups:
                 self.won[movers[request_id], pools.of(type_id)] += count
 
     def over(self, holder: VclusterHolder) -> bool:
-        """Return whether a vcluster's lease has run out."""
+        """Return whether a vcluster's lease has run out, or the vcluster is draining."""
         ends = holder.expires_at
         return holder.drain_until is not None or (ends is not None and ends <= self._now)
 
