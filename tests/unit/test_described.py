@@ -295,6 +295,15 @@ def test_a_page_has_the_facts_and_the_form() -> None:
     assert (colors.value, colors.several) == (("red",), True)
 
 
+def test_a_form_shows_all_digits_that_it_would_set() -> None:
+    @dataclass(frozen=True)
+    class Lamp:
+        watts: Annotated[float, About("Watts", FieldKind.NUMBER, set_by=Right.ADMIN)]
+
+    for watts, typed in ((0.1, "0.1"), (1234567.0, "1234567"), (123456.789, "123456.789")):
+        assert [one.value for one in settings_of(Lamp(watts), Right.ADMIN)] == [typed]
+
+
 def test_a_form_sets_what_it_has() -> None:
     sent = Fields({"rest": ["2h30m"], "wood": [""], "colors": ["blue", "red"]})
     assert body_by(Shelf, Right.MANAGE, sent) == {

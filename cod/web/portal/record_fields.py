@@ -118,7 +118,8 @@ def _setting(
 
 
 def _number(value: Any) -> Any:
-    return f"{value:g}" if isinstance(value, float) else value
+    """Return a number with all its digits: what a form shows is what it sets."""
+    return f"{value:.15g}" if isinstance(value, float) else value
 
 
 def body_by(record: type, right: Right, fields: Fields) -> dict[str, Any]:
