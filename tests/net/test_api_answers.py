@@ -132,6 +132,17 @@ def test_the_tag_of_a_vcluster_is_that_of_a_look_whatever_its_nodes_are_called(
     assert say("GET", "/vclusters/web", If_None_Match=headers["ETag"])[0] == 304
 
 
+def test_what_is_no_more_has_no_tag(served: Served, say: Say) -> None:  # noqa: F811
+    served.tx(world.furnish, 1)
+    asked = {"name": "course", "size": 1, "template": "debian", "group": "site", "lease": 60.0}
+    asked |= {"starts_at": served.clock.now + 86_400, "zone": "UTC", "count": 1}
+    status, headers, made = say("POST", "/series", asked)
+    assert (status, "ETag" in headers) == (201, True), made
+    status, headers, told = say("DELETE", "/series/course")
+    assert (status, told["name"], headers.get("ETag")) == (200, "course", None)
+    assert say("GET", "/series/course")[0] == 404
+
+
 # ---------------------------------------------------------------- the document
 
 

@@ -84,7 +84,9 @@ def answered(route: Route, ask: Call, flow: Flow) -> Flow:
 
 def _tag(tx: Tx, route: Route, ask: Call, reply: BaseModel | None, body: bytes) -> str:
     shown = shown_by(route)
-    if shown is None or shown.shape is None or shown.work or shown.secret or shown.upload:
+    if route.ends or shown is None or shown.shape is None:
+        return ""
+    if shown.work or shown.secret or shown.upload:
         return ""
     if shown.shape == route.shape:  # the reply is what a look at the thing would give
         return tag(body)

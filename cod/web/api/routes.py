@@ -225,6 +225,7 @@ class Route(Generic[N, B, Q, V]):
                 compare before and after
     makes       the path of what it makes, with fields of its reply in braces; '': it changes what
                 its own path names
+    ends        the thing that its path names is no more when it is done, though its reply shows it
     action      its name in the audit, where `web.api.changes.action` does not find a good one
     """
 
@@ -250,6 +251,7 @@ class Route(Generic[N, B, Q, V]):
     quiet: bool = False
     audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None
     makes: str = ""
+    ends: bool = False
     action: str = ""
 
     def __post_init__(self) -> None:

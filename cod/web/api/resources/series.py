@@ -184,6 +184,7 @@ SERIES = (
         lambda a: partial(series.end, name=a.names.name, now=a.now),
         reply=ReservationSeries,
         names=Named,
+        ends=True,
         action="series end",
     ),
 )

@@ -391,6 +391,7 @@ VOLUMES = (
         lambda a: partial(volumes.forget, name=a.names.name, site=a.site),
         reply=_SHOWN,
         names=Named,
+        ends=True,
     ),
     route(
         "GET",
