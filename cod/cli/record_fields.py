@@ -88,8 +88,11 @@ def _word_in(field: RecordField, value: Any) -> object:
 
 
 def _said(field: RecordField, value: Any) -> object:
+    """Return the words of a field, or what null means; null of one that is closed may mean that
+    who asks is not told."""
     told = _word_in(field, value)
-    return field.about.none or None if told is None else told
+    means = None if field.about.closed else field.about.none or None
+    return means if told is None else told
 
 
 # ---------------------------------------------------------------- order of a list

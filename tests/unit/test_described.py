@@ -31,6 +31,7 @@ from cod.model import (
     Right,
     Template,
     Undescribed,
+    User,
     Volume,
     described,
     set_by,
@@ -38,7 +39,8 @@ from cod.model import (
 from cod.store import tables as t
 from cod.web.api.models import CreateOf, PatchOf, ReplyOf
 from cod.web.api.resources.groups import GroupCreate, GroupPatch, GroupReply
-from cod.web.api.resources.nodes import NodePatch, NodeReply
+from cod.web.api.resources.nodes import NodePatch, NodeReply, Power
+from cod.web.api.resources.people import UserReply
 from cod.web.http.errors import HttpProblem
 from cod.web.portal.forms import Fields
 from cod.web.portal.record_fields import body_by, facts_of, settings_of
@@ -293,6 +295,21 @@ def test_a_page_has_the_facts_and_the_form() -> None:
     assert (rest.value, rest.help) == ("2 h 30 min", "How long, such as 2h. Empty: a day.")
     assert [value for value, _ in wood.options] == ["", "oak", "pine"]
     assert (colors.value, colors.several) == (("red",), True)
+
+
+def test_fields_of_a_part_are_closed_as_its_reply_says() -> None:
+    own = {each.name: each.about.closed for each in described(NodeView) if each.about.part}
+    assert own == {
+        f"power_{name}": name in Power.closed for name in ("driver", "address", "account")
+    }
+
+
+def test_what_is_not_told_is_not_said_to_be_none() -> None:
+    user = User(1, "ann", "", "", 0.0, None, False, "", None, signed_in_at=1e6)
+    told = UserReply.of(user)
+    assert dict(facts(User, told.model_dump(mode="json")))["Signed in"]
+    hidden = told.for_others().model_dump(mode="json")
+    assert dict(facts(User, hidden))["Signed in"] is None
 
 
 def test_a_form_shows_all_digits_that_it_would_set() -> None:
