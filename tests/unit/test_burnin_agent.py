@@ -4,8 +4,10 @@ memory."""
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import random
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +19,7 @@ import pytest
 from cod.orders import BurninPlan, Order, TestResult
 from tests.hardware import machine, nic, put
 from tests.imageserver import serving
-from trampoline import inventory
+from trampoline import inventory, purge
 from trampoline.burnin import health, kernel, memory, network, pace, run, surface
 from trampoline.inventory import Disk, file_disk
 from trampoline.target import Target
@@ -218,6 +220,28 @@ def test_a_disk_fails_by_its_own_words_alone(
 def test_a_file_says_nothing_of_its_health(tmp_path: Path) -> None:
     for transport in ("nvme", "ata", "sas", "virtio"):
         assert health.read(made(tmp_path, 512).path, transport) == {}
+
+
+def test_an_nvme_disk_tells_its_health_unless_it_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = 0
+
+    def ioctl(descriptor: int, request: int, argument: bytearray) -> int:
+        address, length = struct.unpack_from("=Q4xI", argument, 24)
+        assert (request, argument[0], length) == (purge.NVME_ADMIN, 0x02, 512)
+        if not status:
+            page = bytes([1]) + (300).to_bytes(2, "little") + bytes([90, 10, 7])
+            ctypes.memmove(address, page, len(page))
+        return status
+
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    disk = made(tmp_path, 512).path
+    said = health.read(disk, "nvme")
+    assert (said["failing"], said["temperature_c"], said["used_percent"]) == (1.0, 27.0, 7.0)
+    assert said["spare_percent"] == 90.0
+    status = 0x2009  # the log page is not there
+    assert health.read(disk, "nvme") == {}
 
 
 def test_the_kernels_warnings_are_told_by_device() -> None:

@@ -74,7 +74,8 @@ def _nvme(descriptor: int) -> dict[str, float]:
     page = ctypes.create_string_buffer(512)
     # Get Log Page of all namespaces: page 2 (SMART), 128 words of four bytes, counted from 0
     smart, disk = 2 | 127 << 16, _NvmeDisk(descriptor)
-    purge.admin(disk, 0x02, 0xFFFFFFFF, cdw10=smart, timeout=_TIMEOUT, page=page)
+    if purge.admin(disk, 0x02, 0xFFFFFFFF, cdw10=smart, timeout=_TIMEOUT, page=page):
+        return {}  # the disk refuses, and left the page as it was
     raw = page.raw
 
     def counter(at: int) -> float:
