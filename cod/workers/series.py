@@ -28,14 +28,14 @@ class SeriesKeeper(Periodic):
     def __init__(self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:
         super().__init__(reactor, pool, log, "clusters of series are not reserved", PERIOD)
         self._site, self._clock = site, clock
-        self._again_at = 0.0
+        self._tried_at = 0.0
 
     async def look(self) -> None:
         """Decide the starts that are due. What fails for one leaves the others as they are."""
         now = self._clock()
-        again = now >= self._again_at
+        again = not 0.0 <= now - self._tried_at < AGAIN  # below 0: the clock was set back
         if again:
-            self._again_at = now + AGAIN
+            self._tried_at = now
         for series_id, start in await self._pool.read(series.due, now, again):
             if not self.running:
                 return

@@ -64,6 +64,13 @@ def test_a_cluster_is_reserved_for_each_week(
         shown = as_json(there, "series", "show", "course")
         states.append([one["state"] for one in shown["occurrences"]])
     assert states == [["reserved", "reserved", state] for state in ("refused", "reserved")]
+    run(there, "vcluster", "delete", names[2], "--yes")
+    there.tx(lambda tx: tx.execute(refused.values(refused="No room.")))
+    clock[0] = NOW - 3600.0  # it was wrong, and is set: nothing waits until it is that time again
+    in_reactor(lambda: Deferred.fromCoroutine(keeper.look()))
+    shown = as_json(there, "series", "show", "course")
+    assert shown["occurrences"][2]["state"] == "reserved"
+    clock[0] = NOW + 600.0
     assert [one["name"] for one in as_json(there, "series", "list")] == ["course"]
     body = {"name": "x", "size": 1, "template": "debian", "zone": "UTC", "lease": 60.0}
     for more, why in (
