@@ -14,6 +14,9 @@ from importlib import import_module
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
+# else its module, which has its name, would stand here wherever it was read first
+from cod.model.described import described as described
+
 if TYPE_CHECKING:
     from cod.model.addresses import *
     from cod.model.described import *

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
@@ -295,6 +297,11 @@ def test_a_page_has_the_facts_and_the_form() -> None:
     assert (rest.value, rest.help) == ("2 h 30 min", "How long, such as 2h. Empty: a day.")
     assert [value for value, _ in wood.options] == ["", "oak", "pine"]
     assert (colors.value, colors.several) == (("red",), True)
+
+
+def test_the_package_has_the_function_whatever_was_read_first() -> None:
+    program = "import cod.model.described; from cod.model import described; described(int)"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_fields_of_a_part_are_closed_as_its_reply_says() -> None:
