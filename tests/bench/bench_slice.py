@@ -31,6 +31,7 @@ SCENARIO = "docs/examples/two-pools.toml"
 HALF_LIFE, INERTIA = 86400.0, 600.0
 PERIOD = 300.0  # Slurm's own, between looks at use
 # Slurm's own, a sixtieth; at least a second where it takes whole ones (bf_interval would be 0.5).
+# Two runs of the scheduler are 2 s of the demand apart (33 ms), where Slurm's own are 2 us.
 SCALED = (
     "sched_interval=1,bf_interval=1,bf_resolution=1,bf_window=24,sched_min_interval=33333,"
     "batch_sched_delay=0,preempt_youngest_first"
