@@ -65,6 +65,9 @@ def test_an_owner_makes_attaches_and_deletes_a_volume(there: Served) -> None:
     settle(there)
     page = browser.get(DATA)
     assert "monday ready" in page.words
+    [row] = there.local.get("/audit", action="snapshot create")["items"]
+    assert row["before"] == {"snapshots": [], "state": "ready"}
+    assert row["after"] == {"snapshots": ["monday"], "state": "changing"}
     page = page.send(f"{DATA}/delete")
     assert "until then it can be restored" in page.words
     assert "is restored." in page.send(f"{DATA}/restore").words

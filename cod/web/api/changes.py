@@ -161,8 +161,10 @@ def change(route: Route, ask: Call) -> Change:
 
 def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:
     shown = resource_get(route)
-    if shown is None or shown.shape is None or action(route).endswith(" create"):
-        return None  # what is made says what it is
+    if shown is None or shown.shape is None:
+        return None
+    if action(route).endswith(" create") and route.reply is not shown.reply:
+        return None  # what is made below it says what it is
     if shown.audit_view is not None:
         audit_view = shown.audit_view(ask)
         return lambda tx: _values(audit_view(tx))
