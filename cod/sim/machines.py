@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from cod.model import Energy, NodeType
-from cod.policy.scheduler import energy as power
+from cod.policy.scheduler import reserve_pool
 from cod.policy.scheduler.snapshot import COLD, WARM, FreeNodes, IncomingNodes, NodeKind
 from cod.sim.clock import Clock
 from cod.sim.cluster import IncomingKey, PoolKey, SimMachine
@@ -49,7 +49,7 @@ class MachinePool:
         for number, spec in enumerate(types, 1):
             self.types[number] = row = node_type(number, spec)
             self._watts.update(
-                {(number, state): power.watts(state, row, energy) for state in NodeState}
+                {(number, state): reserve_pool.watts(state, row, energy) for state in NodeState}
             )
             for size in spec.blocks:
                 block += 1

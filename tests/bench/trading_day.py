@@ -22,7 +22,7 @@ from typing import Any
 from cod.client import ApiError, Unreachable
 from cod.flows.people import groups
 from cod.model import Energy
-from cod.policy.scheduler.energy import watts
+from cod.policy.scheduler.reserve_pool import watts
 from cod.vcm.batch.commands import NotUnderstood
 from tests.system.cell import Cell
 from tests.system.installation import Installation

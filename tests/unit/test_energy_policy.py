@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cod.model import Energy, NodeType
-from cod.policy.scheduler.energy import CLASSES, marks, power_changes, wake_deadline, watts
+from cod.policy.scheduler.reserve_pool import CLASSES, marks, power_changes, wake_deadline, watts
 from cod.policy.scheduler.snapshot import (
     COLD,
     WARM,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cod.model import Energy
 from cod.policy.energy.reserve_forecast import HOUR, WEEK, bounded, forecast, hours
-from cod.policy.scheduler.energy import power_changes
+from cod.policy.scheduler.reserve_pool import power_changes
 from cod.sim.run import simulate
 from cod.sim.scenario.tables import load, read
 from cod.sim.timeline import HeldTimeline

@@ -13,7 +13,7 @@ from cod.core.nodes import blame, outages, transitions
 from cod.core.nodes import burnins as core
 from cod.model import Effect, Node, Site
 from cod.policy.nodes import burnin, lifecycle
-from cod.policy.scheduler import energy
+from cod.policy.scheduler import reserve_pool
 from cod.states import (
     NODE_RULES,
     POWER_CONTROL,
@@ -148,5 +148,5 @@ def _overdue(tx: Tx, node: Node, site: Site, now: float) -> Step:
         return step
     # It is switched on once more: it has as long as one that is woken alone, and longer than it
     # will have to rest.
-    again = max(energy.wake_deadline(site.energy, 1), 2 * lifecycle.rest(node.attempts + 1))
+    again = max(reserve_pool.wake_deadline(site.energy, 1), 2 * lifecycle.rest(node.attempts + 1))
     return replace(step, columns={**step.columns, "deadline": now + again * site.policy.patience})

@@ -28,7 +28,7 @@ from cod.core.networks import address_blocks
 from cod.core.nodes import assignment, transitions
 from cod.model import Effect, Group, Node, Reclaim, Refused, Request, Result, Site, Vcluster
 from cod.policy.nodes import lifecycle
-from cod.policy.scheduler import energy, leases
+from cod.policy.scheduler import leases, reserve_pool
 from cod.policy.scheduler.snapshot import (
     WARM,
     FreeNodes,
@@ -513,4 +513,7 @@ def _wake_time(tx: Tx, count: int, site: Site) -> float:
     already."""
     if not count:
         return 0.0
-    return energy.wake_deadline(site.energy, node_counts.waking(tx) + count) * site.policy.patience
+    return (
+        reserve_pool.wake_deadline(site.energy, node_counts.waking(tx) + count)
+        * site.policy.patience
+    )

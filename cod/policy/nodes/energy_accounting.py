@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
 from cod.model import Energy, EnergyUse, NodeType, VclusterEnergy
-from cod.policy.scheduler.energy import CLASSES, IDLE, OFF, watts
+from cod.policy.scheduler.reserve_pool import CLASSES, IDLE, OFF, watts
 from cod.states import NodeState
 
 DAY = 86400.0

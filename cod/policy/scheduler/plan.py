@@ -3,7 +3,7 @@ in, a plan out.
 
 The plan's parts are made where their rules are: what becomes of leases and reclaims that are due in
 `policy.scheduler.leases`, which request gets which nodes in `policy.scheduler.allocate`, which free
-nodes are awake in `policy.scheduler.energy`.
+nodes are awake in `policy.scheduler.reserve_pool`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from cod.model import Energy, Policy
 from cod.policy.scheduler import leases
 from cod.policy.scheduler.allocate import decide
-from cod.policy.scheduler.energy import power_changes
+from cod.policy.scheduler.reserve_pool import power_changes
 from cod.policy.scheduler.snapshot import OTHERS, FreeNodes, PassPlan, Sharing, SiteSnapshot
 
 
