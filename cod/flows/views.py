@@ -23,14 +23,14 @@ from cod.model import (
     VclusterView,
 )
 from cod.policy.hardware import bmcs
-from cod.store import lists, views, watermarks
+from cod.store import lists, metrics, views, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, host_keys, nodes
 from cod.store.notices import events, notices
 
 T = TypeVar("T")
 last_event = events.last_event
-counts = events.counts
+counts = metrics.counts
 SHOWN = 100  # transitions that are shown with a node
 
 

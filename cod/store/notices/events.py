@@ -1,13 +1,11 @@
-"""What happens, in order; how far what takes time has come; and the counts behind the metrics."""
+"""Transitions of nodes in order, and the progress of disks being written or read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Column, Integer, and_, case, func, literal, select, union_all
-from sqlalchemy import cast as sql_cast
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import func, select
 
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -66,38 +64,3 @@ def progress(tx: Tx) -> list[Mapping[str, Any]]:
         dict(row._mapping)
         for row in tx.execute(query.where(n.c.progress_total > 0).order_by(n.c.name))
     ]
-
-
-def counts(tx: Tx) -> list[tuple[str, str, int]]:
-    """Return (what, label, count): nodes by state, bindings by kind, requests by state … in one
-    statement."""
-    p = t.switch_ports.c
-    port_state = case(
-        (p.given_up.is_(True), literal("given up")),
-        (p.applied_seq != p.seq, literal("pending")),
-        (p.seq > 0, literal("applied")),
-        else_=literal("untouched"),
-    )
-    parts: Iterable[tuple[str, ColumnElement[Any] | Column[Any], Any]] = (
-        ("nodes", t.nodes.c.state, None),
-        ("bindings", t.bindings.c.kind, t.bindings.c.state.in_(("bound", "offered"))),
-        ("requests", t.node_requests.c.state, None),
-        ("vclusters", t.vclusters.c.state, None),
-        ("images", t.images.c.state, None),
-        ("conflicts", t.conflicts.c.kind, None),
-        ("power_actions", literal("open"), t.power_actions.c.done_at.is_(None)),
-        ("switch_ports", port_state, t.switch_ports.c.mac.is_not(None)),
-        ("sessions", literal("open"), None),
-    )
-    n = t.nodes.c
-    rate = select(
-        literal("disk_bytes_per_second"), n.state, sql_cast(func.sum(n.progress_rate), Integer)
-    )
-    tables = {"sessions": t.sessions, "power_actions": t.power_actions}
-    selects = []
-    for what, label, where in parts:
-        query = select(literal(what), label, sql_cast(func.count(), Integer))
-        query = query.select_from(tables[what]) if what in tables else query.group_by(label)
-        selects.append(query if where is None else query.where(and_(where)))
-    selects.append(rate.where(n.progress_total > 0).group_by(n.state))
-    return [(what, label, count) for what, label, count in tx.execute(union_all(*selects))]
