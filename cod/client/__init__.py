@@ -60,8 +60,7 @@ class ApiError(Exception):
         self.remedies = list(remedies)
 
     def sentences(self) -> list[str]:
-        """Return a line for each part of the question that is wrong; one line where there are no
-        parts."""
+        """Return one line for each invalid field of the request; for other errors, one line."""
         if self.status != 422 or len(self.errors) < 2:
             return [str(self)]
         return [
@@ -226,7 +225,8 @@ class Client:
         return list(self.items(path, **query))
 
     def newest(self, path: str, count: int, **query: Any) -> list[Any]:
-        """Return the newest so many items of a list that begins with the newest, oldest first."""
+        """Return the `count` newest items of a list that the API orders newest first; oldest
+        first."""
         return list(islice(self.items(path, limit=min(count, PAGE), **query), count))[::-1]
 
     def post(
@@ -258,8 +258,8 @@ class Client:
         key: str | None = None,
         match: str | None = None,
     ) -> Any:
-        """Return one request with a JSON body; the JSON reply, or None where there is none. Raises
-        ApiError, Unreachable."""
+        """Send one request with a JSON body. Return the JSON reply; None if the reply has no body.
+        Raises `ApiError` and `Unreachable`."""
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if method == "POST":
             headers["Idempotency-Key"] = key or secrets.token_hex(16)

@@ -165,11 +165,10 @@ def detach(tx: Tx, volume: Volume, attachment_id: int, now: float) -> None:
 
 
 def detach_all(tx: Tx, vcluster: Vcluster, now: float) -> bool:
-    """Withdraw everything that is exported to the vcluster, which ends; return whether
-    nothing is (any more).
+    """Detach all volumes of a vcluster that ends. Return whether none is exported to it any more.
 
-    A volume that was to be deleted after the vcluster, and is attached to no other, is: it is kept
-    for as long as was asked for, its group is told, and may restore it until then.
+    A volume with `delete_after` that is attached to no other vcluster is deleted. Its group is
+    told, and may restore it for that time.
     """
     there = volumes.attached_to(tx, vcluster.id)
     for one in there:
@@ -227,8 +226,8 @@ def automounts(tx: Tx, vcluster_id: int, site: Site) -> dict[str, dict[str, str]
 
 
 def way_down(tx: Tx, node: Node) -> str:
-    """Return what keeps a booting node, whose system runs already, from becoming ready though
-    nothing is wrong with it: the file server of what it mounts. '' where none does."""
+    """Return 'file server NAME' if the node's system runs but waits for a mount from a failing file
+    server; else ''."""
     if node.state != NodeState.BOOT or node.vcluster_id is None:
         return ""
     awaited = vclusters.awaited_mounts(tx, [node.vcluster_id], failing=True)

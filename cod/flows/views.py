@@ -37,9 +37,9 @@ SHOWN = 100  # transitions that are shown with a node
 def filtered(
     tx: Tx, *, flow: Callable[[Tx], T], filters: Mapping[str, Any], groups: frozenset[int] | None
 ) -> T:
-    """Return what `flow`, which lists something, returns. Raise `Refused` where a filter names a
-    thing that is not there, or none that these groups (None: all) may see: a misspelt name would be
-    an empty list."""
+    """Run `flow`, which lists something, and return the list. Raises `Refused` if a filter names a
+    thing that does not exist or that these groups (None: all) may not see, because a misspelt name
+    would give an empty list."""
     for kind, name in filters.items():
         if name and not lists.known(tx, kind, name, groups):
             raise Refused("invalid", f"there is no {kind} {name!r}", kind)
@@ -156,8 +156,8 @@ def vcluster(
 
 
 def vcluster_alone(tx: Tx, name: str) -> VclusterView:
-    """Return the vcluster that has that name now, or else the last one that had it; 'name@id' names
-    an older one. Without its nodes."""
+    """Return, without its nodes, the vcluster that has the name now, else the last one that had it.
+    'name@id' names an older one."""
     return views.vcluster(tx, name)
 
 
@@ -189,8 +189,8 @@ def conflict_list(tx: Tx, *, page: Page = ALL, kind: str | None = None) -> Liste
 
 
 def told_until(tx: Tx, after: int | None) -> int:
-    """Return the id of the newest notice that whoever has seen the transition `after` (None: the
-    newest) has surely seen."""
+    """Return the id of the newest notice that is older than the transition `after` (None: the
+    newest notice). A client that has seen the transition has seen this notice."""
     if after is None:
         return notices.newest(tx)
     return notices.newest_before(tx, after) if after else 0

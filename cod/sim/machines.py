@@ -76,8 +76,8 @@ class MachinePool:
         self.place(machine)
 
     def count(self, machine: SimMachine) -> None:
-        """Add up what it has done and consumed until now; before its state or its holder
-        changes."""
+        """Add a machine's seconds and joules since the last call to the sums. Call it before the
+        machine's state or holder changes."""
         seconds = self._clock.now - machine.counted
         if not seconds:
             return
@@ -101,11 +101,11 @@ class MachinePool:
         return self._watts[type_id, state]
 
     def power(self) -> float:
-        """Return watts that all of them draw now."""
+        """Return the watts that all machines draw now."""
         return sum(self._watts[machine.kind.type, machine.state] for machine in self.machines)
 
     def place(self, machine: SimMachine) -> None:
-        """Count it as what it is now; after anything of it has changed."""
+        """Put a machine into the bucket of its present state. Call it after each change."""
         new = _counted_as(machine)
         if new == machine.counted_as:
             return
@@ -125,8 +125,8 @@ class MachinePool:
             self.coming[new] += 1
 
     def reserve(self, machine: SimMachine, request_id: int) -> None:
-        """Keep it for a request, or with 0 for nobody; what it is reserved for it stays, whoever
-        holds it."""
+        """Reserve a machine for a request; 0 ends the reservation. A change of the machine's holder
+        does not end it."""
         if machine.reserved != request_id:
             machine.reserved = request_id
             self.kept.pop(machine, None)

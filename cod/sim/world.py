@@ -220,7 +220,7 @@ class World:
         self.stir()
 
     def delete(self, cluster: Cluster) -> None:
-        """End the vcluster: what it asked for is withdrawn, its nodes go back."""
+        """Delete a vcluster: withdraw its requests, and give its nodes back."""
         for request in list(cluster.pending.values()):
             self.decide(request, RequestState.WITHDRAWN)
         if cluster.state is VclusterState.PENDING:
@@ -511,7 +511,7 @@ class World:
         return self._hours.used[group.id]
 
     def groups_as_used(self) -> list[Group]:
-        """Return the groups with what they have used by the last pass."""
+        """Return the groups with their faded usage as of the last pass."""
         return [replace(group, faded_usage=self._usage[group.id]) for group in self.groups.values()]
 
     def remember_odd(self, given: Mapping[int, int | None]) -> None:
@@ -522,7 +522,7 @@ class World:
                 self.groups[name] = replace(group, odd_turn=given[group.id])
 
     def kept(self) -> preemption.GroupHoldings:
-        """Return what groups hold, as the rule counts it who may take from whom."""
+        """Return what groups hold, as the rules of preemption count it."""
         holders = (
             {one.id: one.as_holder() for one in self.clusters.values()} if self.entitlements else {}
         )
@@ -566,8 +566,8 @@ class World:
         return min(firm, cluster.creation_size)
 
     def _fade(self) -> None:
-        """Let what groups used fade until now: what they hold has been theirs since the last pass,
-        as each change of that leads to a pass."""
+        """Bring the groups' faded usage up to date. Groups have held the same nodes since the last
+        call, because each change leads to a pass."""
         if self.policy.fair_half_life <= 0:
             return
         rates: dict[int, float] = defaultdict(float)

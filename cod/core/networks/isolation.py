@@ -164,8 +164,8 @@ def elsewhere(tx: Tx, node: Node, subnet: Subnet) -> str:
 
 
 def way_down(tx: Tx, node: Node) -> tuple[str, float | None]:
-    """Return what keeps the node's switch port from where it is wanted though nothing is wrong with
-    the node, and since when: its switch, which cannot be reached. ('', None) where nothing does."""
+    """Return ('switch NAME', since when the VLAN is wanted) if the node's switch port is not in the
+    wanted VLAN and the switch does not answer; else ('', None)."""
     port = ports.of_mac(tx, node.boot_mac)
     if port is None or not port.pending:
         return "", None

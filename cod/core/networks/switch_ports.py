@@ -120,8 +120,8 @@ def connect(
 
 
 def vacate(tx: Tx, port: SwitchPort, now: float) -> SwitchPort:
-    """Take the NIC from its port, which goes back to provisioning; returns the port as it is
-    now."""
+    """Remove the NIC from its port, and ask for the port in the provisioning VLAN. Return the
+    changed port."""
     left = store.change(tx, port, node_id=None, mac=None)
     return (
         left if left.wanted_vlan is None and not left.given_up else store.wish(tx, left, None, now)

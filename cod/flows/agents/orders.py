@@ -241,8 +241,8 @@ def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
 
 
 def _burnin(tx: Tx, node: Node, url: str) -> BurninPlan:
-    """Return the tests of a node. Its neighbour is the one of its subnet whose burn-in began last
-    before its own, and whose agent therefore listens by now."""
+    """Return the tests of a node's burn-in. Its neighbour for the network test is the node of its
+    subnet whose burn-in began last before its own: that node's agent listens already."""
     row = burnins.open_of(tx, node.id)
     if row is None or row.generation != node.generation:
         raise Refused("conflict", "nobody wants its burn-in any more")

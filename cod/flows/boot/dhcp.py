@@ -182,8 +182,8 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
 def _answer_isolated(
     batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None
 ) -> DhcpAnswer | None:
-    """Return the answer to a client on the network of an isolated vcluster: to nobody but the
-    vcluster's nodes, whose firmware and systems get the one address that is reserved for each."""
+    """Return the answer to a client on the network of an isolated vcluster; None for clients that
+    are not the vcluster's nodes. A node's firmware and system get the same reserved address."""
     row = batch.bindings.get(query.mac, "vcluster", net.subnet.name)
     if client is None or row is None or query.stage == "trampoline":
         return None
@@ -276,8 +276,8 @@ def _request(
 def _decline(
     batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> None:
-    """RFC 2131 §4.3.3: somebody else uses the address. It is set aside, and the client gets another
-    when it asks. Anybody can send this message: it counts where it follows the ACK of the same
+    """Set an address aside that its client found in use (RFC 2131 §4.3.3); the client gets another
+    when it asks. Any machine can forge this message, so it counts only after the ACK of the same
     transaction, and never for a node that is active or heard."""
     if row is None or query.requested != dotted(row.address):
         return
@@ -592,9 +592,12 @@ def _record_doubt(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient,
 
 
 def _looked_up(batch: _Batch, query: DhcpQuery, client: DhcpClient | None) -> DhcpClient | None:
-    """Look up what the answer to few messages depends on: whether the client was power-cycled, and
-    whether the disk is what it was served. Nothing of a diskless system leads back to the firmware;
-    and a node that waits to be captured needs its boot script."""
+    """Return the client with facts that only few answers need.
+
+    They are `cycled`, whether its last transition was a timeout, and `sent_to_disk`, whether its
+    boot script sent it to its disk. A diskless system never is sent there, nor is a node that waits
+    to be captured.
+    """
     if client is None:
         return None
     if boot.may_have_missed(query, client, batch.site.policy, batch.now):
@@ -610,9 +613,9 @@ def _looked_up(batch: _Batch, query: DhcpQuery, client: DhcpClient | None) -> Dh
 
 
 def _make_room_for(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
-    """Make room for a machine never seen before: one that never reported may give way to it. Return
-    whether there is room; where there is none, the machine leaves no row, and the administrator is
-    told."""
+    """Return whether an unknown machine may be added. At the limit a machine that has never
+    reported is forgotten in its favour. If there is none, the unknown machine gets no row, and
+    administrators are told."""
     policy, name = batch.site.policy, net.subnet.name
     if not batch.newcomers.admits(query, name, policy, batch.now):
         _record_limited(

@@ -36,13 +36,14 @@ HOLDER_WAITS = 1800.0  # seconds that a holder waits for one node's power driver
 
 
 def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
-    """Examine every node that owes something: rested in the trampoline, kept for a group that is
-    gone, overdue, or silent in the warm reserve.
+    """Act on nodes with something due: rested in the trampoline, kept for a group that is gone,
+    overdue, or silent in the warm reserve.
 
-    started  when this server began to listen: until agents have had time to come back to it, no
-             silence is held against them, for it was COD that did not hear
-    At most `MOST` nodes are moved, so that nobody waits long for the database when a hall full of
-    them is overdue; the others' turn comes with the next run.
+    started  when this server began to listen: silence does not count until agents have had time to
+             connect again
+
+    At most `MOST` nodes are moved, to keep the transaction short when very many are overdue. The
+    next run moves others.
     """
     effects: list[Effect] = []
     for node, step in islice(_due(tx, site, now, started), MOST):
@@ -98,8 +99,8 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
 
 
 def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
-    """Let the node's deadline rest while the way to where it is wanted is down; return whether it
-    does. Once the way is back, the node has a whole deadline."""
+    """Suspend the node's deadline while its switch, file server or power driver does not answer;
+    return whether it is suspended. Afterwards the node has a whole deadline again."""
     way, since = isolation.way_down(tx, node)
     way = way or volumes.way_down(tx, node)
     if not way and node.waits_for == POWER_CONTROL and power.newest(tx, node.id) is not None:

@@ -66,12 +66,12 @@ class Act:
 
 
 def acts(plan: PassPlan, site: Site) -> list[Act]:
-    """Return what carries out `plan`, in order; each act is run in a transaction of its own.
+    """Return the acts that carry out `plan`, in order; each runs in a transaction of its own.
 
-    Grants and eases go before what is overdue: what is not wanted any more is not seized. An act
-    raises `Lost` when the claim is gone (then the pass is over), `Stale` when its rows have changed
-    (then the next act can go on) and `Refused` when a rule stands against it (then `waits` tells
-    the request why).
+    Grants and reductions of reclaims go before overdue reclaims, so that no node is seized that is
+    not needed any more. An act raises `Lost` when the claim is gone (the pass is over), `Stale`
+    when its rows have changed (the next act can run) and `Refused` when a rule forbids it (`waits`
+    tells the request why).
     """
     return [
         *(
@@ -258,7 +258,7 @@ def _admit(
 def _check_hours(
     tx: Tx, vcluster: Vcluster, request: Request, owner: Group, nodes_: int, site: Site, now: float
 ) -> None:
-    """Raise `Refused` where the group's node-hours leave nothing of use for what is asked."""
+    """Raise `Refused` if the group's remaining node-hours are too few for the request."""
     if vcluster.state == VclusterState.PENDING and request.starts_at is None:
         _until(tx, vcluster, owner, nodes_, now + vcluster.lease_time, site, now)
     elif request.kind == "grow" and request.starts_at is None:
@@ -318,8 +318,8 @@ def remember_odd(tx: Tx, *, plan: PassPlan, claim: Claim, now: float) -> Result[
 def take(
     tx: Tx, *, taken: Preempt, plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
-    """Ask a vcluster for nodes, and choose those that go if nobody who answers for it names
-    others. Nothing is taken for who could not use it for want of node-hours: `Refused`."""
+    """Open a reclaim of a vcluster's nodes, and choose the nodes that go unless the owner or the
+    VCM names others. Raises `Refused` if the requesting group lacks node-hours to use them."""
     claims.confirm(tx, claim, now)
     request = requests.get(tx, taken.request_id, lock=True)
     vcluster = vclusters.get(tx, taken.vcluster_id, lock=True)
@@ -384,8 +384,8 @@ def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result[int]
 def seize(
     tx: Tx, *, reclaim_id: int, plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
-    """Take by power what is open in a reclaim whose deadline has passed, as far as it may still be
-    taken."""
+    """Take the nodes that a reclaim still lacks after its deadline, without asking their owner; at
+    most as many as the rules still allow."""
     claims.confirm(tx, claim, now)
     there = reclaims.get(tx, reclaim_id)
     vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
@@ -459,8 +459,8 @@ def warn(tx: Tx, *, vcluster_id: int, seconds: float, claim: Claim, now: float) 
 
 
 def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
-    """Begin to drain a vcluster whose lease has run out: its owner has a while to save what is
-    needed."""
+    """Begin to drain a vcluster whose lease has run out: its owner has `drain_grace` seconds to
+    save data."""
     claims.confirm(tx, claim, now)
     return Result(int(core_leases.drain(tx, vcluster_id, site.policy.drain_grace, now)))
 

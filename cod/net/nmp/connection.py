@@ -42,9 +42,10 @@ log = logging.getLogger("cod.nmp")
 
 
 class Host(Protocol):
-    """What a line needs of its server.
+    """The server, as its connections see it.
 
-    connected  all lines; `strangers`: how many of them are not open, by address
+    connected  all connections
+    strangers  how many connections are not open yet, by address
     """
 
     reactor: Any
@@ -54,7 +55,7 @@ class Host(Protocol):
     quiet: QuietLog
 
     def poll(self) -> None:
-        """See what is owed."""
+        """Look for messages to VCMs that are due."""
         ...
 
 
@@ -194,8 +195,8 @@ class NmpConnection(protocol.Protocol, ABC):
     # ------------------------------------------------------------ saying
 
     def answer(self, body: b.Body, question: str) -> None:
-        """Answer the message of that id; '' where it had none that could be read, or has another
-        answer to come."""
+        """Send an answer to the message with the id `question`. This is '' if the id could not be
+        read, or if another answer follows."""
         self.say(body, answers=question)
 
     def filled(self, full: bool) -> None:
@@ -208,7 +209,7 @@ class NmpConnection(protocol.Protocol, ABC):
             self._host.poll()
 
     def say(self, body: b.Body, *, answers: str = "", sequence: int = 0) -> bool:
-        """Say it; return False where it cannot be said (any more)."""
+        """Send a message. Return False if the connection is closing or may not send it now."""
         if self._closing:
             return False
         verb = xml.verb(body)

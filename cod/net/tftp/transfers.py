@@ -203,7 +203,7 @@ class Transfers:
                     self._converse(transfer, now)
 
     def _converse(self, transfer: Transfer, now: float) -> None:
-        """Read an answer and send what it leads to."""
+        """Read the client's answer, and send the next blocks."""
         sock, session = transfer.socket, transfer.session
         assert sock is not None
         assert session is not None
@@ -231,8 +231,8 @@ class Transfers:
                 self.end(transfer, transfer.session.outcome)
 
     def _failed(self, transfer: Transfer, error: Exception) -> None:
-        """End the transfer: nobody listens there any more (OSError), or there is a bug, which must
-        not end the reader of all transfers."""
+        """End the transfer after an error. An `OSError` means that the client's port is closed. Any
+        other error is a bug, which must not stop the other transfers."""
         if not isinstance(error, OSError):
             log.error("tftp %s %r", transfer.peer[0], transfer.name, exc_info=error)
         self.end(transfer, "gone" if isinstance(error, OSError) else "bug")

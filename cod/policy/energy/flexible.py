@@ -110,9 +110,9 @@ def choose(
 def _at_most(
     snapshot: SiteSnapshot, request: PendingRequest, policy: Policy
 ) -> list[tuple[float, NodeKind, int]]:
-    """Return (from when, kind, nodes) of all that a request could have if there were no other
-    reservations: what nobody holds, what comes back, and all that vclusters of lower priority, or
-    such as give nodes to others, hold."""
+    """Return (from when, kind, nodes) of all nodes that a request could have without other
+    reservations: nodes that are free or coming, those that leases return, and those of vclusters
+    with lower priority. While a move waits, the nodes of all vclusters count."""
     found = [
         (-math.inf, kind, one.count)
         for rows in (snapshot.free_nodes, snapshot.coming)

@@ -61,16 +61,16 @@ NOTHING: Mapping[FreeNodes, int] = {}
 def marks(
     node_type: NodeType, energy: Energy, forecast: tuple[int, int] | None = None
 ) -> tuple[int, int]:
-    """Return the low and high mark of a type: its own, else the site's; by a forecast, between
-    them. A high mark below the low one gives way to it."""
+    """Return the low and high mark of a type: the type's own, else the site's. A forecast moves
+    them between these bounds. A high mark below the low mark is raised to it."""
     low = energy.warm_low if node_type.warm_low is None else node_type.warm_low
     high = energy.warm_high if node_type.warm_high is None else node_type.warm_high
     return bounded(low, max(low, high), forecast)
 
 
 def wake_deadline(energy: Energy, waking: int) -> float:
-    """Return seconds that nodes have for waking when `waking` of them (themselves counted) wake at
-    the same time."""
+    """Return how many seconds each node may take to wake if `waking` nodes wake at the same
+    time."""
     return energy.wake_time + energy.wake_step * max(0, waking - 1)
 
 
@@ -115,8 +115,8 @@ def power_changes(
 
 
 def _order(free: FreeNodes) -> tuple[object, ...]:
-    """Return the order in which pools are woken and put to sleep: such as hold nobody's software
-    first."""
+    """Return the sort key by which pools are woken and put to sleep: pools without any group's
+    software on their disks come first."""
     return free.cache is not None, free.kind, free.cache or (), free.readiness, free.reserved
 
 
@@ -204,11 +204,9 @@ def _deal(
 def watts(
     state: str, node_type: NodeType | None, energy: Energy, measured: float | None = None
 ) -> float:
-    """Return what one node uses in that state, in watts; 0 for what is not (or no longer) the
-    site's.
+    """Return the watts that one node of the type uses in a state; 0 for new and retired nodes.
 
-    measured  the mean of what BMCs of the type measure in nodes of the state's class; None where
-              none does
+    measured  mean watts by the BMCs of the type's nodes in the state's class; None if none measures
     """
     kind = CLASSES[NodeState(state)]
     if kind is None:

@@ -137,12 +137,12 @@ class Call(Generic[N_co, B_co, Q_co]):
 
     @property
     def is_stranger(self) -> bool:
-        """Return whether nobody has signed in. Only routes that are `open` are asked so."""
+        """Return whether the caller has not signed in, which only `open` routes allow."""
         return self.who.name == "nobody"
 
     @property
     def actor(self) -> str:
-        """Return who asks, as the history shows it."""
+        """Return the caller's name as histories show it."""
         return self.who.name
 
 
@@ -383,14 +383,17 @@ def in_parts(
     default: str = "name",
     **keys: Callable[[T], Any],
 ) -> Flow[Listed[T]]:
-    """Return a flow that returns a short list, as one that returns the part of it that is asked
-    for. `keys`: what it can be ordered by; `default` among them is unique; `texts` are searched for
-    `q`."""
+    """Turn a flow that returns a whole, short list into one that returns the page asked for.
+
+    texts    the texts of an item that are searched for `q`
+    default  the key that orders the list by default, among `keys`; unique
+    keys     the keys by which the list can be ordered
+    """
     return lambda tx: part_of(flow(tx), page, keys, default, keys[default.removeprefix("-")], texts)
 
 
 def number(text: str) -> int:
-    """Return a row's id from a path; what is none is the id of nothing."""
+    """Return the row id in a path; -1, which no row has, if the text is not a number."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
 
 
