@@ -153,7 +153,7 @@ def _plain(made: Any) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
-    """Return a plain table for people; None is shown as '-'."""
+    """Return a plain table for people; None, '' and 0 are shown as '-'."""
     from rich.table import Table
     from rich.text import Text
 

@@ -55,20 +55,20 @@ log = logging.getLogger("cod.power")
 
 @dataclass(slots=True)
 class Pace:
-    """A token bucket: what may start within a second may start at once, and one whenever the last
-    was long ago."""
+    """A token bucket that limits power attempts. It holds the attempts of one second, and at least
+    one."""
 
     at: float
     tokens: float = 1.0
 
     def room(self, now: float, rate: float) -> int:
-        """Return how many may start now, where `rate` may in a second."""
+        """Return how many attempts may start now, at `rate` attempts a second."""
         self.tokens = min(max(rate, 1.0), self.tokens + max(0.0, now - self.at) * rate)
         self.at = now
         return int(self.tokens)
 
     def took(self, count: int) -> None:
-        """Count so many as started."""
+        """Count `count` attempts as started."""
         self.tokens -= count
 
 

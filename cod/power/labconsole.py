@@ -30,7 +30,7 @@ class LabConsoles:
         self._reactor = reactor
 
     def follow(self, target: Target, heard: Heard, opened: Opened) -> LabLine:
-        """Return the file of the machine."""
+        """Return a line that reads the file of the machine's console."""
         return LabLine(self._reactor, LabDriver(self._reactor), target, heard, opened)
 
 

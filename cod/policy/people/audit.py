@@ -59,8 +59,8 @@ def _short(value: Any) -> Any:
 
 
 def _webhook(url: Any) -> Any:
-    """Return a webhook without path and query, which often are a secret; that it is another one is
-    told by a digest."""
+    """Return a webhook's scheme, host and a short digest. Its path and query are often secret; the
+    digest shows that they have changed."""
     if not isinstance(url, str) or not url:
         return url
     digest = hashlib.blake2b(url.encode(errors="replace"), digest_size=4).hexdigest()

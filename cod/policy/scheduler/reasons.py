@@ -38,8 +38,8 @@ def in_(time: float, now: float) -> str:
 
 
 def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterator[str]:
-    """Yield what is held back, a sentence for each request that it is held for; `names`: what these
-    are called, by id."""
+    """Yield a sentence for each request that nodes are held back for. `names`: of the requests, by
+    id."""
     for one, (*own,) in itertools.groupby(holds, key=lambda hold: hold.request_id):
         count = sum(hold.free + hold.coming for hold in own)
         what = f"{nodes(count)} {'is' if count == 1 else 'are'}" if count else "What comes free is"
@@ -85,7 +85,8 @@ def begins(start: float, why: str = "") -> str:
 
 
 def waits(request: PendingRequest, code: str, why: str) -> RequestRefusal:
-    """Return that a request waits with `code`; one that would not wait is rejected."""
+    """Return the refusal with which a request waits; `code` says for what. A request that may not
+    wait is rejected with the code 'now'."""
     if request.may_wait:
         return RequestRefusal(request.id, code, f"waits: {why}")
     return RequestRefusal(request.id, "now", why)
@@ -130,7 +131,7 @@ def moving(request: PendingRequest, coming: int, taking: int, portless: int) -> 
 
 
 def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> RequestRefusal:
-    """Say why a request can have nothing now, and whether it ever will. `held`: nodes are held back
+    """Say why a request can have no nodes now, and whether it ever can. `held`: nodes are held back
     for it."""
     request, anywhere = want.request, replace(want.request, isolated=False)
     any_port = (

@@ -126,7 +126,7 @@ class FarmOwner(PermanentOwner):
             self._let_go(self._cluster, due)
 
     def over(self, cluster: Cluster) -> None:
-        """Create another vcluster."""
+        """Create another vcluster after the rule's interval."""
         self.sum_up()
         self._requests.clear()
         self._up.clear()

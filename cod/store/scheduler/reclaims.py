@@ -98,12 +98,12 @@ def open_for(tx: Tx, request_ids: Sequence[int]) -> list[Reclaim]:
 
 
 def chosen_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
-    """Return the nodes that were chosen for it, or were given in answer to it."""
+    """Return the ids of the nodes that were chosen for a reclaim, or given in answer to it."""
     return list(reservations.of_reclaims(tx, [reclaim.id]))
 
 
 def held_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
-    """Return the nodes of `chosen_ids` that the reclaim's vcluster still holds."""
+    """Return the ids among `chosen_ids` whose nodes the reclaim's vcluster still holds."""
     n = t.nodes.c
     return [
         one
@@ -115,7 +115,7 @@ def held_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
 
 
 def chosen(tx: Tx, reclaim: Reclaim) -> list[Node]:
-    """Return the nodes of `held_ids`, locked."""
+    """Return the nodes with the ids `held_ids`, locked, as records."""
     return [
         node
         for node in nodes.lock(tx, chosen_ids(tx, reclaim))

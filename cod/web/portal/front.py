@@ -423,8 +423,8 @@ def _pairs(query: str) -> dict[str, str]:
 
 
 def _key(who: Who, path: str, fields: Fields) -> str:
-    """Return what makes sending a form twice harmless: the same page's form with the same fields is
-    one question."""
+    """Return the idempotency key of a form: sent twice with the same fields by the same user, it
+    has the same key, and is carried out once."""
     told = sorted((name, values) for name, values in fields.values.items() if name != "csrf")
     return hashlib.sha256(f"{who.name}\0{path}\0{told}".encode(errors="replace")).hexdigest()
 

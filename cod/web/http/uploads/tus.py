@@ -120,7 +120,7 @@ def check_offset(upload: Upload, given: int, length: int | None) -> None:
 
 
 def too_long(upload: Upload) -> HttpProblem:
-    """Return the problem of an upload that sends more than it said."""
+    """Return the HTTP problem of a piece that goes beyond the upload's declared size."""
     return HttpProblem(
         413, "too_large", f"the upload was to have {upload.size} bytes, and this piece goes beyond"
     )
