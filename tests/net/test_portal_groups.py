@@ -226,6 +226,10 @@ def test_users_shares_are_shown_and_its_owners_set_them(there: Served) -> None:
     assert "viewer-physics has the shares 2.5 in physics." in page.words
     assert dict(page.fields(path))["shares"] == "2.5"
     assert role(there, "viewer-physics") is Role.VIEWER
+    loaded = page  # and meanwhile another owner changes the role
+    owner.get(PHYSICS).send(f"{PHYSICS}/members/viewer-physics/role", role="member")
+    loaded.send(path, shares="1.5")
+    assert role(there, "viewer-physics") is Role.MEMBER
     page = page.send(path, shares="many")
     assert "should be" in page.tree.xpath("string(//*[@role='alert'])")
     page = viewer.get(PHYSICS)

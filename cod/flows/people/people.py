@@ -174,13 +174,13 @@ def set_role(
     *,
     group: str,
     user: str,
-    role: str,
+    role: str | None,
     rights: Collection[str] | None = None,
     shares: float | None = None,
     enlist: bool = True,
     force: bool = False,
 ) -> Member:
-    """Give `user` the role `role` in the group. Raises `Refused`.
+    """Give `user` the role `role` in the group; None: that of before. Raises `Refused`.
 
     rights  the single rights beside the role; None: those of before
     shares  in proportion to the group's other users'; None: as before
@@ -197,14 +197,17 @@ def set_role(
             "user",
         )
     person = person or people.named(tx, user)
-    if role != Role.OWNER:
+    wanted = people.roles(tx, person.id).get(into.id) if role is None else Role(role)
+    if wanted is None:
+        raise Refused("invalid", f"{user} is not in group {group}: say the role", "role")
+    if role is not None and wanted != Role.OWNER:
         _keeps_an_owner(tx, into, person, force)
         _take_back_links(tx, into, person)
     people.set_role(
         tx,
         into.id,
         person.id,
-        Role(role),
+        wanted,
         None if rights is None else set(map(SingleRight, rights)),
         shares,
     )

@@ -127,11 +127,12 @@ class UserInFull(UserReply):
 
 
 class MemberSet(Body):
-    """What somebody is to be in a group. `rights`: the single rights beside the role, null: those
-    of before; `shares`: among the group's users, where it has users' shares, null: as before;
-    `force`: the group may be without an owner, as administrators may want."""
+    """What somebody is to be in a group. `role`: null: that of before; `rights`: the single rights
+    beside the role, null: those of before; `shares`: among the group's users, where it has users'
+    shares, null: as before; `force`: the group may be without an owner, as administrators may
+    want."""
 
-    role: Chosen[Role]
+    role: Chosen[Role] | None = None
     rights: list[Chosen[SingleRight]] | None = Field(default=None, max_length=len(SingleRight))
     shares: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
     force: bool = False

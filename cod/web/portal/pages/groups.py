@@ -161,8 +161,7 @@ def _role(fields: Fields) -> dict[str, Any]:
 
 
 def _shared(fields: Fields) -> dict[str, Any]:
-    typed = {name: [fields.one(name)] for name in ("role", "shares")}
-    return forms.body_of(MemberSet, Fields(typed), {})
+    return forms.body_of(MemberSet, Fields({"shares": [fields.one("shares")]}), {})
 
 
 def _role_said(ask: Call, reply: Any) -> str:
