@@ -210,7 +210,12 @@ def release_others(tx: Tx, site: Site, name: str) -> None:
     for node in nodes.every(tx, vcluster_id=row.id):
         if node.id not in kept:
             node_flows.change(
-                tx, name=node.name, site=site, now=1.0, actor="user:root", block="elsewhere"
+                tx,
+                name=node.name,
+                changes={"block": "elsewhere"},
+                site=site,
+                now=1.0,
+                actor="user:root",
             )
     release(tx, site, name)
 

@@ -175,8 +175,7 @@ def test_what_is_no_answer_is_refused_whole(
             site=quiet,
             now=1.0,
             actor="user:root",
-            block="elsewhere",
-            new_name="other",
+            changes={"block": "elsewhere", "name": "other"},
         )
     with pytest.raises(Refused, match=sentence) as refused, engine.begin() as tx:
         answer(tx, quiet, one.id, *names)
