@@ -229,6 +229,81 @@ def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
 
 
 @lab.command()
+@click.argument("count", type=click.IntRange(1, 100_000))
+@click.argument("name", default="storm")
+@click.option(
+    "--over", default=10.0, show_default=True, help="Seconds in which all are switched on."
+)
+@click.option(
+    "--patience",
+    default=60.0,
+    show_default=True,
+    help="Seconds after that until who waits is lost.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 32),
+    default=1,
+    show_default=True,
+    help="Processes of machines, each with a network of its own.",
+)
+@click.option(
+    "--loss",
+    type=click.FloatRange(0, 99),
+    default=0.0,
+    show_default=True,
+    help="Per cent of packets that are lost, either way.",
+)
+@click.option("--database", default="", help="URL of an empty database in place of SQLite.")
+@click.option(
+    "--svg",
+    "picture",
+    type=click.Path(file_okay=True, dir_okay=False, path_type=Path),
+    help="Draw machines by state over time into FILE.",
+    metavar="FILE",
+)
+@as_json
+def storm(
+    count: int,
+    name: str,
+    over: float,
+    patience: float,
+    processes: int,
+    loss: float,
+    database: str,
+    picture: Path | None,
+    json_: bool,
+) -> None:
+    """Measure COUNT machines that are switched on within seconds, on a site of their own.
+
+    Makes the lab NAME with a fresh site and its server, has so many machines boot that the site
+    does not know, then the same once more, then once more with disks that are to be erased, and
+    removes everything. Machines are protocols on real sockets, without firmware, kernels and disks.
+
+    Example: cod lab storm 1000 --over 10
+    """
+    from cod.lab.storm import report  # late: other commands need neither the wire nor charts
+    from cod.lab.storm.site import StormSite
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    storms: dict[str, Any] = {}
+    with StormSite(name, processes, loss, database) as site:
+        for which in ("unknown", "known", "to be erased"):
+            if which == "to be erased":
+                site.make_dirty()
+            before = site.figures()
+            said = site.storm(count, over, patience)
+            storms[which] = report.summary(said, before, site.figures())
+            if picture is not None and which == "unknown":
+                title = f"{count:,} unknown machines switched on within {over:g} s"
+                picture.write_text(report.picture(title, said))
+    if json_:
+        click.echo(json.dumps(storms, indent=1))
+    else:
+        report.show(storms)
+
+
+@lab.command()
 @click.argument("name")
 @click.argument("vlan", type=click.IntRange(1, 4094))
 @click.argument("address")

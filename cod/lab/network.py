@@ -247,6 +247,30 @@ def plug(namespace: str, new: str, port: str, mac: str) -> None:
     _batch(new, ["link set lo up", "link set eth0 up"])
 
 
+def stand_for(namespace: str, lab: str, address: str, far: str) -> None:
+    """Make the namespace, which `plug` made, the machines of the network `far`: each address of
+    that is its own. In the lab's network it has `address`, by which the lab's server reaches
+    them."""
+    server = record.load(lab).spec.address
+    via = address.partition("/")[0]
+    _batch(
+        namespace,
+        [
+            f"addr add {address} brd + dev eth0",
+            f"route add local {far} dev lo",
+            f"route add default via {server.partition('/')[0]}",
+        ],
+    )
+    _batch(record.namespace(lab), [f"route add {far} via {via}"])
+
+
+def lose(namespace: str, interface: str, percent: float) -> None:
+    """Lose that share of the packets which arrive in the namespace by the interface."""
+    rule = f'iifname "{interface}" numgen random mod 10000 < {round(percent * 100)} drop'
+    chain = f"chain in {{ type filter hook prerouting priority -400; {rule}; }}"
+    _run(inside(namespace, ["nft", "-f", "-"]), f"table ip loss {{\n{chain}\n}}\n")
+
+
 def hold(namespace: str, spec: LabSpec, tap_name: str, held: bool) -> None:
     """Cut a tap off its switch, or connect it again; its machine sees a live port all the time."""
     _batch(ports_namespace(namespace, spec), [f"link set {tap_name} {'down' if held else 'up'}"])

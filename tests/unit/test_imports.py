@@ -153,6 +153,10 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
         {"twisted", "zope", "OpenSSL", "pysnmp", "netmiko", "paramiko"},
     ),
     "cod.lab": ({"cod.lab", "cod.model", "cod.data"}, {"click", "rich"}),
+    "cod.lab.storm": (
+        {"cod.lab", "cod.wire", "cod.svg", "cod.orders", "cod.model"},
+        {"cryptography", "rich", "sqlalchemy"},
+    ),
     "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data", "cod.model"}, {"rich"}),
     "cod.vcm": (
         {"cod.vcm", "cod.wire.nmp", "cod.model"},

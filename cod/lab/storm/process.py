@@ -1,0 +1,68 @@
+"""One process of a storm's machines, inside their network's namespace: ``python -m
+cod.lab.storm.process``. Prints JSON: what each did, and the processor time of this process."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import resource
+import socket
+import time
+from contextlib import suppress
+
+from cod.lab.storm.machine import Machine, Relay
+from cod.wire import dhcp
+
+SO_RCVBUFFORCE = 33
+
+
+async def storm(options: argparse.Namespace) -> list[dict[str, object]]:
+    """Switch all on and wait until all are idle, or the time is over."""
+    loop, began = asyncio.get_running_loop(), time.monotonic()
+    wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    wire.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
+    wire.setblocking(False)
+    wire.bind((options.relay, dhcp.SERVER_PORT))
+    transport, relay = await loop.create_datagram_endpoint(
+        lambda: Relay(options.relay, options.server), sock=wire
+    )
+    numbers = range(options.first, options.first + options.machines)
+    machines = [Machine(number, relay, began) for number in numbers]
+    turn = random.Random(options.first)
+    running = [loop.create_task(machine.run(turn.uniform(0, options.over))) for machine in machines]
+    with suppress(TimeoutError):
+        async with asyncio.timeout(options.over + options.patience):
+            for machine in machines:
+                await machine.idle.wait()
+    records = [machine.record() for machine in machines]
+    for task in running:
+        task.cancel()
+    failed = await asyncio.gather(*running, return_exceptions=True)
+    transport.close()
+    for error in failed:
+        if not isinstance(error, asyncio.CancelledError):
+            raise RuntimeError("a machine ended") from error
+    return records
+
+
+def main() -> None:
+    """Run the storm."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--relay", required=True)
+    parser.add_argument("--first", type=int, required=True, help="the number of the first machine")
+    parser.add_argument("--machines", type=int, required=True)
+    parser.add_argument("--over", type=float, required=True, help="seconds in which all are on")
+    parser.add_argument("--patience", type=float, required=True, help="seconds after that")
+    options = parser.parse_args()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    before = time.process_time()
+    machines = asyncio.run(storm(options))
+    print(json.dumps({"machines": machines, "cpu": time.process_time() - before}))
+
+
+if __name__ == "__main__":
+    main()
