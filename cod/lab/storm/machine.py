@@ -51,6 +51,7 @@ STEPS = (
     "work",
 )
 FIRST_MAC = 0x525402000000
+SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 RANGE = 64 << 10  # bytes of kernel and ramdisk
 DISK = 4 << 30
 RETRANSMIT = (1.0, 2.0, 4.0, 8.0)  # seconds until a DHCP message is sent again, as firmware does
@@ -124,6 +125,16 @@ class Relay(asyncio.DatagramProtocol):
         finally:
             del self._waiting[mac]
         raise BootFailed("nobody answers DHCP")
+
+
+async def open_relay(address: str, server: str) -> Relay:
+    """Return the relay at that address of this namespace, listening."""
+    wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    wire.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
+    wire.setblocking(False)
+    wire.bind((address, dhcp.SERVER_PORT))
+    loop = asyncio.get_running_loop()
+    return (await loop.create_datagram_endpoint(lambda: Relay(address, server), sock=wire))[1]
 
 
 class Machine:

@@ -8,30 +8,22 @@ import asyncio
 import json
 import random
 import resource
-import socket
 import time
 from contextlib import suppress
 
-from cod.lab.storm.machine import Machine, Relay
-from cod.wire import dhcp
-
-SO_RCVBUFFORCE = 33
+from cod.lab.storm.machine import Machine, open_relay
 
 
 async def storm(options: argparse.Namespace) -> list[dict[str, object]]:
     """Switch all on and wait until all are idle, or the time is over."""
-    loop, began = asyncio.get_running_loop(), time.monotonic()
-    wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    wire.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
-    wire.setblocking(False)
-    wire.bind((options.relay, dhcp.SERVER_PORT))
-    transport, relay = await loop.create_datagram_endpoint(
-        lambda: Relay(options.relay, options.server), sock=wire
-    )
+    began = time.monotonic()
+    relay = await open_relay(options.relay, options.server)
     numbers = range(options.first, options.first + options.machines)
     machines = [Machine(number, relay, began) for number in numbers]
     turn = random.Random(options.first)
-    running = [loop.create_task(machine.run(turn.uniform(0, options.over))) for machine in machines]
+    running = [
+        asyncio.create_task(machine.run(turn.uniform(0, options.over))) for machine in machines
+    ]
     with suppress(TimeoutError):
         async with asyncio.timeout(options.over + options.patience):
             for machine in machines:
@@ -40,7 +32,6 @@ async def storm(options: argparse.Namespace) -> list[dict[str, object]]:
     for task in running:
         task.cancel()
     failed = await asyncio.gather(*running, return_exceptions=True)
-    transport.close()
     for error in failed:
         if not isinstance(error, asyncio.CancelledError):
             raise RuntimeError("a machine ended") from error

@@ -13,6 +13,7 @@ from cod.lab.storm.machine import STEPS
 from cod.lab.storm.site import PartFigures
 
 WHOLE = "power-on to first order"
+LABELS = {WHOLE: "all until order"}
 # until which step a machine is in which state
 STATES = {
     "asks for an address": "loader",
@@ -87,13 +88,16 @@ def show(storms: Mapping[str, Mapping[str, Any]]) -> None:
     row("served", lambda storm: f"{storm['served']:,}")
     row("lost", lambda storm: f"{storm['lost']:,}")
     row("all served after", lambda storm: f"{storm['seconds']:.1f} s")
-    row("boots, connections made again", _again)
+    row("booted, connected again", _again)
     for step in (*STEPS, WHOLE):
-        row(f"{step}, p50/p99", lambda storm, step=step: _pair(storm["steps"][step]))
-    row("server's CPU a machine", lambda storm: f"{1000 * storm['server']['cpu']:.1f} ms")
+        row(
+            f"{LABELS.get(step, step)}, p50/p99",
+            lambda storm, step=step: _pair(storm["steps"][step]),
+        )
+    row("CPU a machine, server", lambda storm: f"{1000 * storm['server']['cpu']:.1f} ms")
     for part in next(iter(storms.values()))["parts"]:
-        row(f"  {part}: CPU, memory", lambda storm, part=part: _part(storm["parts"].get(part)))
-    row("generator's CPU a machine", lambda storm: f"{1000 * storm['generator_cpu']:.1f} ms")
+        row(f"  {part}, memory at end", lambda storm, part=part: _part(storm["parts"].get(part)))
+    row("CPU a machine, machines", lambda storm: f"{1000 * storm['generator_cpu']:.1f} ms")
     row("statements a machine", lambda storm: f"{storm['server']['statements']:.1f}")
     row("commits a machine", lambda storm: f"{storm['server']['commits']:.1f}")
     Console().print(table)
