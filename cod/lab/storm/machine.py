@@ -241,7 +241,7 @@ class Machine:
                 await talk.run(*await self._connect(host, port))
             if talk.refused:
                 secrets.refused()
-                refusals += 1
+            refusals = refusals + talk.refused if not talk.welcomed else 0
             failures = 1 if talk.welcomed else failures + 1
             self.reconnects += 1
             pause = min(FIRST_PAUSE * 2.0 ** (failures - 1), LONGEST_PAUSE)
