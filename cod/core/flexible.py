@@ -28,7 +28,7 @@ def place(
     spread: bool,
     duration: float | None,
     before: float,
-    site: Site | None,
+    site: Site,
     now: float,
 ) -> tuple[float, str]:
     """Return the start of a request for `duration` seconds that are over `before` then, and why it
@@ -43,7 +43,7 @@ def place(
             f"{exact_span(duration)} from now on are not over before {reasons.at(before)}",
             "before",
         )
-    if site is None or vcluster.preemptible:
+    if vcluster.preemptible:
         return now + flexible.SOON, ""  # which is refused with the reason
     owner = group_rows.get(tx, vcluster.group_id)
     seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True).site

@@ -24,7 +24,7 @@ def checked(
     attributes: str,
     template_id: int,
     group_id: int,
-    rules: TypeRules | None,
+    rules: TypeRules,
 ) -> RequestTuple:
     """Return the tuple of a request that is asked for so. Raises `Refused`, with the name of what
     is wrong.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cod.choices import Role as Role
 from cod.choices import SingleRight as SingleRight
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.posix import HIGHEST, LOWEST
 from cod.model.rights import Right
+
+if TYPE_CHECKING:
+    from cod.model.site import Site
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,26 @@ class Who:
     def groups(self) -> frozenset[int] | None:
         """The groups whose things it may see; None: all."""
         return None if self.admin else frozenset(self.roles)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowContext:
+    """What a flow takes beside its transaction and what is asked of it.
+
+    now  seconds since the epoch
+    who  who asks
+    key  the client's id for this request: repeated, it changes nothing; None: it has none
+    """
+
+    site: Site
+    now: float
+    who: Who
+    key: str | None = None
+
+    @property
+    def actor(self) -> str:
+        """Return who asks, as the history shows it."""
+        return self.who.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Names of attributes are the columns' names; `store/tables.py` explains each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,7 @@ from cod.model.addresses import dotted
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.posix import HIGHEST, LOWEST
 from cod.model.rights import Right
+from cod.model.volumes import AskedVolume
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,8 +376,7 @@ class RequestTuple:
 class Series:
     """A row of `reservation_series`: a virtual cluster is reserved for each of its starts.
 
-    asked      what each of them is created with: arguments of `flows.scheduler.vclusters.create`,
-               as JSON
+    asked      what else each of them is created with: fields of `AskedVcluster`, as JSON
     starts_at  the first start; duration: seconds of each lease
     zone       the time zone whose clock the starts keep; days: of the week, 'mon' …
     count      starts in all; ends_at: no start is later; None: no limit
@@ -457,6 +457,46 @@ class AskedTuple:
     count: int
     attributes: str = ""
     template: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedVcluster:
+    """A vcluster as it is asked for.
+
+    size        of its first nodes; all of them count for its size, and for its creation size
+    template    'name' or 'name@revision'
+    attributes  requirements of its nodes (XML, schema/requires.rng), '' for any
+    also        nodes of other kinds
+    lease       seconds asked for; None for the group's default
+    spread      its nodes may be of several types and blocks; wait: False: it is rejected if it
+                cannot be had at once
+    preemptible  any other request may take its nodes, down to none; it may have nodes that are held
+                 for others
+    isolated    its nodes are in a VLAN and a subnet of their own, which other vclusters do not
+                reach; None: as the site's rules say
+    network_size  prefix length of that subnet; None: the site's default, or what so many nodes need
+    homes       it mounts its group's home volume, which is made if need be; None: as the site's
+                rules say
+    mounts      volumes that it mounts; those of its group may be named without it
+    starts_at   reserve it in advance (`core.advance_reservations`): it has its name, and its
+                addresses or its network, from now on, and its nodes from then
+    """
+
+    name: str
+    size: int
+    template: str
+    group: str
+    attributes: str = ""
+    also: Sequence[AskedTuple] = ()
+    lease: float | None = None
+    spread: bool = False
+    wait: bool = True
+    preemptible: bool = False
+    isolated: bool | None = None
+    network_size: int | None = None
+    homes: bool | None = None
+    mounts: Sequence[AskedVolume] = ()
+    starts_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

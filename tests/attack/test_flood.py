@@ -9,10 +9,11 @@ from collections import Counter
 from dataclasses import replace
 
 from cod.flows.scheduler import vclusters as flows
-from cod.model import Refused, Site
+from cod.model import AskedVcluster, Refused, Site
 from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks, requests, vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import furnish, members, run_pass
 
 ATTEMPTS = min(10_000, int(os.environ.get("COD_ATTACK", "1000")))
@@ -20,7 +21,9 @@ ATTEMPTS = min(10_000, int(os.environ.get("COD_ATTACK", "1000")))
 
 def create(tx: Tx, site: Site, name: str, group: str, size: int) -> int:
     made = flows.create(
-        tx, name=name, size=size, template="debian", group=group, site=site, now=1.0
+        tx,
+        flow_context(site, 1.0),
+        AskedVcluster(name=name, size=size, template="debian", group=group),
     )
     return made.value[0].vcluster.id
 

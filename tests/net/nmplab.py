@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
-from cod.model import Site, SiteRef
+from cod.model import AskedVcluster, Site, SiteRef
 from cod.net.nmp import tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
@@ -22,6 +22,7 @@ from cod.store.engine import Tx
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import Decoder, Message, encode
+from tests.contexts import flow_context
 from tests.store import manager_world as world
 
 NOW = 1_000_000.0
@@ -35,14 +36,22 @@ def port(server: NmpServer) -> int:
 def founded(tx: Tx, site: Site, name: str = "pool", nodes: int = 4) -> None:
     """An active vcluster of one node, and three free nodes."""
     world.furnish(tx, nodes)
-    vclusters.create(tx, name=name, size=1, template="debian", group="site", site=site, now=NOW)
+    vclusters.create(
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name=name, size=1, template="debian", group="site"),
+    )
     world.run_pass(tx, site, NOW)
     world.arrive(tx, NOW)
 
 
 def add_web(tx: Tx, site: Site) -> None:
     """A further vcluster of one node, web."""
-    vclusters.create(tx, name="web", size=1, template="debian", group="site", site=site, now=NOW)
+    vclusters.create(
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="web", size=1, template="debian", group="site"),
+    )
     world.run_pass(tx, site, NOW)
 
 

@@ -15,10 +15,11 @@ from twisted.internet.testing import MemoryReactorClock
 
 from cod.core.networks import address_blocks
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Isolation, Site, SiteRef, Subnet
+from cod.model import AskedVcluster, Isolation, Site, SiteRef, Subnet
 from cod.net.isolated import services as module
 from cod.net.isolated.services import EVERY, NetworkServices
 from cod.store.scheduler import vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import OWNER, furnish
 
 pytestmark = pytest.mark.slow
@@ -87,13 +88,8 @@ def create(engine: Engine, site: Site, name: str) -> None:
     with engine.begin() as tx:
         owner_flows.create(
             tx,
-            name=name,
-            size=1,
-            site=site,
-            now=1.0,
-            template="debian",
-            group="site",
-            isolated=True,
+            flow_context(site, 1.0),
+            AskedVcluster(name=name, size=1, template="debian", group="site", isolated=True),
         )
         made = vclusters.by_name(tx, name)
         assert made is not None
@@ -102,7 +98,7 @@ def create(engine: Engine, site: Site, name: str) -> None:
 
 def end(engine: Engine, site: Site, name: str) -> None:
     with engine.begin() as tx:
-        owner_flows.delete(tx, name=name, site=site, now=2.0, actor=OWNER)
+        owner_flows.delete(tx, flow_context(site, 2.0, OWNER), name=name)
         assert vclusters.by_name(tx, name) is None
 
 

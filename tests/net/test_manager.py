@@ -14,11 +14,12 @@ from twisted.internet.task import Clock
 from cod.core.nodes import transitions
 from cod.flows.scheduler import plan
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Effect, Refused, Site, SiteRef
+from cod.model import AskedVcluster, Effect, Refused, Site, SiteRef
 from cod.states import NodeEvent
 from cod.store.nodes import nodes
 from cod.store.scheduler import requests, vclusters
 from cod.workers.manager import CLAIM, Manager
+from tests.contexts import flow_context
 from tests.net.handpool import HandPool
 from tests.store.manager_world import arrive, check_world, furnish, in_tx, states
 
@@ -63,12 +64,8 @@ def create(engine: Engine, site: Site, name: str = "one", size: int = 2, now: fl
     in_tx(
         engine,
         owner_flows.create,
-        name=name,
-        size=size,
-        template="debian",
-        group="site",
-        site=site,
-        now=now,
+        flow_context(site, now),
+        AskedVcluster(name=name, size=size, template="debian", group="site"),
     )
 
 
@@ -316,7 +313,9 @@ def test_the_whole_life_of_a_vcluster(house: House, engine: Engine, site: Site) 
     house.manager.startService()
     with engine.begin() as tx:
         owner_flows.create(
-            tx, name="one", size=2, template="debian", group="site", lease=60.0, site=site, now=0.0
+            tx,
+            flow_context(site, 0.0),
+            AskedVcluster(name="one", size=2, template="debian", group="site", lease=60.0),
         )
     house.seconds(2)
     in_tx(engine, arrive, 3.0)
@@ -333,7 +332,9 @@ def test_the_whole_life_of_a_vcluster(house: House, engine: Engine, site: Site) 
     assert set(in_tx(engine, states).values()) == {"inactive"}
     with engine.begin() as tx:
         owner_flows.create(
-            tx, name="one", size=3, template="debian", group="site", site=site, now=365.0
+            tx,
+            flow_context(site, 365.0),
+            AskedVcluster(name="one", size=3, template="debian", group="site"),
         )
     house.seconds(2)
     assert set(in_tx(engine, states).values()) == {"prime"}
@@ -348,7 +349,9 @@ def test_what_time_alone_brings_is_done_at_its_time(
     house.manager.startService()
     with engine.begin() as tx:
         owner_flows.create(
-            tx, name="one", size=1, template="debian", group="site", lease=95.5, site=site, now=0.0
+            tx,
+            flow_context(site, 0.0),
+            AskedVcluster(name="one", size=1, template="debian", group="site", lease=95.5),
         )
     house.seconds(90)
     assert house.passes() <= 12

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, select
 from cod.cli.root import cod
 from cod.client import ApiError
 from cod.flows.scheduler import vclusters
-from cod.model import HostKey, Site, SiteRef
+from cod.model import AskedVcluster, HostKey, Site, SiteRef
 from cod.net.dns.server import DnsServer
 from cod.pool import Pool, in_transaction
 from cod.store import dns_zones
@@ -22,6 +22,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import holding, host_keys, nodes
 from cod.store.scheduler import vclusters as rows
+from tests.contexts import flow_context
 from tests.net.apiserver import NOW, Served, serving
 from tests.net.test_dns_server import dig
 from tests.store import manager_world as world
@@ -39,12 +40,8 @@ def served(
         for name, size in (("farm", 2), ("pool", 1)):
             served.tx(
                 vclusters.create,
-                name=name,
-                size=size,
-                template="debian",
-                group="site",
-                site=site,
-                now=NOW,
+                flow_context(site, NOW),
+                AskedVcluster(name=name, size=size, template="debian", group="site"),
             )
         served.tx(world.run_pass, site, NOW)
         yield served

@@ -20,12 +20,13 @@ from cod.cli.root import cod
 from cod.client import ApiError
 from cod.flows.people import people
 from cod.flows.scheduler import vclusters
-from cod.model import NodeTree, Site
+from cod.model import AskedVcluster, NodeTree, Site
 from cod.policy.people import ldap_tree, nis
 from cod.pool import Pool
 from cod.states import NodeState
 from cod.store import tables as t
 from tests import ldap_site
+from tests.contexts import flow_context
 from tests.net.apiserver import NOW, Served, serving
 from tests.store import manager_world as world
 from tests.system.membernode import network
@@ -77,12 +78,8 @@ def served(
         for name, group, size in (("farm", "physics", 2), ("pool", "chemistry", 1)):
             served.tx(
                 vclusters.create,
-                name=name,
-                size=size,
-                template="debian",
-                group=group,
-                site=site,
-                now=NOW,
+                flow_context(site, NOW),
+                AskedVcluster(name=name, size=size, template="debian", group=group),
             )
         served.tx(world.run_pass, site, NOW)
         served.tx(
@@ -136,7 +133,7 @@ def test_the_maps_say_what_the_ldap_tree_says(served: Served, tmp_path: Path) ->
 def test_an_ended_vcluster_shows_nothing_to_nobody(
     served: Served, tmp_path: Path, site: Site
 ) -> None:
-    served.tx(vclusters.delete, name="farm", site=site, now=NOW, actor="ann")
+    served.tx(vclusters.delete, flow_context(site, NOW, "ann"), name="farm")
     served.tx(
         lambda tx: tx.execute(
             update(t.vclusters)

@@ -38,6 +38,7 @@ from cod.vcm.connect import over_tls
 from cod.vcm.pool import ANY, Demand
 from cod.vcm.service import Options, VcmService
 from cod.wire.nmp import bodies as b
+from tests.contexts import flow_context
 from tests.net.nmplab import NOW, Client, add_web, enrolled, founded, port, serving
 from tests.store import manager_world as world
 from tests.waiting import until
@@ -142,7 +143,7 @@ def test_when_the_vcluster_has_ended_the_goodbye_says_so(
     client: Callable[..., Client], engine: Engine, site: Site
 ) -> None:
     vcm = client()
-    in_transaction(engine, vclusters.delete, name="pool", site=site, now=NOW, actor="test")
+    in_transaction(engine, vclusters.delete, flow_context(site, NOW, "test"), name="pool")
     in_transaction(engine, world.arrive, NOW)
     in_transaction(engine, world.run_pass, site, NOW)
     assert farewell(vcm) == "the vcluster has ended"
@@ -240,7 +241,7 @@ def test_what_belongs_to_other_vclusters_is_not_there(
     vcm = client()
     in_transaction(engine, add_web, site)
     theirs = in_transaction(
-        engine, vclusters.resize, name="web", size=2, site=site, now=NOW, actor="x"
+        engine, vclusters.resize, flow_context(site, NOW, "x"), name="web", size=2
     )
     assert theirs is not None
     for body in (b.RequestStatus(3), b.Withdraw(3), b.ReclaimAnswer(1, (b.Named("n1"),))):

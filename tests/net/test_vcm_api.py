@@ -18,11 +18,12 @@ from cod.cli.root import cod
 from cod.client import ApiError
 from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
-from cod.model import Nmp, Site
+from cod.model import AskedVcluster, Nmp, Site
 from cod.pool import Pool
 from cod.security.ca import Ca, serial_text
 from cod.store import tables as t
 from cod.vcm import settings
+from tests.contexts import flow_context
 from tests.net.apiserver import NOW, READER, Served, serving
 from tests.store import manager_world as world
 
@@ -50,12 +51,8 @@ def furnish(served: Served, site: Site) -> None:
     served.tx(world.furnish, 3)
     served.tx(
         vclusters.create,
-        name="pool",
-        size=1,
-        template="debian",
-        group="site",
-        site=site,
-        now=NOW,
+        flow_context(site, NOW),
+        AskedVcluster(name="pool", size=1, template="debian", group="site"),
     )
 
 

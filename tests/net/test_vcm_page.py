@@ -19,7 +19,7 @@ from sqlalchemy import Engine, select
 
 from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
-from cod.model import Site, SiteRef
+from cod.model import AskedVcluster, Site, SiteRef
 from cod.net.nmp import tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool, in_transaction
@@ -31,6 +31,7 @@ from cod.vcm.gridengine.settings import GridEngineSettings, GridEngineTable
 from cod.vcm.libvirt.settings import CapacityTable, LibvirtTable
 from cod.vcm.settings import Settings, load, reference
 from cod.vcm.slurm.settings import NodesetTable, SlurmSettings, SlurmTable
+from tests.contexts import flow_context
 from tests.net.nmplab import NOW, enrolled, founded, port
 from tests.ports import free_port
 from tests.store import manager_world as world
@@ -207,7 +208,9 @@ def test_the_example_gives_a_node_to_who_needs_it_more(
     with engine.begin() as tx:
         tx.execute(t.groups.insert().values(name="urgent", priority=50, created_at=NOW))
         vclusters.create(
-            tx, name="now", size=2, template="debian", group="urgent", site=site, now=NOW + 1000
+            tx,
+            flow_context(site, NOW + 1000),
+            AskedVcluster(name="now", size=2, template="debian", group="urgent"),
         )
 
     def taken() -> bool:

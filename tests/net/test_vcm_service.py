@@ -25,6 +25,7 @@ from cod.store.scheduler import requests
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import LONGEST_BODY
+from tests.contexts import flow_context
 from tests.net.vcmlab import Lab, furnish
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
@@ -345,11 +346,9 @@ def test_what_is_said_again_late_does_not_hit_another_node_of_that_name(
     in_transaction(
         pool.engine,
         vclusters.resize,
+        flow_context(pool.site, pool.now(), "ann"),
         name="pool",
         size=size,
-        site=pool.site,
-        now=pool.now(),
-        actor="ann",
     )
     pool.ticks(2)
     pool.books.want = 2
@@ -454,23 +453,19 @@ def test_a_node_whose_grant_its_vcm_has_not_heard_of_cannot_be_meant(pool: Lab) 
             in_transaction(
                 pool.engine,
                 vclusters.release,
+                flow_context(pool.site, pool.now(), "vcm:pool"),
                 name="pool",
                 nodes_=node,
                 passing_over=True,
-                site=pool.site,
-                now=pool.now(),
-                actor="vcm:pool",
             )
             pool.books.members.pop("n2", None)
         else:
             in_transaction(
                 pool.engine,
                 vclusters.resize,
+                flow_context(pool.site, pool.now(), "ann"),
                 name="pool",
                 size=2,
-                site=pool.site,
-                now=pool.now(),
-                actor="ann",
             )
         pool.ticks(3)
         assert pool.held("pool") == held

@@ -28,6 +28,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import holding, host_keys, nodes
 from cod.store.scheduler import vclusters as rows
+from tests.contexts import flow_context
 from tests.net.test_dns_server import dig, member
 from tests.ports import free_port
 from tests.waiting import until
@@ -206,7 +207,7 @@ def test_each_change_raises_its_zone_s_serial_and_no_other(engine: Engine, site:
     in_transaction(engine, holding.give_back, node)
     assert changed() == {"pool.cod.test", "77.10.in-addr.arpa"}
     in_transaction(
-        engine, lambda tx: vclusters.delete(tx, name="pool", site=site, now=NOW, actor="")
+        engine, lambda tx: vclusters.delete(tx, flow_context(site, NOW, ""), name="pool")
     )
     assert changed() == {"cod.test", "_catalog.cod.test"}
 

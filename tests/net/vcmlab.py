@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from cod.flows.people import groups
 from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
-from cod.model import Site, SiteRef
+from cod.model import AskedVcluster, Site, SiteRef
 from cod.net.nmp.server import NmpServer
 from cod.net.nmp.session import VcmSession
 from cod.net.nmp.tls import PeerIdentity
@@ -37,6 +37,7 @@ from cod.vcm.pool import ANY, Demand, GivenUp
 from cod.vcm.retry import Options
 from cod.vcm.service import VcmService
 from cod.wire.nmp import bodies as b
+from tests.contexts import flow_context
 from tests.store import manager_world as world
 
 NOW = 1_000_000.0
@@ -375,12 +376,8 @@ class Lab:
         in_transaction(
             self.engine,
             vclusters.create,
-            name=name,
-            size=size,
-            template="debian",
-            group=group,
-            site=self.site,
-            now=self.now(),
+            flow_context(self.site, self.now()),
+            AskedVcluster(name=name, size=size, template="debian", group=group),
         )
 
     def held(self, name: str) -> set[str]:
@@ -400,7 +397,11 @@ def furnish(tx: Tx, site: Site) -> None:
     certificate."""
     world.furnish(tx, 5)
     groups.create(tx, name="top", priority=10, default_lease=None, max_lease=None, now=NOW)
-    vclusters.create(tx, name="pool", size=1, template="debian", group="site", site=site, now=NOW)
+    vclusters.create(
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="pool", size=1, template="debian", group="site"),
+    )
     world.run_pass(tx, site, NOW)
     world.arrive(tx, NOW)
     vcms.enrol(tx, vcluster="pool", serial="7", address="", now=NOW)

@@ -9,12 +9,13 @@ from sqlalchemy import Engine, event, select, update
 
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Energy, Reclaim, Site
+from cod.model import AskedVcluster, Energy, Reclaim, Site
 from cod.store import tables
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import reclaims, vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import OWNER, add_node, add_template, arrive, check_world, run_pass
 
 GIB = '<requires><memory><mib equal="{}"/></memory></requires>'
@@ -64,21 +65,17 @@ def want(
     """A vcluster that waits for nodes with so much memory; its id."""
     made = owner_flows.create(
         tx,
-        name=name,
-        size=size,
-        template="debian",
-        group=group,
-        attributes=GIB.format(mib),
-        site=site,
-        now=now,
-        **rest,
+        flow_context(site, now),
+        AskedVcluster(
+            name=name, size=size, template="debian", group=group, attributes=GIB.format(mib), **rest
+        ),
     )
     return int(made.value[0].vcluster.id)
 
 
 def grow(tx: Tx, site: Site, name: str, size: int, now: float) -> None:
     """A vcluster of so many active nodes, beyond its creation size."""
-    owner_flows.resize(tx, name=name, size=size, site=site, now=now, actor=OWNER)
+    owner_flows.resize(tx, flow_context(site, now, OWNER), name=name, size=size)
     run_pass(tx, calm(site), now)
     arrive(tx, now)
 
@@ -121,7 +118,7 @@ def build(tx: Tx, site: Site) -> None:
     _come_to(tx, "warned", expires_at=NOW + 500.0, warned=None)
     _come_to(tx, "drains", expires_at=NOW - 5.0, warned=0.0)
     _come_to(tx, "expires", expires_at=NOW - 40.0, warned=0.0, drain_until=NOW - 10.0)
-    owner_flows.delete(tx, name="ends", site=site, now=110.0, actor=OWNER)
+    owner_flows.delete(tx, flow_context(site, 110.0, OWNER), name="ends")
     arrive(tx, 111.0)
     want(tx, site, "granted", 1, 4096, 112.0)
     want(tx, site, "winner16", 1, 16384, 113.0, "high")

@@ -27,6 +27,7 @@ from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes
 from cod.store.scheduler import node_counts, requests
 from tests.conftest import SUBNET
+from tests.contexts import flow_context
 from tests.store.busy_site import (
     EVERY_KIND,
     NOW,
@@ -199,7 +200,7 @@ def release(tx: Tx, site: Site, name: str, count: int = 2) -> None:
     row = tx.execute(select(t.vclusters).where(t.vclusters.c.name == name)).one()
     kept = set(tx.scalars(select(t.reservations.c.node_id)))
     spare = [node.name for node in nodes.every(tx, vcluster_id=row.id) if node.id not in kept]
-    owner_flows.release(tx, name=name, nodes_=spare[:count], site=site, now=NOW, actor=OWNER)
+    owner_flows.release(tx, flow_context(site, NOW, OWNER), name=name, nodes_=spare[:count])
 
 
 def release_others(tx: Tx, site: Site, name: str) -> None:
@@ -222,7 +223,7 @@ def release_others(tx: Tx, site: Site, name: str) -> None:
 
 def withdraw(tx: Tx, site: Site, name: str) -> None:
     """Delete the request's vcluster, and with it what that asked for."""
-    owner_flows.delete(tx, name=name, site=site, now=NOW, actor=OWNER)
+    owner_flows.delete(tx, flow_context(site, NOW, OWNER), name=name)
 
 
 def promote(tx: Tx, site: Site, name: str) -> None:
@@ -238,7 +239,7 @@ def assign(tx: Tx, site: Site, name: str) -> None:
 
 def extend(tx: Tx, site: Site, name: str) -> None:
     """Extend the lease, as the owner does."""
-    owner_flows.extend(tx, name=name, lease=5000.0, site=site, now=NOW)
+    owner_flows.extend(tx, flow_context(site, NOW), name=name, lease=5000.0)
 
 
 def reset(tx: Tx, site: Site, name: str) -> None:
@@ -467,7 +468,7 @@ def test_a_grow_request_that_is_withdrawn_cancels_what_is_taken_for_it(
     with engine.begin() as tx:
         rest(tx, busy, NOW, step=40.0)
         asked = request_flows.submit(
-            tx, vcluster="winner16", wanted=[AskedTuple(1)], now=900.0
+            tx, flow_context(busy, 900.0), vcluster="winner16", wanted=[AskedTuple(1)]
         ).value
         assert "take for request" in run_pass(tx, busy, 900.0)
         request_flows.withdraw(tx, request_id=asked.request.id, reason="not needed", now=901.0)

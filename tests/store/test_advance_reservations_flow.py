@@ -11,13 +11,14 @@ from sqlalchemy import Engine
 from cod.flows.scheduler import apply_plan, moves, plan
 from cod.flows.scheduler import requests as flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, EnergyUse, Refused, RequestView, Site
+from cod.model import AskedTuple, AskedVcluster, EnergyUse, Refused, RequestView, Site
 from cod.policy.scheduler import reasons
 from cod.states import RequestState
 from cod.store.nodes import energy
 from cod.store.notices import notices
 from cod.store.people import groups
 from cod.store.scheduler import reclaims, requests, vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import arrive, furnish, in_tx, members, planned, run_pass
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -33,18 +34,18 @@ def reserve(
     length: float,
     now: float = 10.0,
     name: str = "web",
-    **columns: Any,
+    groups: frozenset[int] | None = None,
+    wait: bool = True,
 ) -> RequestView:
     made: RequestView = in_tx(
         engine,
         flows.submit,
+        flow_context(site, now, seen=groups),
         vcluster=name,
         wanted=[AskedTuple(count)],
-        site=site,
-        now=now,
         starts_at=at,
         duration=length,
-        **columns,
+        wait=wait,
     ).value
     return made
 
@@ -57,13 +58,8 @@ def running(engine: Engine, site: Site) -> Site:
         in_tx(
             engine,
             owner_flows.create,
-            name=name,
-            size=1,
-            template="debian",
-            group="site",
-            site=site,
-            now=1.0,
-            lease=lease,
+            flow_context(site, 1.0),
+            AskedVcluster(name=name, size=1, template="debian", group="site", lease=lease),
         )
     in_tx(engine, run_pass, site, 1.0)
     in_tx(engine, arrive, 2.0)
@@ -178,13 +174,8 @@ def test_a_new_lease_that_would_last_too_long_waits(engine: Engine, running: Sit
         in_tx(
             engine,
             owner_flows.create,
-            name=name,
-            size=1,
-            template="debian",
-            group="site",
-            site=running,
-            now=20.0,
-            lease=lease,
+            flow_context(running, 20.0),
+            AskedVcluster(name=name, size=1, template="debian", group="site", lease=lease),
         )
     in_tx(engine, run_pass, running, 20.0)
     assert {name: in_tx(engine, vclusters.by_name, name).state for name in ("long", "short")} == {
@@ -244,14 +235,10 @@ def test_a_preemptible_vcluster_reserves_nothing(engine: Engine, running: Site) 
     in_tx(
         engine,
         owner_flows.create,
-        name="filler",
-        size=1,
-        template="debian",
-        group="site",
-        site=running,
-        now=3.0,
-        lease=3 * DAY,
-        preemptible=True,
+        flow_context(running, 3.0),
+        AskedVcluster(
+            name="filler", size=1, template="debian", group="site", lease=3 * DAY, preemptible=True
+        ),
     )
     in_tx(engine, run_pass, running, 3.0)
     with pytest.raises(Refused, match="preemptible vcluster cannot be reserved"):
@@ -287,7 +274,7 @@ def test_a_grant_planned_before_a_reservation_is_not_carried_out(
     engine: Engine, running: Site
 ) -> None:
     asked = in_tx(
-        engine, flows.submit, vcluster="web", wanted=[AskedTuple(3)], site=running, now=5.0
+        engine, flows.submit, flow_context(running, 5.0), vcluster="web", wanted=[AskedTuple(3)]
     ).value
     claim, [grant] = acts(engine, running, 5.0)
     reserve(engine, running, 4, DAY, DAY)
@@ -302,9 +289,9 @@ def test_a_grant_planned_before_a_long_extension_is_not_carried_out(
 ) -> None:
     """Either of the two would be served: the extension of vcluster other, or the request of web."""
     reserve(engine, running, 4, DAY + 7200, DAY)
-    in_tx(engine, flows.submit, vcluster="web", wanted=[AskedTuple(1)], site=running, now=12.0)
+    in_tx(engine, flows.submit, flow_context(running, 12.0), vcluster="web", wanted=[AskedTuple(1)])
     claim, [grant] = acts(engine, running, 13.0)
-    in_tx(engine, owner_flows.extend, name="other", lease=2 * DAY, site=running, now=14.0)
+    in_tx(engine, owner_flows.extend, flow_context(running, 14.0), name="other", lease=2 * DAY)
     with pytest.raises(apply_plan.Stale, match="reservations in advance"):
         in_tx(engine, grant.flow, claim=claim, now=15.0)
 
@@ -316,13 +303,8 @@ def test_a_move_that_makes_a_reservation_late_is_refused(engine: Engine, running
         in_tx(
             engine,
             owner_flows.create,
-            name=name,
-            size=size,
-            template="debian",
-            group="site",
-            site=running,
-            now=3.0,
-            lease=lease,
+            flow_context(running, 3.0),
+            AskedVcluster(name=name, size=size, template="debian", group="site", lease=lease),
         )
     in_tx(engine, run_pass, running, 3.0)
     in_tx(engine, arrive, 4.0)
@@ -349,16 +331,17 @@ def test_a_move_that_makes_a_reservation_late_is_refused(engine: Engine, running
 def test_a_lease_is_extended_up_to_a_reservation(engine: Engine, running: Site) -> None:
     start = DAY + 7200
     reserve(engine, running, 5, start, DAY)
-    extend: dict[str, Any] = {"name": "other", "lease": 2 * DAY, "site": running, "now": 50.0}
+    extend: dict[str, Any] = {"name": "other", "lease": 2 * DAY}
+    context = flow_context(running, 50.0)
     with pytest.raises(
         Refused, match="the lease can last until 1970-01-02 01:40 UTC: 5 nodes are reserved for"
     ):
-        in_tx(engine, owner_flows.extend, **extend)
-    in_tx(engine, owner_flows.extend, clip=True, **extend)
+        in_tx(engine, owner_flows.extend, context, **extend)
+    in_tx(engine, owner_flows.extend, context, clip=True, **extend)
     rules = running.policy
     assert (
         in_tx(engine, vclusters.by_name, "other").expires_at
         == start - rules.drain_grace - rules.turnaround
     )
     with pytest.raises(Refused, match="the lease cannot be extended: 5 nodes are reserved for"):
-        in_tx(engine, owner_flows.extend, **extend)
+        in_tx(engine, owner_flows.extend, context, **extend)

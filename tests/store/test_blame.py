@@ -22,7 +22,7 @@ from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.flows.volumes import exports
 from cod.flows.volumes import volumes as volume_flows
-from cod.model import AskedVolume, Energy, FileServer, Peer, Site, Switch, Vcluster
+from cod.model import AskedVcluster, AskedVolume, Energy, FileServer, Peer, Site, Switch, Vcluster
 from cod.states import POWER_CONTROL, Disk, NodeEvent, NodeState, Step
 from cod.store import tables, views
 from cod.store.engine import Tx
@@ -31,6 +31,7 @@ from cod.store.nodes import switch_ports as port_rows
 from cod.store.notices import notices
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, requests
+from tests.contexts import flow_context
 from tests.store.agentlab import Lab
 from tests.store.manager_world import run_pass
 
@@ -103,13 +104,8 @@ def wanted(lab: Lab, template: str, count: int = 1, name: str = "vc", **more: An
     """A vcluster of group physics that asks for so many nodes."""
     made = owner_flows.create(
         lab.tx,
-        name=name,
-        group="physics",
-        template=template,
-        size=count,
-        site=lab.site,
-        now=lab.now,
-        **more,
+        flow_context(lab.site, lab.now),
+        AskedVcluster(name=name, group="physics", template=template, size=count, **more),
     )
     return made.value[0].vcluster
 
@@ -222,7 +218,7 @@ def test_a_stopped_request_ends_with_its_vcluster(lab: Lab) -> None:
     hall.spoils, hall.cause = "prime", "order"
     vcluster = wanted(lab, revise(lab))
     hall.rest()
-    owner_flows.delete(lab.tx, name=vcluster.name, site=lab.site, now=lab.now, actor="user:ann")
+    owner_flows.delete(lab.tx, flow_context(lab.site, lab.now, "user:ann"), name=vcluster.name)
     assert [one.state for one in requests.every(lab.tx)][-1] == "withdrawn"
 
 
@@ -250,7 +246,7 @@ def test_a_node_that_was_given_back_waits_for_no_image(lab: Lab) -> None:
     vcluster = wanted(lab, revise(lab), 2)
     hall.rest(20)
     held = nodes.every(lab.tx, vcluster_id=vcluster.id)
-    owner_flows.delete(lab.tx, name="vc", site=lab.site, now=lab.now, actor="user:root")
+    owner_flows.delete(lab.tx, flow_context(lab.site, lab.now, "user:root"), name="vc")
     left = [nodes.get(lab.tx, node.id) for node in held]
     assert {node and (node.vcluster_id, node.waits_for) for node in left} == {(None, "")}
 
@@ -345,7 +341,7 @@ def test_a_bmc_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     hall.spoils = ""
     vcluster = wanted(lab, revise(lab), 2)
     hall.rest()
-    owner_flows.delete(lab.tx, name=vcluster.name, site=lab.site, now=lab.now, actor="user:ann")
+    owner_flows.delete(lab.tx, flow_context(lab.site, lab.now, "user:ann"), name=vcluster.name)
     silence = Silence(lab)
     attempts = 0
     for _ in range(80):
@@ -428,5 +424,5 @@ def test_a_holder_s_failures_do_not_count_against_the_free_node(lab: Lab) -> Non
     vcluster = wanted(lab, revise(lab))
     while lab.node(1).attempts < 2:
         hall.turn(300.0)
-    owner_flows.delete(lab.tx, name=vcluster.name, site=lab.site, now=lab.now, actor="user:ann")
+    owner_flows.delete(lab.tx, flow_context(lab.site, lab.now, "user:ann"), name=vcluster.name)
     assert (lab.node(1).vcluster_id, lab.node(1).attempts) == (None, 0)

@@ -26,6 +26,7 @@ from cod.store.nodes import bindings, nodes
 from cod.store.nodes import captures as rows
 from cod.store.people import groups as group_rows
 from cod.wire import xmldoc
+from tests.contexts import flow_context
 from tests.store.agentlab import TEMPLATE, Lab, mac
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -592,7 +593,7 @@ def test_a_flow_that_is_killed_at_any_statement_has_done_nothing(
 def test_a_vcluster_that_ends_meanwhile_leaves_the_capture_alone(lab: Lab) -> None:
     active(lab)
     want(lab)
-    vclusters.delete(lab.tx, name="vc", site=lab.site, now=lab.now, actor="user:ann")
+    vclusters.delete(lab.tx, flow_context(lab.site, lab.now, "user:ann"), name="vc")
     lab.boots(1)
     assert (lab.node(1).state, show(lab).state) == ("capture", "running")
 

@@ -7,10 +7,11 @@ from sqlalchemy import Engine, event, select
 
 from cod.flows.scheduler import vclusters
 from cod.flows.vcms import certificates, vcms
-from cod.model import Refused, Site, Vcm
+from cod.model import AskedVcluster, Refused, Site, Vcm
 from cod.policy.people.certificates import DAY, NEAR
 from cod.store import tables as t
 from cod.store.engine import Tx
+from tests.contexts import flow_context
 from tests.store import manager_world as world
 
 NOW = 1_000_000.0
@@ -19,7 +20,11 @@ FAR = NOW + 7000 * DAY
 
 
 def founded(tx: Tx, site: Site, name: str = "pool") -> None:
-    vclusters.create(tx, name=name, size=1, template="debian", group="site", site=site, now=NOW)
+    vclusters.create(
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name=name, size=1, template="debian", group="site"),
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -16,12 +16,13 @@ from cod.flows.nodes import nodes as node_flows
 from cod.flows.notices import notices, webhook_feed
 from cod.flows.people import groups as group_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Effect, Refused, Site
+from cod.model import AskedVcluster, Effect, Refused, Site
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.notices import notices as notice_rows
 from cod.store.notices import webhook_feed as rows
 from cod.store.people import groups
+from tests.contexts import flow_context
 from tests.store.manager_world import arrive, furnish, run_pass
 
 HOOK = "https://hooks.example.org/x"
@@ -60,7 +61,11 @@ def gather(tx: Tx, now: float) -> int:
 def create(
     tx: Tx, site: Site, name: str = "web", size: int = 2, group: str = "site", now: float = 2.0
 ) -> None:
-    owner_flows.create(tx, name=name, size=size, template="debian", group=group, site=site, now=now)
+    owner_flows.create(
+        tx,
+        flow_context(site, now),
+        AskedVcluster(name=name, size=size, template="debian", group=group),
+    )
 
 
 def test_nobody_is_told_who_does_not_want_it(tx: Tx, site: Site, posted: Posted) -> None:
@@ -80,9 +85,9 @@ def test_a_vclusters_story(tx: Tx, site: Site, posted: Posted) -> None:
     create(tx, site)
     run_pass(tx, site, 3.0)
     arrive(tx, 4.0)
-    owner_flows.extend(tx, name="web", lease=9e5, site=site, now=5.0)
-    owner_flows.resize(tx, name="web", size=1, site=site, now=6.0, actor="user:ann")
-    owner_flows.delete(tx, name="web", site=site, now=7.0, actor="user:ann")
+    owner_flows.extend(tx, flow_context(site, 5.0), name="web", lease=9e5)
+    owner_flows.resize(tx, flow_context(site, 6.0, "user:ann"), name="web", size=1)
+    owner_flows.delete(tx, flow_context(site, 7.0, "user:ann"), name="web")
     assert gather(tx, 10.0) == 1
     ((kind, events),) = posted()
     assert kind == "vcluster-events"
@@ -111,7 +116,7 @@ def test_nodes_come_and_go(tx: Tx, site: Site, posted: Posted) -> None:
         "node-events",
         [("node0", "web", None)],
     )
-    owner_flows.delete(tx, name="web", site=site, now=7.0, actor="user:ann")
+    owner_flows.delete(tx, flow_context(site, 7.0, "user:ann"), name="web")
     gather(tx, 10.0)
     ((_, events),) = posted()
     assert [(one["vcluster"], one["left"]) for one in events if one["left"]] == [(None, "web")]
@@ -173,7 +178,7 @@ def test_what_is_past_is_not_posted_to_who_comes_later(tx: Tx, site: Site, poste
     assert gather(tx, 60.0) == 0
     wants(tx, "notices")
     gather(tx, 70.0)
-    owner_flows.delete(tx, name="web", site=site, now=71.0, actor="user:ann")
+    owner_flows.delete(tx, flow_context(site, 71.0, "user:ann"), name="web")
     wants(tx, "vclusters")
     gather(tx, 80.0)
     assert gather(tx, 90.0) == 0

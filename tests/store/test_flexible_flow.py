@@ -13,9 +13,10 @@ from cod.flows.nodes import energy_curve
 from cod.flows.scheduler import plan
 from cod.flows.scheduler import requests as flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, Refused, RequestView, Site
+from cod.model import AskedTuple, AskedVcluster, Refused, RequestView, Site
 from cod.states import RequestState
 from cod.store.scheduler import requests, vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import in_tx, run_pass
 from tests.store.test_advance_reservations_flow import running, state
 
@@ -38,10 +39,9 @@ def ask(engine: Engine, site: Site, count: int, **columns: Any) -> RequestView:
     made: RequestView = in_tx(
         engine,
         flows.submit,
+        flow_context(site, 10.0),
         vcluster="web",
         wanted=[AskedTuple(count)],
-        site=site,
-        now=10.0,
         **columns,
     ).value
     return made
@@ -98,14 +98,10 @@ def test_preemptible_work_is_held_while_energy_is_dear(engine: Engine, running: 
     made = in_tx(
         engine,
         owner_flows.create,
-        name="filler",
-        size=2,
-        template="debian",
-        group="site",
-        site=site,
-        now=10.0,
-        lease=DAY,
-        preemptible=True,
+        flow_context(site, 10.0),
+        AskedVcluster(
+            name="filler", size=2, template="debian", group="site", lease=DAY, preemptible=True
+        ),
     ).value
     [request] = in_tx(engine, lambda tx: requests.every(tx, vcluster_id=made[0].vcluster.id))
     dear = (

@@ -5,10 +5,11 @@ from __future__ import annotations
 from cod.flows.people import groups as group_flows
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, Effect, Site
+from cod.model import AskedTuple, AskedVcluster, Effect, Site
 from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import reclaims, requests, vclusters
+from tests.contexts import flow_context
 from tests.store.busy_site import ruled
 from tests.store.manager_world import OWNER, add_node, add_template, arrive, run_pass
 
@@ -20,13 +21,21 @@ def _contended(tx: Tx, site: Site) -> None:
         groups.add(tx, name, 0.0, priority=3)
     for number in range(3):
         add_node(tx, number)
-    owner_flows.create(tx, name="old", size=1, template="debian", group="holds", site=site, now=1.0)
+    owner_flows.create(
+        tx,
+        flow_context(site, 1.0),
+        AskedVcluster(name="old", size=1, template="debian", group="holds"),
+    )
     run_pass(tx, site, 2.0)
     arrive(tx, 3.0)
-    owner_flows.resize(tx, name="old", size=3, site=site, now=4.0, actor=OWNER)
+    owner_flows.resize(tx, flow_context(site, 4.0, OWNER), name="old", size=3)
     run_pass(tx, site, 5.0)
     arrive(tx, 6.0)
-    owner_flows.create(tx, name="new", size=1, template="debian", group="waits", site=site, now=7.0)
+    owner_flows.create(
+        tx,
+        flow_context(site, 7.0),
+        AskedVcluster(name="new", size=1, template="debian", group="waits"),
+    )
     assert run_pass(tx, site, 50.0) == ["tell requests why not"]
 
 
@@ -80,5 +89,7 @@ def test_a_request_that_comes_later_has_it_too(tx: Tx, site: Site) -> None:
     site = ruled(site)
     _contended(tx, site)
     group_flows.change(tx, "holds", {"priority": 8}, now=51.0)
-    made = request_flows.submit(tx, vcluster="old", wanted=[AskedTuple(1)], now=52.0)
+    made = request_flows.submit(
+        tx, flow_context(site, 52.0), vcluster="old", wanted=[AskedTuple(1)]
+    )
     assert made.value.request.priority == 8

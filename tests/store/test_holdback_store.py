@@ -9,7 +9,8 @@ from sqlalchemy import Engine
 
 from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Site
+from cod.model import AskedVcluster, Site
+from tests.contexts import flow_context
 from tests.store.manager_world import furnish, in_tx, run_pass
 
 HOUR = 3600.0
@@ -21,13 +22,8 @@ def ask(
     in_tx(
         engine,
         owner_flows.create,
-        name=name,
-        size=size,
-        template="debian",
-        group="site",
-        site=site,
-        now=now,
-        lease=lease,
+        flow_context(site, now),
+        AskedVcluster(name=name, size=size, template="debian", group="site", lease=lease),
     )
 
 

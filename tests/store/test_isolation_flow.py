@@ -17,7 +17,7 @@ from cod.flows.nodes import deadlines
 from cod.flows.nodes import power as power_flow
 from cod.flows.scheduler import moves as move_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import DhcpAnswer, DhcpQuery, Isolation, Node, Refused, Site, dotted
+from cod.model import AskedVcluster, DhcpAnswer, DhcpQuery, Isolation, Node, Refused, Site, dotted
 from cod.policy.nodes.newcomers import Newcomers
 from cod.states import NodeEvent, NodeState, Step
 from cod.store import tables as t
@@ -25,6 +25,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import bindings, nodes, switches
 from cod.store.nodes import switch_ports as ports
 from cod.store.scheduler import networks, requests, vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import OWNER, arrive, furnish, run_pass
 
 pytestmark = pytest.mark.slow
@@ -79,7 +80,9 @@ def wanted(tx: Tx, mac: str = MAC) -> int | None:
 def isolated(tx: Tx, site: Site, name: str = "one", size: int = 1, state: str = "boot") -> Node:
     """A vcluster whose nodes have been primed and are in `state`; the first of them."""
     owner_flows.create(
-        tx, name=name, size=size, site=site, now=NOW, template="debian", group="site", isolated=True
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name=name, size=size, template="debian", group="site", isolated=True),
     )
     run_pass(tx, site, NOW)
     made = vclusters.by_name(tx, name)
@@ -443,7 +446,9 @@ def test_nodes_of_other_vclusters_never_touch_their_ports(tx: Tx, site: Site) ->
     furnish(tx, 1)
     plug(tx, 0)
     owner_flows.create(
-        tx, name="plain", size=1, site=site, now=NOW, template="debian", group="site"
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="plain", size=1, template="debian", group="site"),
     )
     run_pass(tx, site, NOW)
     arrive(tx, NOW + 1)
@@ -457,7 +462,7 @@ def test_nodes_of_other_vclusters_never_touch_their_ports(tx: Tx, site: Site) ->
 
 def test_a_node_moves_from_one_isolated_vcluster_to_another(tx: Tx, site: Site) -> None:
     enter(tx, site)
-    owner_flows.delete(tx, name="one", site=site, now=NOW + 10, actor=OWNER)
+    owner_flows.delete(tx, flow_context(site, NOW + 10, OWNER), name="one")
     first = vclusters.every(tx, ["releasing"])[0]
     assert len(networks.every(tx)) == 1, "its VLAN is kept while the node is on its way"
     flip(tx)
@@ -477,7 +482,11 @@ def test_nodes_move_to_an_isolated_vcluster_only_with_a_switch_port(tx: Tx, site
     furnish(tx, 4)
     plug(tx, 0, 1)
     isolated(tx, site)
-    owner_flows.create(tx, name="open", size=3, site=site, now=NOW, template="debian", group="site")
+    owner_flows.create(
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="open", size=3, template="debian", group="site"),
+    )
     run_pass(tx, site, NOW + 1)
     arrive(tx, NOW + 2)
     with pytest.raises(Refused, match=r"1 of the 3 nodes .*2: without a known switch port"):

@@ -17,12 +17,13 @@ from cod.flows.boot import dhcp
 from cod.flows.nodes import deadlines, readiness
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import vclusters as flow
-from cod.model import BootSecret, DhcpQuery, Peer, Policy, Refused, Site, dotted
+from cod.model import AskedVcluster, BootSecret, DhcpQuery, Peer, Policy, Refused, Site, dotted
 from cod.states import NodeEvent, NodeState, Step
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, nodes, secrets
 from cod.store.scheduler import requests, reservations, vclusters
+from tests.contexts import flow_context
 from tests.store.agentlab import hardware
 from tests.store.busy_site import calm, people, ruled, summary, want
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, rest, run_pass
@@ -81,22 +82,22 @@ def test_one_that_slept_through_a_warning_gets_the_most_urgent_only(tx: Tx, leas
 
 def test_extended_before_and_while_draining(tx: Tx, leased: Site) -> None:
     run_pass(tx, leased, 4002.0)
-    flow.extend(tx, name="one", lease=2000.0, site=leased, now=4003.0)
+    flow.extend(tx, flow_context(leased, 4003.0), name="one", lease=2000.0)
     assert (one(tx).expires_at, one(tx).warned) == (6003.0, None)
     assert run_pass(tx, leased, 5003.0) == ["warn vcluster"]
     assert run_pass(tx, leased, 6003.0) == ["drain vcluster"]
-    flow.extend(tx, name="one", lease=50.0, site=leased, now=6010.0)
+    flow.extend(tx, flow_context(leased, 6010.0), name="one", lease=50.0)
     assert (one(tx).expires_at, one(tx).drain_until) == (6060.0, None)
     assert run_pass(tx, leased, 6040.0) == [], "an end in sight from the beginning is no news"
     assert run_pass(tx, leased, 6060.0) == ["drain vcluster"]
     assert run_pass(tx, leased, 6090.0) == ["expire vcluster"]
     with pytest.raises(Refused, match="is ending"):
-        flow.extend(tx, name="one", lease=50.0, site=leased, now=6091.0)
+        flow.extend(tx, flow_context(leased, 6091.0), name="one", lease=50.0)
     assert told(tx).count("lease-extended") == 2
 
 
 def test_an_extension_that_adds_nothing_says_nothing(tx: Tx, leased: Site) -> None:
-    flow.extend(tx, name="one", lease=10.0, site=leased, now=4.0)
+    flow.extend(tx, flow_context(leased, 4.0), name="one", lease=10.0)
     assert (one(tx).expires_at, told(tx)) == (5002.0, [])
 
 
@@ -104,7 +105,7 @@ def test_an_extension_that_adds_nothing_says_nothing(tx: Tx, leased: Site) -> No
 def test_a_lease_that_none_can_have_is_refused(tx: Tx, leased: Site, lease: float) -> None:
     before = one(tx)
     with pytest.raises(Refused, match="a lease lasts") as refused:
-        flow.extend(tx, name="one", lease=lease, site=leased, now=4.0)
+        flow.extend(tx, flow_context(leased, 4.0), name="one", lease=lease)
     assert (refused.value.code, refused.value.field) == ("invalid", "lease")
     with pytest.raises(Refused, match="a lease lasts"):
         want(tx, leased, "two", 1, 4096, 4.0, lease=lease)
@@ -114,15 +115,15 @@ def test_a_lease_that_none_can_have_is_refused(tx: Tx, leased: Site, lease: floa
 def test_the_groups_maximum_bounds_an_extension(tx: Tx, leased: Site) -> None:
     tx.execute(update(t.groups).where(t.groups.c.name == "low").values(max_lease=6000.0))
     with pytest.raises(Refused, match="with all extensions"):
-        flow.extend(tx, name="one", lease=1e6, site=leased, now=10.0)
+        flow.extend(tx, flow_context(leased, 10.0), name="one", lease=1e6)
     began = one(tx).leased_at
     assert began is not None
-    flow.extend(tx, name="one", lease=began + 6000.0 - 10.0, site=leased, now=10.0)
+    flow.extend(tx, flow_context(leased, 10.0), name="one", lease=began + 6000.0 - 10.0)
     assert one(tx).expires_at == began + 6000.0
 
 
 def test_what_it_asked_for_ends_with_it(tx: Tx, leased: Site) -> None:
-    flow.resize(tx, name="one", size=2, site=leased, now=4.0, actor=OWNER)
+    flow.resize(tx, flow_context(leased, 4.0, OWNER), name="one", size=2)
     run_pass(tx, leased, 5003.0)
     run_pass(tx, leased, 5040.0)
     assert [request.state for request in requests.every(tx)] == ["granted", "withdrawn"]
@@ -145,7 +146,11 @@ def boots(tx: Tx, site: Site, name: str, now: float) -> None:
 
 def test_it_is_ready_once_all_its_nodes_have_been_active(tx: Tx, site: Site) -> None:
     furnish(tx, 3)
-    flow.create(tx, name="one", size=2, template="debian", group="site", site=site, now=1.0)
+    flow.create(
+        tx,
+        flow_context(site, 1.0),
+        AskedVcluster(name="one", size=2, template="debian", group="site"),
+    )
     run_pass(tx, site, 2.0)
     boots(tx, site, "node0", 3.0)
     assert one(tx).ready_at is None
@@ -159,10 +164,14 @@ def test_it_is_ready_once_all_its_nodes_have_been_active(tx: Tx, site: Site) -> 
 
 def test_without_the_node_that_never_came_up_it_is_ready_too(tx: Tx, site: Site) -> None:
     furnish(tx, 2)
-    flow.create(tx, name="one", size=2, template="debian", group="site", site=site, now=1.0)
+    flow.create(
+        tx,
+        flow_context(site, 1.0),
+        AskedVcluster(name="one", size=2, template="debian", group="site"),
+    )
     run_pass(tx, site, 2.0)
     boots(tx, site, "node0", 3.0)
-    flow.resize(tx, name="one", size=1, site=site, now=5.0, actor=OWNER)
+    flow.resize(tx, flow_context(site, 5.0, OWNER), name="one", size=1)
     assert (one(tx).ready_at, told(tx)) == (5.0, ["ready"])
 
 
@@ -170,7 +179,11 @@ def test_an_address_by_dhcp_makes_ready_where_the_template_checks_nothing(
     tx: Tx, site: Site
 ) -> None:
     furnish(tx, 1)
-    flow.create(tx, name="one", size=1, template="debian", group="site", site=site, now=1.0)
+    flow.create(
+        tx,
+        flow_context(site, 1.0),
+        AskedVcluster(name="one", size=1, template="debian", group="site"),
+    )
     run_pass(tx, site, 2.0)
     node = transitions.move(
         tx, nodes.every(tx)[0], NodeEvent.PRIMED, now=2.5, cause="test", actor="test"

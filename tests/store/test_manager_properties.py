@@ -23,7 +23,7 @@ from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, Energy, Node, Policy, Refused, Site
+from cod.model import AskedTuple, AskedVcluster, Energy, Node, Policy, Refused, Site
 from cod.states import Disk, NodeEvent, WrongEvent
 from cod.store import tables
 from cod.store.engine import Tx, connect
@@ -31,6 +31,7 @@ from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import reclaims, requests, reservations, vclusters
 from tests.conftest import SUBNET
+from tests.contexts import flow_context
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, planned, rest
 
 pytestmark = pytest.mark.slow
@@ -74,6 +75,10 @@ class World(RuleBasedStateMachine):
         ):
             return step(tx, now=self.now, **arguments)
 
+    def ask(self, step: Any, *asked: Any, **arguments: Any) -> None:
+        """Run a flow that takes a context."""
+        self.do(lambda tx, now: step(tx, flow_context(SITE, now, OWNER), *asked, **arguments))
+
     @initialize(
         size=st.integers(1, 3),
         template=st.sampled_from(["debian", "kept"]),
@@ -99,12 +104,12 @@ class World(RuleBasedStateMachine):
         wait=st.booleans(),
     )
     def create(self, group: str = "site", **arguments: Any) -> None:
-        self.do(owner_flows.create, group=group, site=SITE, **arguments)
+        self.ask(owner_flows.create, AskedVcluster(group=group, **arguments))
 
     @rule(size=st.integers(2, 4))
     def contend(self, size: int) -> None:
         """Who goes last has grown, some time ago; who goes first wants most of the site."""
-        self.do(owner_flows.resize, name="one", size=size, spread=True, site=SITE, actor=OWNER)
+        self.ask(owner_flows.resize, name="one", size=size, spread=True)
         self.makes_a_pass("a")
         self.now += 20.0
         self.create(
@@ -124,24 +129,24 @@ class World(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def extend(self, name: str) -> None:
-        self.do(owner_flows.extend, name=name, lease=100.0, site=SITE)
+        self.ask(owner_flows.extend, name=name, lease=100.0)
 
     @rule(name=NAMES, size=st.integers(1, 4))
     def resize(self, name: str, size: int) -> None:
-        self.do(owner_flows.resize, name=name, size=size, site=SITE, actor=OWNER)
+        self.ask(owner_flows.resize, name=name, size=size)
 
     @rule(name=NAMES, member=st.sampled_from(["n1", "n2"]))
     def release(self, name: str, member: str) -> None:
-        self.do(owner_flows.release, name=name, nodes_=[member], site=SITE, actor=OWNER)
+        self.ask(owner_flows.release, name=name, nodes_=[member])
 
     @rule(name=st.sampled_from(["one", "two"]))
     def delete(self, name: str) -> None:
-        self.do(owner_flows.delete, name=name, site=SITE, actor=OWNER)
+        self.ask(owner_flows.delete, name=name)
 
     @rule(name=NAMES, count=st.integers(1, 2), attributes=st.sampled_from(["", BIG]))
     def submit(self, name: str, count: int, attributes: str) -> None:
         wanted = [AskedTuple(count), AskedTuple(1, attributes)]
-        self.do(request_flows.submit, vcluster=name, wanted=wanted)
+        self.ask(request_flows.submit, vcluster=name, wanted=wanted)
 
     @rule(request=st.integers(1, 12))
     def withdraw(self, request: int) -> None:

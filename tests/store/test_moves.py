@@ -21,6 +21,7 @@ from cod.store import vcms, views
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, types
 from cod.store.scheduler import reclaims, requests, reservations
+from tests.contexts import flow_context
 from tests.store.busy_site import everything, killed_at, people, summary, vcluster_id, want
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, planned, rest, run_pass
 
@@ -133,8 +134,8 @@ def test_nodes_that_are_given_early_do_not_wait_for_the_others(tx: Tx, site: Sit
     assert progress(tx, asked.request.id) == ("pending", 1, 2)
     assert (names(tx, "new") - {"node5"}, summary(tx)["new"]) == ({"node4"}, ("active", 2, 2))
     assert run_pass(tx, site, 122.0) == []
-    owner_flows.release(tx, name="old", nodes_=["node0"], site=site, now=130.0, actor=OWNER)
-    owner_flows.resize(tx, name="old", size=2, site=site, now=131.0, actor=OWNER)
+    owner_flows.release(tx, flow_context(site, 130.0, OWNER), name="old", nodes_=["node0"])
+    owner_flows.resize(tx, flow_context(site, 131.0, OWNER), name="old", size=2)
     rest(tx, site, 140.0, step=10.0)
     assert progress(tx, asked.request.id) == (
         "granted",
@@ -287,7 +288,7 @@ def test_a_move_counts_for_the_limit_from_its_beginning(tx: Tx, site: Site) -> N
     add_node(tx, 20)
     share_flows.change(tx, "high", {"node_limit": 3}, site=site, now=50.0)
     move(tx, site, 2)
-    owner_flows.resize(tx, name="new", size=2, site=site, now=101.0, actor=OWNER)
+    owner_flows.resize(tx, flow_context(site, 101.0, OWNER), name="new", size=2)
     run_pass(tx, site, 102.0)
     assert [one.reason for one in requests.every(tx, states=["pending"]) if one.kind == "grow"] == [
         "waits: its group may hold 3 nodes at once"
@@ -308,7 +309,7 @@ def test_within_one_group_no_limit_stands_against_it(tx: Tx, site: Site) -> None
 def test_the_source_ends_and_the_nodes_go_on(tx: Tx, site: Site) -> None:
     furnish(tx, site)
     asked = move(tx, site, 2)
-    owner_flows.delete(tx, name="old", site=site, now=110.0, actor=OWNER)
+    owner_flows.delete(tx, flow_context(site, 110.0, OWNER), name="old")
     rest(tx, site, 120.0, step=10.0)
     assert progress(tx, asked.request.id) == ("granted", 2, 0)
     assert summary(tx)["new"] == ("active", 3, 3)
@@ -329,9 +330,9 @@ def test_the_source_s_lease_runs_out_first(tx: Tx, site: Site) -> None:
 def test_the_target_ends_and_the_source_keeps_the_rest(tx: Tx, site: Site, end: str) -> None:
     furnish(tx, site)
     asked = move(tx, site, 3)
-    owner_flows.release(tx, name="old", nodes_=["node4"], site=site, now=105.0, actor=OWNER)
+    owner_flows.release(tx, flow_context(site, 105.0, OWNER), name="old", nodes_=["node4"])
     if end == "delete":
-        owner_flows.delete(tx, name="new", site=site, now=110.0, actor=OWNER)
+        owner_flows.delete(tx, flow_context(site, 110.0, OWNER), name="new")
     elif end == "withdraw":
         shown = request_flows.withdraw(
             tx, request_id=asked.request.id, reason="withdrawn by ann", now=110.0, seen=frozenset()
@@ -487,7 +488,7 @@ def test_the_vcm_is_told_the_deadline_and_may_promise(tx: Tx, site: Site) -> Non
     view = reclaim_flows.show(tx, said["reclaim"])
     assert (view.moves, view.promised) == (True, {"node0": 600.0, "node4": 500.0})
     owner_flows.release(
-        tx, name="old", nodes_=["n5"], passing_over=True, site=site, now=490.0, actor="vcm:old"
+        tx, flow_context(site, 490.0, "vcm:old"), name="old", nodes_=["n5"], passing_over=True
     )
     rest(tx, site, 491.0, step=10.0)
     assert progress(tx, asked.request.id) == ("pending", 1, 1)

@@ -12,12 +12,13 @@ from sqlalchemy import update
 from cod.core.networks import address_blocks as grants
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.model import AskedTuple, Isolation, Refused, Site, VclusterNetwork
+from cod.model import AskedTuple, AskedVcluster, Isolation, Refused, Site, VclusterNetwork
 from cod.store import tables as t
 from cod.store import views
 from cod.store.engine import Tx
 from cod.store.nodes import switch_ports, switches
 from cod.store.scheduler import address_blocks, networks, vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import OWNER, add_node, furnish, run_pass
 
 RULES = Isolation((2001, 2003), "10.80.0.0/24", default_size=28, largest_size=25, interface="eth1")
@@ -33,13 +34,10 @@ def wanted(tx: Tx, site: Site, name: str = "one", size: int = 2, **rest: Any) ->
     """An isolated vcluster that waits for its nodes; its id."""
     made = flows.create(
         tx,
-        name=name,
-        size=size,
-        site=site,
-        now=1.0,
-        template="debian",
-        group="site",
-        **{"isolated": True} | rest,
+        flow_context(site, 1.0),
+        AskedVcluster(
+            name=name, size=size, template="debian", group="site", **{"isolated": True} | rest
+        ),
     )
     return int(made.value[0].vcluster.id)
 
@@ -178,10 +176,12 @@ def test_its_network_bounds_how_far_it_grows(tx: Tx, isolating: Site) -> None:
     with pytest.raises(
         Refused, match="addresses for 5 nodes, not for 6: only a new one can have a larger network"
     ):
-        flows.resize(tx, name="one", size=6, site=isolating, now=3.0, actor=OWNER)
+        flows.resize(tx, flow_context(isolating, 3.0, OWNER), name="one", size=6)
     with pytest.raises(Refused, match="addresses for 5 nodes, not for 7"):
-        request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(5)], site=isolating, now=3.0)
-    flows.resize(tx, name="one", size=5, site=isolating, now=4.0, actor=OWNER)
+        request_flows.submit(
+            tx, flow_context(isolating, 3.0), vcluster="one", wanted=[AskedTuple(5)]
+        )
+    flows.resize(tx, flow_context(isolating, 4.0, OWNER), name="one", size=5)
 
 
 @pytest.mark.parametrize("isolated", [True, False])
@@ -196,7 +196,7 @@ def test_one_without_nodes_keeps_addresses_and_grows_again(
     none = vclusters.change(tx, one, 2.0, state="active", size=0)
     grants.trim(tx, made)
     assert address_blocks.of(tx, made) == before
-    flows.resize(tx, name="one", size=2, site=isolating, now=3.0, actor=OWNER)
+    flows.resize(tx, flow_context(isolating, 3.0, OWNER), name="one", size=2)
     grants.extend(tx, none, 2, isolating, now=4.0)
     assert address_blocks.of(tx, made) == before
 
@@ -207,7 +207,7 @@ def test_a_network_whose_addresses_were_freed_is_used_again(tx: Tx, isolating: S
     assert one is not None
     address_blocks.give_back(tx, one.id)  # as releases before did of one without nodes
     vclusters.change(tx, one, 2.0, state="active", size=0)
-    flows.resize(tx, name="one", size=2, site=isolating, now=3.0, actor=OWNER)
+    flows.resize(tx, flow_context(isolating, 3.0, OWNER), name="one", size=2)
     grants.extend(tx, one, 2, isolating, now=4.0)
     assert shown(tx) == (2001, "10.80.0.0/28", ["10.80.0.2 - 10.80.0.14"])
 
@@ -215,7 +215,7 @@ def test_a_network_whose_addresses_were_freed_is_used_again(tx: Tx, isolating: S
 def test_it_is_kept_until_no_port_is_in_its_vlan(tx: Tx, isolating: Site) -> None:
     furnish(tx, 0)
     one = create(tx, isolating)
-    flows.delete(tx, name="one", site=isolating, now=2.0, actor=OWNER)
+    flows.delete(tx, flow_context(isolating, 2.0, OWNER), name="one")
     assert address_blocks.of(tx, one) == []
     assert networks.every(tx) == []
     port = switch_ports.add(

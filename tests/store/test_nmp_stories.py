@@ -14,11 +14,12 @@ from cod.flows.people import groups
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedTuple, Owed, Site
+from cod.model import AskedTuple, AskedVcluster, Owed, Site
 from cod.store import tables as t
 from cod.store import vcms as store
 from cod.store.engine import Tx
 from cod.store.scheduler import reclaims
+from tests.contexts import flow_context
 from tests.store import manager_world as world
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -61,7 +62,9 @@ class Lab:
         world.furnish(tx, 3)
         groups.create(tx, name="top", priority=10, default_lease=None, max_lease=None, now=NOW)
         vclusters.create(
-            tx, name="pool", size=1, template="debian", group="site", site=self.site, now=NOW
+            tx,
+            flow_context(self.site, NOW),
+            AskedVcluster(name="pool", size=1, template="debian", group="site"),
         )
         vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
         self.settle(NOW)
@@ -81,10 +84,9 @@ class Lab:
     def grow(self, count: int, now: float) -> None:
         requests.submit(
             self.tx,
+            flow_context(self.site, now, key=vcms.request_key(self.pool, "k")),
             vcluster="pool",
             wanted=[AskedTuple(count)],
-            key=vcms.request_key(self.pool, "k"),
-            now=now,
         )
         self.settle(now)
 
@@ -93,7 +95,9 @@ class Lab:
         self.grow(2, NOW + 1)
         self.owed()
         vclusters.create(
-            self.tx, name="web", size=1, template="debian", group="top", site=self.site, now=now
+            self.tx,
+            flow_context(self.site, now),
+            AskedVcluster(name="web", size=1, template="debian", group="top"),
         )
         world.run_pass(self.tx, self.site, now)
         (one,) = reclaims.open_(self.tx, self.pool)
@@ -102,11 +106,9 @@ class Lab:
     def release(self, node: str, now: float) -> None:
         vclusters.release(
             self.tx,
+            flow_context(self.site, now, VCM),
             name="pool",
             nodes_=[node],
-            site=self.site,
-            now=now,
-            actor=VCM,
             passing_over=True,
         )
 
@@ -152,7 +154,7 @@ def test_a_vcm_that_is_away(lab: Lab) -> None:
 def test_a_lease_that_ends(lab: Lab) -> None:
     end = NOW + lab.site.policy.default_lease
     world.run_pass(lab.tx, lab.site, end - 3599)
-    vclusters.extend(lab.tx, name="pool", lease=86400.0, site=lab.site, now=end - 3000)
+    vclusters.extend(lab.tx, flow_context(lab.site, end - 3000), name="pool", lease=86400.0)
     assert lab.owed() == story("A lease that ends")
 
 

@@ -15,13 +15,14 @@ from cod.flows.scheduler import moves
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, Site, dotted
+from cod.model import AskedTuple, AskedVcluster, Site, dotted
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import reclaims, vclusters
 from cod.wire import metadata as wire
+from tests.contexts import flow_context
 from tests.store.busy_site import answer, contended, grow, people, vcluster_id, want
 from tests.store.manager_world import OWNER, add_node, arrive, furnish, in_tx, run_pass
 
@@ -100,7 +101,7 @@ def test_an_end_that_is_withdrawn_is_not_told_any_more(tx: Tx, quiet: Site, how:
     if how == "closed":
         preemption.close(tx, one, 105.0)
     elif how == "withdrawn":
-        owner_flows.delete(tx, name="winner", site=quiet, now=105.0, actor=OWNER)
+        owner_flows.delete(tx, flow_context(quiet, 105.0, OWNER), name="winner")
     elif how == "answered with others":
         answer(tx, quiet, one.id, "node0", "node3")
     else:
@@ -162,25 +163,16 @@ def test_preemptible_nodes_are_told_as_soon_as_another_request_takes_them(
     in_tx(
         engine,
         owner_flows.create,
-        name="filler",
-        size=3,
-        template="debian",
-        group="site",
-        preemptible=True,
-        site=rules,
-        now=1.0,
+        flow_context(rules, 1.0),
+        AskedVcluster(name="filler", size=3, template="debian", group="site", preemptible=True),
     )
     in_tx(engine, run_pass, rules, 1.0)
     in_tx(engine, arrive, 1.5)
     in_tx(
         engine,
         owner_flows.create,
-        name="web",
-        size=1,
-        template="debian",
-        group="site",
-        site=rules,
-        now=2.0,
+        flow_context(rules, 2.0),
+        AskedVcluster(name="web", size=1, template="debian", group="site"),
     )
     in_tx(engine, run_pass, rules, 2.0)
     with engine.begin() as tx:
@@ -204,10 +196,9 @@ def test_a_reservation_in_advance_ends_nodes_by_the_reclaim_that_it_needs(
     grow(tx, quiet, "loser", 3, 4.0)
     request_flows.submit(
         tx,
+        flow_context(quiet, 50.0),
         vcluster="holder",
         wanted=[AskedTuple(1)],
-        site=quiet,
-        now=50.0,
         starts_at=10_000.0,
         duration=HOUR,
     )

@@ -10,11 +10,12 @@ from sqlalchemy import select
 
 from cod.flows.nodes import nodes as flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Account, Node, Peer, Refused, Result, Site
+from cod.model import Account, AskedVcluster, Node, Peer, Refused, Result, Site
 from cod.states import Disk
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, sessions
+from tests.contexts import flow_context
 from tests.store.manager_world import (
     OWNER,
     add_node,
@@ -138,7 +139,9 @@ def test_restoring_does_not_wipe_what_cod_never_wrote(tx: Tx, site: Site) -> Non
 def test_quarantining_a_held_node_switches_it_off_and_asks_for_another(tx: Tx, site: Site) -> None:
     furnish(tx, 2)
     made = owner_flows.create(
-        tx, name="one", size=2, template="kept", group="site", site=site, now=1.0
+        tx,
+        flow_context(site, 1.0),
+        AskedVcluster(name="one", size=2, template="kept", group="site"),
     )
     run_pass(tx, site, 2.0)
     arrive(tx, 3.0)
@@ -163,7 +166,11 @@ def test_retiring(tx: Tx, site: Site) -> None:
 
 def test_a_held_node_is_not_retired(tx: Tx, site: Site) -> None:
     furnish(tx, 2)
-    owner_flows.create(tx, name="one", size=2, template="debian", group="site", site=site, now=1.0)
+    owner_flows.create(
+        tx,
+        flow_context(site, 1.0),
+        AskedVcluster(name="one", size=2, template="debian", group="site"),
+    )
     run_pass(tx, site, 2.0)
     with pytest.raises(Refused, match="release or quarantine it first"):
         do(flows.retire, tx, site)

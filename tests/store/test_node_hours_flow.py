@@ -11,13 +11,14 @@ from sqlalchemy import insert
 from cod.flows.nodes import energy
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import shares, vclusters
-from cod.model import AskedTuple, EnergyUse, Policy, Refused
+from cod.model import AskedTuple, AskedVcluster, EnergyUse, Policy, Refused
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.notices import notices
 from cod.store.people import groups
 from cod.store.scheduler import reclaims
 from cod.store.scheduler import vclusters as rows
+from tests.contexts import flow_context
 from tests.store.manager_world import OWNER, arrive, furnish, rest, run_pass
 from tests.store.test_manager_properties import SITE
 
@@ -50,15 +51,16 @@ def physics(tx: Tx) -> int:
 def create(tx: Tx, name: str, size: int, hours: float, now: float = NOW, **columns: Any) -> None:
     vclusters.create(
         tx,
-        name=name,
-        size=size,
-        template="debian",
-        group="physics",
-        lease=hours * HOUR,
-        spread=True,
-        site=SITE,
-        now=now,
-        **columns,
+        flow_context(SITE, now),
+        AskedVcluster(
+            name=name,
+            size=size,
+            template="debian",
+            group="physics",
+            lease=hours * HOUR,
+            spread=True,
+            **columns,
+        ),
     )
 
 
@@ -84,26 +86,26 @@ def test_growth_beyond_what_is_left_is_refused(tx: Tx, physics: int) -> None:
     create(tx, "web", 2, 10.0)
     run_pass(tx, SITE, NOW)
     arrive(tx, NOW)
-    grow: dict[str, Any] = {"site": SITE, "now": NOW, "actor": OWNER}
+    context = flow_context(SITE, NOW, OWNER)
     with pytest.raises(Refused, match="and 3 nodes until"):
-        vclusters.resize(tx, name="web", size=5, **grow)
+        vclusters.resize(tx, context, name="web", size=5)
     with pytest.raises(Refused, match="and 3 nodes until"):
-        request_flows.submit(tx, vcluster="web", wanted=[AskedTuple(3)], site=SITE, now=NOW)
-    vclusters.resize(tx, name="web", size=4, **grow)
+        request_flows.submit(tx, flow_context(SITE, NOW), vcluster="web", wanted=[AskedTuple(3)])
+    vclusters.resize(tx, context, name="web", size=4)
     run_pass(tx, SITE, NOW)
     with pytest.raises(Refused, match="would exceed what is left"):
-        vclusters.extend(tx, name="web", lease=11 * HOUR, site=SITE, now=NOW)
+        vclusters.extend(tx, flow_context(SITE, NOW), name="web", lease=11 * HOUR)
 
 
 def test_an_extension_is_refused_or_goes_as_far_as_it_can(tx: Tx, physics: int) -> None:
     create(tx, "web", 4, 5.0)
     run_pass(tx, SITE, NOW)
     with pytest.raises(Refused, match="a lease of 10 h from now fits"):
-        vclusters.extend(tx, name="web", lease=12 * HOUR, site=SITE, now=NOW)
+        vclusters.extend(tx, flow_context(SITE, NOW), name="web", lease=12 * HOUR)
     assert ends(tx, "web") == NOW + 5 * HOUR
-    vclusters.extend(tx, name="web", lease=12 * HOUR, clip=True, site=SITE, now=NOW)
+    vclusters.extend(tx, flow_context(SITE, NOW), name="web", lease=12 * HOUR, clip=True)
     assert ends(tx, "web") == NOW + 10 * HOUR
-    vclusters.extend(tx, name="web", lease=12 * HOUR, clip=True, site=SITE, now=NOW + HOUR)
+    vclusters.extend(tx, flow_context(SITE, NOW + HOUR), name="web", lease=12 * HOUR, clip=True)
     assert ends(tx, "web") == NOW + 10 * HOUR + HOUR  # no hour has been put down
 
 
@@ -128,15 +130,16 @@ def test_nothing_is_taken_for_who_has_no_node_hours_left(tx: Tx, physics: int) -
     groups.add(tx, "low", 0.0)
     vclusters.create(
         tx,
-        name="filler",
-        size=6,
-        template="debian",
-        group="low",
-        lease=DAY,
-        spread=True,
-        preemptible=True,
-        site=SITE,
-        now=NOW,
+        flow_context(SITE, NOW),
+        AskedVcluster(
+            name="filler",
+            size=6,
+            template="debian",
+            group="low",
+            lease=DAY,
+            spread=True,
+            preemptible=True,
+        ),
     )
     now = rest(tx, SITE, NOW)
     create(tx, "web", 4, 2.0, now)

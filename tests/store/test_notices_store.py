@@ -15,7 +15,7 @@ from cod.flows.notices import notices as flow
 from cod.flows.notices.notices import Delivery
 from cod.flows.people import groups as group_flows
 from cod.flows.scheduler import vclusters as vcluster_flows
-from cod.model import Effect, Group, NoticeRules, Page, Refused, Site
+from cod.model import AskedVcluster, Effect, Group, NoticeRules, Page, Refused, Site
 from cod.policy.people.delivery import GIVEN_UP
 from cod.store import tables as t
 from cod.store import views
@@ -23,6 +23,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.notices import notices
 from cod.store.people import groups
+from tests.contexts import flow_context
 from tests.store.manager_world import add_template, in_tx
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -102,7 +103,9 @@ def test_notices_are_listed(tx: Tx, site: Site) -> None:
     groups.ensure(tx, "site", NOW)
     add_template(tx)
     vcluster_flows.create(
-        tx, name="web", size=1, template="debian", group="site", site=site, now=NOW
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="web", size=1, template="debian", group="site"),
     )
     web = tx.scalar(select(t.vclusters.c.id))
     before = notices.newest(tx)
@@ -363,13 +366,15 @@ def test_a_group_that_owns_something_stays(tx: Tx, site: Site) -> None:
         .values(group_id=group.id)
     )
     vcluster_flows.create(
-        tx, name="web", size=1, template="debian", group="physics", site=site, now=NOW
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="web", size=1, template="debian", group="physics"),
     )
     with pytest.raises(Refused, match="owns 1 vclusters, 1 templates"):
         group_flows.delete(tx, "physics")
     with pytest.raises(Refused, match="own group stays"):
         group_flows.delete(tx, "site")
-    vcluster_flows.delete(tx, name="web", site=site, now=NOW, actor="test")
+    vcluster_flows.delete(tx, flow_context(site, NOW, "test"), name="web")
     with pytest.raises(
         Refused,
         match="owns 1 templates: end its vclusters and series, delete its images and volumes and retire",

@@ -4,6 +4,7 @@ between."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select, update
@@ -15,13 +16,14 @@ from cod.flows.scheduler import apply_plan as act_flows
 from cod.flows.scheduler import explain
 from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Refused, Site
+from cod.model import AskedVcluster, Refused, Site
 from cod.policy.scheduler.snapshot import PassPlan
 from cod.states import Disk, NodeEvent, NodeState, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, nodes
 from cod.store.scheduler import address_blocks, requests, vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import (
     OWNER,
     add_node,
@@ -38,12 +40,21 @@ from tests.store.manager_world import (
 
 
 def create(
-    tx: Tx, site: Site, name: str = "one", size: int = 2, now: float = 1.0, **rest: object
+    tx: Tx,
+    site: Site,
+    name: str = "one",
+    size: int = 2,
+    now: float = 1.0,
+    possible: bool = False,
+    **rest: Any,
 ) -> int:
     """A vcluster that waits for its nodes; its id."""
     made = owner_flows.create(
-        tx, name=name, size=size, group="site", site=site, now=now, **{"template": "debian"} | rest
-    )  # type: ignore[arg-type]
+        tx,
+        flow_context(site, now),
+        AskedVcluster(name=name, size=size, group="site", **{"template": "debian"} | rest),
+        possible=possible,
+    )
     return int(made.value[0].vcluster.id)
 
 
@@ -93,7 +104,7 @@ def test_a_kept_disk_skips_priming_for_the_same_group_and_revision(tx: Tx, site:
     create(tx, site, size=1, template="kept")
     run_pass(tx, site, 2.0)
     arrive(tx, 3.0)
-    owner_flows.delete(tx, name="one", site=site, now=4.0, actor=OWNER)
+    owner_flows.delete(tx, flow_context(site, 4.0, OWNER), name="one")
     arrive(tx, 5.0)
     node = nodes.by_name(tx, "node0")
     assert node is not None
@@ -134,7 +145,7 @@ def test_a_request_waits_until_nodes_are_back(tx: Tx, site: Site) -> None:
         == "waits: 1 node wanted, too few of the 2 matching are free; the rest is held, kept for"
         " others, or out of service"
     )
-    owner_flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
+    owner_flows.delete(tx, flow_context(site, 5.0, OWNER), name="one")
     run_pass(tx, site, 6.0)
     assert requests.every(tx)[-1].reason == "waits for 1 node on its way back"
     assert members(tx, two) == []
@@ -179,7 +190,7 @@ def test_a_node_set_aside_on_its_way_back_does_not_hold_up_the_end(tx: Tx, site:
     furnish(tx, 1)
     create(tx, site, size=1)
     run_pass(tx, site, 2.0)
-    owner_flows.delete(tx, name="one", site=site, now=3.0, actor=OWNER)
+    owner_flows.delete(tx, flow_context(site, 3.0, OWNER), name="one")
     node_flows.quarantine(tx, name="node0", reason="smoke", site=site, now=4.0, actor=OWNER)
     assert run_pass(tx, site, 5.0) == ["end vcluster"]
 
@@ -303,7 +314,7 @@ def test_a_withdrawn_request_and_a_deleted_vcluster_get_nothing(engine: Engine, 
         create(tx, site)
         claim = flow.hold(tx, "a", 2.0, 10.0)
         acts = planned(tx, site, 2.0)
-        owner_flows.delete(tx, name="one", site=site, now=3.0, actor=OWNER)
+        owner_flows.delete(tx, flow_context(site, 3.0, OWNER), name="one")
     with engine.begin() as tx:
         assert acts[0].flow(tx, claim=claim, now=4.0).value == 0
         assert set(states(tx).values()) == {"inactive"}
@@ -315,7 +326,7 @@ def test_an_extended_lease_does_not_expire(tx: Tx, site: Site) -> None:
     run_pass(tx, site, 2.0)
     claim = flow.hold(tx, "a", 102.0, 10.0)
     acts = planned(tx, site, 102.0)
-    owner_flows.extend(tx, name="one", lease=50.0, site=site, now=102.0)
+    owner_flows.extend(tx, flow_context(site, 102.0), name="one", lease=50.0)
     assert acts[0].flow(tx, claim=claim, now=102.0).value == 0
     assert states(tx) == {"node0": "prime"}
 
@@ -357,7 +368,7 @@ def test_only_the_holder_of_the_claim_may_act(engine: Engine, site: Site) -> Non
         create(tx, site, "old", size=1, lease=10.0)
         create(tx, site, "gone", size=1)
         run_pass(tx, site, 2.0)
-        owner_flows.delete(tx, name="gone", site=site, now=3.0, actor=OWNER)
+        owner_flows.delete(tx, flow_context(site, 3.0, OWNER), name="gone")
         arrive(tx, 4.0)
         create(tx, site, "new", size=1, now=5.0)
         create(tx, site, "huge", size=9, now=6.0)
@@ -454,7 +465,7 @@ def test_an_unchanged_world_has_the_same_pulse(tx: Tx, site: Site) -> None:
     run_pass(tx, site, 2.0)
     granted = flow.pulse(tx)
     assert granted != quiet
-    owner_flows.extend(tx, name="one", lease=200.0, site=site, now=3.0)
+    owner_flows.extend(tx, flow_context(site, 3.0), name="one", lease=200.0)
     assert flow.pulse(tx) != granted
     assert not flow.decide(flow.snapshot(tx, site, 3.0), site, 3.0)
     assert flow.decide(flow.snapshot(tx, site, 3.0), site, 3.0) == PassPlan()
@@ -467,7 +478,7 @@ def test_disks_are_never_free_and_dirty(tx: Tx, site: Site) -> None:
     add_node(tx, 1, NodeState.OFF)
     create(tx, site, size=1)
     run_pass(tx, site, 2.0)
-    owner_flows.delete(tx, name="one", site=site, now=3.0, actor=OWNER)
+    owner_flows.delete(tx, flow_context(site, 3.0, OWNER), name="one")
     node = nodes.by_name(tx, "node1")
     assert node is not None
     assert (node.state, node.disk, node.vcluster_id) == ("trampoline", Disk.DIRTY, None)

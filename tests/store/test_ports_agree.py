@@ -15,13 +15,14 @@ from cod.core.networks import address_blocks
 from cod.flows.nodes import switch_ports as port_flows
 from cod.flows.scheduler import explain, plan
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Isolation, Reclaim, Refused, Site, Subnet, Switch
+from cod.model import AskedVcluster, Isolation, Reclaim, Refused, Site, Subnet, Switch
 from cod.policy.scheduler.snapshot import UNUSABLE, USABLE
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from cod.store.nodes import holding, nodes, switches
 from cod.store.nodes import switch_ports as ports
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import add_node, furnish, run_pass
 from tests.store.test_manager_properties import SITE as WORLD
 
@@ -58,13 +59,8 @@ def plug(tx: Tx, number: int, how: str) -> None:
 def create(tx: Tx, site: Site, name: str, size: int, isolated: bool) -> None:
     owner_flows.create(
         tx,
-        name=name,
-        size=size,
-        site=site,
-        now=NOW,
-        template="debian",
-        group="site",
-        isolated=isolated,
+        flow_context(site, NOW),
+        AskedVcluster(name=name, size=size, template="debian", group="site", isolated=isolated),
     )
 
 

@@ -12,13 +12,14 @@ from sqlalchemy import Engine, select
 from cod.flows.scheduler import explain, reclaims, shares
 from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Reclaim, Refused, Site, Vcluster
+from cod.model import AskedVcluster, Reclaim, Refused, Site, Vcluster
 from cod.policy.scheduler.snapshot import PREEMPTIBLE
 from cod.states import ReclaimState, VclusterState
 from cod.store import tables as t
 from cod.store.people import groups
 from cod.store.scheduler import reclaims as reclaim_rows
 from cod.store.scheduler import vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import OWNER, arrive, furnish, in_tx, run_pass
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -46,12 +47,8 @@ def ask(engine: Engine, site: Site, name: str, size: int, now: float, **asked: A
     in_tx(
         engine,
         owner_flows.create,
-        name=name,
-        size=size,
-        template="debian",
-        site=site,
-        now=now,
-        **{"group": "site", **asked},
+        flow_context(site, now),
+        AskedVcluster(name=name, size=size, template="debian", **{"group": "site", **asked}),
     )
     in_tx(engine, run_pass, site, now)
 
@@ -105,13 +102,13 @@ def test_it_goes_down_to_none_and_asks_again(engine: Engine, world: Site) -> Non
     later(engine, world, 2.0 + GRACE)
     assert (held(engine, "filler"), named(engine, "filler").size) == (0, 0)
     assert named(engine, "filler").state == VclusterState.ACTIVE
-    in_tx(engine, owner_flows.resize, name="filler", size=2, site=world, now=400.0, actor=OWNER)
+    in_tx(engine, owner_flows.resize, flow_context(world, 400.0, OWNER), name="filler", size=2)
     later(engine, world, 400.0)
     assert held(engine, "filler") == 0, "it takes nothing itself"
-    in_tx(engine, owner_flows.delete, name="web", site=world, now=500.0, actor=OWNER)
+    in_tx(engine, owner_flows.delete, flow_context(world, 500.0, OWNER), name="web")
     later(engine, world, 500.0)
     assert held(engine, "filler") == 2
-    in_tx(engine, owner_flows.delete, name="filler", site=world, now=600.0, actor=OWNER)
+    in_tx(engine, owner_flows.delete, flow_context(world, 600.0, OWNER), name="filler")
     later(engine, world, 600.0)
     assert in_tx(engine, vclusters.by_name, "filler") is None
 
@@ -136,11 +133,9 @@ def test_an_owner_may_give_all_nodes_for_a_reclaim(engine: Engine, world: Site) 
         in_tx(
             engine,
             owner_flows.release,
+            flow_context(world, 5.0, OWNER),
             name="web",
             nodes_=["n1", "n2", "n3", "n4"],
-            site=world,
-            now=5.0,
-            actor=OWNER,
         )
 
 
@@ -219,7 +214,7 @@ def test_a_reclaim_that_is_done_leaves_the_rest(engine: Engine, world: Site) -> 
     ask(engine, world, "filler", 3, 1.0, preemptible=True)
     ask(engine, world, "plain", 1, 1.0, group="low")
     ask(engine, world, "web", 2, 2.0)
-    in_tx(engine, owner_flows.delete, name="plain", site=world, now=3.0, actor=OWNER)
+    in_tx(engine, owner_flows.delete, flow_context(world, 3.0, OWNER), name="plain")
     later(engine, world, 3.0)
     (reclaim,) = open_reclaims(engine, "filler")
     assert (reclaim.count, reclaim.state) == (1, ReclaimState.OPEN)

@@ -10,15 +10,20 @@ import pytest
 from cod.flows.images import uploads
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.model import AskedTuple, ImageRules, Refused, Site
+from cod.model import AskedTuple, AskedVcluster, ImageRules, Refused, Site
 from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import requests
+from tests.contexts import flow_context
 from tests.store.manager_world import furnish, run_pass
 
 
 def create(tx: Tx, site: Site, name: str, group: str = "physics", **rest: Any) -> None:
-    flows.create(tx, name=name, size=1, template="debian", group=group, site=site, now=1.0, **rest)
+    flows.create(
+        tx,
+        flow_context(site, 1.0),
+        AskedVcluster(name=name, size=1, template="debian", group=group, **rest),
+    )
 
 
 @pytest.fixture
@@ -35,17 +40,19 @@ def test_requests_that_wait_are_rationed_for_each_group(tx: Tx, rationed: Site) 
     create(tx, rationed, "waits")
     for number in range(2):
         request_flows.submit(
-            tx, vcluster="works", wanted=[AskedTuple(1)], site=rationed, now=3.0 + number
+            tx, flow_context(rationed, 3.0 + number), vcluster="works", wanted=[AskedTuple(1)]
         )
     with pytest.raises(Refused, match="group physics has 3 requests that wait, and may have 3"):
         create(tx, rationed, "more")
     with pytest.raises(Refused, match="and may have 3") as refused:
-        request_flows.submit(tx, vcluster="works", wanted=[AskedTuple(1)], site=rationed, now=5.0)
+        request_flows.submit(
+            tx, flow_context(rationed, 5.0), vcluster="works", wanted=[AskedTuple(1)]
+        )
     assert refused.value.code == "slow_down"
     create(tx, rationed, "theirs", "chemistry")  # others go on
     for number in range(5):
         create(tx, rationed, f"site{number}", "site")  # and administrators
-    flows.delete(tx, name="waits", site=rationed, now=6.0, actor="user:ann")
+    flows.delete(tx, flow_context(rationed, 6.0, "user:ann"), name="waits")
     create(tx, rationed, "more")
 
 

@@ -22,6 +22,7 @@ from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.scheduler import reclaims, requests, reservations, vclusters
+from tests.contexts import flow_context
 from tests.store.busy_site import answer, contended, grow, people, summary, want
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, rest, run_pass
 
@@ -198,10 +199,10 @@ def test_there_is_no_such_reclaim_or_it_is_over(tx: Tx, quiet: Site) -> None:
 
 def test_giving_back_and_shrinking_are_answers(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
-    owner_flows.release(tx, name="loser", nodes_=["node0"], site=quiet, now=105.0, actor=OWNER)
+    owner_flows.release(tx, flow_context(quiet, 105.0, OWNER), name="loser", nodes_=["node0"])
     assert reclaim(tx, one.id) == ("open", 2, 1)
     assert sorted(kept(tx)) == ["node0", "node2"]
-    owner_flows.resize(tx, name="loser", size=2, site=quiet, now=106.0, actor=OWNER)
+    owner_flows.resize(tx, flow_context(quiet, 106.0, OWNER), name="loser", size=2)
     assert reclaim(tx, one.id) == ("done", 2, 2)
     assert sorted(kept(tx)) == ["node0", "node2"], "what was chosen goes first"
     check_world(tx)
@@ -212,7 +213,7 @@ def test_giving_back_and_shrinking_are_answers(tx: Tx, quiet: Site) -> None:
 
 def test_a_vcluster_that_is_deleted_gives_what_was_wanted_of_it(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
-    owner_flows.delete(tx, name="loser", site=quiet, now=105.0, actor=OWNER)
+    owner_flows.delete(tx, flow_context(quiet, 105.0, OWNER), name="loser")
     assert reclaim(tx, one.id) == ("done", 2, 2)
     assert kept(tx) == {"node1": one.id, "node2": one.id}
     arrive(tx, 110.0)
@@ -235,7 +236,7 @@ def test_a_chosen_node_that_breaks_on_its_way_is_made_good(tx: Tx, quiet: Site) 
 def test_withdrawn_midway_nothing_is_seized(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
     answer(tx, quiet, one.id, "node3")
-    owner_flows.delete(tx, name="winner", site=quiet, now=106.0, actor=OWNER)
+    owner_flows.delete(tx, flow_context(quiet, 106.0, OWNER), name="winner")
     assert reclaim(tx, one.id) == ("cancelled", 2, 1)
     assert kept(tx) == {}
     rest(tx, quiet, 107.0, step=40.0)
@@ -514,7 +515,7 @@ def test_a_draining_vcluster_gets_nothing_more_and_takes_nothing_more(tx: Tx, qu
     assert winner is not None
     assert winner.drain_until == 141.0
     assert "lease" in requests.every(tx)[-1].reason
-    owner_flows.extend(tx, name="winner", lease=500.0, site=quiet, now=126.0)
+    owner_flows.extend(tx, flow_context(quiet, 126.0), name="winner", lease=500.0)
     assert run_pass(tx, quiet, 127.0)[0] == "take for request"
     assert (
         tx.scalar(select(t.vclusters.c.drain_until).where(t.vclusters.c.name == "winner")) is None
@@ -534,7 +535,7 @@ def test_who_would_not_wait_is_rejected_and_takes_nothing(tx: Tx, quiet: Site) -
     assert requests.every(tx)[-1].state == "rejected"
     assert summary(tx)["winner"][0] == "ended"
     asked = request_flows.submit(
-        tx, vcluster="loser", wanted=[AskedTuple(1)], wait=False, now=101.0
+        tx, flow_context(quiet, 101.0), vcluster="loser", wanted=[AskedTuple(1)], wait=False
     ).value
     run_pass(tx, quiet, 102.0)
     assert requests.get(tx, asked.request.id).state == "rejected"  # type: ignore[union-attr]

@@ -17,13 +17,14 @@ from cod.core import request_starts
 from cod.flows import views
 from cod.flows.scheduler import plan, starts
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import ExpectedStart, Site, SiteRef
+from cod.model import AskedVcluster, ExpectedStart, Site, SiteRef
 from cod.policy.reservations.starts import predicted
 from cod.service import parts
 from cod.store import tables as t
 from cod.store.scheduler import requests
 from cod.store.scheduler import starts as start_rows
 from cod.workers.starts import AGAIN, CLAIM, PERIOD, REST, StartForecasts
+from tests.contexts import flow_context
 from tests.net.handpool import HandPool
 from tests.store.manager_world import furnish, in_tx, run_pass
 
@@ -92,13 +93,8 @@ class House:
         in_tx(
             self.engine,
             owner_flows.create,
-            name=name,
-            size=size,
-            template="debian",
-            group="site",
-            site=self.site,
-            now=self.reactor.seconds(),
-            lease=LEASE,
+            flow_context(self.site, self.reactor.seconds()),
+            AskedVcluster(name=name, size=size, template="debian", group="site", lease=LEASE),
         )
         return max(int(one.id) for one in in_tx(self.engine, requests.every))
 

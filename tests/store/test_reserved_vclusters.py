@@ -10,10 +10,11 @@ import pytest
 
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.model import AskedTuple, Refused, Site
+from cod.model import AskedTuple, AskedVcluster, Refused, Site
 from cod.store.engine import Tx
 from cod.store.notices import notices
 from cod.store.scheduler import address_blocks, networks, requests, vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import arrive, furnish, members, run_pass
 from tests.store.test_isolation_flow import INTERFACE, plug
 
@@ -25,7 +26,9 @@ HOUR, DAY = 3600.0, 86400.0
 def create(tx: Tx, site: Site, name: str, size: int = 1, now: float = 1.0, **columns: Any) -> int:
     columns.setdefault("lease", DAY)
     made = flows.create(
-        tx, name=name, size=size, template="debian", group="site", site=site, now=now, **columns
+        tx,
+        flow_context(site, now),
+        AskedVcluster(name=name, size=size, template="debian", group="site", **columns),
     ).value
     return made[0].vcluster.id
 
@@ -50,7 +53,7 @@ def test_its_name_and_addresses_are_kept_and_its_nodes_come_at_the_start(
     short = create(tx, site, "short", 3, lease=HOUR)
     run_pass(tx, site, 3.0)
     assert (state(tx, long), state(tx, short)) == ("pending", "active")
-    flows.delete(tx, name="short", site=site, now=4.0, actor="t")
+    flows.delete(tx, flow_context(site, 4.0, "t"), name="short")
     arrive(tx, 5.0)
     run_pass(tx, site, DAY)
     held = vclusters.get(tx, course)
@@ -96,7 +99,7 @@ def test_deleting_it_before_its_start_gives_back_what_was_kept(tx: Tx, site: Sit
     request = requests.every(tx, vcluster_id=course)[0]
     with pytest.raises(Refused, match="reserve anew"):
         request_flows.change(tx, request_id=request.id, count=1, now=2.0)
-    flows.delete(tx, name="course", site=site, now=3.0, actor="t")
+    flows.delete(tx, flow_context(site, 3.0, "t"), name="course")
     assert (state(tx, course), address_blocks.room(tx, course)) == ("ended", 0)
     long = create(tx, site, "long", 2, now=4.0, lease=3 * DAY)
     run_pass(tx, site, 4.0)
@@ -141,7 +144,7 @@ def test_an_isolated_one_keeps_its_network_and_nodes_with_usable_ports(tx: Tx, s
     assert (other.vlan, other.first_address) != (network.vlan, network.first_address)
     assert (state(tx, two), state(tx, three)) == ("active", "pending")
     assert sorted(members(tx, two)) == ["node2", "node3"]
-    flows.delete(tx, name="first", site=apart, now=3.0, actor="t")
+    flows.delete(tx, flow_context(apart, 3.0, "t"), name="first")
     arrive(tx, 4.0)
     run_pass(tx, apart, DAY)
     assert state(tx, course) == "active"
@@ -159,7 +162,12 @@ def test_an_isolated_one_is_placed_before_a_deadline_when_usable_ports_are_free(
     create(tx, apart, "two", 1, isolated=True, lease=DAY)
     run_pass(tx, apart, 2.0)
     asked = request_flows.submit(
-        tx, vcluster="one", wanted=[AskedTuple(1)], site=apart, duration=HOUR, before=3 * DAY, now=3
+        tx,
+        flow_context(apart, 3),
+        vcluster="one",
+        wanted=[AskedTuple(1)],
+        duration=HOUR,
+        before=3 * DAY,
     ).value
     start = asked.request.starts_at
     assert start is not None

@@ -3,6 +3,7 @@ is told once, tried again until its start, and told once if it is reserved after
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from sqlalchemy import update
 from cod.flows.people import groups
 from cod.flows.scheduler import series as flows
 from cod.flows.scheduler import vclusters as vcluster_flows
-from cod.model import AskedTuple, Refused, SeriesView, Site
+from cod.model import AskedTuple, AskedVcluster, Refused, SeriesView, Site
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.notices import notices
 from cod.store.scheduler import vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import furnish
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -23,23 +25,17 @@ pytestmark = pytest.mark.slow  # together with its like more than the quick run 
 HOUR, DAY = 3600.0, 86400.0
 WEEK = 7 * DAY
 NAMES = ["course-1970-01-02", "course-1970-01-09", "course-1970-01-16", "course-1970-01-23"]
-ASKED = {"size": 2, "template": "debian", "also": [AskedTuple(1)], "mounts": []}
+ASKED = AskedVcluster(
+    "course", 2, "debian", "site", also=[AskedTuple(1)], lease=10 * HOUR, starts_at=DAY
+)
 
 
 def create(tx: Tx, site: Site, **columns: Any) -> SeriesView:
-    values: dict[str, Any] = {
-        "name": "course",
-        "group": "site",
-        "starts_at": DAY,
-        "lease": 10 * HOUR,
-        "zone": "UTC",
-        "days": [],
-        "count": None,
-        "last": None,
-        "asked": ASKED,
-    }
+    values: dict[str, Any] = {"zone": "UTC", "days": [], "count": None, "last": None}
+    own = {key: columns.pop(key) for key in list(columns) if key not in values}
+    asked = replace(ASKED, **own)
     made = flows.create(
-        tx, **values | columns, create=vcluster_flows.create, seen=None, site=site, now=1.0
+        tx, flow_context(site, 1.0), asked, **values | columns, create=vcluster_flows.create
     )
     return made.value
 
@@ -48,14 +44,15 @@ def stand_in_the_way(tx: Tx, site: Site) -> None:
     """Reserve nodes from the second start on, so that there is no room for its cluster."""
     vcluster_flows.create(
         tx,
-        name="in-the-way",
-        size=2,
-        template="debian",
-        group="site",
-        starts_at=DAY + WEEK,
-        lease=HOUR,
-        site=site,
-        now=1.0,
+        flow_context(site, 1.0),
+        AskedVcluster(
+            name="in-the-way",
+            size=2,
+            template="debian",
+            group="site",
+            starts_at=DAY + WEEK,
+            lease=HOUR,
+        ),
     )
 
 
@@ -94,7 +91,7 @@ def test_the_starts_of_four_weeks_are_reserved_each_once(tx: Tx, site: Site) -> 
     assert held is not None
     assert (held.state, held.size) == ("pending", 3)
     assert keep(tx, site, 4.0) == 0
-    vcluster_flows.delete(tx, name=NAMES[1], site=site, now=5.0, actor="t")
+    vcluster_flows.delete(tx, flow_context(site, 5.0, "t"), name=NAMES[1])
     assert (keep(tx, site, 6.0), live(tx)) == (0, [NAMES[0], *NAMES[2:]]), "one is left out"
     assert keep(tx, site, DAY + 1) == 1
     assert [one.starts_at for one in flows.show(tx, name="course", now=DAY + 1).occurrences] == [
@@ -117,7 +114,7 @@ def test_a_start_that_is_refused_is_told_once_and_the_others_stay(tx: Tx, site: 
     assert [one.state for one in shown] == ["reserved", "refused", "reserved", "reserved"]
     assert shown[1].refused in about
     assert (keep(tx, site, 5.0, again=True), told(tx)) == (1, [about]), "there is no room yet"
-    vcluster_flows.delete(tx, name="in-the-way", site=site, now=6.0, actor="t")
+    vcluster_flows.delete(tx, flow_context(site, 6.0, "t"), name="in-the-way")
     assert (keep(tx, site, 7.0, again=True), live(tx)) == (1, NAMES)
     assert keep(tx, site, 8.0, again=True) == 0
     assert [one.refused for one in flows.show(tx, name="course", now=9.0).occurrences] == [""] * 4
@@ -130,7 +127,7 @@ def test_a_refused_start_is_not_tried_after_its_time(tx: Tx, site: Site) -> None
     create(tx, site)
     stand_in_the_way(tx, site)
     keep(tx, site, 2.0)
-    vcluster_flows.delete(tx, name="in-the-way", site=site, now=3.0, actor="t")
+    vcluster_flows.delete(tx, flow_context(site, 3.0, "t"), name="in-the-way")
     late = [at for _, at in flows.due(tx, DAY + WEEK, again=True)]
     assert DAY + WEEK not in late
     reserve(tx, site, flows.due(tx, 4.0, again=True)[0][0], DAY + WEEK, DAY + WEEK)
@@ -153,7 +150,7 @@ def test_what_became_of_a_start_is_shown(tx: Tx, site: Site) -> None:
 
     held = vclusters.by_name(tx, NAMES[0])
     assert held is not None
-    vcluster_flows.delete(tx, name=NAMES[1], site=site, now=5.0, actor="t")
+    vcluster_flows.delete(tx, flow_context(site, 5.0, "t"), name=NAMES[1])
     began = update(t.vclusters).where(t.vclusters.c.id == held.id)
     tx.execute(began.values(state="active", leased_at=DAY))
     assert states() == ["running", "cancelled", "reserved", "reserved"]
@@ -185,8 +182,8 @@ def test_a_counted_series_ends_by_itself_after_its_last_start(tx: Tx, site: Site
 def test_a_series_is_refused_where_its_first_start_is(tx: Tx, site: Site) -> None:
     furnish(tx, 3)
     for columns, why in (
-        ({"asked": {**ASKED, "size": 3}}, "node"),
-        ({"asked": {**ASKED, "template": "none"}}, "none"),
+        ({"size": 3}, "node"),
+        ({"template": "none"}, "none"),
         ({"starts_at": 0.5}, "no start"),
         ({"lease": None}, "length"),
         ({"last": DAY - 1}, "no start"),
@@ -206,9 +203,9 @@ def test_a_group_with_a_series_is_not_deleted(tx: Tx, site: Site) -> None:
     groups.create(tx, "physics", now=0.0)
     create(tx, site, group="physics")
     flows.end(tx, name="course", now=2.0)
-    vcluster_flows.delete(tx, name=NAMES[0], site=site, now=2.0, actor="t")
+    vcluster_flows.delete(tx, flow_context(site, 2.0, "t"), name=NAMES[0])
     create(tx, site, group="physics", name="other")
-    vcluster_flows.delete(tx, name="other-1970-01-02", site=site, now=3.0, actor="t")
+    vcluster_flows.delete(tx, flow_context(site, 3.0, "t"), name="other-1970-01-02")
     with pytest.raises(Refused, match="1 series of reservations"):
         groups.delete(tx, "physics")
     flows.end(tx, name="other", now=4.0)

@@ -13,7 +13,7 @@ from cod.core import entitlements, preemption
 from cod.flows.nodes import energy
 from cod.flows.people import groups as group_flows
 from cod.flows.scheduler import plan, shares, vclusters
-from cod.model import Policy, Refused
+from cod.model import AskedVcluster, Policy, Refused
 from cod.policy.scheduler.snapshot import Sharing
 from cod.policy.sharing import turns
 from cod.store import tables as t
@@ -22,6 +22,7 @@ from cod.store.nodes import types
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests
 from cod.store.scheduler import vclusters as rows
+from tests.contexts import flow_context
 from tests.store.manager_world import OWNER, add_node, arrive, furnish, planned, rest, run_pass
 from tests.store.test_manager_properties import SITE as WORLD
 
@@ -142,14 +143,10 @@ def test_settings_are_checked(tx: Tx) -> None:
 def create(tx: Tx, name: str, size: int, group_name: str, now: float) -> None:
     vclusters.create(
         tx,
-        name=name,
-        size=size,
-        template="debian",
-        group=group_name,
-        lease=1e6,
-        spread=True,
-        site=FAIR,
-        now=now,
+        flow_context(FAIR, now),
+        AskedVcluster(
+            name=name, size=size, template="debian", group=group_name, lease=1e6, spread=True
+        ),
     )
 
 
@@ -160,13 +157,13 @@ def test_a_guarantee_takes_from_others_and_leaves_them_theirs(tx: Tx, priority: 
     groups.add(tx, "sure", 0.0, guarantee=8)
     create(tx, "pool", 1, "large", NOW)
     now = rest(tx, FAIR, NOW)
-    vclusters.resize(tx, name="pool", size=10, spread=True, site=FAIR, now=now, actor=OWNER)
+    vclusters.resize(tx, flow_context(FAIR, now, OWNER), name="pool", size=10, spread=True)
     now = rest(tx, FAIR, now)
     assert _held(tx) == {"large": 10, "sure": 0}
     create(tx, "mine", 8, "sure", now)
     now = rest(tx, FAIR, now)
     assert _held(tx) == {"large": 2, "sure": 8}
-    vclusters.resize(tx, name="pool", size=3, spread=True, site=FAIR, now=now, actor=OWNER)
+    vclusters.resize(tx, flow_context(FAIR, now, OWNER), name="pool", size=3, spread=True)
     rest(tx, FAIR, now)
     assert _held(tx) == {"large": 2, "sure": 8}, "nothing is taken back and forth"
 
@@ -182,7 +179,7 @@ def test_the_odd_node_goes_to_the_other_group_in_the_next_turn(tx: Tx) -> None:
     create(tx, second, 1, second, NOW)
     now = rest(tx, FAIR, NOW)
     for name in (first, second):
-        vclusters.resize(tx, name=name, size=2, spread=True, site=FAIR, now=now, actor=OWNER)
+        vclusters.resize(tx, flow_context(FAIR, now, OWNER), name=name, size=2, spread=True)
         now = rest(tx, FAIR, now)
     assert _held(tx) == {first: 2, second: 1}
     later = turns.ends(FAIR.policy, now)
@@ -202,10 +199,10 @@ def test_what_is_being_taken_by_shares_may_still_be_taken(tx: Tx) -> None:
     now = rest(tx, FAIR, now)
     for name in names:
         size = 3 if name < "g4" else 2
-        vclusters.resize(tx, name=name, size=size, spread=True, site=FAIR, now=now, actor=OWNER)
+        vclusters.resize(tx, flow_context(FAIR, now, OWNER), name=name, size=size, spread=True)
     now = rest(tx, FAIR, now)
     for name in names[4:]:
-        vclusters.resize(tx, name=name, size=3, spread=True, site=FAIR, now=now, actor=OWNER)
+        vclusters.resize(tx, flow_context(FAIR, now, OWNER), name=name, size=3, spread=True)
     run_pass(tx, FAIR, now)
     there = reclaims.open_(tx)
     assert there
@@ -282,7 +279,7 @@ def test_idle_groups_keep_no_share_from_those_that_want_nodes(tx: Tx) -> None:
         groups.add(tx, name, 0.0)
     create(tx, "pool", 1, "large", NOW)
     now = rest(tx, FAIR, NOW)
-    vclusters.resize(tx, name="pool", size=10, spread=True, site=FAIR, now=now, actor=OWNER)
+    vclusters.resize(tx, flow_context(FAIR, now, OWNER), name="pool", size=10, spread=True)
     now = rest(tx, FAIR, now)
     create(tx, "mine", 4, "small", now)
     now = rest(tx, FAIR, now)
@@ -298,7 +295,7 @@ def test_a_request_beyond_its_limit_waits_until_there_is_room(tx: Tx) -> None:
     run_pass(tx, FAIR, now)
     (waits,) = requests.every(tx, states=["pending"])
     assert waits.reason == "waits: its group may hold 4 nodes at once"
-    vclusters.resize(tx, name="one", size=2, site=FAIR, now=now, actor=OWNER)
+    vclusters.resize(tx, flow_context(FAIR, now, OWNER), name="one", size=2)
     rest(tx, FAIR, now)
     assert _held(tx) == {"physics": 4}
 
@@ -332,20 +329,17 @@ def test_the_sites_longest_lease_bounds_groups_without_one(tx: Tx) -> None:
     with pytest.raises(Refused, match="at most, with all extensions"):
         vclusters.create(
             tx,
-            name="one",
-            size=1,
-            template="debian",
-            group="physics",
-            lease=2 * DAY,
-            site=bounded,
-            now=NOW,
+            flow_context(bounded, NOW),
+            AskedVcluster(name="one", size=1, template="debian", group="physics", lease=2 * DAY),
         )
     vclusters.create(
-        tx, name="one", size=1, template="debian", group="physics", lease=DAY, site=bounded, now=NOW
+        tx,
+        flow_context(bounded, NOW),
+        AskedVcluster(name="one", size=1, template="debian", group="physics", lease=DAY),
     )
     now = rest(tx, bounded, NOW, step=10.0)
     with pytest.raises(Refused):
-        vclusters.extend(tx, name="one", lease=DAY, site=bounded, now=now + HOUR)
+        vclusters.extend(tx, flow_context(bounded, now + HOUR), name="one", lease=DAY)
 
 
 def test_a_pass_is_due_when_a_month_ends_that_a_group_waits_for(tx: Tx) -> None:
@@ -409,7 +403,7 @@ def test_acts_do_not_count_the_site_anew(tx: Tx, monkeypatch: pytest.MonkeyPatch
         groups.add(tx, name, 0.0, guarantee=1)
     create(tx, "a", 1, "a", NOW)
     now = rest(tx, FAIR, NOW)
-    vclusters.resize(tx, name="a", size=4, spread=True, site=FAIR, now=now, actor=OWNER)
+    vclusters.resize(tx, flow_context(FAIR, now, OWNER), name="a", size=4, spread=True)
     now = rest(tx, FAIR, now)
     create(tx, "b", 2, "b", now)
 
@@ -504,14 +498,15 @@ def test_a_guarantee_of_a_type_is_kept_from_creation_sizes_and_called_in(tx: Tx)
     assert "2 of them are guaranteed to other groups" in told.about
     vclusters.create(
         tx,
-        name="mine",
-        size=2,
-        template="debian",
-        group="b",
-        lease=1e6,
-        attributes='<requires><memory><mib min="8000"/></memory></requires>',
-        site=FAIR,
-        now=now,
+        flow_context(FAIR, now),
+        AskedVcluster(
+            name="mine",
+            size=2,
+            template="debian",
+            group="b",
+            lease=1e6,
+            attributes='<requires><memory><mib min="8000"/></memory></requires>',
+        ),
     )
     now = rest(tx, FAIR, now)
     assert _held(tx) == {"a": 5, "b": 2}

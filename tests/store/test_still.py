@@ -10,9 +10,10 @@ from sqlalchemy import Engine, update
 
 from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Site
+from cod.model import AskedVcluster, Site
 from cod.store import tables as t
 from tests.bench.pass_world import NOW, SITE, Size, ask, fill
+from tests.contexts import flow_context
 from tests.store.manager_world import furnish, in_tx, run_pass
 
 pytestmark = pytest.mark.mariadb_always
@@ -25,23 +26,15 @@ def resting(engine: Engine, site: Site) -> flow.NoChange:
     in_tx(
         engine,
         owner_flows.create,
-        name="one",
-        size=2,
-        template="debian",
-        group="site",
-        site=site,
-        now=1.0,
+        flow_context(site, 1.0),
+        AskedVcluster(name="one", size=2, template="debian", group="site"),
     )
     in_tx(engine, run_pass, site, 1.0)
     in_tx(
         engine,
         owner_flows.create,
-        name="two",
-        size=1,
-        template="debian",
-        group="site",
-        site=site,
-        now=500.0,
+        flow_context(site, 500.0),
+        AskedVcluster(name="two", size=1, template="debian", group="site"),
     )
     in_tx(engine, run_pass, site, 500.0)
     seen = in_tx(engine, flow.snapshot, site, 501.0)

@@ -13,7 +13,7 @@ from cod.core.nodes import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan, plan
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import Site
+from cod.model import AskedVcluster, Site
 from cod.policy.nodes import lifecycle
 from cod.policy.scheduler.snapshot import PassPlan
 from cod.states import NodeEvent
@@ -23,6 +23,7 @@ from cod.store.nodes import nodes
 from cod.store.notices import notices
 from cod.store.people import groups
 from cod.store.scheduler import reclaims
+from tests.contexts import flow_context
 from tests.store.busy_site import answer, contended
 from tests.store.manager_world import OWNER, arrive, furnish, run_pass
 
@@ -42,7 +43,9 @@ def kinds(tx: Tx, since: int = 0) -> list[str]:
 
 def create(tx: Tx, site: Site, size: int = 2, now: float = 1.0, **rest: Any) -> None:
     owner_flows.create(
-        tx, name="web", size=size, template="debian", group="site", site=site, now=now, **rest
+        tx,
+        flow_context(site, now),
+        AskedVcluster(name="web", size=size, template="debian", group="site", **rest),
     )
 
 
@@ -65,7 +68,7 @@ def test_a_leases_whole_story(tx: Tx, warning: Site) -> None:
     story = ["lease-began"]
     assert told(tx) == [("lease-began", "site", "web")]
     arrive(tx, 3.0)
-    owner_flows.extend(tx, name="web", lease=100.0, site=warning, now=10.0)
+    owner_flows.extend(tx, flow_context(warning, 10.0), name="web", lease=100.0)
     story.append("lease-extended")
     assert kinds(tx) == story
     for now, kind in (
@@ -90,7 +93,7 @@ def test_a_lease_that_is_extended_while_it_drains_is_warned_of_anew(tx: Tx, warn
     run_pass(tx, warning, 2.0)
     run_pass(tx, warning, 103.0)
     since = notices.newest(tx)
-    owner_flows.extend(tx, name="web", lease=60.0, site=warning, now=110.0)
+    owner_flows.extend(tx, flow_context(warning, 110.0), name="web", lease=60.0)
     for now in (111.0, 131.0, 165.0, 171.0):
         run_pass(tx, warning, now)
     assert kinds(tx, since) == ["lease-extended", "lease-warning", "lease-warning", "lease-ended"]
@@ -101,7 +104,7 @@ def test_an_extension_that_changes_nothing_is_not_told(tx: Tx, warning: Site) ->
     create(tx, warning)
     run_pass(tx, warning, 2.0)
     since = notices.newest(tx)
-    owner_flows.extend(tx, name="web", lease=10.0, site=warning, now=3.0)
+    owner_flows.extend(tx, flow_context(warning, 3.0), name="web", lease=10.0)
     assert kinds(tx, since) == []
 
 
@@ -111,7 +114,7 @@ def test_a_vcluster_that_is_deleted(tx: Tx, site: Site) -> None:
     run_pass(tx, site, 2.0)
     since = notices.newest(tx)
     for _ in range(2):
-        owner_flows.delete(tx, name="web", site=site, now=3.0, actor=OWNER)
+        owner_flows.delete(tx, flow_context(site, 3.0, OWNER), name="web")
     assert told(tx, since) == [("deleted", "site", "web")]
     assert OWNER in notices.every(tx)[-1].notice.about
 
@@ -175,7 +178,7 @@ def test_nodes_that_are_not_wanted_any_more(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
     answer(tx, quiet, one.id, "node3")
     since = notices.newest(tx)
-    owner_flows.delete(tx, name="winner", site=quiet, now=106.0, actor=OWNER)
+    owner_flows.delete(tx, flow_context(quiet, 106.0, OWNER), name="winner")
     assert told(tx, since) == [("reclaim-dropped", "low", "loser"), ("deleted", "high", "winner")]
     assert "1 node of vcluster loser" in notices.every(tx, after=since)[0].notice.about
 
@@ -185,14 +188,14 @@ def test_nothing_is_said_of_reclaims_that_were_answered_or_whose_vcluster_ends(
 ) -> None:
     one = contended(tx, quiet)
     answer(tx, quiet, one.id, "node2", "node3")
-    owner_flows.delete(tx, name="winner", site=quiet, now=106.0, actor=OWNER)
-    owner_flows.delete(tx, name="loser", site=quiet, now=106.0, actor=OWNER)
+    owner_flows.delete(tx, flow_context(quiet, 106.0, OWNER), name="winner")
+    owner_flows.delete(tx, flow_context(quiet, 106.0, OWNER), name="loser")
     assert "reclaim-dropped" not in kinds(tx)
 
 
 def test_what_may_not_be_taken_any_more_at_the_deadline(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
-    owner_flows.release(tx, name="loser", nodes_=["n1"], site=quiet, now=107.0, actor=OWNER)
+    owner_flows.release(tx, flow_context(quiet, 107.0, OWNER), name="loser", nodes_=["n1"])
     tx.execute(update(t.vclusters).where(t.vclusters.c.name == "loser").values(creation_size=3))
     since = notices.newest(tx)
     claim = plan.hold(tx, "a", 120.0, 10.0)

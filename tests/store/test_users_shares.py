@@ -12,13 +12,14 @@ from sqlalchemy import event, select
 from cod.flows.nodes import energy
 from cod.flows.people import people as people_flows
 from cod.flows.scheduler import plan, shares, vclusters
-from cod.model import Role
+from cod.model import AskedVcluster, Role
 from cod.policy.scheduler import priority
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people import groups, people
 from cod.store.scheduler import vclusters as rows
+from tests.contexts import flow_context
 from tests.store.manager_world import OWNER, furnish, rest
 from tests.store.test_shares import FAIR, HOUR, NOW, WEEK
 
@@ -35,15 +36,8 @@ def member(tx: Tx, name: str, group: str, **columns: float) -> int:
 def create(tx: Tx, name: str, size: int, group: str, now: float, user_id: int | None) -> None:
     vclusters.create(
         tx,
-        name=name,
-        size=size,
-        template="debian",
-        group=group,
-        lease=1e6,
-        spread=True,
-        user_id=user_id,
-        site=FAIR,
-        now=now,
+        flow_context(FAIR, now, user_id=user_id),
+        AskedVcluster(name=name, size=size, template="debian", group=group, lease=1e6, spread=True),
     )
 
 
@@ -91,7 +85,7 @@ def test_heavy_use_puts_the_next_request_behind_a_colleagues(tx: Tx) -> None:
     tx.execute(t.groups.update().values(user_shares=False))
     assert queue(tx, now) == ["anns", "bobs", "theirs"]
     tx.execute(t.groups.update().where(t.groups.c.name == "physics").values(user_shares=True))
-    vclusters.delete(tx, name="heavy", site=FAIR, now=now, actor=OWNER)
+    vclusters.delete(tx, flow_context(FAIR, now, OWNER), name="heavy")
     rest(tx, FAIR, now, step=100.0)
     states = {one.name: one.state for one in rows.live(tx)}
     assert (states["bobs"], states["anns"]) == ("active", "pending")

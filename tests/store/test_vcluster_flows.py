@@ -14,7 +14,7 @@ from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan, explain, plan
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.model import AskedTuple, Effect, Refused, Request, Result, Site
+from cod.model import AskedTuple, AskedVcluster, Effect, Refused, Request, Result, Site
 from cod.quantity import span
 from cod.store import tables as t
 from cod.store import views
@@ -22,6 +22,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, nodes
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks, requests, vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import (
     OWNER,
     add_node,
@@ -38,16 +39,19 @@ MANAGER = Effect("wake", "manager")
 
 
 def create(
-    tx: Tx, site: Site, name: str = "one", size: int = 2, now: float = 1.0, **rest: Any
+    tx: Tx,
+    site: Site,
+    name: str = "one",
+    size: int = 2,
+    now: float = 1.0,
+    key: str | None = None,
+    **rest: Any,
 ) -> Result:
     """A vcluster that waits for its nodes."""
     return flows.create(
         tx,
-        name=name,
-        size=size,
-        site=site,
-        now=now,
-        **{"template": "debian", "group": "site"} | rest,
+        flow_context(site, now, key=key),
+        AskedVcluster(name=name, size=size, **{"template": "debian", "group": "site"} | rest),
     )
 
 
@@ -216,7 +220,7 @@ def test_blocks_of_addresses_do_not_overlap_and_are_used_again(tx: Tx, site: Sit
     waiting = create(tx, small, "d").value[0].vcluster
     with pytest.raises(Refused, match="have addresses for 0 more, not for 2: delete a vcluster"):
         core_blocks.extend(tx, waiting, 2, small, now=1.0)
-    flows.delete(tx, name="b", site=small, now=2.0, actor=OWNER)
+    flows.delete(tx, flow_context(small, 2.0, OWNER), name="b")
     core_blocks.extend(tx, waiting, 2, small, now=1.0)
     assert ranges(tx, "d") == ["10.77.128.64 - 10.77.128.127"]
 
@@ -256,7 +260,7 @@ def test_a_grant_without_addresses_is_refused_and_the_request_says_why(
             assert request is not None
             assert (request.state, "addresses for 0 more" in request.reason) == (state, True)
             if name == "waits":  # so that the other is planned
-                flows.delete(tx, name=name, site=small, now=4.0, actor=OWNER)
+                flows.delete(tx, flow_context(small, 4.0, OWNER), name=name)
 
 
 def _vcluster(tx: Tx, request_id: int) -> str:
@@ -303,16 +307,16 @@ def test_growth_takes_further_blocks_and_gives_them_back_when_it_is_not_wanted(
     furnish(tx, 3)
     one = running(tx, small, 2)
     addressed(tx, small, "two")
-    flows.resize(tx, name="one", size=100, site=small, now=4.0, actor=OWNER)
+    flows.resize(tx, flow_context(small, 4.0, OWNER), name="one", size=100)
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.63"], "the rest comes with the nodes"
     vcluster = vclusters.get(tx, one)
     assert vcluster is not None
     core_blocks.extend(tx, vcluster, 100, small, now=4.0)
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.63", "10.77.128.128 - 10.77.128.191"]
-    flows.resize(tx, name="one", size=3, site=small, now=5.0, actor=OWNER)
+    flows.resize(tx, flow_context(small, 5.0, OWNER), name="one", size=3)
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.63"]
     with pytest.raises(Refused, match="has addresses for 254 nodes of vclusters, not for 303"):
-        request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(300)], site=small, now=7.0)
+        request_flows.submit(tx, flow_context(small, 7.0), vcluster="one", wanted=[AskedTuple(300)])
 
 
 def test_nodes_of_the_second_block_get_addresses_and_the_block_stays_while_one_is_bound(
@@ -327,13 +331,13 @@ def test_nodes_of_the_second_block_get_addresses_and_the_block_stays_while_one_i
         for each in bindings.of_node(tx, node.id)
     ]
     assert sorted(found) == [1, 2, 3, 4, 5]
-    flows.release(tx, name="one", nodes_=["n1", "n2", "n3"], site=small, now=4.0, actor=OWNER)
+    flows.release(tx, flow_context(small, 4.0, OWNER), name="one", nodes_=["n1", "n2", "n3"])
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.7"], (
         "two nodes have addresses in the second block"
     )
-    flows.release(tx, name="one", nodes_=["n4"], site=small, now=5.0, actor=OWNER)
+    flows.release(tx, flow_context(small, 5.0, OWNER), name="one", nodes_=["n4"])
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.7"]
-    flows.delete(tx, name="one", site=small, now=6.0, actor=OWNER)
+    flows.delete(tx, flow_context(small, 6.0, OWNER), name="one")
     arrive(tx, 7.0)
     run_pass(tx, small, 8.0)
     assert address_blocks.of(tx, one) == []
@@ -357,7 +361,7 @@ def test_blocks_of_another_size_are_not_overlapped(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
     for name in ("a", "b", "c"):
         addressed(tx, small, name)
-    flows.delete(tx, name="a", site=small, now=2.0, actor=OWNER)
+    flows.delete(tx, flow_context(small, 2.0, OWNER), name="a")
     addressed(tx, pools(site, "10.77.128.255"), "large")
     assert ranges(tx, "large") == ["10.77.128.128 - 10.77.128.191"]
     assert address_blocks.free_room(tx, pools(site, "10.77.128.255").subnets[0]) == 63
@@ -463,7 +467,7 @@ def test_a_key_that_is_repeated_late_shows_nothing_of_whoever_has_the_name_now(
     furnish(tx, 1)
     groups.add(tx, "lab", 0.0)
     first = create(tx, site, key="k1", size=1).value[0].vcluster
-    flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
+    flows.delete(tx, flow_context(site, 5.0, OWNER), name="one")
     create(tx, site, group="lab", size=1, now=6.0)
     run_pass(tx, site, 7.0)
     view, held = create(tx, site, key="k1", now=9.0).value
@@ -483,7 +487,7 @@ def test_priority_is_the_groups(tx: Tx, site: Site) -> None:
 def test_growing(tx: Tx, site: Site) -> None:
     furnish(tx, 4)
     one = running(tx, site, 1)
-    grown = flows.resize(tx, name="one", size=3, site=site, now=4.0, actor=OWNER)
+    grown = flows.resize(tx, flow_context(site, 4.0, OWNER), name="one", size=3)
     assert (grown.value[0].vcluster.size, grown.effects) == (1, (MANAGER,))
     assert pending(tx) == [("grow", 2)]
     run_pass(tx, site, 5.0)
@@ -497,24 +501,24 @@ def test_growing(tx: Tx, site: Site) -> None:
 def test_the_newest_size_counts(tx: Tx, site: Site) -> None:
     furnish(tx, 4)
     running(tx, site, 1)
-    flows.resize(tx, name="one", size=3, site=site, now=4.0, actor=OWNER)
-    flows.resize(tx, name="one", size=4, site=site, now=5.0, actor=OWNER, key="k")
-    flows.resize(tx, name="one", size=4, site=site, now=5.5, actor=OWNER, key="k")
+    flows.resize(tx, flow_context(site, 4.0, OWNER), name="one", size=3)
+    flows.resize(tx, flow_context(site, 5.0, OWNER, key="k"), name="one", size=4)
+    flows.resize(tx, flow_context(site, 5.5, OWNER, key="k"), name="one", size=4)
     assert pending(tx) == [("grow", 3)]
-    flows.resize(tx, name="one", size=1, site=site, now=6.0, actor=OWNER)
+    flows.resize(tx, flow_context(site, 6.0, OWNER), name="one", size=1)
     assert pending(tx) == []
 
 
 def test_shrinking_takes_the_newest_and_leaves_the_running(tx: Tx, site: Site) -> None:
     furnish(tx, 4)
     one = running(tx, site, 2)
-    flows.resize(tx, name="one", size=4, site=site, now=4.0, actor=OWNER)
+    flows.resize(tx, flow_context(site, 4.0, OWNER), name="one", size=4)
     run_pass(tx, site, 5.0)
     arrive(tx, 6.0, "node2")
-    shrunk = flows.resize(tx, name="one", size=3, site=site, now=7.0, actor=OWNER)
+    shrunk = flows.resize(tx, flow_context(site, 7.0, OWNER), name="one", size=3)
     assert {effect.what for effect in shrunk.effects} == {"manager", "orders", "power"}
     assert members(tx, one) == ["node0", "node1", "node2"]
-    flows.resize(tx, name="one", size=2, site=site, now=8.0, actor=OWNER)
+    flows.resize(tx, flow_context(site, 8.0, OWNER), name="one", size=2)
     assert members(tx, one) == ["node0", "node1"]
     history = nodes.history(tx, nodes.by_name(tx, "node3").id)[-1]  # type: ignore[union-attr]
     assert (history["event"], history["actor"], history["cause"]) == (
@@ -532,20 +536,20 @@ def test_resize_refuses(tx: Tx, site: Site, size: int, sentence: str) -> None:
     furnish(tx, 1)
     running(tx, site, 1)
     with pytest.raises(Refused, match=sentence):
-        flows.resize(tx, name="one", size=size, site=site, now=4.0, actor=OWNER)
+        flows.resize(tx, flow_context(site, 4.0, OWNER), name="one", size=size)
 
 
 def test_a_vcluster_that_waits_or_ends_is_not_resized(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     create(tx, site, size=1)
     with pytest.raises(Refused, match="still waiting"):
-        flows.resize(tx, name="one", size=2, site=site, now=2.0, actor=OWNER)
+        flows.resize(tx, flow_context(site, 2.0, OWNER), name="one", size=2)
     run_pass(tx, site, 3.0)
-    flows.delete(tx, name="one", site=site, now=4.0, actor=OWNER)
+    flows.delete(tx, flow_context(site, 4.0, OWNER), name="one")
     with pytest.raises(Refused, match="is ending"):
-        flows.extend(tx, name="one", lease=5.0, site=site, now=5.0)
+        flows.extend(tx, flow_context(site, 5.0), name="one", lease=5.0)
     with pytest.raises(Refused, match="there is no vcluster 'none'"):
-        flows.extend(tx, name="none", lease=5.0, site=site, now=5.0)
+        flows.extend(tx, flow_context(site, 5.0), name="none", lease=5.0)
 
 
 def test_shrinking_withdraws_replacements_that_are_not_needed_any_more(tx: Tx, site: Site) -> None:
@@ -558,9 +562,9 @@ def test_shrinking_withdraws_replacements_that_are_not_needed_any_more(tx: Tx, s
         core_requests.replace(tx, node, 4.0)
         holding.give_back(tx, node)
     assert pending(tx) == [("replace", 1), ("replace", 1)]
-    flows.resize(tx, name="one", size=2, site=site, now=5.0, actor=OWNER)
+    flows.resize(tx, flow_context(site, 5.0, OWNER), name="one", size=2)
     assert pending(tx) == [("replace", 1)]
-    flows.resize(tx, name="one", size=1, site=site, now=6.0, actor=OWNER)
+    flows.resize(tx, flow_context(site, 6.0, OWNER), name="one", size=1)
     assert pending(tx) == []
     assert members(tx, one) == ["node2"]
 
@@ -585,15 +589,15 @@ def test_releasing_named_nodes(tx: Tx, site: Site) -> None:
     furnish(tx, 3)
     one = running(tx, site, 3)
     done = flows.release(
-        tx, name="one", nodes_=["n2", "node1", "node2"], site=site, now=4.0, actor=OWNER
+        tx, flow_context(site, 4.0, OWNER), name="one", nodes_=["n2", "node1", "node2"]
     )
     assert members(tx, one) == ["node0"]
     assert done.value[0].vcluster.size == 1
     assert tx.scalars(select(t.power_actions.c.desired)).all() == ["cycle", "cycle"]
     with pytest.raises(Refused, match="delete it instead"):
-        flows.release(tx, name="one", nodes_=["n1"], site=site, now=5.0, actor=OWNER)
+        flows.release(tx, flow_context(site, 5.0, OWNER), name="one", nodes_=["n1"])
     with pytest.raises(Refused, match="has no node 'n9'"):
-        flows.release(tx, name="one", nodes_=["n9"], site=site, now=5.0, actor=OWNER)
+        flows.release(tx, flow_context(site, 5.0, OWNER), name="one", nodes_=["n9"])
     check_world(tx)
 
 
@@ -608,7 +612,7 @@ def test_a_released_node_that_nothing_switches_off_says_that_somebody_must_reboo
     address = bindings.of_node(
         tx, next(node.id for node in nodes.every(tx) if node.name == "node0")
     )[0].address
-    flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
+    flows.delete(tx, flow_context(site, 5.0, OWNER), name="one")
     left = tx.execute(
         select(t.bindings.c.address, t.bindings.c.state, t.bindings.c.expires_at)
     ).all()
@@ -626,21 +630,25 @@ def test_extending(tx: Tx, site: Site) -> None:
     began = vclusters.every(tx)[0].leased_at
     assert began is not None
     ends = [
-        flows.extend(tx, name="one", lease=lease, site=site, now=now).value[0].vcluster.expires_at
+        flows.extend(tx, flow_context(site, now), name="one", lease=lease)
+        .value[0]
+        .vcluster.expires_at
         for now, lease in ((10.0, 200.0), (20.0, 50.0))
     ]
     assert ends == [210.0, 210.0]
     with pytest.raises(Refused, match=r"500 s|8 min 20 s") as refused:
-        flows.extend(tx, name="one", lease=1e6, site=site, now=30.0)
+        flows.extend(tx, flow_context(site, 30.0), name="one", lease=1e6)
     assert (refused.value.code, refused.value.field) == ("invalid", "lease")
     left = began + 500.0 - 30.0
     assert f"can last {span(left)} from now at most" in str(refused.value)
     assert (
-        flows.extend(tx, name="one", lease=left, site=site, now=30.0).value[0].vcluster.expires_at
+        flows.extend(tx, flow_context(site, 30.0), name="one", lease=left)
+        .value[0]
+        .vcluster.expires_at
         == began + 500.0
     )
     with pytest.raises(Refused, match="cannot be extended any more"):
-        flows.extend(tx, name="one", lease=490.0, site=site, now=400.0)
+        flows.extend(tx, flow_context(site, 400.0), name="one", lease=490.0)
 
 
 def test_a_vcm_extends_as_far_as_the_maximum_allows(tx: Tx, site: Site) -> None:
@@ -648,16 +656,20 @@ def test_a_vcm_extends_as_far_as_the_maximum_allows(tx: Tx, site: Site) -> None:
     groups.add(tx, "lab", 0.0, max_lease=500.0)
     running(tx, site, 1, group="lab", lease=100.0)
     began = vclusters.every(tx)[0].leased_at or 0.0
-    one = flows.extend(tx, name="one", lease=1e6, clip=True, site=site, now=10.0).value[0].vcluster
+    one = (
+        flows.extend(tx, flow_context(site, 10.0), name="one", lease=1e6, clip=True)
+        .value[0]
+        .vcluster
+    )
     assert one.expires_at == began + 500.0
     with pytest.raises(Refused, match="cannot be extended any more"):
-        flows.extend(tx, name="one", lease=1e6, clip=True, site=site, now=20.0)
+        flows.extend(tx, flow_context(site, 20.0), name="one", lease=1e6, clip=True)
 
 
 def test_deleting_a_vcluster_that_waits_ends_it_at_once(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
     create(tx, site)
-    done = flows.delete(tx, name="one", site=site, now=2.0, actor=OWNER)
+    done = flows.delete(tx, flow_context(site, 2.0, OWNER), name="one")
     assert (done.value[0].vcluster.state, done.value[0].vcluster.ended_at) == ("ended", 2.0)
     assert [r.state for r in requests.every(tx)] == ["withdrawn"]
     create(tx, site)
@@ -666,18 +678,18 @@ def test_deleting_a_vcluster_that_waits_ends_it_at_once(tx: Tx, site: Site) -> N
 def test_deleting_a_running_one(tx: Tx, site: Site) -> None:
     furnish(tx, 2)
     running(tx, site, 2)
-    flows.resize(tx, name="one", size=3, site=site, now=4.0, actor=OWNER)
-    done = flows.delete(tx, name="one", site=site, now=5.0, actor=OWNER)
+    flows.resize(tx, flow_context(site, 4.0, OWNER), name="one", size=3)
+    done = flows.delete(tx, flow_context(site, 5.0, OWNER), name="one")
     assert done.value[0].vcluster.state == "releasing"
     assert done.value[1] == []
     assert pending(tx) == []
     with pytest.raises(Refused, match="not free"):
         create(tx, site, now=6.0)
-    flows.delete(tx, name="one", site=site, now=6.0, actor=OWNER)
+    flows.delete(tx, flow_context(site, 6.0, OWNER), name="one")
     arrive(tx, 7.0)
     run_pass(tx, site, 8.0)
     with pytest.raises(Refused, match="there is no vcluster"):
-        flows.delete(tx, name="one", site=site, now=9.0, actor=OWNER)
+        flows.delete(tx, flow_context(site, 9.0, OWNER), name="one")
     create(tx, site, now=10.0)
 
 
@@ -688,7 +700,7 @@ def test_submitting_tuples(tx: Tx, site: Site) -> None:
     furnish(tx, 4)
     one = running(tx, site, 1, attributes="<requires><memory/></requires>")
     wanted = [AskedTuple(1), AskedTuple(2, "<requires/>", "kept@1")]
-    done = request_flows.submit(tx, vcluster="one", wanted=wanted, key="k", now=4.0)
+    done = request_flows.submit(tx, flow_context(site, 4.0, key="k"), vcluster="one", wanted=wanted)
     view = done.value
     assert (view.vcluster, view.templates, done.effects) == (
         "one",
@@ -699,7 +711,9 @@ def test_submitting_tuples(tx: Tx, site: Site) -> None:
         (1, "<requires><memory/></requires>"),
         (2, "<requires/>"),
     ]
-    assert request_flows.submit(tx, vcluster="one", wanted=wanted, key="k", now=5.0) == Result(view)
+    assert request_flows.submit(
+        tx, flow_context(site, 5.0, key="k"), vcluster="one", wanted=wanted
+    ) == Result(view)
     run_pass(tx, site, 6.0)
     assert len(members(tx, one)) == 4
     check_world(tx)
@@ -710,9 +724,13 @@ def test_a_key_that_another_vcluster_used_is_refused(tx: Tx, site: Site) -> None
     running(tx, site, 1)
     create(tx, site, "two", size=1)
     run_pass(tx, site, 5.0)
-    request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1)], key="k", now=6.0)
+    request_flows.submit(
+        tx, flow_context(site, 6.0, key="k"), vcluster="one", wanted=[AskedTuple(1)]
+    )
     with pytest.raises(Refused, match="that key was used before, for vcluster one"):
-        request_flows.submit(tx, vcluster="two", wanted=[AskedTuple(1)], key="k", now=7.0)
+        request_flows.submit(
+            tx, flow_context(site, 7.0, key="k"), vcluster="two", wanted=[AskedTuple(1)]
+        )
 
 
 @pytest.mark.parametrize(
@@ -729,15 +747,19 @@ def test_a_key_that_another_vcluster_used_is_refused(tx: Tx, site: Site) -> None
 def test_submit_refuses(tx: Tx, site: Site, wanted: list[AskedTuple], sentence: str) -> None:
     furnish(tx, 1)
     running(tx, site, 1)
+    # the site's subnet has another name now
+    context = flow_context(pools(site, "10.77.255.255"), 4.0)
     with pytest.raises(Refused, match=sentence):
-        request_flows.submit(tx, vcluster="one", wanted=wanted, now=4.0)
+        request_flows.submit(tx, context, vcluster="one", wanted=wanted)
     assert pending(tx) == []
 
 
 def test_withdrawing(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     running(tx, site, 1)
-    asked = request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1)], now=4.0).value.request
+    asked = request_flows.submit(
+        tx, flow_context(site, 4.0), vcluster="one", wanted=[AskedTuple(1)]
+    ).value.request
     done = request_flows.withdraw(tx, request_id=asked.id, reason="not needed", now=5.0)
     assert (done.value.request.state, done.value.request.reason) == ("withdrawn", "not needed")
     with pytest.raises(Refused, match="does not wait"):
@@ -769,7 +791,9 @@ def test_a_vcluster_that_waits_can_begin_with_fewer_nodes(tx: Tx, site: Site) ->
     begun = vclusters.get(tx, made.id)
     assert begun is not None
     assert (begun.state, begun.size, begun.creation_size) == ("active", 2, 2)
-    grown = request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(2)], now=11.0).value.request
+    grown = request_flows.submit(
+        tx, flow_context(site, 11.0), vcluster="one", wanted=[AskedTuple(2)]
+    ).value.request
     with pytest.raises(Refused, match="only the first request"):
         change(grown.id, 1)
     with pytest.raises(Refused, match="no request 0"):
@@ -790,10 +814,10 @@ def test_a_changed_request_may_spread_as_it_might_before(tx: Tx, site: Site) -> 
 def test_submit_wants_an_active_vcluster(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     with pytest.raises(Refused, match="no vcluster 'one'"):
-        request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1)], now=1.0)
+        request_flows.submit(tx, flow_context(site, 1.0), vcluster="one", wanted=[AskedTuple(1)])
     create(tx, site)
     with pytest.raises(Refused, match="is pending, not active"):
-        request_flows.submit(tx, vcluster="one", wanted=[AskedTuple(1)], now=1.0)
+        request_flows.submit(tx, flow_context(site, 1.0), vcluster="one", wanted=[AskedTuple(1)])
 
 
 # ---------------------------------------------------------------- whose templates
@@ -826,11 +850,17 @@ def test_nodes_run_templates_of_their_own_group_and_of_the_site(tx: Tx, site: Si
     running(tx, site, 1, group="ours", template="own")
     with pytest.raises(Refused, match="no template 'theirs/other'") as refused:
         request_flows.submit(
-            tx, vcluster="one", wanted=[AskedTuple(1), AskedTuple(1, "", "theirs/other")], now=6.0
+            tx,
+            flow_context(site, 6.0),
+            vcluster="one",
+            wanted=[AskedTuple(1), AskedTuple(1, "", "theirs/other")],
         )
     assert refused.value.field == "tuples.1.template"
     request_flows.submit(
-        tx, vcluster="one", wanted=[AskedTuple(1, "", "debian"), AskedTuple(1, "", "own")], now=6.0
+        tx,
+        flow_context(site, 6.0),
+        vcluster="one",
+        wanted=[AskedTuple(1, "", "debian"), AskedTuple(1, "", "own")],
     )
     asked = explain.HypotheticalRequest(count=1, group="ours", template="theirs/other")
     seen = plan.look(tx, site, 7.0)

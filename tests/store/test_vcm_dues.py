@@ -11,7 +11,7 @@ from sqlalchemy import select
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedTuple, Owed, Site
+from cod.model import AskedTuple, AskedVcluster, Owed, Site
 from cod.net.nmp import verbs
 from cod.store import tables as t
 from cod.store import vcms as store
@@ -19,6 +19,7 @@ from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import Message
+from tests.contexts import flow_context
 from tests.store import manager_world as world
 
 pytestmark = pytest.mark.slow
@@ -31,7 +32,11 @@ def pool(tx: Tx, site: Site) -> int:
     """The vcluster 'pool' of two of three nodes, with a VCM that has heard of all that was before;
     its id."""
     world.furnish(tx, 3)
-    vclusters.create(tx, name="pool", size=2, template="debian", group="site", site=site, now=NOW)
+    vclusters.create(
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="pool", size=2, template="debian", group="site"),
+    )
     vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
     world.run_pass(tx, site, NOW)
     world.arrive(tx, NOW)
@@ -59,11 +64,10 @@ def told(tx: Tx, pool: int, verb: str, *names: str) -> list[tuple[Any, ...]]:
 def ask(tx: Tx, key: str, count: int, site: Site, *, wait: bool = True) -> Any:
     return requests.submit(
         tx,
+        flow_context(site, NOW, key=vcms.request_key(1, key)),
         vcluster="pool",
         wanted=[AskedTuple(count)],
-        key=vcms.request_key(1, key),
         wait=wait,
-        now=NOW,
     ).value
 
 
@@ -73,9 +77,9 @@ def test_a_lease_is_warned_of_extended_drained_and_ended(tx: Tx, site: Site, poo
     for now, says in steps:
         world.run_pass(tx, site, now)
         assert told(tx, pool, "lease", "event", "expires")[-1:] == says
-    vclusters.extend(tx, name="pool", lease=7200.0, site=site, now=end + 10)
+    vclusters.extend(tx, flow_context(site, end + 10), name="pool", lease=7200.0)
     assert told(tx, pool, "lease", "event", "expires") == [("extended", end + 7210)]
-    vclusters.extend(tx, name="pool", lease=60.0, site=site, now=end + 20)
+    vclusters.extend(tx, flow_context(site, end + 20), name="pool", lease=60.0)
     assert told(tx, pool, "lease", "event") == [], "it never becomes shorter: nothing has happened"
     for now in (end + 7211, end + 7212 + site.policy.drain_grace):
         world.run_pass(tx, site, now)
@@ -123,7 +127,7 @@ def test_a_request_that_is_withdrawn_by_whomever_is_told(
 ) -> None:
     asked = ask(tx, "k", 2, site)
     if who == "the vcluster is resized":
-        vclusters.resize(tx, name="pool", size=3, site=site, now=NOW, actor="user:ann")
+        vclusters.resize(tx, flow_context(site, NOW, "user:ann"), name="pool", size=3)
     elif who == "an owner withdraws it":
         requests.withdraw(tx, request_id=asked.request.id, reason="not today", now=NOW)
     else:
@@ -158,7 +162,11 @@ def test_a_reclaim_runs_from_its_beginning_to_its_end(tx: Tx, site: Site, pool: 
     heard(tx, pool)
     late = NOW + site.policy.inertia + 1
     for name, ends in (("web", "cancelled"), ("farm", "done")):
-        vclusters.create(tx, name=name, size=1, template="debian", group="top", site=site, now=late)
+        vclusters.create(
+            tx,
+            flow_context(site, late),
+            AskedVcluster(name=name, size=1, template="debian", group="top"),
+        )
         world.run_pass(tx, site, late)
         ((number, count, deadline, reason, nodes),) = told(
             tx, pool, "reclaim", "reclaim", "count", "deadline", "reason", "nodes"
@@ -166,16 +174,16 @@ def test_a_reclaim_runs_from_its_beginning_to_its_end(tx: Tx, site: Site, pool: 
         assert (count, deadline, len(nodes)) == (1, late + site.policy.reclaim_grace, 3)
         assert "has priority 9" in reason
         if ends == "cancelled":
-            vclusters.delete(tx, name=name, site=site, now=late, actor="user:ann")
+            vclusters.delete(tx, flow_context(site, late, "user:ann"), name=name)
         else:
-            vclusters.release(tx, name="pool", nodes_=["n3"], site=site, now=late, actor="vcm:pool")
+            vclusters.release(tx, flow_context(site, late, "vcm:pool"), name="pool", nodes_=["n3"])
         assert told(tx, pool, "reclaim-over", "reclaim", "state") == [(number, ends)]
 
 
 def test_a_vcluster_that_is_deleted_tells_of_its_nodes_and_then_nobody_speaks_for_it(
     tx: Tx, site: Site, pool: int
 ) -> None:
-    vclusters.delete(tx, name="pool", site=site, now=NOW, actor="user:ann")
+    vclusters.delete(tx, flow_context(site, NOW, "user:ann"), name="pool")
     assert told(tx, pool, "node-state", "state") == [("lost",), ("lost",)]
     world.rest(tx, site, NOW + 10)
     assert vcms.find(tx, "pool") is None

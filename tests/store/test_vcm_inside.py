@@ -15,7 +15,7 @@ from cod.flows.agents import orders
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
-from cod.model import Inviter, Nmp, Node, Refused, Site, dotted
+from cod.model import AskedVcluster, Inviter, Nmp, Node, Refused, Site, dotted
 from cod.orders import Order
 from cod.policy.nodes import inner_vcm
 from cod.security.ca import Ca
@@ -24,6 +24,7 @@ from cod.store import vcms as store
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, nodes
 from cod.store.people import audit
+from tests.contexts import flow_context
 from tests.store import manager_world as world
 
 pytestmark = pytest.mark.slow
@@ -55,7 +56,11 @@ def founded(
             name="head", revision=1, document=document, digest="0" * 64, created_at=0.0
         )
     )
-    vclusters.create(tx, name="pool", size=size, template="head", group="site", site=site, now=NOW)
+    vclusters.create(
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="pool", size=size, template="head", group="site"),
+    )
     if enrol:
         vcms.enrol_inside(tx, vcluster="pool", head=None, now=NOW, **more)
     world.run_pass(tx, site, NOW)
@@ -268,7 +273,11 @@ def test_what_is_no_invitation(tx: Tx, site: Site, inviter: Inviter) -> None:
 
 def test_another_vcluster_s_invitation_is_of_no_use(tx: Tx, site: Site, inviter: Inviter) -> None:
     founded(tx, site)
-    vclusters.create(tx, name="rival", size=1, template="head", group="site", site=site, now=NOW)
+    vclusters.create(
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="rival", size=1, template="head", group="site"),
+    )
     vcms.enrol_inside(tx, vcluster="rival", head=None, now=NOW)
     world.run_pass(tx, site, NOW)
     rival = next(
@@ -325,7 +334,7 @@ def test_void_with_its_enrolment(tx: Tx, site: Site, inviter: Inviter, how: str)
     elif how == "revoked":
         vcms.revoke(tx, vcluster="pool")
     else:
-        vclusters.delete(tx, name="pool", site=site, now=NOW + 1, actor="test")
+        vclusters.delete(tx, flow_context(site, NOW + 1, "test"), name="pool")
         world.rest(tx, site, NOW + 1)
         assert tx.scalar(select(t.vcm_invitations.c.digest)) is None
     with pytest.raises(Refused, match="is no invitation"):

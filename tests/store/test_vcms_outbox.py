@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ from twisted.internet.defer import Deferred
 
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedTuple, Owed, Refused, Site, Vcm
+from cod.model import AskedTuple, AskedVcluster, Owed, Refused, Site, Vcm
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.store import vcms as store
 from cod.store.engine import Tx
 from cod.store.scheduler import vclusters as vcluster_rows
+from tests.contexts import flow_context
 from tests.store import manager_world as world
 from tests.waiting import until
 
@@ -35,7 +37,11 @@ ON_MARIADB = pytest.mark.parametrize(
 def furnished(tx: Tx, site: Site) -> None:
     """An active vcluster 'pool' (id 1) of two nodes with a VCM, and three free nodes."""
     world.furnish(tx, 5)
-    vclusters.create(tx, name="pool", size=2, template="debian", group="site", site=site, now=NOW)
+    vclusters.create(
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="pool", size=2, template="debian", group="site"),
+    )
     vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
     world.run_pass(tx, site, NOW)
     world.arrive(tx, NOW)
@@ -83,7 +89,7 @@ def test_what_is_owed_stands_or_falls_with_its_cause(engine: Engine, site: Site)
     before = in_transaction(engine, known), in_transaction(engine, numbers)
 
     def half(tx: Tx) -> None:
-        requests.submit(tx, vcluster="pool", wanted=[AskedTuple(1)], now=NOW)
+        requests.submit(tx, flow_context(site, NOW), vcluster="pool", wanted=[AskedTuple(1)])
         world.run_pass(tx, site, NOW)
         assert "grant" in [row.verb for row in store.owed(tx, {pool(tx): before[0].sequence})]
         raise KeyboardInterrupt
@@ -95,7 +101,7 @@ def test_what_is_owed_stands_or_falls_with_its_cause(engine: Engine, site: Site)
 
 def test_the_story_of_a_node_is_told_in_its_order(tx: Tx, site: Site) -> None:
     furnished(tx, site)
-    vclusters.release(tx, name="pool", nodes_=["n2"], site=site, now=NOW, actor="x")
+    vclusters.release(tx, flow_context(site, NOW, "x"), name="pool", nodes_=["n2"])
     owed = store.owed(tx, {pool(tx): 0})
     told = [(row.verb, row.body.get("hostname", ""), row.body.get("state", "")) for row in owed]
     assert [verb for verb, _, _ in told].count("grant") == 1
@@ -106,7 +112,7 @@ def test_the_story_of_a_node_is_told_in_its_order(tx: Tx, site: Site) -> None:
 def test_a_vcluster_without_a_vcm_is_owed_nothing(tx: Tx, site: Site) -> None:
     furnished(tx, site)
     vcms.revoke(tx, vcluster="pool")
-    vclusters.release(tx, name="pool", nodes_=["n2"], site=site, now=NOW, actor="x")
+    vclusters.release(tx, flow_context(site, NOW, "x"), name="pool", nodes_=["n2"])
     assert not store.owe(tx, pool(tx), "lease", {}, NOW)
     assert tx.scalar(select(func.count()).select_from(t.outbox)) == 0
 
@@ -313,7 +319,7 @@ def test_an_enrolment_after_a_revocation_is_newer_than_any_connection_before(
 
 def ended(tx: Tx, site: Site) -> None:
     """The vcluster is deleted, and its last node is back."""
-    vclusters.delete(tx, name="pool", site=site, now=NOW, actor="x")
+    vclusters.delete(tx, flow_context(site, NOW, "x"), name="pool")
     vcluster = vcluster_rows.get(tx, pool(tx))
     assert vcluster is not None
     # until then it is told
@@ -328,21 +334,29 @@ def test_a_vcluster_that_ends_takes_its_vcm_with_it(tx: Tx, site: Site) -> None:
         tx.scalar(select(func.count()).select_from(table)) for table in (t.vcms, t.outbox)
     ]
     assert left == [0, 0]
-    vclusters.create(tx, name="pool", size=1, template="debian", group="site", site=site, now=NOW)
+    vclusters.create(
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="pool", size=1, template="debian", group="site"),
+    )
     with pytest.raises(Refused, match="nobody is enrolled"):
         greet(tx)
 
 
 def test_requests_that_wait_are_limited_by_the_vcluster_s_addresses(tx: Tx, site: Site) -> None:
     """However often a VCM asks under ever new keys."""
+    block = replace(site.subnets[0], block_pool=("10.77.128.0", "10.77.128.63"))
+    site = replace(site, subnets=(block,))
     furnished(tx, site)
     made = 0
     with suppress(Refused):
         while made < 1000:
             key = vcms.request_key(pool(tx), f"k{made}")
-            requests.submit(tx, vcluster="pool", wanted=[AskedTuple(1)], key=key, now=NOW)
+            requests.submit(
+                tx, flow_context(site, NOW, key=key), vcluster="pool", wanted=[AskedTuple(1)]
+            )
             made += 1
-    assert 50 < made < site.subnets[0].block_size
+    assert 50 < made < block.block_size
 
 
 def test_a_grant_has_the_attributes_of_each_type_once(tx: Tx, site: Site) -> None:
@@ -352,7 +366,9 @@ def test_a_grant_has_the_attributes_of_each_type_once(tx: Tx, site: Site) -> Non
     for number in (7, 8):
         world.add_node(tx, number, mib=8192)
     vclusters.create(
-        tx, name="pool", size=6, template="debian", group="site", spread=True, site=site, now=NOW
+        tx,
+        flow_context(site, NOW),
+        AskedVcluster(name="pool", size=6, template="debian", group="site", spread=True),
     )
     vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
     world.run_pass(tx, site, NOW)
@@ -369,7 +385,7 @@ def test_a_grant_has_the_attributes_of_each_type_once(tx: Tx, site: Site) -> Non
 
 def test_how_far_disks_are_written_is_told_where_the_connection_is(tx: Tx, site: Site) -> None:
     furnished(tx, site)
-    requests.submit(tx, vcluster="pool", wanted=[AskedTuple(1)], now=NOW)
+    requests.submit(tx, flow_context(site, NOW), vcluster="pool", wanted=[AskedTuple(1)])
     world.run_pass(tx, site, NOW)
     tx.execute(
         update(t.nodes)

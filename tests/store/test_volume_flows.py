@@ -21,6 +21,7 @@ from cod.flows.volumes import exports
 from cod.flows.volumes import volumes as flows
 from cod.model import (
     AddressRange,
+    AskedVcluster,
     AskedVolume,
     FileServer,
     PosixRules,
@@ -38,6 +39,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.scheduler import address_blocks as blocks
 from cod.store.scheduler import vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import arrive, furnish, run_pass
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -66,7 +68,9 @@ def create(tx: Tx, site: Site, name: str = "data", size: int = 10 * GIB, **rest:
 def cluster(tx: Tx, site: Site, name: str = "web", **rest: Any) -> Any:
     return (
         vcluster_flows.create(
-            tx, name=name, size=1, template="debian", group="site", site=site, now=1.0, **rest
+            tx,
+            flow_context(site, 1.0),
+            AskedVcluster(name=name, size=1, template="debian", group="site", **rest),
         )
         .value[0]
         .vcluster
@@ -130,7 +134,7 @@ def test_addresses_are_not_given_on_before_the_export_is_withdrawn(tx: Tx, site:
     arrive(tx, 4.0)
     before = blocks.of(tx, web.id)
     assert before
-    vcluster_flows.delete(tx, name="web", site=site, now=5.0, actor="user:ann")
+    vcluster_flows.delete(tx, flow_context(site, 5.0, "user:ann"), name="web")
     tx.execute(t.nodes.update().values(vcluster_id=None, released=0, state="inactive"))
     run_pass(tx, site, 6.0)
     waiting = vclusters.get(tx, web.id)
@@ -156,7 +160,7 @@ def test_a_vcluster_that_never_got_nodes_waits_for_its_exports_too(tx: Tx, site:
     create(tx, site)
     web = cluster(tx, site, mounts=[AskedVolume("data", "/d")])
     settle(tx, site, 2.0)
-    vcluster_flows.delete(tx, name="web", site=site, now=3.0, actor="user:ann")
+    vcluster_flows.delete(tx, flow_context(site, 3.0, "user:ann"), name="web")
     assert vclusters.get(tx, web.id).state == "releasing"  # type: ignore[union-attr]
     settle(tx, site, 4.0)
     run_pass(tx, site, 5.0)
@@ -187,7 +191,7 @@ def test_a_volume_that_ends_with_its_vcluster_is_kept_and_told_of(tx: Tx, site: 
         flows.attach(tx, name="site/data", vcluster=name, delete_after=30 * DAY, site=site, now=1.0)
     settle(tx, site, 2.0)
     for name, kept in (("web", "changing"), ("web2", "deleted")):
-        vcluster_flows.delete(tx, name=name, site=site, now=3.0, actor="user:ann")
+        vcluster_flows.delete(tx, flow_context(site, 3.0, "user:ann"), name=name)
         assert state(tx) == kept, "while another vcluster mounts it, it stays"
     view = flows.show(tx, name="site/data", now=4.0)
     assert (view.volume.purge_at, told(tx)) == (3.0 + 30 * DAY, ["volume-deleted"])
@@ -493,7 +497,9 @@ def test_members_have_home_directories_with_their_own_numbers(tx: Tx, site: Site
         people.create(tx, name, now=1.0)
         people.set_role(tx, group="physics", user=name, role=role)
     vcluster_flows.create(
-        tx, name="web", size=1, template="debian", group="physics", site=site, now=1.0
+        tx,
+        flow_context(site, 1.0),
+        AskedVcluster(name="web", size=1, template="debian", group="physics"),
     )
     (task,) = settle(tx, site, 2.0)
     uids = {
@@ -516,7 +522,9 @@ def test_home_directories_follow_people_s_numbers_and_who_may_log_in(tx: Tx, sit
         people.create(tx, name, now=1.0)
         people.set_role(tx, group=group, user=name, role="member")
         vcluster_flows.create(
-            tx, name=f"web-{group}", size=1, template="debian", group=group, site=site, now=1.0
+            tx,
+            flow_context(site, 1.0),
+            AskedVcluster(name=f"web-{group}", size=1, template="debian", group=group),
         )
     people.change(tx, "ann", {"disabled": True}, now=2.0)
     assert [[one.name for one in task.wanted.homes] for task in settle(tx, site, 3.0)] == [

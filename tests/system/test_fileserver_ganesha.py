@@ -23,6 +23,7 @@ from cod.fileservers.edge import FileServerEdge
 from cod.flows.scheduler import vclusters as vcluster_flows
 from cod.flows.volumes import volumes as flows
 from cod.model import (
+    AskedVcluster,
     ExportClient,
     FileServer,
     HomeDirectory,
@@ -35,6 +36,7 @@ from cod.model import (
 from cod.pool import Pool, in_transaction
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks, vclusters
+from tests.contexts import flow_context
 from tests.store.manager_world import furnish, run_pass
 from tests.system.nfs_stand import NfsStand, url
 from tests.waiting import until
@@ -309,13 +311,8 @@ class Whole:
         self.run(flows.create, name="data", size=20 * MIB, group="site", site=self.site, now=now)
         made = self.run(
             vcluster_flows.create,
-            name="web",
-            size=1,
-            template="debian",
-            group="site",
-            homes=False,
-            site=self.site,
-            now=now,
+            flow_context(self.site, now),
+            AskedVcluster(name="web", size=1, template="debian", group="site", homes=False),
         )
         vcluster = made.value[0].vcluster
         self.run(core_blocks.extend, vcluster, 1, self.site, now=now)  # as a grant does
@@ -369,7 +366,7 @@ def test_a_block_is_not_given_on_while_the_file_server_is_away(
     web = whole.attach()
     path = whole.wait("ready").volume.path
     stand.stop("sshd")
-    whole.run(vcluster_flows.delete, name="web", site=whole.site, now=time.time(), actor="user:ann")
+    whole.run(vcluster_flows.delete, flow_context(whole.site, time.time(), "user:ann"), name="web")
     whole.wait("trouble", "does not answer")
     whole.run(run_pass, whole.site, time.time())
     assert whole.run(address_blocks.of, web) != []

@@ -12,12 +12,10 @@ from cod.store.engine import Tx
 from cod.store.scheduler import address_blocks, networks, requests, vclusters
 
 
-def check(tx: Tx, vcluster: Vcluster, size: int, site: Site | None, field: str = "size") -> None:
+def check(tx: Tx, vcluster: Vcluster, size: int, site: Site, field: str = "size") -> None:
     """Raise `Refused` where the vcluster cannot have addresses for `size` nodes, whatever others
     give back. It gets them with its nodes (`extend`)."""
-    subnet = (
-        next((one for one in site.subnets if one.name == vcluster.subnet), None) if site else None
-    )
+    subnet = next((one for one in site.subnets if one.name == vcluster.subnet), None)
     room = address_blocks.room(tx, vcluster.id)
     network = networks.of(tx, vcluster.id)
     if not room and network is not None:
@@ -50,21 +48,19 @@ def _too_small(
 
 
 def extend(
-    tx: Tx, vcluster: Vcluster, size: int, site: Site | None, field: str = "size", *, now: float
+    tx: Tx, vcluster: Vcluster, size: int, site: Site, field: str = "size", *, now: float
 ) -> None:
     """Give the vcluster further blocks of its subnet, so that it has addresses for `size` nodes,
     and have its volumes exported to them; an isolated one without a network gets its network. Raise
-    `Refused` where too few are free; without `site`, where it has not got them already."""
+    `Refused` where too few are free."""
     room = address_blocks.room(tx, vcluster.id)
-    if not room and site is not None and vcluster.isolated:
+    if not room and vcluster.isolated:
         core_isolation.claim(tx, vcluster, site)
         volumes.addresses_changed(tx, vcluster.id, now)
         room = address_blocks.room(tx, vcluster.id)
     if size <= room:
         return
-    subnet = (
-        next((one for one in site.subnets if one.name == vcluster.subnet), None) if site else None
-    )
+    subnet = next((one for one in site.subnets if one.name == vcluster.subnet), None)
     if subnet is None or vcluster.isolated:
         raise _too_small(vcluster, room, size, field, subnet)
     if not address_blocks.claim(tx, vcluster.id, subnet, size - room):

@@ -9,7 +9,7 @@ from cod.core import advance_reservations, flexible, node_hours, quota
 from cod.core import possible as core_possible
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks
-from cod.model import AskedTuple, Effect, Refused, Request, RequestView, Result, Site
+from cod.model import AskedTuple, Effect, FlowContext, Refused, Request, RequestView, Result
 from cod.policy.scheduler import leases, reasons
 from cod.states import UNDECIDED, RequestState
 from cod.store import views
@@ -23,36 +23,31 @@ MOST_TUPLES = 100
 
 def submit(
     tx: Tx,
+    context: FlowContext,
     *,
     vcluster: str,
     wanted: Sequence[AskedTuple],
     spread: bool = False,
     wait: bool = True,
-    key: str | None = None,
-    site: Site | None = None,
     starts_at: float | None = None,
     duration: float | None = None,
     before: float | None = None,
     possible: bool = False,
-    groups: frozenset[int] | None = None,
-    now: float,
 ) -> Result[RequestView]:
     """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the
     request's view.
 
     spread  the nodes of one tuple may be of several types and blocks
     wait    False: the request is rejected if it cannot be met at once
-    site    whose node types and blocks of addresses bound what can be asked for; None: nothing but
-            what it has does
-    starts_at, duration   reserve the nodes in advance (`core.advance_reservations`); `groups`:
-            whose names may be told to who asks; None: all
+    starts_at, duration   reserve the nodes in advance (`core.advance_reservations`)
     before  with `duration`, in place of a start: choose the best start of those after which the
             nodes are given back before then (`core.flexible`)
     possible  refuse what no machines of the site could ever meet (`core.possible`); else the
             manager's pass rejects it
-    key  the client's id for this request: repeated, it changes nothing. Raises `Refused`.
+    Raises `Refused`.
     """
-    if key and (known := requests.by_key(tx, key)):
+    site, now = context.site, context.now
+    if context.key and (known := requests.by_key(tx, context.key)):
         shown = _shown(tx, known)
         if shown.vcluster != vcluster:
             raise Refused(
@@ -69,7 +64,7 @@ def submit(
             holder.attributes,
             holder.template_id,
             holder.group_id,
-            site.types if site else None,
+            site.types,
         )
         for place, one in enumerate(wanted)
     ]
@@ -92,11 +87,10 @@ def submit(
     more = address_blocks.asked(tx, holder.id) + sum(one.count for one in tuples)
     if starts_at is None and duration is None:
         address_blocks.check(tx, holder, holder.size + more, site, "count")
-        if possible and site is not None:
+        if possible:
             field = "tuples.0.count" if len(tuples) == 1 else "tuples"
             core_possible.check(tx, holder, tuples, spread=spread, site=site, field=field)
     else:
-        assert site is not None, "who reserves in advance knows the site"
         address_blocks.extend(tx, holder, holder.size + more, site, "count", now=now)
         advance_reservations.check(
             tx,
@@ -107,15 +101,14 @@ def submit(
             starts_at=starts_at,
             duration=duration,
             site=site,
-            groups=groups,
+            groups=context.who.groups,
             now=now,
         )
     owner = group_rows.get(tx, holder.group_id)
     if starts_at is None:
         count = sum(one.count for one in tuples)
         node_hours.check(tx, owner, count, leases.end(holder, now), now, field="tuples")
-    if site is not None:
-        quota.check_request(tx, owner, site.policy)
+    quota.check_request(tx, owner, site.policy)
     request = requests.add(
         tx,
         vcluster_id=holder.id,
@@ -123,7 +116,7 @@ def submit(
         priority=owner.priority,
         tuples=tuples,
         now=now,
-        key=key,
+        key=context.key,
         may_wait=wait,
         may_spread=spread,
         starts_at=starts_at,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,14 +19,18 @@ from cod import notice_texts
 from cod.core import notices
 from cod.model import (
     AskedTuple,
+    AskedVcluster,
     AskedVolume,
+    FlowContext,
     Occurrence,
     OccurrenceView,
     Refused,
     Result,
+    Role,
     Series,
     SeriesView,
     Site,
+    Who,
 )
 from cod.policy.reservations import series as policy
 from cod.store.engine import Tx
@@ -35,52 +39,47 @@ from cod.store.scheduler import series as rows
 
 Create = Callable[..., Result[Any]]
 """`flows.scheduler.vclusters.create`."""
+_COLUMNS = ("name", "group", "lease", "starts_at")  # of `AskedVcluster`, that the row has itself
 
 
 def create(
     tx: Tx,
+    context: FlowContext,
+    asked: AskedVcluster,
     *,
-    name: str,
-    group: str,
-    starts_at: float | None,
-    lease: float | None,
     zone: str,
     days: Sequence[str],
     count: int | None,
     last: float | None,
-    asked: Mapping[str, Any],
     create: Create,
-    seen: frozenset[int] | None,
-    site: Site,
-    now: float,
 ) -> Result[SeriesView]:
     """Return a new series, and reserve its first cluster.
 
-    lease  seconds of each lease
+    asked  each cluster: `name` is the series', `starts_at` the first start
     zone   the time zone whose clock the starts keep; days: of the week, none: that of `starts_at`
     count  starts in all; last: no start is later; None: no limit
-    asked  what else each cluster is created with
-    seen   whose names a refusal may tell; None: all
     Raises `Refused`.
     """
-    if starts_at is None or lease is None:
+    now, name, starts_at = context.now, asked.name, asked.starts_at
+    if starts_at is None or asked.lease is None:
         raise Refused(
             "invalid",
             "a series has a first start, and a length of its leases",
             "starts_at" if starts_at is None else "lease",
         )
     clock = policy.zone(zone)
-    owner = groups.named(tx, group, "group")
+    owner = groups.named(tx, asked.group, "group")
     if rows.named(tx, name) is not None:
         raise Refused("conflict", f"there is a series {name!r} already", "name")
-    also, mounts = (list(map(asdict, asked[key])) for key in ("also", "mounts"))
     series = rows.add(
         tx,
         name=name,
         group_id=owner.id,
-        asked=json.dumps({**asked, "also": also, "mounts": mounts}),
+        asked=json.dumps(
+            {key: value for key, value in asdict(asked).items() if key not in _COLUMNS}
+        ),
         starts_at=starts_at,
-        duration=lease,
+        duration=asked.lease,
         zone=zone,
         days=policy.on_days(days, starts_at, clock),
         count=count,
@@ -90,7 +89,13 @@ def create(
     first = policy.starts(series, now, max(now, starts_at) + 8 * 86400.0)
     if starts_at <= now or not first:
         raise Refused("invalid", "no start of the series is to come", "starts_at")
-    made = create(tx, **_cluster(series, first[0], group), seen=seen, site=site, now=now)
+    nobody = replace(context.who, user_id=None)  # as the later ones
+    made = create(
+        tx,
+        FlowContext(context.site, now, nobody),
+        _cluster(series, first[0], asked.group),
+        possible=True,
+    )
     one = Occurrence(series.id, first[0], policy.vcluster_name(series, first[0]))
     rows.decide(tx, one, now - policy.KEPT)
     return Result(show(tx, name=name, now=now), made.effects)
@@ -179,11 +184,10 @@ def reserve(
         return Result(None)
     owner = groups.get(tx, series.group_id)
     cluster = _cluster(series, start, owner.name)
-    one = Occurrence(series_id, start, cluster["name"])
+    one = Occurrence(series_id, start, cluster.name)
+    context = FlowContext(site, now, Who("manager", roles={owner.id: Role.VIEWER}))
     try:
-        made = rows.apart(
-            tx, lambda part: create(part, **cluster, seen=frozenset({owner.id}), site=site, now=now)
-        )
+        made = rows.apart(tx, lambda part: create(part, context, cluster, possible=True))
     except Refused as refusal:
         rows.decide(tx, replace(one, refused=refusal.sentence), now - policy.KEPT)
         if before is None:
@@ -197,15 +201,15 @@ def reserve(
     return Result(None, made.effects)
 
 
-def _cluster(series: Series, start: float, group: str) -> dict[str, Any]:
-    """Return what the cluster of that start is created with."""
+def _cluster(series: Series, start: float, group: str) -> AskedVcluster:
+    """Return the cluster of that start as it is asked for."""
     asked: dict[str, Any] = json.loads(series.asked)
-    return asked | {
-        "also": [AskedTuple(**one) for one in asked["also"]],
-        "mounts": [AskedVolume(**one) for one in asked["mounts"]],
-        "name": policy.vcluster_name(series, start),
-        "group": group,
-        "lease": series.duration,
-        "starts_at": start,
-        "possible": True,
-    }
+    asked["also"] = [AskedTuple(**one) for one in asked["also"]]
+    asked["mounts"] = [AskedVolume(**one) for one in asked["mounts"]]
+    return AskedVcluster(
+        **asked,
+        name=policy.vcluster_name(series, start),
+        group=group,
+        lease=series.duration,
+        starts_at=start,
+    )

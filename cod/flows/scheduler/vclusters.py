@@ -26,14 +26,14 @@ from cod.core.networks import address_blocks, sources
 from cod.core.networks import isolation as core_isolation
 from cod.core.nodes import assignment, transitions
 from cod.model import (
-    AskedTuple,
+    AskedVcluster,
     AskedVolume,
     Effect,
+    FlowContext,
     Group,
     Node,
     NodeView,
     Refused,
-    Request,
     RequestTuple,
     Result,
     Site,
@@ -56,121 +56,80 @@ _WAKE = (Effect("wake", "manager"),)
 
 
 def create(
-    tx: Tx,
-    *,
-    name: str,
-    size: int,
-    template: str,
-    group: str,
-    attributes: str = "",
-    also: Sequence[AskedTuple] = (),
-    lease: float | None = None,
-    spread: bool = False,
-    wait: bool = True,
-    preemptible: bool = False,
-    isolated: bool | None = None,
-    network_size: int | None = None,
-    homes: bool | None = None,
-    mounts: Sequence[AskedVolume] = (),
-    possible: bool = False,
-    starts_at: float | None = None,
-    seen: frozenset[int] | None = None,
-    user_id: int | None = None,
-    key: str | None = None,
-    site: Site,
-    now: float,
+    tx: Tx, context: FlowContext, asked: AskedVcluster, *, possible: bool = False
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Return a new vcluster of `size` nodes and those in `also`, pending until the manager grants
-    its request, all at once.
+    """Return a new vcluster, pending until the manager grants its request, all at once. Its nodes
+    count as the usage of the group by the user who asks.
 
-    template    'name' or 'name@revision'
-    attributes  requirements of its nodes (XML, schema/requires.rng), '' for any
-    also        nodes of other kinds: all of them count for its size, and for its creation size
-    lease       seconds asked for; None for the group's default
-    spread      its nodes may be of several types and blocks; wait: False: it is rejected if it
-                cannot be had at once
-    preemptible  any other request may take its nodes, down to none; it may have nodes that are held
-                 for others
-    isolated    its nodes are in a VLAN and a subnet of their own, which other vclusters do not
-                reach; None: as the site's rules say
-    network_size  prefix length of that subnet; None: the site's default, or what so many nodes need
-    homes       it mounts its group's home volume, which is made if need be; None: as the site's
-                rules say
-    mounts      volumes that it mounts; those of its group may be named without it
-    possible    refuse what no machines of the site could ever meet (`core.possible`); else the
-                manager's pass rejects it
-    starts_at   reserve it in advance (`core.advance_reservations`): it has its name, and its
-                addresses or its network, from now on, and its nodes from then; `seen`: whose names
-                may be told to who asks; None: all
-    user_id     who creates it: its nodes count as that user's usage of the group
-    key         the client's id for this request: repeated, it changes nothing
+    possible  refuse what no machines of the site could ever meet (`core.possible`); else the
+              manager's pass rejects it
     Raises `Refused`.
     """
-    if key and (before := requests.by_key(tx, key)):
-        return Result(_repeated(tx, before, name, site))
-    leases.check(lease)
-    if isolated is None:
-        isolated = site.isolates
+    site, now = context.site, context.now
+    if before := _asked_before(tx, context, asked.name):
+        return Result(before)
+    leases.check(asked.lease)
+    isolated = site.isolates if asked.isolated is None else asked.isolated
     rules = core_isolation.rules_of(site) if isolated else None
-    if network_size is not None and not isolated:
+    if asked.network_size is not None and not isolated:
         raise Refused(
             "invalid",
             "only an isolated vcluster has a network whose size can be chosen",
             "network_size",
         )
-    owner = groups.named(tx, group, "group")
+    owner = groups.named(tx, asked.group, "group")
     quota.check_request(tx, owner, site.policy)
-    wanted = templates.usable(tx, template, owner.id)
-    vcluster_names.check_new(tx, name)
-    match.check(attributes, site.types)
+    wanted = templates.usable(tx, asked.template, owner.id)
+    vcluster_names.check_new(tx, asked.name)
+    match.check(asked.attributes, site.types)
     tuples = [
-        RequestTuple(size, attributes, wanted.id),
+        RequestTuple(asked.size, asked.attributes, wanted.id),
         *(
             core_requests.checked(
-                tx, one, f"also.{place}.", attributes, wanted.id, owner.id, site.types
+                tx, one, f"also.{place}.", asked.attributes, wanted.id, owner.id, site.types
             )
-            for place, one in enumerate(also)
+            for place, one in enumerate(asked.also)
         ),
     ]
-    lease_time = leases.granted_time(lease, owner, site.policy)
+    lease_time = leases.granted_time(asked.lease, owner, site.policy)
     columns: dict[str, Any] = {
-        "name": name,
+        "name": asked.name,
         "group_id": owner.id,
         "template_id": wanted.id,
-        "attributes": attributes,
+        "attributes": asked.attributes,
         "lease_time": lease_time,
-        "preemptible": preemptible,
-        "user_id": user_id,
+        "preemptible": asked.preemptible,
+        "user_id": context.who.user_id,
     }
     count = sum(one.count for one in tuples)
     _check_size(count)
-    if starts_at is None:
+    if asked.starts_at is None:
         node_hours.check(tx, owner, count, now + lease_time, now, field="lease")
     if rules is None:
         _check_addresses(site, count)
     else:
         columns |= {
             "isolated": True,
-            "network_prefix": isolation.size(network_size, count, rules),
+            "network_prefix": isolation.size(asked.network_size, count, rules),
         }
     source = sources.choose(tx, site, tuples, isolated=isolated)
     # addresses, or its VLAN and subnet, come with its nodes: what waits takes none from others
     vcluster = vclusters.add(tx, subnet=source, addresses=False, size=count, now=now, **columns)
     assert vcluster is not None, "it wants no block that could be taken"
     if possible:
-        core_possible.check(tx, vcluster, tuples, spread=spread, site=site, field="size")
-    if starts_at is not None:
+        core_possible.check(tx, vcluster, tuples, spread=asked.spread, site=site, field="size")
+    if asked.starts_at is not None:
         address_blocks.extend(tx, vcluster, count, site, now=now)
         advance_reservations.check(
             tx,
             vcluster,
             tuples,
-            spread=spread,
-            wait=wait,
-            starts_at=starts_at,
+            spread=asked.spread,
+            wait=asked.wait,
+            starts_at=asked.starts_at,
             duration=lease_time,
             site=site,
-            groups=seen,
+            groups=context.who.groups,
             now=now,
         )
     requests.add(
@@ -179,23 +138,23 @@ def create(
         kind="create",
         priority=owner.priority,
         now=now,
-        key=key,
-        may_wait=wait,
-        may_spread=spread,
+        key=context.key,
+        may_wait=asked.wait,
+        may_spread=asked.spread,
         tuples=tuples,
-        starts_at=starts_at,
-        duration=None if starts_at is None else lease_time,
+        starts_at=asked.starts_at,
+        duration=None if asked.starts_at is None else lease_time,
     )
     home = (
         core_volumes.home(tx, owner, site, now)
-        if (site.volumes.homes if homes is None else homes)
+        if (site.volumes.homes if asked.homes is None else asked.homes)
         else None
     )
     if home is not None:
         core_volumes.attach(tx, home, vcluster, AskedVolume(home.name), site, now)
-    for asked in mounts:
-        full = asked.volume if "/" in asked.volume else f"{owner.name}/{asked.volume}"
-        core_volumes.attach(tx, volumes.named(tx, full, lock=True), vcluster, asked, site, now)
+    for each in asked.mounts:
+        full = each.volume if "/" in each.volume else f"{owner.name}/{each.volume}"
+        core_volumes.attach(tx, volumes.named(tx, full, lock=True), vcluster, each, site, now)
     return Result(_shown(tx, vcluster, site), _WAKE)
 
 
@@ -213,6 +172,7 @@ def network_sizes(site: Site) -> list[tuple[int, int]]:
 
 def resize(
     tx: Tx,
+    context: FlowContext,
     *,
     name: str,
     size: int,
@@ -220,20 +180,17 @@ def resize(
     spread: bool = False,
     wait: bool = True,
     possible: bool = False,
-    key: str | None = None,
-    site: Site,
-    now: float,
-    actor: str,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Resize the vcluster to `size` nodes: request more (`spread`, `wait`, `possible` as in
-    `create`), or give some back: those that are chosen to be taken from it first, then as
-    `leases.victims` says.
+    """Resize the vcluster to `size` nodes: request more (`spread`, `wait` as in `AskedVcluster`,
+    `possible` as in `create`), or give some back: those that are chosen to be taken from it first,
+    then as `leases.victims` says.
 
     What was asked for before and has not been granted is withdrawn. Raises `Refused`; where the
     vcluster no longer has `seen_size` nodes, too: who meant to grow it must not shrink it.
     """
-    if key and (before := requests.by_key(tx, key)):
-        return Result(_repeated(tx, before, name, site))
+    if before := _asked_before(tx, context, name):
+        return Result(before)
+    site, now = context.site, context.now
     vcluster = _active(tx, name)
     _check_size(size)
     if seen_size not in (None, vcluster.size):
@@ -263,7 +220,7 @@ def resize(
             priority=groups.get(tx, vcluster.group_id).priority,
             tuples=[more],
             now=now,
-            key=key,
+            key=context.key,
             may_wait=wait,
             may_spread=spread,
         )
@@ -275,28 +232,17 @@ def resize(
         [node for node in held if node.id not in chosen], len(held) - size - len(first)
     )
     victims = first + rest
-    return _shrink(
-        tx,
-        vcluster,
-        size,
-        victims,
-        f"the vcluster shrank to {size}",
-        site=site,
-        now=now,
-        actor=actor,
-    )
+    return _shrink(tx, context, vcluster, size, victims, f"the vcluster shrank to {size}")
 
 
 def release(
     tx: Tx,
+    context: FlowContext,
     *,
     name: str,
     nodes_: Sequence[str],
     passing_over: bool = False,
     cause: str = "its owner gave it back",
-    site: Site,
-    now: float,
-    actor: str,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Give back the nodes of those names (host names in the vcluster, or the site's names). Raises
     `Refused`.
@@ -314,18 +260,16 @@ def release(
     named = dict.fromkeys(_member(vcluster, held, one) for one in wanted)
     leaving = [node for node in named if node.name not in untold]
     if not leaving:
-        return Result(_shown(tx, vcluster, site))
+        return Result(_shown(tx, vcluster, context.site))
     if vcluster.size - len(leaving) < (0 if vcluster.preemptible else 1):
         raise Refused(
             "conflict", f"vcluster {name} would have no node left; delete it instead", "nodes"
         )
-    return _shrink(
-        tx, vcluster, vcluster.size - len(leaving), leaving, cause, site=site, now=now, actor=actor
-    )
+    return _shrink(tx, context, vcluster, vcluster.size - len(leaving), leaving, cause)
 
 
 def extend(
-    tx: Tx, *, name: str, lease: float, clip: bool = False, site: Site, now: float
+    tx: Tx, context: FlowContext, *, name: str, lease: float, clip: bool = False
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Let the lease last `lease` seconds from now; it never becomes shorter. The group's maximum
     bounds all of it.
@@ -337,6 +281,7 @@ def extend(
     `Refused`.
     """
     leases.check(lease)
+    site, now = context.site, context.now
     vcluster = _active(tx, name)
     began, ends = vcluster.leased_at or vcluster.created_at, vcluster.expires_at or now
     owner = groups.get(tx, vcluster.group_id)
@@ -358,19 +303,20 @@ def extend(
 
 
 def delete(
-    tx: Tx, *, name: str, site: Site, now: float, actor: str
+    tx: Tx, context: FlowContext, *, name: str
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """End the vcluster: what it asked for is withdrawn, its nodes go back; it has ended when the
     last one is there.
 
     Deleting it again changes nothing.
     """
+    now, actor = context.now, context.actor
     vcluster = _live(tx, name)
     core_requests.withdraw(tx, vcluster.id, "the vcluster was deleted", now)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     preemption.deserted(tx, vcluster.id, held, now)
     effects = assignment.release(
-        tx, held, cause="its vcluster was deleted", now=now, actor=actor, policy=site.policy
+        tx, held, cause="its vcluster was deleted", now=now, actor=actor, policy=context.site.policy
     )
     if vcluster.state != VclusterState.RELEASING:
         notices.tell(tx, vcluster, notice_texts.deleted(vcluster, actor), now)
@@ -379,7 +325,7 @@ def delete(
     else:
         core_volumes.detach_all(tx, vcluster, now)
         vcluster = vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)
-    return Result(_shown(tx, vcluster, site), effects)
+    return Result(_shown(tx, vcluster, context.site), effects)
 
 
 # ---------------------------------------------------------------- steps
@@ -421,22 +367,22 @@ def _check_addresses(site: Site, size: int) -> None:
 
 def _shrink(
     tx: Tx,
+    context: FlowContext,
     vcluster: Vcluster,
     size: int,
     leaving: Sequence[Node],
     cause: str,
-    *,
-    site: Site,
-    now: float,
-    actor: str,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Shrink the vcluster to `size` nodes: `leaving` go back, and replacements beyond that size are
     withdrawn.
 
     What goes back counts as an answer to what is being taken from it.
     """
+    site, now = context.site, context.now
     preemption.answer_all(tx, vcluster.id, leaving, now)
-    effects = assignment.release(tx, leaving, cause=cause, now=now, actor=actor, policy=site.policy)
+    effects = assignment.release(
+        tx, leaving, cause=cause, now=now, actor=context.actor, policy=site.policy
+    )
     lacking = max(size - vclusters.held(tx, vcluster.id), 0)
     open_ = requests.every(tx, states=UNDECIDED, vcluster_id=vcluster.id)
     for request in [one for one in open_ if one.kind == "replace"][lacking:]:
@@ -454,14 +400,18 @@ def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> tuple[VclusterView, list[N
     return view, preemption.protected(held, site.policy)
 
 
-def _repeated(
-    tx: Tx, before: Request, name: str, site: Site
-) -> tuple[VclusterView, list[NodeView]]:
+def _asked_before(
+    tx: Tx, context: FlowContext, name: str
+) -> tuple[VclusterView, list[NodeView]] | None:
+    """Return the vcluster that was asked for under the same key; None: it is asked for now."""
+    before = requests.by_key(tx, context.key) if context.key else None
+    if before is None:
+        return None
     vcluster = vclusters.get(tx, before.vcluster_id)
     assert vcluster is not None
     if vcluster.name != name:
         raise Refused("conflict", f"that key was used before, for vcluster {vcluster.name}", "key")
-    return _shown(tx, vcluster, site)
+    return _shown(tx, vcluster, context.site)
 
 
 # ---------------------------------------------------------------- checks

@@ -4,7 +4,7 @@ has those."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from cod.flows import views
 from cod.flows.scheduler import reclaims, requests, vclusters
 from cod.flows.vcms import vcms
 from cod.flows.vcms.vcms import Picture, own_key, request_key
-from cod.model import AskedTuple, Owed, RequestView, Result, Site
+from cod.model import AskedTuple, FlowContext, Owed, RequestView, Result, Site, Who
 from cod.model import Reclaim as ReclaimRow
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
@@ -38,22 +38,21 @@ def flow(
 ) -> tuple[Flow, Callable[[Any], b.Body]]:
     """Return the flow for a question, and what makes the answer of its value (of `Result.value`,
     where it is one)."""
-    found: tuple[Flow, Callable[[Any], b.Body]] = _FLOWS[type(body)](body, peer, site, now)
+    context = FlowContext(site, now, Who(peer.actor))
+    found: tuple[Flow, Callable[[Any], b.Body]] = _FLOWS[type(body)](body, peer, context)
     return found
 
 
-def _request_nodes(body: b.RequestNodes, peer: VcmPeer, site: Site, now: float) -> Any:
+def _request_nodes(body: b.RequestNodes, peer: VcmPeer, context: FlowContext) -> Any:
     requests.check_size(body.wanted)  # before anything is looked up for them
     wanted = [AskedTuple(one.count, one.requires, one.template) for one in body.wanted]
     submit = partial(
         requests.submit,
+        context=replace(context, key=request_key(peer.id, body.key)),
         vcluster=peer.vcluster,
         wanted=wanted,
         spread=body.spread,
         wait=body.wait,
-        key=request_key(peer.id, body.key),
-        site=site,
-        now=now,
     )
     return submit, partial(_request_message, body.key)
 
@@ -62,7 +61,7 @@ def _request_message(key: str, view: RequestView) -> b.Request:
     return b.Request(view.request.id, key, view.request.state, view.request.reason)
 
 
-def _request_status(body: b.RequestStatus, peer: VcmPeer, site: Site, now: float) -> Any:
+def _request_status(body: b.RequestStatus, peer: VcmPeer, context: FlowContext) -> Any:
     def ask(tx: Any) -> tuple[str, RequestView]:
         vcms.request(tx, peer.id, body.request)
         return _key(tx, body.request), views.request(tx, body.request)
@@ -70,14 +69,17 @@ def _request_status(body: b.RequestStatus, peer: VcmPeer, site: Site, now: float
     return ask, lambda found: _request_message(*found)
 
 
-def _withdraw(body: b.Withdraw, peer: VcmPeer, site: Site, now: float) -> Any:
+def _withdraw(body: b.Withdraw, peer: VcmPeer, context: FlowContext) -> Any:
     def ask(tx: Any) -> Any:
         there = vcms.request(tx, peer.id, body.request)
         key = _key(tx, body.request)
         if there.state != "pending":  # said twice, or overtaken by its grant
             return key, views.request(tx, body.request)
         done = requests.withdraw(
-            tx, request_id=body.request, reason="its VCM does not need it any more", now=now
+            tx,
+            request_id=body.request,
+            reason="its VCM does not need it any more",
+            now=context.now,
         )
         return Result((key, done.value), done.effects)
 
@@ -88,26 +90,24 @@ def _key(tx: Any, request: int) -> str:
     return own_key(vcms.own_keys(tx, [request]).get(request))
 
 
-def _release(body: b.ReleaseNodes, peer: VcmPeer, site: Site, now: float) -> Any:
+def _release(body: b.ReleaseNodes, peer: VcmPeer, context: FlowContext) -> Any:
     # what a peer says must not look like several lines
     reason = " ".join(body.reason.split())[:200]
     cause = f"its VCM gave it back: {reason}" if reason else "its VCM gave it back"
     return (
         partial(
             vclusters.release,
+            context=context,
             name=peer.vcluster,
             nodes_=[one.node for one in body.nodes],
             passing_over=True,
             cause=cause,
-            site=site,
-            now=now,
-            actor=peer.actor,
         ),
         lambda _: b.Done(),
     )
 
 
-def _park(body: b.ParkNodes, peer: VcmPeer, site: Site, now: float) -> Any:
+def _park(body: b.ParkNodes, peer: VcmPeer, context: FlowContext) -> Any:
     named = [one.node for one in body.nodes]
     return (
         partial(vcms.needed, vcluster_id=peer.id, hostnames=named),
@@ -115,11 +115,11 @@ def _park(body: b.ParkNodes, peer: VcmPeer, site: Site, now: float) -> Any:
     )
 
 
-def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, site: Site, now: float) -> Any:
+def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, context: FlowContext) -> Any:
     """Take the nodes that can be had at once (`within` 0). Each of the others is awaited until the
     VCM releases it, or the reclaim's deadline."""
     at_once = [one.node for one in body.nodes if one.within <= 0]
-    later = {one.node: now + one.within for one in body.nodes if one.within > 0}
+    later = {one.node: context.now + one.within for one in body.nodes if one.within > 0}
 
     def ask(tx: Any) -> Any:
         vcms.owns_reclaim(tx, peer.id, body.reclaim)
@@ -128,25 +128,25 @@ def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, site: Site, now: float
             reclaim_id=body.reclaim,
             nodes_=at_once,
             later=later,
-            site=site,
-            now=now,
-            actor=peer.actor,
+            site=context.site,
+            now=context.now,
+            actor=context.actor,
             passing_over=True,
         )
 
     return ask, lambda _: b.Done()
 
 
-def _extend(body: b.Extend, peer: VcmPeer, site: Site, now: float) -> Any:
+def _extend(body: b.Extend, peer: VcmPeer, context: FlowContext) -> Any:
     return (
         partial(
-            vclusters.extend, name=peer.vcluster, lease=body.seconds, clip=True, site=site, now=now
+            vclusters.extend, context=context, name=peer.vcluster, lease=body.seconds, clip=True
         ),
         lambda _: b.Done(),
     )
 
 
-def _status(body: b.Status, peer: VcmPeer, site: Site, now: float) -> Any:
+def _status(body: b.Status, peer: VcmPeer, context: FlowContext) -> Any:
     return partial(vcms.picture, vcluster_id=peer.id), _vcluster_message
 
 

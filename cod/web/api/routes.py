@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from cod.flows.people.access import RequiredRight
-from cod.model import SITE, Listed, Page, Result, Right, SingleRight, Site, Who
+from cod.model import SITE, FlowContext, Listed, Page, Result, Right, SingleRight, Site, Who
 from cod.model import part as part_of
 from cod.pool import Tx
 from cod.security.signer import VcmAuthority
@@ -144,6 +144,11 @@ class Call(Generic[N_co, B_co, Q_co]):
     def actor(self) -> str:
         """Return the caller's name as histories show it."""
         return self.who.name
+
+    @property
+    def context(self) -> FlowContext:
+        """Return what flows take beside what is asked of them."""
+        return FlowContext(self.site, self.now, self.who, self.key)
 
 
 Claims = Callable[[Call[N, B, Q]], Sequence[RequiredRight]]

@@ -123,19 +123,13 @@ def _wanted(ask: Call[Names, SeriesCreate]) -> Flow[Result[model.SeriesView]]:
             )
     return partial(
         series.create,
-        name=ask.body.name,
-        group=ask.body.group,
-        starts_at=ask.body.starts_at,
-        lease=clusters.lease(ask.body),
+        context=ask.context,
+        asked=clusters.asked(ask.body),
         zone=ask.body.zone,
         days=ask.body.days,
         count=ask.body.count,
         last=ask.body.last,
-        asked=clusters.asked(ask.body),
         create=vclusters.create,
-        seen=ask.who.groups,
-        site=ask.site,
-        now=ask.now,
     )
 
 

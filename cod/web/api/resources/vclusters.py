@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from cod.flows.nodes import host_keys
 from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import moves, requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedTuple, AskedVolume, Refused, Result, Right, SingleRight
+from cod.model import AskedTuple, AskedVcluster, AskedVolume, Refused, Result, Right, SingleRight
 from cod.pool import Tx
 from cod.states import RequestState, VclusterState
 from cod.web.api.documents import checked
@@ -423,40 +423,28 @@ class RequestList(ListPage[RequestReply]):
     """Requests, the newest first."""
 
 
-class AskedVcluster(TypedDict):
-    """What a vcluster is to be created with, as `flows.scheduler.vclusters.create` takes it."""
-
-    size: int
-    template: str
-    attributes: str
-    also: list[AskedTuple]
-    spread: bool
-    wait: bool
-    preemptible: bool
-    isolated: bool | None
-    network_size: int | None
-    homes: bool | None
-    mounts: list[AskedVolume]
-
-
 def asked(body: VclusterCreate) -> AskedVcluster:
-    """Return what each vcluster that the body asks for is created with. Raises `Refused`."""
-    return {
-        "size": body.size,
-        "template": body.template,
-        "attributes": checked(body.attributes, "requires", "attributes"),
-        "also": _tuples(body.also, "also"),
-        "spread": body.spread,
-        "wait": body.wait,
-        "preemptible": body.preemptible,
-        "isolated": body.isolated,
-        "network_size": body.network_size,
-        "homes": body.homes,
-        "mounts": [
+    """Return the vcluster, or each of the series, that the body asks for. Raises `Refused`."""
+    return AskedVcluster(
+        name=body.name,
+        size=body.size,
+        template=body.template,
+        group=body.group,
+        attributes=checked(body.attributes, "requires", "attributes"),
+        also=_tuples(body.also, "also"),
+        lease=_lease(body),
+        spread=body.spread,
+        wait=body.wait,
+        preemptible=body.preemptible,
+        isolated=body.isolated,
+        network_size=body.network_size,
+        homes=body.homes,
+        mounts=[
             AskedVolume(each.volume, each.mount, each.read_only, each.delete_after)
             for each in body.volumes
         ],
-    }
+        starts_at=body.starts_at,
+    )
 
 
 def _tuples(tuples: Sequence[TupleAsk], place: str) -> list[AskedTuple]:
@@ -473,18 +461,7 @@ def _tuples(tuples: Sequence[TupleAsk], place: str) -> list[AskedTuple]:
 
 def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
     create: Flow[Result[_Shown]] = partial(
-        vclusters.create,
-        name=ask.body.name,
-        group=ask.body.group,
-        lease=lease(ask.body),
-        starts_at=ask.body.starts_at,
-        possible=True,
-        key=ask.key,
-        site=ask.site,
-        seen=ask.who.groups,
-        user_id=ask.who.user_id,
-        now=ask.now,
-        **asked(ask.body),
+        vclusters.create, context=ask.context, asked=asked(ask.body), possible=True
     )
     if not ask.body.vcm_inside:
         return create
@@ -502,7 +479,7 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
     return with_vcm
 
 
-def lease(body: VclusterCreate) -> float | None:
+def _lease(body: VclusterCreate) -> float | None:
     """Return the seconds of the lease that the body asks for, by its length or by its end; None:
     the group's default. Raises `Refused`."""
     if body.ends_at is None:
@@ -521,18 +498,15 @@ def lease(body: VclusterCreate) -> float | None:
 def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestView]]:
     return partial(
         requests.submit,
+        context=ask.context,
         vcluster=ask.names.name,
-        key=ask.key,
-        now=ask.now,
         wanted=_tuples(ask.body.tuples, "tuples"),
         spread=ask.body.spread,
         wait=ask.body.wait,
-        site=ask.site,
         starts_at=ask.body.starts_at,
         duration=ask.body.duration,
         before=ask.body.before,
         possible=True,
-        groups=ask.who.groups,
     )
 
 
@@ -629,16 +603,13 @@ VCLUSTERS = (
         "Ask for more nodes, or give some back",
         lambda a: partial(
             vclusters.resize,
+            context=a.context,
             name=a.names.name,
             size=a.body.size,
             seen_size=a.body.seen_size,
             spread=a.body.spread,
             wait=a.body.wait,
             possible=True,
-            key=a.key,
-            site=a.site,
-            now=a.now,
-            actor=a.actor,
         ),
         reply=_IN_FULL,
         body=Resize,
@@ -651,7 +622,7 @@ VCLUSTERS = (
         use("vcluster", SingleRight.RESIZE),
         "Extend the lease",
         lambda a: partial(
-            vclusters.extend, name=a.names.name, lease=a.body.lease, site=a.site, now=a.now
+            vclusters.extend, context=a.context, name=a.names.name, lease=a.body.lease
         ),
         reply=_IN_FULL,
         body=Extend,
@@ -663,12 +634,7 @@ VCLUSTERS = (
         use("vcluster", SingleRight.RESIZE),
         "Release some nodes",
         lambda a: partial(
-            vclusters.release,
-            name=a.names.name,
-            nodes_=a.body.nodes,
-            site=a.site,
-            now=a.now,
-            actor=a.actor,
+            vclusters.release, context=a.context, name=a.names.name, nodes_=a.body.nodes
         ),
         reply=_IN_FULL,
         body=Release,
@@ -680,9 +646,7 @@ VCLUSTERS = (
         "/vclusters/{name}",
         use("vcluster"),
         "Release all nodes and end the vcluster",
-        lambda a: partial(
-            vclusters.delete, name=a.names.name, site=a.site, now=a.now, actor=a.actor
-        ),
+        lambda a: partial(vclusters.delete, context=a.context, name=a.names.name),
         reply=_IN_FULL,
         status=202,
         names=Named,
