@@ -15,6 +15,7 @@ from cod.flows.scheduler import moves as flow
 from cod.model import Role, Site, Who
 from cod.pool import Pool
 from cod.store.people import groups
+from tests.contexts import flow_context
 from tests.net.apiserver import NOW, READER, Served, as_json, said, serving
 from tests.net.portalclient import signed_in
 from tests.store.busy_site import calm, people, ruled, want
@@ -151,13 +152,11 @@ def test_in_the_portal(served: Served) -> None:
 def test_others_do_not_learn_the_other_vclusters_name(served: Served, site: Site) -> None:
     made = served.tx(
         flow.start,
+        flow_context(site, NOW, "user:x"),
         source="old",
         target="fresh",
         count=1,
         within=60.0,
-        site=site,
-        now=NOW,
-        actor="user:x",
     )
     high = member(served, "high")
     assert "from a cluster of another group" in high.get("/vclusters/fresh").text

@@ -11,6 +11,7 @@ from cod.flows.scheduler import moves
 from cod.model import RequestView
 from cod.pool import in_transaction
 from cod.store import views
+from tests.contexts import flow_context
 from tests.net.test_vcm_service import Make
 from tests.net.test_vcm_service import lab as lab
 from tests.net.vcmlab import Lab
@@ -29,13 +30,11 @@ def moving(lab: Lab, within: float) -> RequestView:
     made: Any = in_transaction(
         lab.engine,
         moves.start,
+        flow_context(lab.site, lab.now(), "user:ann"),
         source="pool",
         target="web",
         count=2,
         within=within,
-        site=lab.site,
-        now=lab.now(),
-        actor="user:ann",
     )
     return made.value
 

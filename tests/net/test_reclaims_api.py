@@ -12,6 +12,7 @@ from cod.flows.scheduler import reclaims as flow
 from cod.model import Site
 from cod.pool import Pool
 from cod.store import tables as t
+from tests.contexts import flow_context
 from tests.net.apiserver import NOW, READER, Served, as_json, said, serving
 from tests.store.busy_site import calm, contended, ruled
 
@@ -92,12 +93,10 @@ def test_when_a_vcm_gives_back_what_it_has_promised(served: Served, site: Site) 
     number = served.local.get("/reclaims")["items"][0]["id"]
     served.tx(
         flow.answer,
+        flow_context(site, NOW, "vcm:x"),
         reclaim_id=number,
         nodes_=[],
         later={"node3": 119.0},
-        site=site,
-        now=NOW,
-        actor="vcm:x",
     )
     shown = served.local.get(f"/reclaims/{number}")
     assert (shown["chosen"], shown["promised"]) == (["node1", "node3"], {"node3": 119.0})

@@ -143,7 +143,7 @@ def contended(tx: Tx, site: Site, wanted: int = 2, **rest_: Any) -> Reclaim:
 
 def answer(tx: Tx, site: Site, one: int, *names: str, now: float = 105.0) -> Any:
     """Whoever answers names nodes."""
-    return reclaim_flows.answer(tx, reclaim_id=one, nodes_=names, site=site, now=now, actor=OWNER)
+    return reclaim_flows.answer(tx, flow_context(site, now, OWNER), reclaim_id=one, nodes_=names)
 
 
 def vcluster_id(tx: Tx, name: str) -> int:

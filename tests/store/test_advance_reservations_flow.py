@@ -309,23 +309,17 @@ def test_a_move_that_makes_a_reservation_late_is_refused(engine: Engine, running
     in_tx(engine, run_pass, running, 3.0)
     in_tx(engine, arrive, 4.0)
     made = reserve(engine, running, 3, DAY + 7200, DAY)
-    move: dict[str, Any] = {
-        "source": "third",
-        "target": "long",
-        "within": 60.0,
-        "site": running,
-        "now": 20.0,
-        "actor": "user:ann",
-    }
+    move: dict[str, Any] = {"source": "third", "target": "long", "within": 60.0}
+    context = flow_context(running, 20.0, "user:ann")
     with pytest.raises(Refused) as refused:
-        in_tx(engine, moves.start, count=2, **move)
+        in_tx(engine, moves.start, context, count=2, **move)
     assert (
         refused.value.sentence
         == f"3 nodes are reserved for vcluster web (request {made.request.id}) from 1970-01-02"
         " 02:00 UTC on, and would not be there: move fewer nodes, or nodes of another type"
     )
     assert in_tx(engine, reclaims.open_) == []
-    in_tx(engine, moves.start, count=1, **move)
+    in_tx(engine, moves.start, context, count=1, **move)
 
 
 def test_a_lease_is_extended_up_to_a_reservation(engine: Engine, running: Site) -> None:

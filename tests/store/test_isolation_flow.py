@@ -491,17 +491,10 @@ def test_nodes_move_to_an_isolated_vcluster_only_with_a_switch_port(tx: Tx, site
     arrive(tx, NOW + 2)
     with pytest.raises(Refused, match=r"1 of the 3 nodes .*2: without a known switch port"):
         move_flows.start(
-            tx,
-            source="open",
-            target="one",
-            count=2,
-            within=0.0,
-            site=site,
-            now=NOW + 3,
-            actor=OWNER,
+            tx, flow_context(site, NOW + 3, OWNER), source="open", target="one", count=2, within=0.0
         )
     move_flows.start(
-        tx, source="open", target="one", count=1, within=0.0, site=site, now=NOW + 3, actor=OWNER
+        tx, flow_context(site, NOW + 3, OWNER), source="open", target="one", count=1, within=0.0
     )
     for turn in range(4):
         run_pass(tx, site, NOW + 4 + turn)

@@ -125,7 +125,7 @@ class World(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 4), members=st.lists(NODES, min_size=1, max_size=2, unique=True))
     def answers(self, number: int, members: list[str]) -> None:
-        self.do(reclaim_flows.answer, reclaim_id=number, nodes_=members, site=SITE, actor=OWNER)
+        self.ask(reclaim_flows.answer, reclaim_id=number, nodes_=members)
 
     @rule(name=NAMES)
     def extend(self, name: str) -> None:

@@ -3,6 +3,7 @@ never got by others."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -58,18 +59,17 @@ def move(
     target: str = "new",
     within: float | None = HOUR,
     now: float = 100.0,
-    **rest_: Any,
+    key: str | None = None,
+    only: Sequence[str] = (),
 ) -> RequestView:
     return moves.start(
         tx,
+        flow_context(site, now, OWNER, key=key),
         source=source,
         target=target,
         count=count,
         within=within,
-        site=site,
-        now=now,
-        actor=OWNER,
-        **rest_,
+        only=only,
     ).value
 
 
@@ -128,7 +128,7 @@ def test_nodes_that_are_given_early_do_not_wait_for_the_others(tx: Tx, site: Sit
     furnish(tx, site)
     asked = move(tx, site, 3)
     one = reclaims.open_(tx)[0]
-    reclaim_flows.answer(tx, reclaim_id=one.id, nodes_=["node4"], site=site, now=110.0, actor=OWNER)
+    reclaim_flows.answer(tx, flow_context(site, 110.0, OWNER), reclaim_id=one.id, nodes_=["node4"])
     arrive(tx, 120.0)
     assert "grant request" in run_pass(tx, site, 121.0)
     assert progress(tx, asked.request.id) == ("pending", 1, 2)
@@ -478,12 +478,10 @@ def test_the_vcm_is_told_the_deadline_and_may_promise(tx: Tx, site: Site) -> Non
     assert len(said["nodes"]) == 5, "all that would do: the VCM chooses"
     reclaim_flows.answer(
         tx,
+        flow_context(site, 101.0, "vcm:old"),
         reclaim_id=said["reclaim"],
         nodes_=[],
         later={"n5": 500.0, "n1": 600.0},
-        site=site,
-        now=101.0,
-        actor="vcm:old",
     )
     view = reclaim_flows.show(tx, said["reclaim"])
     assert (view.moves, view.promised) == (True, {"node0": 600.0, "node4": 500.0})

@@ -134,12 +134,10 @@ def test_a_reclaim_answered_in_time(lab: Lab) -> None:
     number = lab.reclaimed(NOW + 100)
     reclaim_flows.answer(
         lab.tx,
+        flow_context(lab.site, NOW + 100, VCM),
         reclaim_id=number,
         nodes_=[],
         later={"n3": NOW + 110},
-        site=lab.site,
-        now=NOW + 100,
-        actor=VCM,
     )
     lab.release("n3", NOW + 105)
     assert lab.owed() == story("A reclaim, answered in time")
@@ -163,17 +161,17 @@ def test_a_reclaim_is_over_before_its_last_node_is_lost_however_it_goes(lab: Lab
     number = lab.reclaimed(NOW + 100)
     lab.owed()
     reclaim_flows.answer(
-        lab.tx, reclaim_id=number, nodes_=["n3"], site=lab.site, now=NOW + 101, actor=VCM
+        lab.tx, flow_context(lab.site, NOW + 101, VCM), reclaim_id=number, nodes_=["n3"]
     )
     assert lab.owed() == ["reclaim-over done", "node-state lost"]
     reclaim_flows.answer(
-        lab.tx, reclaim_id=number, nodes_=["n3"], site=lab.site, now=NOW + 102, actor=VCM
+        lab.tx, flow_context(lab.site, NOW + 102, VCM), reclaim_id=number, nodes_=["n3"]
     )
     lab.settle(NOW + 103)
     lab.settle(NOW + 104)
     assert reclaims.get(lab.tx, number).state == "done"  # type: ignore[union-attr]
     again = reclaim_flows.answer(
-        lab.tx, reclaim_id=number, nodes_=["n3"], site=lab.site, now=NOW + 105, actor=VCM
+        lab.tx, flow_context(lab.site, NOW + 105, VCM), reclaim_id=number, nodes_=["n3"]
     )
     assert (again.value.reclaim.state, again.effects) == (
         "done",

@@ -74,15 +74,17 @@ def test_nodes_that_its_vcm_names_are_told_when_and_those_in_whose_place_they_go
 ) -> None:
     one = contended(tx, quiet)
     stays = (lease(tx, "loser"), False)
-    named: dict[str, Any] = {"reclaim_id": one.id, "nodes_": (), "site": quiet, "actor": OWNER}
-    reclaim_flows.answer(tx, later={"node3": 110.0}, now=101.0, **named)
+    named: dict[str, Any] = {"reclaim_id": one.id, "nodes_": ()}
+    context = flow_context(quiet, 101.0, OWNER)
+    reclaim_flows.answer(tx, context, later={"node3": 110.0}, **named)
     assert [told(tx, quiet, f"node{number}") for number in range(4)] == [
         stays,
         (DUE, True),
         stays,
         (110.0, True),
     ]
-    reclaim_flows.answer(tx, later={"node3": 110.0, "node0": 900.0}, now=102.0, **named)
+    context = flow_context(quiet, 102.0, OWNER)
+    reclaim_flows.answer(tx, context, later={"node3": 110.0, "node0": 900.0}, **named)
     assert [told(tx, quiet, f"node{number}") for number in range(4)] == [
         (DUE, True),
         stays,
@@ -144,7 +146,7 @@ def test_a_moves_deadline_is_told_to_the_nodes_that_move(tx: Tx, quiet: Site) ->
     run_pass(tx, quiet, 2.0)
     arrive(tx, 3.0)
     moved = moves.start(
-        tx, source="old", target="new", count=2, within=HOUR, site=quiet, now=100.0, actor=OWNER
+        tx, flow_context(quiet, 100.0, OWNER), source="old", target="new", count=2, within=HOUR
     ).value
     ends = {
         node.name: told(tx, quiet, node.name)

@@ -120,11 +120,9 @@ def test_an_owner_may_give_all_nodes_for_a_reclaim(engine: Engine, world: Site) 
     in_tx(
         engine,
         reclaims.answer,
+        flow_context(world, 3.0, OWNER),
         reclaim_id=reclaim.id,
         nodes_=["n1", "n2", "n3", "n4"],
-        site=world,
-        now=3.0,
-        actor=OWNER,
     )
     later(engine, world, 4.0)
     assert held(engine, "web") == 4

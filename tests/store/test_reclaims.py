@@ -141,12 +141,10 @@ def test_an_answer_repeated_does_not_mean_the_node_that_has_got_the_name_since(
     for names, later in ((["n2"], {}), (["node1"], {}), ([], {"n2": 110.0, "node1": 110.0})):
         flow.answer(
             tx,
+            flow_context(quiet, 105.0, "vcm:loser"),
             reclaim_id=one.id,
             nodes_=names,
             later=later,
-            site=quiet,
-            now=105.0,
-            actor="vcm:loser",
             passing_over=True,
         )
     assert reclaim(tx, one.id) == before
@@ -281,18 +279,16 @@ def test_what_is_promised_is_seized_in_the_place_of_what_was_chosen(tx: Tx, quie
     ):
         later = dict.fromkeys(names, 110.0)
         done = flow.answer(
-            tx, reclaim_id=one.id, nodes_=[], later=later, site=quiet, now=101.0, actor=OWNER
+            tx, flow_context(quiet, 101.0, OWNER), reclaim_id=one.id, nodes_=[], later=later
         )
         assert (set(kept(tx)), done.effects) == (expected, ())
         check_world(tx)
     done = flow.answer(
         tx,
+        flow_context(quiet, 102.0, OWNER),
         reclaim_id=one.id,
         nodes_=["node3"],
         later={"node2": 109.0},
-        site=quiet,
-        now=102.0,
-        actor=OWNER,
     )
     assert (reclaim(tx, one.id), set(kept(tx))) == (("open", 2, 1), {"node3", "node2"})
     assert run_pass(tx, quiet, DUE)[0] == "seize by reclaim"
@@ -310,7 +306,7 @@ def test_by_when_nodes_are_promised_is_shown_until_they_are_given_or_promised_no
 
     def said(later: dict[str, float] | None, *now: str) -> dict[str, float]:
         done = flow.answer(
-            tx, reclaim_id=one.id, nodes_=now, later=later, site=quiet, now=101.0, actor=OWNER
+            tx, flow_context(quiet, 101.0, OWNER), reclaim_id=one.id, nodes_=now, later=later
         )
         return dict(done.value.promised)
 
@@ -340,9 +336,9 @@ def test_what_is_promised_goes_before_what_was_only_chosen(tx: Tx, quiet: Site) 
     one = contended(tx, quiet)
     assert set(kept(tx)) == {"node1", "node2"}
     flow.answer(
-        tx, reclaim_id=one.id, nodes_=[], later={"node1": 110.0}, site=quiet, now=101.0, actor=OWNER
+        tx, flow_context(quiet, 101.0, OWNER), reclaim_id=one.id, nodes_=[], later={"node1": 110.0}
     )
-    flow.answer(tx, reclaim_id=one.id, nodes_=["node3"], site=quiet, now=102.0, actor="user:ann")
+    flow.answer(tx, flow_context(quiet, 102.0, "user:ann"), reclaim_id=one.id, nodes_=["node3"])
     assert set(kept(tx)) == {"node1", "node3"}
     check_world(tx)
 
@@ -350,7 +346,7 @@ def test_what_is_promised_goes_before_what_was_only_chosen(tx: Tx, quiet: Site) 
 def test_where_fewer_are_wanted_what_is_promised_is_still_taken(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
     flow.answer(
-        tx, reclaim_id=one.id, nodes_=[], later={"node2": 110.0}, site=quiet, now=101.0, actor=OWNER
+        tx, flow_context(quiet, 101.0, OWNER), reclaim_id=one.id, nodes_=[], later={"node2": 110.0}
     )
     add_node(tx, 20)
     assert run_pass(tx, quiet, 105.0)[0] == "ease reclaim"

@@ -18,6 +18,7 @@ from cod.core import preemption as core_preemption
 from cod.core.networks import address_blocks
 from cod.model import (
     Effect,
+    FlowContext,
     Node,
     NodeType,
     Refused,
@@ -43,27 +44,23 @@ from cod.store.scheduler import node_counts, reclaims, requests, reservations, v
 
 def start(
     tx: Tx,
+    context: FlowContext,
     *,
     source: str,
     target: str,
     count: int,
     within: float | None = None,
     only: Sequence[str] = (),
-    key: str | None = None,
-    site: Site,
-    now: float,
-    actor: str,
-    seen: frozenset[int] | None = None,
 ) -> Result[RequestView]:
     """Move `count` nodes of the vcluster `source` to `target`. The value is the request's view, as
-    the groups in `seen` (None: all) see it.
+    the groups of who asks see it.
 
     within  seconds that the source has to give the nodes back; None: the grace of its group
     only    names of node types that may move; empty: all that match what `target` wants of nodes
-    key     the client's id for this request: repeated, it changes nothing
     Raises `Refused`.
     """
-    if key and (before := requests.by_key(tx, key)):
+    site, now, actor, seen = context.site, context.now, context.actor, context.who.groups
+    if context.key and (before := requests.by_key(tx, context.key)):
         view = views.requests(tx, before.id, seen)[0]
         if (view.vcluster, before.kind) != (target, "move"):
             raise Refused(
@@ -96,7 +93,7 @@ def start(
         kind="move",
         priority=groups.get(tx, taker.group_id).priority,
         now=now,
-        key=key,
+        key=context.key,
         tuples=[RequestTuple(count, taker.attributes, taker.template_id)],
         source_id=loser.id,
         deadline=deadline,

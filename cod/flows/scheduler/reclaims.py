@@ -13,6 +13,7 @@ from cod.core.nodes import assignment
 from cod.model import (
     ALL,
     Effect,
+    FlowContext,
     Listed,
     Node,
     Page,
@@ -20,7 +21,6 @@ from cod.model import (
     ReclaimView,
     Refused,
     Result,
-    Site,
     Vcluster,
 )
 from cod.policy.scheduler.preemption import fits
@@ -53,18 +53,16 @@ def show(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> Recla
 
 def answer(
     tx: Tx,
+    context: FlowContext,
     *,
     reclaim_id: int,
     nodes_: Sequence[str],
     later: Mapping[str, float] | None = None,
-    site: Site,
-    now: float,
-    actor: str,
-    groups: frozenset[int] | None = None,
     passing_over: bool = False,
 ) -> Result[ReclaimView]:
     """Answer a reclaim: the one who answers for the vcluster gives those nodes (host names in it,
-    or the site's names). The value is a `ReclaimView`.
+    or the site's names). The value is a `ReclaimView`, as the groups of
+    who asks see it.
 
     later  nodes that it will give, by when: those are taken at the deadline, in place of those that
            were chosen, as far as they are of the kind and are wanted; names that it has no nodes of
@@ -75,6 +73,7 @@ def answer(
     given for this reclaim before are passed over, and once it is over all that its vcluster does
     not hold, so that repeating an answer changes nothing. Raises `Refused`; then nothing is given.
     """
+    now = context.now
     there = reclaims.get(tx, reclaim_id)
     vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
     reclaim = reclaims.get(tx, reclaim_id, lock=True)
@@ -92,8 +91,8 @@ def answer(
             leaving,
             cause=f"given back for reclaim {reclaim.id}",
             now=now,
-            actor=actor,
-            policy=site.policy,
+            actor=context.actor,
+            policy=context.site.policy,
         )
     reclaim = reclaims.get(tx, reclaim_id) or reclaim
     if later is not None and reclaim.state == ReclaimState.OPEN:
@@ -105,7 +104,7 @@ def answer(
             if (node := held.get(name)) is not None and node.name not in untold
         }
         preemption.promise(tx, reclaim, list(promised.values()), now)
-    return Result(show(tx, reclaim_id, groups), effects)
+    return Result(show(tx, reclaim_id, context.who.groups), effects)
 
 
 def _named(tx: Tx, reclaim: Reclaim, vcluster: Vcluster, names: Sequence[str]) -> list[Node]:

@@ -124,14 +124,7 @@ def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, context: FlowContext) 
     def ask(tx: Any) -> Any:
         vcms.owns_reclaim(tx, peer.id, body.reclaim)
         return reclaims.answer(
-            tx,
-            reclaim_id=body.reclaim,
-            nodes_=at_once,
-            later=later,
-            site=context.site,
-            now=context.now,
-            actor=context.actor,
-            passing_over=True,
+            tx, context, reclaim_id=body.reclaim, nodes_=at_once, later=later, passing_over=True
         )
 
     return ask, lambda _: b.Done()

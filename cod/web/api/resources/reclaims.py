@@ -120,12 +120,9 @@ RECLAIMS = (
         "Give nodes of the kind that is taken, in place of those that were chosen",
         lambda a: partial(
             reclaims.answer,
+            context=a.context,
             reclaim_id=number(a.names.id),
             nodes_=a.body.nodes,
-            site=a.site,
-            now=a.now,
-            actor=a.actor,
-            groups=a.who.groups,
         ),
         reply=ReclaimReply,
         body=ReclaimAnswer,
