@@ -39,6 +39,7 @@ from cod.wire import capture as wire
 from cod.wire.manifest import CHUNK
 from tests import full_disk
 from tests.bootsecret import boot_secret
+from tests.contexts import flow_context
 from tests.hardware import machine, nic
 from tests.waiting import until
 from trampoline import capture, cprime, ctramp, partitions
@@ -144,12 +145,10 @@ class World:
         in_transaction(
             self.engine,
             captures.want,
+            flow_context(self.site, time.time(), "user:ann"),
             name="n1",
             image=image,
             secret=SECRET,
-            site=self.site,
-            now=time.time(),
-            actor="user:ann",
             **more,
         )
         self.in_reactor(self.confd.poll)
@@ -218,12 +217,10 @@ def taking(world: World) -> World:
     in_transaction(
         world.engine,
         captures.want,
+        flow_context(world.site, time.time(), "user:ann"),
         name="n1",
         image="mine",
         secret=SECRET,
-        site=world.site,
-        now=time.time(),
-        actor="user:ann",
     )
     return world
 

@@ -24,6 +24,7 @@ from cod.store.nodes import bindings, nodes
 from cod.store.nodes import captures as rows
 from cod.store.tables import metadata
 from tests.conftest import SUBNET
+from tests.contexts import flow_context
 from tests.store.agentlab import Lab
 
 SAVED = Ingested("capture", "disk", 1, 1, 1, "", "cd" * 32)
@@ -104,12 +105,10 @@ class Walk:
                 self.captures += 1
                 captures.want(
                     self.lab.tx,
+                    flow_context(SITE, self.lab.now, "x"),
                     name="node1",
                     image=f"image{self.captures}",
                     secret="ab" * 32,
-                    site=SITE,
-                    now=self.lab.now,
-                    actor="x",
                 )
 
     def its_image_comes(self) -> None:

@@ -17,6 +17,7 @@ from cod.states import NODE_RULES, Disk
 from cod.store import pruning
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
+from tests.contexts import flow_context
 from tests.store.agentlab import Lab
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -44,7 +45,7 @@ def idle(lab: Lab, number: int = 1, **columns: Any) -> Peer:
 
 def want(lab: Lab, number: int = 1, **more: Any) -> BurninView:
     return burnins.want(
-        lab.tx, name=f"node{number}", site=lab.site, now=lab.now, actor="user:ann", **more
+        lab.tx, flow_context(lab.site, lab.now, "user:ann"), name=f"node{number}", **more
     ).value
 
 

@@ -55,12 +55,10 @@ def active(lab: Lab, **columns: Any) -> Peer:
 def want(lab: Lab, image: str = "mine", **more: Any) -> Any:
     return captures.want(
         lab.tx,
+        flow_context(lab.site, lab.now, "user:ann"),
         name="node1",
         image=image,
         secret=SECRET,
-        site=lab.site,
-        now=lab.now,
-        actor="user:ann",
         **more,
     ).value
 
@@ -532,7 +530,7 @@ class Killed(Exception):
 
 WAYS: dict[str, Callable[[Tx, Any], object]] = {
     "want": lambda tx, lab: captures.want(
-        tx, name="node1", image="mine", secret=SECRET, site=lab.site, now=lab.now, actor="x"
+        tx, flow_context(lab.site, lab.now, "x"), name="node1", image="mine", secret=SECRET
     ),
     "keep": lambda tx, lab: captures.keep(
         tx, ingested=SAVED, partitions=PARTS, rules=lab.site.images, now=lab.now, **asking(lab)

@@ -20,6 +20,7 @@ from cod.states import NodeEvent, Step
 from cod.store.engine import Tx
 from cod.store.nodes import failures
 from cod.store.scheduler import requests
+from tests.contexts import flow_context
 from tests.store import agentlab
 from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
 
@@ -53,7 +54,7 @@ def keep(lab: Lab, number: int, *marks: str) -> Node:
     flow.change(
         lab.tx,
         name=lab.node(number).name,
-        keep=marks,
+        changes={"keep": marks},
         site=lab.site,
         now=lab.now,
         actor="user:root",
@@ -234,7 +235,7 @@ def test_a_disk_whose_rule_goes_during_a_burn_in_is_erased_before_the_node_is_id
     spare(lab, "serial:B2")
     lab.machine(1, "trampoline", attributes=with_disks(1))
     peer = boots(lab, 1)
-    burnins.want(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:ann")
+    burnins.want(lab.tx, flow_context(lab.site, lab.now, "user:ann"), name="node1")
     order = given(lab)
     assert (order.action, order.keep, lab.node(1).disk) == ("burnin", ("serial:B2",), "clean")
     spare(lab)

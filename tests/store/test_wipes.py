@@ -18,6 +18,7 @@ from cod.states import Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import node_counts
+from tests.contexts import flow_context
 from tests.store.agentlab import TEMPLATE, Lab
 
 NETBOOT = '<template><boot mode="diskless"><kernel image="k"/></boot></template>'
@@ -237,8 +238,8 @@ def test_a_node_that_was_out_of_service_is_zeroed(lab: Lab) -> None:
 def test_a_kept_node_is_zeroed_before_its_burn_in(lab: Lab, erase: bool) -> None:
     """Else its disks would only be read, each time."""
     peer = kept(lab, lab.vcluster(lab.template()))
-    about = {"site": lab.site, "now": lab.now, "actor": "user:ann", "erase": erase}
-    burnin_flows.want(lab.tx, name="node1", **about)
+    context = flow_context(lab.site, lab.now, "user:ann")
+    burnin_flows.want(lab.tx, context, name="node1", erase=erase)
     order = lab.order(1)
     assert (order.action, order.tables) == ("wipe", False)
     lab.done(peer, order.id)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from cod.core.nodes import burnins as core
 from cod.core.nodes import transitions
-from cod.model import Burnin, BurninView, Node, Refused, Result, Site
+from cod.model import Burnin, BurninView, FlowContext, Node, Refused, Result, Site
 from cod.policy.nodes import burnin, lifecycle
 from cod.states import BurninState, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
@@ -25,14 +25,12 @@ ON_DEMAND = "on demand"
 
 def want(
     tx: Tx,
+    context: FlowContext,
     *,
     name: str,
     tests: Sequence[str] | None = None,
     seconds: int | None = None,
     erase: bool = False,
-    site: Site,
-    now: float,
-    actor: str,
 ) -> Result[BurninView]:
     """Have the node `name` tested. Raises `Refused`, also where it is being tested already.
 
@@ -40,6 +38,7 @@ def want(
     erase           disks that are not clean are erased first, and so tested by writing; else those
                     are read only
     """
+    site, now, actor = context.site, context.now, context.actor
     node = nodes.named(tx, name, lock=True)
     if burnins.open_of(tx, node.id) is not None:
         raise Refused("conflict", f"node {name} is being burnt in already", "name")

@@ -23,6 +23,7 @@ from cod.model import (
     CapturedPartition,
     CaptureView,
     Effect,
+    FlowContext,
     ImageRules,
     Ingested,
     Node,
@@ -45,6 +46,7 @@ orders = captures.orders
 
 def want(
     tx: Tx,
+    context: FlowContext,
     *,
     name: str,
     image: str,
@@ -52,9 +54,6 @@ def want(
     group: str | None = None,
     what: str = "",
     secret: str,
-    site: Site,
-    now: float,
-    actor: str,
 ) -> Result[CaptureView]:
     """Have the disk of the node `name` saved as `image`. The value is a `CaptureView`. Raises
     `Refused`.
@@ -88,8 +87,8 @@ def want(
     image = names.full(prefix, image, "image")
     wanted = names.full(prefix, wanted, "template") if wanted else ""
     images.check_free(tx, image, owner)
-    quota.check(tx, owner, 1, site.images)
-    quota.check_capture(tx, owner, site.images)
+    quota.check(tx, owner, 1, context.site.images)
+    quota.check_capture(tx, owner, context.site.images)
     captures.put(
         tx,
         node.id,
@@ -100,15 +99,15 @@ def want(
         what=what,
         state=CaptureState.WANTED,
         secret=secret,
-        actor=actor,
-        asked_at=now,
+        actor=context.actor,
+        asked_at=context.now,
     )
-    moved = _set_out(tx, node, site, now, actor)
+    moved = _set_out(tx, context, node)
     return Result(show(tx, name=name), transitions.wakes(node, moved))
 
 
-def _set_out(tx: Tx, node: Node, site: Site, now: float, actor: str) -> Node:
-    cause = f"to be captured: {actor} wants its disk as an image"
+def _set_out(tx: Tx, context: FlowContext, node: Node) -> Node:
+    cause = f"to be captured: {context.actor} wants its disk as an image"
     if node.state == NodeState.ACTIVE and node.power_driver in CANNOT_SWITCH_OFF:
         return nodes.change(tx, node, reason=transitions.FOR_CAPTURE)
     if node.state == NodeState.ACTIVE:
@@ -118,7 +117,9 @@ def _set_out(tx: Tx, node: Node, site: Site, now: float, actor: str) -> Node:
     else:
         step = Step(NodeEvent.CAPTURE_ORDERED, cause)
     reservations.drop(tx, [node.id])  # whoever it was kept for gets another, sooner
-    return transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    return transitions.apply(
+        tx, node, step, now=context.now, actor=context.actor, policy=context.site.policy
+    )
 
 
 def _owner(tx: Tx, node: Node, group: str | None) -> int | None:

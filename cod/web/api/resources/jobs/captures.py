@@ -102,15 +102,13 @@ def _wants(ask: Call[Named, CaptureWish]) -> Sequence[RequiredRight]:
 def _want(ask: Call[Named, CaptureWish]) -> Flow[Result[CaptureView]]:
     return partial(
         captures.want,
+        context=ask.context,
         name=ask.names.name,
         image=ask.body.image,
         template=ask.body.template,
         group=ask.body.group,
         what=ask.body.what,
         secret=os.urandom(32).hex(),
-        site=ask.site,
-        now=ask.now,
-        actor=ask.actor,
     )
 
 
