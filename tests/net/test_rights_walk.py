@@ -212,6 +212,7 @@ LEAST = {
 BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "PATCH /nodes/{name}": lambda of: {"name": "renamed"},
     "PATCH /types/{name}": lambda of: {"cost": 2.0},
+    "PATCH /users/{name}": lambda of: {"full_name": "A. N. Other"},
     "POST /nodes/{name}/power": lambda of: {"desired": "on"},
     "POST /nodes/{name}/quarantine": lambda of: {"reason": "smoke"},
     "PUT /nodes/{name}/port": lambda of: {"switch": "leaf", "port": "p1"},
