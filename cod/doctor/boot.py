@@ -20,7 +20,7 @@ BUILD = "cod trampoline build"
 
 def loaders(context: Context) -> Iterator[Finding]:
     for key in ("bios_loader", "uefi_loader"):
-        name = getattr(context.site, key)
+        name = getattr(context.site.boot, key)
         path = context.settings.boot / name
         if fault := _unreadable(path) or no_loader(path, uefi=key == "uefi_loader"):
             yield Finding(

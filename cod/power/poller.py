@@ -91,8 +91,9 @@ class Poller(Service, ABC):
             began = self._reactor.seconds()
             try:
                 await self._part()
-            except Exception:
-                log.exception("asking for %s", self.about)
+            except Exception as error:
+                bug = not self._pool.is_away(error)
+                log.error("asking for %s: %s", self.about, error, exc_info=bug)
             until = began + TICK
             if self._after == 0:  # the round is over
                 until = max(until, round_began + ROUND)

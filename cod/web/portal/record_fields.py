@@ -108,7 +108,7 @@ def _setting(
     known = words or nothing | {each: each for each in field.choices}
     return Setting(
         field.name,
-        about.label,
+        "Name" if field.name == "name" else about.label,  # a column is headed by the noun
         "" if value is None else _TYPED.get(about.kind, _number)(value),
         f"{said}." + (f" Empty: {means}." if means else ""),
         tuple(known.items()),
