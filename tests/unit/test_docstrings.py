@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.sources import statements
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,6 +142,7 @@ def test_fields_in_docstrings_exist() -> None:
     assert found == set()
 
 
+@pytest.mark.slow
 def test_what_docstrings_say_is_raised_can_be() -> None:
     made = raised(modules())
     found = {
