@@ -41,7 +41,7 @@ def storm(*more: str, machines: int = MACHINES, over: float = OVER) -> dict[str,
 
 
 def measures(name: str, storms: dict[str, Any]) -> list[Measure]:
-    """What is promised, and what it costs."""
+    """Return the measures of the storms: what is promised, and what it costs."""
     rows = []
     for which, found in storms.items():
         whole, server = found["steps"]["power-on to first order"], found["server"]

@@ -59,7 +59,7 @@ def path_of(page: Page, of: dict[str, str]) -> str:
 
 
 def faults(walk: Walk, page: Page) -> Iterator[str]:
-    """What is wrong with what everybody sees of a page, as sentences."""
+    """Yield a sentence for each fault in what everybody sees of a page."""
     things = "{" in page.path and page.path not in SHARED
     for who, asker in walk.world.askers.items():
         if asker.token and not asker.cookie:

@@ -142,7 +142,7 @@ def contended(tx: Tx, site: Site, wanted: int = 2, **rest_: Any) -> Reclaim:
 
 
 def answer(tx: Tx, site: Site, one: int, *names: str, now: float = 105.0) -> Any:
-    """Whoever answers names nodes."""
+    """Answer a reclaim by naming nodes."""
     return reclaim_flows.answer(tx, flow_context(site, now, OWNER), reclaim_id=one, nodes_=names)
 
 

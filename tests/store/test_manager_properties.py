@@ -108,7 +108,7 @@ class World(RuleBasedStateMachine):
 
     @rule(size=st.integers(2, 4))
     def contend(self, size: int) -> None:
-        """Who goes last has grown, some time ago; who goes first wants most of the site."""
+        """Grow the vcluster that goes last; later the one that goes first wants most of the site."""
         self.ask(owner_flows.resize, name="one", size=size, spread=True)
         self.makes_a_pass("a")
         self.now += 20.0

@@ -293,8 +293,8 @@ def test_a_stale_plan_grants_nothing_at_all(engine: Engine, site: Site, trouble:
         )
 
 
-def test_any_other_node_of_the_lot_does_as_well(engine: Engine, site: Site) -> None:
-    """What is granted are so many nodes of a pool: which, is settled when the grant is applied."""
+def test_any_other_node_of_the_pool_does_as_well(engine: Engine, site: Site) -> None:
+    """A grant is of so many nodes of a pool: which ones, is settled when it is applied."""
     with engine.begin() as tx:
         furnish(tx, 3)
         one = create(tx, site)

@@ -213,7 +213,7 @@ def test_wishes_about_power_do_not_outlive_a_restore(upgraded: Engine, tmp_path:
 def test_after_a_restore_file_servers_are_asked_for_everything_anew(
     upgraded: Engine, tmp_path: Path
 ) -> None:
-    """Their scripts refuse a change that is older than what they have carried out."""
+    """File servers' scripts refuse a change that is older than what they have carried out."""
     with upgraded.begin() as tx:
         group = tx.execute(insert(t.groups).values(name="g", created_at=0.0)).inserted_primary_key[
             0

@@ -824,8 +824,8 @@ def test_submit_wants_an_active_vcluster(tx: Tx, site: Site) -> None:
 
 
 def test_nodes_run_templates_of_their_own_group_and_of_the_site(tx: Tx, site: Site) -> None:
-    """Who looks at one group and works in another would have root on what the first one's images
-    hold."""
+    """Otherwise a viewer of one group who works in another would have root on what the first
+    one's images hold."""
     furnish(tx, 2)
     ours, theirs = (groups.add(tx, name, 0.0) for name in ("ours", "theirs"))
     for name, group in (("own", ours), ("other", theirs)):

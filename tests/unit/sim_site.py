@@ -101,8 +101,8 @@ def world(made: Scenario | None = None, watch: Watch | None = None) -> World:
 
 
 def audit(site: World) -> list[str]:
-    """What is wrong with the books: nodes lost or doubled, requests forgotten, time or energy that
-    does not add up."""
+    """Return the faults of the books: nodes lost or doubled, requests forgotten, time or energy
+    that does not add up."""
     return [*_nodes(site), *_requests(site), *_sums(site)]
 
 

@@ -163,8 +163,8 @@ def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:
     shown = resource_get(route)
     if shown is None or shown.shape is None:
         return None
-    if action(route).endswith(" create") and route.reply is not shown.reply:
-        return None  # what is made below it says what it is
+    if route.makes and not route.makes.startswith(shown.path.partition("{")[0]):
+        return None  # what is made is of another collection, and says what it is
     if shown.audit_view is not None:
         audit_view = shown.audit_view(ask)
         return lambda tx: _values(audit_view(tx))
