@@ -7,6 +7,9 @@ delivered. Deadlocks, locks, lost connections and lost races for a node's row ar
 only here: the flow is run again from the start with the same arguments (ids and times are
 arguments), so running it after a commit whose outcome is unknown does no harm.
 
+``pool.run_together`` is for many small messages: those that wait at the same time share one
+transaction and its commit.
+
 SQLite has one writer thread a process, MariaDB several. Jobs wait in a priority queue: DHCP (0)
 before agents (1) before everything else (5).
 """
@@ -18,8 +21,10 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import IntegrityError
@@ -28,8 +33,7 @@ from twisted.python.failure import Failure
 
 from cod.store.engine import Tx as Tx  # for doors, which name flows' types and may know no store
 from cod.store.engine import is_full, is_retryable
-from cod.store.nodes import nodes
-from cod.store.nodes.nodes import Stale
+from cod.store.nodes.nodes import Outdated, Stale
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,6 +42,9 @@ URGENT, NODES, USUAL = 0, 1, 5
 RETRY_FOR = 60.0  # seconds that a flow keeps being retried while the database is away
 # times that a flow is run when others are always quicker to move the node that it has read
 RACES = 4
+# flows in one shared transaction, and the seconds after which it takes no further one: DHCP waits
+# for its end, and on SQLite so do the writers of other processes
+SHARING, SHARING_FOR = 64, 0.1
 
 log = logging.getLogger("cod.pool")
 
@@ -48,6 +55,24 @@ def in_transaction(
     """Run `flow` in one transaction in this thread (command line, tests), without retries."""
     with engine.begin() as tx:
         return flow(tx, *args, **kwargs)
+
+
+@dataclass(slots=True)
+class _Call(Generic[T]):
+    """A flow with its arguments, and who waits for what it returns."""
+
+    flow: Callable[..., T]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    done: Deferred[T] = field(default_factory=Deferred)
+    queued: float = field(default_factory=time.monotonic)
+
+    def run(self, tx: Tx) -> T:
+        """Run the flow."""
+        return self.flow(tx, *self.args, **self.kwargs)
+
+
+_AGAIN = object()  # in place of an outcome: the call has to run again, alone
 
 
 class Pool:
@@ -69,6 +94,9 @@ class Pool:
             queue.PriorityQueue()
         )
         self._order = itertools.count()
+        self._gathered: deque[_Call[Any]] = deque()  # they wait for the next shared transaction
+        self._gathering = threading.Lock()
+        self._sharing = False  # a shared transaction is queued or under way
         self._closing = threading.Event()
         count = threads or (1 if engine.dialect.name == "sqlite" else 4)
         self._threads = [
@@ -91,42 +119,50 @@ class Pool:
         **kwargs: P.kwargs,
     ) -> Deferred[T]:
         """Run `flow` with a `priority` (0 goes first)."""
-        return self._put(priority, self.engine, flow, *args, **kwargs)
+        return self._put(priority, self.engine, _Call(flow, args, kwargs))
+
+    def run_together(
+        self, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Deferred[T]:
+        """Run `flow` like `run_at(NODES)`, in one transaction with others that wait, in the order
+        in which they were asked for. Only one such transaction is under way at a time.
+
+        A flow that raises harms itself alone: its changes are undone, those of the others are
+        committed. No Deferred fires before the commit.
+        """
+        call = _Call(flow, args, kwargs)
+        with self._gathering:
+            self._gathered.append(call)
+            begins, self._sharing = not self._sharing, True
+        if begins:
+            self._jobs.put((NODES, next(self._order), self._share))
+        return call.done
 
     def read(
         self, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> Deferred[T]:
         """Run a `flow` that only reads: on SQLite it does not hold up the writers of other
         processes."""
-        return self._put(USUAL, self.engine.execution_options(reading=True), flow, *args, **kwargs)
+        reading = self.engine.execution_options(reading=True)
+        return self._put(USUAL, reading, _Call(flow, args, kwargs))
 
-    def _put(
-        self,
-        priority: int,
-        engine: Engine,
-        flow: Callable[Concatenate[Tx, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Deferred[T]:
-        done: Deferred[T] = Deferred()
-        queued = time.monotonic()
-
+    def _put(self, priority: int, engine: Engine, call: _Call[T]) -> Deferred[T]:
         def job() -> None:
             try:
-                value = self._attempt(engine, lambda tx: flow(tx, *args, **kwargs))
+                value = self._attempt(engine, call.run)
             except BaseException:
-                self._observed(flow, queued, False)
-                self._reactor.callFromThread(done.errback, Failure())
+                self._observed(call, False)
+                self._reactor.callFromThread(call.done.errback, Failure())
             else:
-                self._observed(flow, queued, True)
-                self._reactor.callFromThread(done.callback, value)
+                self._observed(call, True)
+                self._reactor.callFromThread(call.done.callback, value)
 
         self._jobs.put((priority, next(self._order), job))
-        return done
+        return call.done
 
     def queued(self) -> int:
         """Return jobs that wait, for the metrics."""
-        return self._jobs.qsize()
+        return self._jobs.qsize() + len(self._gathered)
 
     @staticmethod
     def is_away(error: BaseException) -> bool:
@@ -145,12 +181,12 @@ class Pool:
         same rows first."""
         return isinstance(error, Stale | IntegrityError)
 
-    def _observed(self, flow: Any, queued: float, succeeded: bool) -> None:
+    def _observed(self, call: _Call[Any], succeeded: bool) -> None:
         if self._observe is not None:
-            own = getattr(flow, "func", flow)  # a partial's own function
+            own = getattr(call.flow, "func", call.flow)  # a partial's own function
             name = f"{own.__module__.rpartition('.')[2]}.{getattr(own, '__name__', '?')}"
             try:
-                self._observe(name, time.monotonic() - queued, succeeded)
+                self._observe(name, time.monotonic() - call.queued, succeeded)
             except (
                 Exception
             ):  # counting shall not end the thread, which would be the end of every flow
@@ -173,9 +209,7 @@ class Pool:
                     return step(tx)
             except Exception as error:
                 lost_race = (
-                    isinstance(error, nodes.Stale)
-                    and not isinstance(error, nodes.Outdated)
-                    and attempt < RACES
+                    isinstance(error, Stale) and not isinstance(error, Outdated) and attempt < RACES
                 )
                 if (
                     not (lost_race or is_retryable(error))
@@ -188,9 +222,75 @@ class Pool:
                 self._closing.wait(pause)
         raise AssertionError("unreachable")
 
+    def _share(self) -> None:
+        """Run what waits for a shared transaction in one, and queue the next if more has come.
+
+        If the transaction as a whole fails, each runs again alone: then it is retried like any
+        other flow.
+        """
+        calls = [self._gathered.popleft()]
+        try:
+            try:
+                with self.engine.begin() as tx:
+                    outcomes = self._run_all(tx, calls, _Call.run)
+            except Exception as error:
+                if is_retryable(error):
+                    raise
+                with self.engine.begin() as tx:
+                    outcomes = self._run_all(tx, calls, _run_in_savepoint)
+        except BaseException as error:
+            log.warning("database: %s; trying again one by one", type(error).__name__)
+            outcomes = [_AGAIN] * len(calls)
+        with self._gathering:
+            more = self._sharing = bool(self._gathered)
+        if more:
+            self._jobs.put((NODES, next(self._order), self._share))
+        ended = []
+        for call, outcome in zip(calls, outcomes, strict=True):
+            if outcome is _AGAIN:
+                self._put(NODES, self.engine, call)
+            else:
+                self._observed(call, not isinstance(outcome, Failure))
+                ended.append((call.done, outcome))
+        self._reactor.callFromThread(_tell, ended)
+
+    def _run_all(
+        self, tx: Tx, calls: list[_Call[Any]], run: Callable[[_Call[Any], Tx], Any]
+    ) -> list[Any]:
+        """Run `calls` and, after them, those that wait, which are added to `calls`."""
+        until = time.monotonic() + SHARING_FOR
+        outcomes = [run(call, tx) for call in calls]
+        while self._gathered and len(calls) < SHARING and time.monotonic() < until:
+            calls.append(self._gathered.popleft())
+            outcomes.append(run(calls[-1], tx))
+        return outcomes
+
     def _work(self) -> None:
         while True:
             _priority, _order, job = self._jobs.get()
             if job is None:
                 return
             job()
+
+
+def _run_in_savepoint(call: _Call[Any], tx: Tx) -> Any:
+    """Return what the call's flow returns, or, its changes undone, the Failure that it ended in."""
+    savepoint = tx.begin_nested()
+    try:
+        value = call.run(tx)
+    except Exception as error:
+        if is_retryable(error):
+            raise  # the database may have undone the whole transaction
+        savepoint.rollback()
+        raced = isinstance(error, Stale) and not isinstance(error, Outdated)
+        return _AGAIN if raced else Failure()
+    savepoint.commit()
+    return value
+
+
+def _tell(ended: Sequence[tuple[Deferred[Any], Any]]) -> None:
+    for done, outcome in ended:
+        if isinstance(outcome, Failure):
+            done.errback(outcome)
+        else:
+            done.callback(outcome)

@@ -610,6 +610,78 @@ def test_a_connection_that_breaks_while_its_session_is_opened_is_nobodys(
     until(lambda: not world.flow(sessions.connected, [node.id]))
 
 
+class Held:
+    """The database takes its time until `go`: what agents say meanwhile is answered together."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool, self.go = pool, threading.Event()
+
+    def hold(self) -> None:
+        begun = threading.Event()
+
+        def busy(tx: Tx) -> None:
+            begun.set()
+            self.go.wait(60)
+
+        self._pool.read(busy)
+        assert begun.wait(60)
+
+    def wait_for(self, messages: int) -> None:
+        """Wait until so many messages wait for the database."""
+        until(lambda: len(self._pool._gathered) == messages)
+
+
+@pytest.fixture
+def held(pool: Pool) -> Iterator[Held]:
+    held = Held(pool)
+    yield held
+    held.go.set()
+
+
+def test_a_message_that_is_refused_harms_no_other_of_its_transaction(
+    world: World, held: Held
+) -> None:
+    for number in (0, 1, 2):
+        world.machine(number)
+        world.ready(number).next(Order)
+    until(lambda: not world.server._polling)
+    held.hold()
+    foreign = f"{world.node(0).id}.{world.node(0).generation}"
+    uuids = [f"4c4c4544-0042-3510-8054-b4c04f4e323{number}" for number in range(3)]
+    hardware = [report(mac, uuid=uuid, mib=4096) for mac, uuid in zip(MACS, uuids, strict=True)]
+    messages = [Report(hardware[0]), Done(foreign, {}), Report(hardware[2])]
+    for count, (agent, message) in enumerate(zip(world.agents, messages, strict=True)):
+        agent.say(message)
+        held.wait_for(count + 1)
+    held.go.set()
+    assert world.agents[0].next(Ack) == Ack()
+    assert world.agents[1].next(Error).code == "refused"
+    assert world.agents[2].next(Ack) == Ack()
+    assert ["4096" in (world.node(n).attributes or "") for n in (0, 1, 2)] == [True, False, True]
+
+
+def test_in_one_transaction_the_newer_connection_of_a_machine_wins(
+    world: World, held: Held
+) -> None:
+    world.machine(0)
+    first = world.ready(0)
+    first.next(Order)
+    second = world.agent(0, first.secrets.current())
+    until(lambda: [one for one in world.server.open if one._side.state is protocol.State.PROOF])
+    until(lambda: not world.server._polling)
+    held.hold()
+    second.side.receive(second.socket.recv(65536))
+    second.socket.sendall(second.side.to_send())
+    held.wait_for(1)
+    first.say(Report(report(MACS[0], mib=666)))
+    held.wait_for(2)
+    held.go.set()
+    second.next(Welcome)
+    assert first.next(Error).code == "replaced"
+    assert first.closed()
+    assert "666" not in (world.node(0).attributes or "")
+
+
 def test_a_session_without_a_connection_does_not_keep_a_node_alive(
     world: World, timed: Timed
 ) -> None:

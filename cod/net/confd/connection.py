@@ -16,7 +16,6 @@ from twisted.internet.protocol import Protocol
 from cod.flows.agents import progress, report, sessions
 from cod.model import BootSecret, Peer, Refused
 from cod.net.confd.server import ConfdServer
-from cod.pool import NODES
 from cod.wire import xmldoc
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
@@ -166,7 +165,7 @@ class AgentConnection(Protocol):
         self.transport.resumeProducing()
 
     def _run(self, flow: Callable[..., Any], *args: Any) -> Deferred[Any]:
-        return self.server.pool.run_at(NODES, flow, *args)
+        return self.server.pool.run_together(flow, *args)
 
     async def _need_verifier(self, asked: protocol.NeedVerifier) -> None:
         found = await self._run(

@@ -2,9 +2,10 @@
 in `wire/confd/protocol`.
 
 A connection stays open for as long as its machine is in the trampoline, and is its sign of life.
-What an agent says goes to one flow at a time, in order; orders come from a poll of the rows that
-wait for this server's connections, twice a second and whenever something local may have changed
-them. Heartbeats are kept in memory and written in batches.
+What an agent says goes to one flow at a time, in order; what several agents say at once shares a
+transaction. Orders come from a poll of the rows that wait for this server's connections, twice a
+second and whenever something local may have changed them. Heartbeats are kept in memory and written
+in batches.
 
 A peer gets little before it has proven itself: 4 KiB, ten seconds, a few connections for each
 address. Whatever breaks the protocol is logged in one line and the connection is closed; others do
@@ -275,8 +276,8 @@ class ConfdServer(Service):
         """Count the agent as lost, unless a newer connection is there by now."""
         here = self.nodes.get(peer.node_id)
         if self.running and not (here and here.peer and here.peer.epoch != peer.epoch):
-            self.pool.run_at(
-                NODES, sessions.lost, peer, self.site.current, self.clock()
+            self.pool.run_together(
+                sessions.lost, peer, self.site.current, self.clock()
             ).addCallbacks(self._lost, self._unexpected, callbackArgs=(peer,))
 
     def _lost(self, result: Result[bool], peer: Peer) -> None:
