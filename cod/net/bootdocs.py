@@ -41,7 +41,7 @@ def disk_loader(name: str) -> bytes | None:
 
 
 class BootDocs:
-    """Makes the documents; every method costs one flow."""
+    """Makes the documents; a method costs one flow, and a script that changes a node another."""
 
     def __init__(self, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:
         self._pool = pool
@@ -59,8 +59,7 @@ class BootDocs:
         kept here."""
         secret = protocol.Secret(os.urandom(16).hex(), os.urandom(32))
         verifier = protocol.verifier(secret.key, os.urandom(16))
-        minted = self._pool.run_at(
-            NODES,
+        minted = self._pool.run_together(
             script.mint,
             mac,
             address,
@@ -82,6 +81,7 @@ class BootDocs:
         )
 
     def _plan(self, mac: str, address: str) -> Deferred[BootPlan]:
-        return self._pool.run_at(
-            NODES, script.script, mac, address, self._site.current, self._clock()
+        asked = mac, address, self._site.current, self._clock()
+        return self._pool.read(script.unchanged, *asked).addCallback(
+            lambda plan: plan or self._pool.run_together(script.script, *asked)
         )

@@ -333,6 +333,15 @@ def test_script_for_the_bound_address(start: Start, engine: Engine) -> None:
     assert "kernel http" in text
 
 
+def test_a_script_that_changes_nothing_does_not_wait_for_a_writer(
+    start: Start, engine: Engine
+) -> None:
+    bind(engine, "127.0.0.1")
+    server = start()
+    with engine.begin():  # as another process would: it holds SQLite's only lock for writers
+        assert curl(server, f"/boot/{MAC}/script.ipxe", "-f").startswith(b"#!ipxe\n")
+
+
 def test_script_tells_a_stranger_nothing(start: Start, engine: Engine) -> None:
     bind(engine, "127.0.0.44")
     answer = get(start(), f"/boot/{MAC}/script.ipxe")

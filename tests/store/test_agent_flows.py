@@ -239,8 +239,9 @@ def test_a_release_without_boot_device_leads_to_the_trampoline(
         lab.tx,
         [Binding(ipv4("10.77.1.1"), mac(1), "boot", None, "lab", None, "bound", lab.now + 1e6)],
     )
-    served = script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
-    assert served.action == "trampoline"
+    asked = lab.tx, mac(1), "10.77.1.1", lab.site, lab.now
+    assert script.unchanged(*asked) == script.script(*asked)
+    assert script.script(*asked).action == "trampoline"
     peer = lab.boots(1)
     assert lab.order(1).action == "wipe"
     lab.done(peer, lab.order(1).id)
@@ -282,6 +283,11 @@ def test_a_node_that_was_primed_before_signatures_were_kept_boots_its_first_disk
     )
     plan = script.script(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
     assert (plan.action, plan.kernel) == ("local", "")
+    served_at = lab.node(1).boot_served_at
+    lab.now += 10
+    unchanged = script.unchanged(lab.tx, mac(1), "10.77.1.1", lab.site, lab.now)
+    assert unchanged is None, "that its boot was served is to be noted"
+    assert lab.node(1).boot_served_at == served_at
 
 
 # ---------------------------------------------------------------- said twice, late, or by somebody

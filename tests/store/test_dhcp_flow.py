@@ -230,13 +230,13 @@ def test_nobody_can_decline_or_release_anothers_address(tx: Tx, site: Site) -> N
     forged = [ask("DECLINE", OTHER, requested=address), ask("RELEASE", OTHER, ciaddr=address)]
     flow.answer(tx, forged, site, Newcomers(), NOW)
     assert conflicts.every(tx) == []
-    assert bindings.of_mac(tx, MAC, address, NOW) is not None
+    assert bindings.with_node(tx, MAC, address, NOW) is not None
 
 
 def test_a_released_address_is_free_at_once_and_still_the_first_choice(tx: Tx, site: Site) -> None:
     address = dora(tx, site)
     one(tx, ask("RELEASE", ciaddr=address), site)
-    assert bindings.of_mac(tx, MAC, address, NOW) is None
+    assert bindings.with_node(tx, MAC, address, NOW) is None
     assert dora(tx, site, xid=2) == address
 
 

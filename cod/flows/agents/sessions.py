@@ -160,7 +160,8 @@ def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
 
 
 def held(tx: Tx, server: str, now: float) -> dict[int, int]:
-    """Note that this server still holds its connections. Return which these are, epochs by node:
-    others are replaced."""
+    """Note that this server still holds its connections, and delete secrets that have expired.
+    Return which connections these are, epochs by node: others are replaced."""
     sessions.touch(tx, server, now)
+    secrets.purge(tx, now)
     return sessions.of_server(tx, server)

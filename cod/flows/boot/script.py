@@ -31,6 +31,8 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     address is not bound to that MAC: a loader that has just asked DHCP for it never sees that.
     """
     node, subnet, bound = _who(tx, mac, address, site, now)
+    if node.state not in OWN_SYSTEM:
+        return _plan(tx, node, subnet, mac, address, site, now)
     if boot.came_back(node, bound):
         since = now - (node.boot_served_at or now)
         why = f"it asked to boot again {since:.0f} s after its boot was served"
@@ -39,6 +41,22 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     if node.state == NodeState.ACTIVE and captures.is_wanted(tx, node.id):
         step = capture.leave("rebooted while it waited to be captured")
         node = transitions.apply(tx, node, step, now=now, actor="boot", policy=site.policy)
+    return _plan(tx, node, subnet, mac, address, site, now)
+
+
+def unchanged(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan | None:
+    """Return what `script` returns, where that changes nothing: for a node that does not run its
+    own system. None: `script` has to say it. Reads only."""
+    node, subnet, _bound = _who(tx, mac, address, site, now)
+    if node.state in OWN_SYSTEM:
+        return None
+    return _plan(tx, node, subnet, mac, address, site, now)
+
+
+def _plan(
+    tx: Tx, node: Node, subnet: Subnet, mac: str, address: str, site: Site, now: float
+) -> BootPlan:
+    """Return what the node is to boot; note it where that is its own system."""
     if reason := isolation.elsewhere(tx, node, subnet):
         return BootPlan("none", reason)
     if reason := _lacks_nonce(tx, node, address, site, now):
@@ -131,10 +149,10 @@ def mint(
         raise Refused("forbidden", f"{node.name} boots its vcluster's system, not the trampoline")
     if reason := _lacks_nonce(tx, node, address, site, now):
         raise Refused("forbidden", reason)
-    secrets.purge(tx, now)
-    live = [secret for secret in secrets.of_mac(tx, mac) if secret.kind == "boot"]
-    for oldest in live[LIVE_SECRETS - 1 :]:
-        secrets.spend(tx, oldest.id)
+    of_mac = secrets.of_mac(tx, mac)
+    live = [each for each in of_mac if each.kind == "boot" and each.expires_at > now]
+    gone = [each for each in of_mac if each.expires_at <= now]
+    secrets.spend_all(tx, [each.id for each in (*gone, *live[LIVE_SECRETS - 1 :])])
     expires_at = now + site.policy.secret_time
     secrets.add(
         tx, BootSecret(secret_id, mac, "boot", address, salt, stored_key, server_key, expires_at)
@@ -142,9 +160,8 @@ def mint(
 
 
 def _who(tx: Tx, mac: str, address: str, site: Site, now: float) -> tuple[Node, Subnet, Binding]:
-    binding = bindings.of_mac(tx, mac, address, now)
-    node = nodes.by_mac(tx, mac)
-    subnet = isolation.subnet_named(tx, binding.subnet, site) if binding else None
-    if node is None or binding is None or subnet is None:
+    found = bindings.with_node(tx, mac, address, now)
+    subnet = isolation.subnet_named(tx, found[0].subnet, site) if found else None
+    if found is None or subnet is None:
         raise Refused("forbidden", f"{address} is not bound to {mac}")
-    return node, subnet, binding
+    return found[1], subnet, found[0]

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 
-from sqlalchemy import case, delete, or_, select, update
+from sqlalchemy import bindparam, case, delete, or_, select, update
 
 from cod.model import AddressBlock, Binding, Node, Refused, Vcluster, ipv4, joined
 from cod.states import NodeState
 from cod.store import dns_zones
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
 from cod.store.rows import Rows
 from cod.store.scheduler import address_blocks
 
@@ -32,16 +33,27 @@ FOREVER = 4_000_000_000.0  # a reservation ends when the node leaves, not by the
 _b = t.bindings.c
 ROWS = Rows(Binding, t.bindings)
 add = ROWS.insert
+_WITH_NODE = (
+    ROWS.select.add_columns(*nodes.ROWS.columns)
+    .join(t.nics, t.nics.c.mac == _b.mac)
+    .join(t.nodes, t.nodes.c.id == t.nics.c.node_id)
+    .where(
+        _b.address == bindparam("number"),
+        _b.mac == bindparam("nic"),
+        _b.expires_at > bindparam("now"),
+    )
+)
 
 
-def of_mac(tx: Tx, mac: str, address: str, now: float) -> Binding | None:
-    """Return the binding that lets a machine at `address` speak as `mac`: it is bound to that MAC
-    now, or there is none."""
+def with_node(tx: Tx, mac: str, address: str, now: float) -> tuple[Binding, Node] | None:
+    """Return the binding that lets a machine at `address` speak as `mac`, with the node of that
+    MAC; None: the address is not bound to that MAC now, or no node has the MAC."""
     try:
         number = ipv4(address)
     except OSError:
         return None
-    return ROWS.find(tx, _b.address == number, _b.mac == mac, _b.expires_at > now)
+    row = tx.execute(_WITH_NODE, {"number": number, "nic": mac, "now": now}).one_or_none()
+    return None if row is None else (ROWS.read(row), nodes.ROWS.read(row, ROWS.width))
 
 
 def mac_at(tx: Tx, address: str) -> str | None:

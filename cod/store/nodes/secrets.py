@@ -3,6 +3,8 @@ wire/confd)."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlalchemy import delete
 
 from cod.model import BootSecret
@@ -23,6 +25,12 @@ def of_mac(tx: Tx, mac: str) -> list[BootSecret]:
 def add(tx: Tx, secret: BootSecret) -> None:
     """Keep a verifier."""
     ROWS.insert(tx, [secret])
+
+
+def spend_all(tx: Tx, ids: Collection[str]) -> None:
+    """Delete verifiers by their ids."""
+    if ids:
+        tx.execute(delete(t.boot_secrets).where(_s.id.in_(ids)))
 
 
 def purge(tx: Tx, now: float) -> None:
