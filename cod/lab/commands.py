@@ -41,6 +41,10 @@ class _Group(click.Group):
             raise click.ClickException(refusal.sentence) from None
 
 
+WHOLE_FILES = "known, whole files"
+# In this order: a storm's machines are what those before have made of them.
+STORMS = ("unknown", "known", WHOLE_FILES, "to be erased", "in a cluster")
+
 as_json = click.option("--json", "json_", is_flag=True, help="Print JSON for programs.")
 
 
@@ -243,8 +247,8 @@ def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
 @click.option(
     "--processes",
     type=click.IntRange(1, 32),
-    default=1,
-    show_default=True,
+    default=min(len(os.sched_getaffinity(0)), 32),
+    show_default="one a core",
     help="Processes of machines, each with a network of its own.",
 )
 @click.option(
@@ -256,10 +260,27 @@ def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
 )
 @click.option("--database", default="", help="URL of an empty database in place of SQLite.")
 @click.option(
+    "--whole-files",
+    is_flag=True,
+    help="Have them boot once more, fetching kernel and ramdisk whole: 15 MiB each.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(STORMS),
+    help="Only storms of these kinds, after one of unknown machines; may be repeated.",
+)
+@click.option(
     "--svg",
     "picture",
     type=click.Path(file_okay=True, dir_okay=False, path_type=Path),
     help="Draw machines by state over time into FILE.",
+    metavar="FILE",
+)
+@click.option(
+    "--svg-steps",
+    type=click.Path(file_okay=True, dir_okay=False, path_type=Path),
+    help="Draw p50 and p99 of each step into FILE.",
     metavar="FILE",
 )
 @as_json
@@ -271,32 +292,45 @@ def storm(
     processes: int,
     loss: float,
     database: str,
+    whole_files: bool,
+    only: tuple[str, ...],
     picture: Path | None,
+    svg_steps: Path | None,
     json_: bool,
 ) -> None:
     """Measure COUNT machines that are switched on within seconds, on a site of their own.
 
-    Makes the lab NAME with a fresh site and its server, has so many machines boot that the site
-    does not know, then the same once more, then once more with disks that are to be erased, and
-    removes everything. Machines are protocols on real sockets, without firmware, kernels and disks.
+    Makes the lab NAME with a fresh site and its server, and has so many machines boot that the site
+    does not know; then the same once more; then with disks that are to be erased; then as nodes of
+    clusters, whose system boots from their disks; and removes everything. Machines are protocols on
+    real sockets, without firmware, kernels and disks.
 
     Example: cod lab storm 1000 --over 10
     """
-    from cod.lab.storm import report  # late: other commands need neither the wire nor charts
-    from cod.lab.storm.site import StormSite
+    from cod.lab.storm import report, site  # late: other commands need neither the wire nor charts
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    site.allow_descriptors(count)
+    wanted = only or [kind for kind in STORMS if kind != WHOLE_FILES or whole_files]
     storms: dict[str, Any] = {}
-    with StormSite(name, processes, loss, database) as site:
-        for which in ("unknown", "known", "to be erased"):
+    with site.StormSite(name, processes, loss, database) as there:
+        for which in STORMS[: max(STORMS.index(kind) for kind in wanted) + 1]:
+            if which not in (STORMS[0], *wanted):
+                continue
             if which == "to be erased":
-                site.make_dirty()
-            before = site.figures()
-            said = site.storm(count, over, patience)
-            storms[which] = report.summary(said, before, site.figures())
-            if picture is not None and which == "unknown":
+                there.make_dirty()
+            elif which == "in a cluster":
+                there.assign()
+            before = there.figures()
+            said = there.storm(count, over, patience, which == WHOLE_FILES)
+            last = "metadata" if which == "in a cluster" else "order"
+            storms[which] = report.summary(said, before, there.figures(), there.descriptors, last)
+            if picture is not None and which == STORMS[0]:
                 title = f"{count:,} unknown machines switched on within {over:g} s"
                 picture.write_text(report.picture(title, said))
+    if svg_steps is not None:
+        title = f"{count:,} machines switched on within {over:g} s: each step"
+        svg_steps.write_text(report.latencies(title, storms))
     if json_:
         click.echo(json.dumps(storms, indent=1))
     else:

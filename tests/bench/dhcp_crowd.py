@@ -15,7 +15,7 @@ import random
 import time
 
 from cod.lab.standin import BootFailed
-from cod.lab.storm.machine import STAGES, Relay, open_relay
+from cod.lab.storm.relay import STAGES, Relay, open_relay
 
 
 async def boot(relay: Relay, mac: bytes, at: float) -> list[float]:

@@ -11,8 +11,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from cod.lab import network, record
+from cod.lab.commands import STORMS
 from cod.lab.storm import report
-from cod.lab.storm.machine import STEPS
+from cod.lab.storm.machine import SYSTEM_STEPS, TRAMPOLINE_STEPS
 from cod.lab.storm.site import PARTS, StormSite
 from tests.bench import bench_storm
 
@@ -21,7 +22,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root"),
 ]
-MACHINES = 20
+MACHINES = 10
+SHARE = 200  # of a storm as sites have it
 
 
 @pytest.fixture(autouse=True)
@@ -35,27 +37,37 @@ def _labs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def test_all_are_served_and_what_each_costs_is_told(tmp_path: Path) -> None:
-    picture = tmp_path / "storm.svg"
-    storms = bench_storm.storm(
-        "--patience", "180", "--svg", str(picture), machines=MACHINES, over=1.0
-    )
-    assert list(storms) == ["unknown", "known", "to be erased"]
-    for storm in storms.values():
+    picture, steps = tmp_path / "storm.svg", tmp_path / "steps.svg"
+    words = ["--patience", "180", "--whole-files", "--svg", str(picture), "--svg-steps", str(steps)]
+    storms = bench_storm.storm(*words, machines=MACHINES, over=1.0)
+    assert tuple(storms) == STORMS
+    for which, storm in storms.items():
         counts = [storm[key] for key in ("machines", "served", "lost", "idle")]
         assert counts == [MACHINES, MACHINES, 0, MACHINES]
-        assert {step: storm["steps"][step]["machines"] for step in STEPS} == dict.fromkeys(
-            STEPS, MACHINES
+        passed = SYSTEM_STEPS if which == "in a cluster" else TRAMPOLINE_STEPS
+        assert {step: storm["steps"][step]["machines"] for step in passed} == dict.fromkeys(
+            passed, MACHINES
         )
         assert set(storm["parts"]) == set(PARTS)
         assert storm["server"]["statements"] > storm["server"]["commits"] > 1
         assert storm["generator_cpu"] > 0
+        assert all(part["memory"] > 1 << 20 for part in storm["parts"].values())
     # to wait is done at once; an erasure, once the server has acknowledged its end
     works = [storms[which]["steps"]["work"]["p50"] for which in ("known", "to be erased")]
     assert works[0] < works[1]
-    assert ET.fromstring(picture.read_text()).tag.endswith("svg")
+    assert all(ET.fromstring(each.read_text()).tag.endswith("svg") for each in (picture, steps))
     names = [row.name for row in bench_storm.measures("SQLite", storms)]
-    assert len(names) == len(set(names)) == 24
+    assert len(names) == len(set(names)) == 5 * 13
     assert record.names() == []
+
+
+def test_two_hundred_are_served_though_packets_are_lost() -> None:
+    words = ["--patience", "240", "--loss", "1", "--only", "in a cluster"]
+    storms = bench_storm.storm(*words, machines=SHARE, over=5.0)
+    assert {which: (storm["served"], storm["lost"]) for which, storm in storms.items()} == {
+        "unknown": (SHARE, 0),
+        "in a cluster": (SHARE, 0),
+    }
 
 
 def test_machines_that_hear_nothing_are_lost() -> None:
@@ -63,7 +75,8 @@ def test_machines_that_hear_nothing_are_lost() -> None:
     with StormSite(name, 1, 99.99, "") as site:
         before = site.figures()
         said = site.storm(3, 0.1, 1.0)
-        found = report.summary(said, before, site.figures())
+        found = report.summary(said, before, site.figures(), site.descriptors)
     assert (found["machines"], found["served"], found["lost"], found["idle"]) == (3, 0, 3, 0)
-    assert found["steps"][report.WHOLE] == {"machines": 0, "p50": None, "p99": None}
+    assert found["lost_at"] == {"firmware": 3}
+    assert report.whole(found) == {"machines": 0, "p50": None, "p99": None}
     assert network.all_of(record.namespace(name)) == []

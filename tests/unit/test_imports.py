@@ -154,7 +154,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "cod.lab": ({"cod.lab", "cod.model", "cod.data"}, {"click", "rich"}),
     "cod.lab.storm": (
-        {"cod.lab", "cod.wire", "cod.svg", "cod.orders", "cod.model"},
+        {"cod.lab", "cod.wire", "cod.svg", "cod.orders", "cod.store", *LEAVES},
         {"cryptography", "rich", "sqlalchemy"},
     ),
     "cod.demo": ({"cod.demo", "cod.lab", "cod.client", "cod.data", "cod.model"}, {"rich"}),

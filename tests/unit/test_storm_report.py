@@ -1,31 +1,58 @@
-"""The figures of a storm: what counts as lost, centiles, a machine's share, states over time."""
+"""The figures of a storm: what counts as lost, and at which step; centiles, a machine's share,
+states over time; descriptors for all machines, or a refusal."""
 
 from __future__ import annotations
 
+import resource
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
-from cod.lab.storm import report
+from cod.lab.storm import report, site
 from cod.lab.storm.site import PartFigures
+from cod.model import Refused
+from tests.bench import bench_storm
+
+ORDER = report.WHOLE["order"]
 
 
-def machine(on: float, **ended: float) -> dict[str, Any]:
-    return {"on": on, "ended": ended, "took": {}, "boots": 2, "reconnects": 1}
+def machine(on: float, at: str = "", **ended: float) -> dict[str, Any]:
+    """Return the record of a machine whose first boot failed at its script."""
+    failed = {"script": 1}
+    rest = {"at": at, "failed": failed, "took": dict(ended), "boots": 2, "reconnects": 1}
+    return {"on": on, "ended": ended, **rest}
 
 
-def test_a_machine_without_an_order_is_lost() -> None:
-    said = [
-        {"machines": [machine(1.0, loader=2.0, order=5.0, work=6.0)], "cpu": 0.5},
-        {"machines": [machine(2.0, loader=3.0)], "cpu": 0.25},
+def said(*machines: dict[str, Any], cpu: float = 0.5) -> dict[str, Any]:
+    return {"machines": list(machines), "cpu": cpu, "memory": 10}
+
+
+def test_a_machine_without_an_order_is_lost_at_a_step() -> None:
+    both = [
+        said(machine(1.0, loader=2.0, order=5.0, work=6.0)),
+        said(machine(2.0, "welcome", loader=3.0), cpu=0.25),
     ]
-    before = {"edge": PartFigures(1.0, 100, 10, 4)}
-    found = report.summary(said, before, {"edge": PartFigures(3.0, 200, 30, 6)})
+    before = {"edge": PartFigures(1.0, 100, 30, 10, 4)}
+    after = {"edge": PartFigures(3.0, 200, 30, 30, 6)}
+    found = report.summary(both, before, after, {"edge": 77})
     assert [found[key] for key in ("machines", "served", "lost", "idle")] == [2, 1, 1, 1]
+    assert (found["lost_at"], found["failed_at"]) == ({"welcome": 1}, {"script": 2})
     assert found["server"] == {"cpu": 1.0, "statements": 10.0, "commits": 1.0}
-    assert found["generator_cpu"] == 0.375
-    assert found["steps"][report.WHOLE] == {"machines": 1, "p50": 4.0, "p99": 4.0}
+    assert (found["parts"]["edge"]["memory"], found["parts"]["edge"]["descriptors"]) == (200, 77)
+    assert (found["generator_cpu"], found["generator_memory"]) == (0.375, 10)
+    assert found["steps"][ORDER] == {"machines": 1, "p50": 4.0, "p99": 4.0}
+    assert report.whole(found) is found["steps"][ORDER]
     assert (found["boots_again"], found["connections_again"]) == (2, 2)
+
+
+def test_a_node_of_a_cluster_is_served_with_its_metadata() -> None:
+    both = [said(machine(1.0, "metadata", system=2.0), machine(1.0, system=2.0, metadata=4.0))]
+    found = report.summary(both, {}, {}, {}, "metadata")
+    assert [found[key] for key in ("served", "lost", "idle")] == [1, 1, 1]
+    assert found["lost_at"] == {"metadata": 1}
+    assert report.whole(found) == {"machines": 1, "p50": 3.0, "p99": 3.0}
+    assert "order" not in found["steps"]
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
@@ -47,5 +74,48 @@ def test_states_follow_the_steps(moment: float, state: str) -> None:
 
 
 def test_the_picture_names_every_state() -> None:
-    text = report.picture("a storm", [{"machines": [machine(1.0, loader=2.0, order=5.0)]}])
+    text = report.picture("a storm", [said(machine(1.0, loader=2.0, order=5.0))])
     assert all(f">{state}<" in text for state in (*report.STATES, report.IDLE))
+
+
+def test_the_picture_of_steps_has_each_step_and_each_storm() -> None:
+    storms = {
+        "unknown": report.summary([said(machine(0.0, loader=2.0, order=5.0))], {}, {}, {}),
+        "in a cluster": report.summary([said(machine(0.0, metadata=4.0))], {}, {}, {}, "metadata"),
+    }
+    text = report.latencies("steps", storms)
+    assert ET.fromstring(text).tag.endswith("svg")
+    for label in ("unknown, p50", "in a cluster, p99", "welcome", "metadata"):
+        assert f">{label}<" in text
+
+
+def test_more_machines_than_descriptors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (20, 1000))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
+    site.allow_descriptors(1000 - site.OTHERS)
+    assert limits == []
+    site.allow_descriptors(1000)
+    assert limits == [(20, 1000 + site.OTHERS)]
+
+    def refuse(*_: object) -> None:
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    with pytest.raises(Refused, match="1,000 machines need 1,500 descriptors"):
+        site.allow_descriptors(1000)
+
+
+@pytest.mark.parametrize("start", [1.0, 50.0, 400.0])
+def test_the_shortest_time_is_found_from_either_side(start: float) -> None:
+    def trial(over: float) -> dict[str, Any]:
+        steps = {ORDER: {"p99": 29.0 if over >= 50.0 else 31.0}}
+        return {"lost": int(over < 40.0), "lost_at": {"welcome": 1}, "steps": steps}
+
+    assert 50.0 <= bench_storm.shortest(trial, start) <= 50.0 * bench_storm.CLOSE
+
+
+def test_a_promise_that_no_time_keeps_is_not_searched_for_ever() -> None:
+    steps = {ORDER: {"p99": None}}
+    with pytest.raises(RuntimeError, match="not within"):
+        bench_storm.shortest(lambda _: {"lost": 9, "lost_at": {}, "steps": steps}, 10.0)

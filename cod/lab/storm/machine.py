@@ -1,9 +1,11 @@
 """A machine as far as a server sees it, from power-on to idle, without firmware, kernels or disks.
 
-It asks DHCP through a relay as firmware, as iPXE and as the trampoline; fetches its boot script,
-one range each of kernel and ramdisk, and its secret, over a connection each, and proves the secret,
-reports, and obeys at once. Everything comes from an address of its own. It retransmits as firmware
-does, boots anew when a stage fails, and connects again as the agent does.
+It asks DHCP through a relay as firmware and as iPXE, and fetches its boot script. Sent to the
+trampoline, it fetches a range or the whole each of kernel and ramdisk, and its secret, over a
+connection each, asks DHCP once more, proves the secret, reports, and obeys at once. Sent to its
+disk, it fetches the program that starts that, and asks as a system does: DHCP, and then the
+metadata service, as cloud-init does. Everything comes from an address of its own. It retransmits as
+firmware does, boots anew when a stage fails, and connects again as the agent does.
 """
 
 from __future__ import annotations
@@ -15,14 +17,17 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from itertools import pairwise
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from cod.lab.standin import BootFailed
+from cod.lab.storm.relay import STAGES, Relay
 from cod.orders import Erasure, Order
 from cod.wire import dhcp
 from cod.wire.confd import protocol
@@ -37,7 +42,7 @@ from cod.wire.confd.messages import (
     Welcome,
 )
 
-STEPS = (
+TRAMPOLINE_STEPS = (
     "firmware",
     "loader",
     "script",
@@ -50,26 +55,21 @@ STEPS = (
     "order",
     "work",
 )
+SYSTEM_STEPS = ("firmware", "loader", "script", "disk", "system", "metadata")
+STEPS = tuple(dict.fromkeys(TRAMPOLINE_STEPS + SYSTEM_STEPS))
+_NEXT = dict(pairwise(SYSTEM_STEPS)) | dict(pairwise(TRAMPOLINE_STEPS))
 FIRST_MAC = 0x525402000000
-SO_RCVBUFFORCE = 33  # asm-generic/socket.h
 RANGE = 64 << 10  # bytes of kernel and ramdisk
+KEPT = 1 << 20  # bytes of a file that are looked at
+PIECE = 1 << 18  # bytes that are read at once
 DISK = 4 << 30
-RETRANSMIT = (1.0, 2.0, 4.0, 8.0)  # seconds until a DHCP message is sent again, as firmware does
-FETCH = 30.0  # seconds for a file
+FETCH = 30.0  # seconds without a byte of a file
+METADATA = ("meta-data", "user-data", "vendor-data", "network-config")  # as cloud-init asks
+TRIES = 10  # of a system's questions, as cloud-init's
 HANDSHAKE = 10.0  # seconds until welcome, as the agent waits
 RESTART = 1.0  # seconds until a machine whose boot failed begins anew
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 20.0  # seconds between two connections, as the agent's
 REFUSALS = 6  # of its secrets in a row, until it boots for a new one
-_FIRMWARE = {
-    dhcp.VENDOR_CLASS: b"PXEClient:Arch:00000:UNDI:002001",
-    dhcp.ARCH: b"\0\0",
-    dhcp.PARAMETERS: bytes([dhcp.NETMASK, dhcp.ROUTER, dhcp.DNS, 66, dhcp.BOOTFILE]),
-}
-STAGES: Mapping[str, Mapping[int, bytes]] = {
-    "firmware": _FIRMWARE,
-    "loader": _FIRMWARE | {dhcp.USER_CLASS: b"iPXE"},
-    "trampoline": {dhcp.VENDOR_CLASS: b"cod-trampoline"},
-}
 _UUIDS = uuid.UUID("c0d00000-0000-4000-8000-0000000057f0")
 _REPORT = (
     '<node version="1"><system uuid="{uuid}"/><firmware kind="bios"/><memory mib="2048"/>'
@@ -79,75 +79,25 @@ _REPORT = (
 )
 
 
-class Relay(asyncio.DatagramProtocol):
-    """The relay of the machines' network: what it hears from the server goes to who waits for
-    it."""
-
-    def __init__(self, address: str, server: str) -> None:
-        self.address, self.server = socket.inet_aton(address), server
-        self._waiting: dict[bytes, tuple[int, bytes, asyncio.Future[dhcp.Packet]]] = {}
-
-    def connection_made(self, transport: Any) -> None:
-        self._transport: asyncio.DatagramTransport = transport
-
-    def datagram_received(self, data: bytes, _: object) -> None:
-        packet = dhcp.decode(data)
-        waiting = self._waiting.get(packet.chaddr[:6])
-        if waiting and not waiting[2].done() and packet.xid == waiting[0]:
-            if packet.options[dhcp.TYPE] == waiting[1]:
-                waiting[2].set_result(packet)
-            elif packet.options[dhcp.TYPE] == b"\6":
-                waiting[2].set_exception(BootFailed("NAK"))
-
-    async def exchange(self, mac: bytes, options: Mapping[int, bytes]) -> dhcp.Packet:
-        """Make a four-way exchange; return the acknowledgement. Raises BootFailed."""
-        xid = random.getrandbits(32)
-        offer = await self._ask(mac, xid, 1, options)
-        chosen = {
-            dhcp.REQUESTED: offer.yiaddr,
-            dhcp.SERVER_ID: offer.options[dhcp.SERVER_ID],
-        }
-        return await self._ask(mac, xid, 3, {**options, **chosen})
-
-    async def _ask(
-        self, mac: bytes, xid: int, kind: int, options: Mapping[int, bytes]
-    ) -> dhcp.Packet:
-        own = {dhcp.TYPE: bytes([kind]), **options}
-        head = (1, 1, 6, 1, xid, 0, 0, bytes(4), bytes(4), bytes(4), self.address)
-        data = dhcp.encode(dhcp.Packet(*head, mac + bytes(10), bytes(64), bytes(128), own))
-        heard: asyncio.Future[dhcp.Packet] = asyncio.get_running_loop().create_future()
-        self._waiting[mac] = xid, bytes([kind + 1 + (kind == 3)]), heard
-        try:
-            for pause in RETRANSMIT:
-                self._transport.sendto(data, (self.server, dhcp.SERVER_PORT))
-                if (await asyncio.wait([heard], timeout=pause))[0]:
-                    return heard.result()
-        finally:
-            del self._waiting[mac]
-        raise BootFailed("nobody answers DHCP")
-
-
-async def open_relay(address: str, server: str) -> Relay:
-    """Return the relay at that address of this namespace, listening."""
-    wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    wire.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
-    wire.setblocking(False)
-    wire.bind((address, dhcp.SERVER_PORT))
-    loop = asyncio.get_running_loop()
-    return (await loop.create_datagram_endpoint(lambda: Relay(address, server), sock=wire))[1]
-
-
 class Machine:
-    """One machine. `on`, and when each step ended for the last time, are seconds since the storm
-    began; `took` is how long each step took that time."""
+    """One machine.
 
-    def __init__(self, number: int, relay: Relay, began: float) -> None:
+    on      when it was switched on; seconds since the storm began, as are all times here
+    ended   when each step ended for the last time
+    took    how long each step took that time
+    at      the step that it is at, the first one it has not ended in this boot
+    failed  boots that failed, by the step at which
+    whole   it fetches kernel and ramdisk whole
+    """
+
+    def __init__(self, number: int, relay: Relay, began: float, whole: bool = False) -> None:
         self.on, self.ended, self.took = 0.0, dict[str, float](), dict[str, float]()
+        self.at, self.failed = STEPS[0], Counter[str]()
         self.boots = self.reconnects = 0
         self.idle = asyncio.Event()
         self._mac = (FIRST_MAC + number).to_bytes(6, "big")
         self._mac_text = self._mac.hex(":")
-        self._relay, self._began = relay, began
+        self._relay, self._began, self._whole = relay, began, whole
         self._address = ""
         self._last = 0.0
 
@@ -157,6 +107,8 @@ class Machine:
             "on": self.on,
             "ended": self.ended,
             "took": self.took,
+            "at": self.at,
+            "failed": self.failed,
             "boots": self.boots,
             "reconnects": self.reconnects,
         }
@@ -167,10 +119,11 @@ class Machine:
         self.on = self._now()
         while True:
             self.boots += 1
-            self._last = self._now()
+            self.at, self._last = STEPS[0], self._now()
             try:
                 await self._boot()
             except (BootFailed, OSError, EOFError):
+                self.failed[self.at] += 1
                 await asyncio.sleep(RESTART)
 
     def _now(self) -> float:
@@ -179,20 +132,29 @@ class Machine:
     def _did(self, step: str) -> None:
         now = self._now()
         self.ended[step], self.took[step], self._last = now, now - self._last, now
+        self.at = _NEXT.get(step, "")
 
-    # ------------------------------------------------------------ firmware, loader, trampoline
+    # ------------------------------------------------------------ firmware, loader, kernel
 
     async def _boot(self) -> None:
         await self._lease("firmware")
         named = (await self._lease("loader")).options.get(dhcp.BOOTFILE, b"").rstrip(b"\0")
         script = (await self._fetch(named.decode())).decode()
+        self._did("script")
+        local = re.search(r"^kernel (\S+/boot/disk/\S+)|^sanboot", script, re.M)
+        if local is not None:
+            self.at = "disk"
+            if local[1]:
+                await self._fetch(local[1])
+            self._did("disk")
+            await self._run_system("http://" + urlsplit(named.decode()).netloc)
+            return
         kernel = re.search(r"^kernel (\S+) .*cod\.confd=(\S+):(\d+)", script, re.M)
         files = re.findall(r"^initrd .*?(http://\S+)", script, re.M)
         if kernel is None or len(files) != 2:
-            raise BootFailed("not the trampoline")
-        self._did("script")
+            raise BootFailed("neither the trampoline nor its disk")
         for step, url in (("kernel", kernel[1]), ("ramdisk", files[0])):
-            await self._fetch(url, RANGE)
+            await self._fetch(url, 0 if self._whole else RANGE)
             self._did(step)
         found = re.search(rb"[0-9a-f]{8,} [0-9a-f]{64}", await self._fetch(files[1]))
         if found is None:
@@ -200,6 +162,15 @@ class Machine:
         self._did("secret")
         await self._lease("trampoline")
         await self._serve(kernel[2], int(kernel[3]), protocol.Secret.read(found[0].decode()))
+
+    async def _run_system(self, server: str) -> None:
+        """Ask what a vcluster's system asks, and stay."""
+        await _patiently(partial(self._lease, "system"))
+        for name in METADATA:
+            await _patiently(partial(self._fetch, f"{server}/nocloud/{name}"))
+        self._did("metadata")
+        self.idle.set()
+        await asyncio.Event().wait()
 
     async def _lease(self, stage: str) -> dhcp.Packet:
         packet = await self._relay.exchange(self._mac, STAGES[stage])
@@ -210,13 +181,15 @@ class Machine:
     async def _connect(
         self, host: str, port: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(host, port, local_addr=(self._address, 0))
+        own = self._address, 0
+        return await asyncio.open_connection(host, port, local_addr=own, limit=PIECE)
 
     async def _fetch(self, url: str, length: int = 0) -> bytes:
-        """Return a file, or its first bytes. Raises BootFailed."""
+        """Fetch a file, or its first `length` bytes; return at most `KEPT` bytes. Raises
+        BootFailed."""
         parts = urlsplit(url)
         ranged = f"Range: bytes=0-{length - 1}\r\n" if length else ""
-        async with asyncio.timeout(FETCH):
+        async with asyncio.timeout(FETCH) as limit:
             reader, writer = await self._connect(str(parts.hostname), parts.port or 80)
             try:
                 asked = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n{ranged}"
@@ -226,7 +199,13 @@ class Machine:
                 status = head.split(b" ", 2)[1]
                 if size is None or status != (b"206" if length else b"200"):
                     raise BootFailed(f"{url}: {status.decode()}")
-                return await reader.readexactly(int(size[1]))
+                left, kept = int(size[1]), b""
+                while left:
+                    if not (piece := await reader.read(min(left, PIECE))):
+                        raise EOFError(f"{url} ended early")
+                    left, kept = left - len(piece), (kept + piece)[:KEPT]
+                    limit.reschedule(asyncio.get_running_loop().time() + FETCH)
+                return kept
             finally:
                 writer.close()
 
@@ -322,6 +301,16 @@ class AgentConversation:
             self.refused = event.code == "unknown"
             raise ConnectionError(event.reason)
         return []
+
+
+async def _patiently(ask: Callable[[], Awaitable[object]]) -> None:
+    """Ask again when nothing is heard, as a system does. Raises as `ask` does."""
+    for _ in range(TRIES - 1):
+        with suppress(BootFailed, OSError, EOFError):
+            await ask()
+            return
+        await asyncio.sleep(RESTART)
+    await ask()
 
 
 def _agree(private: bytes, public: bytes) -> bytes:

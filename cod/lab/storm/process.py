@@ -1,5 +1,6 @@
 """One process of a storm's machines, inside their network's namespace: ``python -m
-cod.lab.storm.process``. Prints JSON: what each did, and the processor time of this process."""
+cod.lab.storm.process``. Prints JSON: what each did, processor time and peak memory of this process.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import resource
 import time
 from contextlib import suppress
 
-from cod.lab.storm.machine import Machine, open_relay
+from cod.lab.storm.machine import Machine
+from cod.lab.storm.relay import open_relay
 
 
 async def storm(options: argparse.Namespace) -> list[dict[str, object]]:
@@ -19,7 +21,7 @@ async def storm(options: argparse.Namespace) -> list[dict[str, object]]:
     began = time.monotonic()
     relay = await open_relay(options.relay, options.server)
     numbers = range(options.first, options.first + options.machines)
-    machines = [Machine(number, relay, began) for number in numbers]
+    machines = [Machine(number, relay, began, options.whole) for number in numbers]
     turn = random.Random(options.first)
     running = [
         asyncio.create_task(machine.run(turn.uniform(0, options.over))) for machine in machines
@@ -47,12 +49,15 @@ def main() -> None:
     parser.add_argument("--machines", type=int, required=True)
     parser.add_argument("--over", type=float, required=True, help="seconds in which all are on")
     parser.add_argument("--patience", type=float, required=True, help="seconds after that")
+    parser.add_argument("--whole", action="store_true", help="fetch kernel and ramdisk whole")
     options = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     before = time.process_time()
     machines = asyncio.run(storm(options))
-    print(json.dumps({"machines": machines, "cpu": time.process_time() - before}))
+    used = time.process_time() - before
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    print(json.dumps({"machines": machines, "cpu": used, "memory": peak}))
 
 
 if __name__ == "__main__":

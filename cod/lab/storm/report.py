@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from cod import svg
-from cod.lab.storm.machine import STEPS
+from cod.lab.storm.machine import STEPS, SYSTEM_STEPS, TRAMPOLINE_STEPS
 from cod.lab.storm.site import PartFigures
 
-WHOLE = "power-on to first order"
-LABELS = {WHOLE: "all until order"}
+# by the step that a machine is served with: what all until then is called
+WHOLE = {"order": "power-on to first order", "metadata": "power-on to metadata"}
 # until which step a machine is in which state
 STATES = {
     "asks for an address": "loader",
@@ -24,34 +26,44 @@ STATES = {
 }
 IDLE = "idle"
 MOMENTS = 100
+FILE_COLUMNS = 130  # of the table, where it is not printed on a terminal
 
 
 def summary(
     said: Sequence[Mapping[str, Any]],
     before: Mapping[str, PartFigures],
     after: Mapping[str, PartFigures],
+    descriptors: Mapping[str, int],
+    last: str = "order",
 ) -> dict[str, Any]:
-    """Return what came of one storm. Times are in seconds, CPU, statements and commits those of a
-    machine, memory that of a part at the end, in bytes."""
+    """Return what came of one storm. A machine is served that has got to the step `last`. Times are
+    in seconds; CPU, statements and commits those of a machine; memory the peak of a part until the
+    storm's end, in bytes; descriptors the most that it had open in the storm."""
     machines = [machine for process in said for machine in process["machines"]]
-    served = [machine for machine in machines if "order" in machine["ended"]]
-    steps = {step: [m["took"][step] for m in machines if step in m["took"]] for step in STEPS}
-    steps[WHOLE] = [machine["ended"]["order"] - machine["on"] for machine in served]
+    served = [machine for machine in machines if last in machine["ended"]]
+    lost = [machine for machine in machines if last not in machine["ended"]]
+    order = SYSTEM_STEPS if last in SYSTEM_STEPS else TRAMPOLINE_STEPS
+    steps = {step: [m["took"][step] for m in machines if step in m["took"]] for step in order}
+    steps[WHOLE[last]] = [machine["ended"][last] - machine["on"] for machine in served]
+    failed = sum((Counter(machine["failed"]) for machine in machines), Counter[str]())
     parts = {
         name: {
             "cpu": (now.cpu - before[name].cpu) / len(machines),
             "statements": (now.statements - before[name].statements) / len(machines),
             "commits": (now.commits - before[name].commits) / len(machines),
             "memory": now.memory,
+            "descriptors": descriptors.get(name, now.descriptors),
         }
         for name, now in sorted(after.items())
     }
     return {
         "machines": len(machines),
         "served": len(served),
-        "lost": len(machines) - len(served),
-        "seconds": max((machine["ended"]["order"] for machine in served), default=0.0),
-        "idle": sum("work" in machine["ended"] for machine in machines),
+        "lost": len(lost),
+        "lost_at": Counter(machine["at"] for machine in lost),
+        "failed_at": failed,
+        "seconds": max((machine["ended"][last] for machine in served), default=0.0),
+        "idle": sum(order[-1] in machine["ended"] for machine in machines),
         "boots_again": sum(max(machine["boots"] - 1, 0) for machine in machines),
         "connections_again": sum(machine["reconnects"] for machine in machines),
         "steps": {
@@ -64,6 +76,7 @@ def summary(
             for key in ("cpu", "statements", "commits")
         },
         "generator_cpu": sum(process["cpu"] for process in said) / len(machines),
+        "generator_memory": max(process["memory"] for process in said),
     }
 
 
@@ -87,32 +100,76 @@ def show(storms: Mapping[str, Mapping[str, Any]]) -> None:
     row("machines", lambda storm: f"{storm['machines']:,}")
     row("served", lambda storm: f"{storm['served']:,}")
     row("lost", lambda storm: f"{storm['lost']:,}")
+    row("  at", lambda storm: _counts(storm["lost_at"]))
     row("all served after", lambda storm: f"{storm['seconds']:.1f} s")
     row("booted, connected again", _again)
-    for step in (*STEPS, WHOLE):
-        row(
-            f"{LABELS.get(step, step)}, p50/p99",
-            lambda storm, step=step: _pair(storm["steps"][step]),
-        )
-    row("CPU a machine, server", lambda storm: f"{1000 * storm['server']['cpu']:.1f} ms")
+    row("  boots failed at", lambda storm: _counts(storm["failed_at"]))
+    for step in STEPS:
+        if any(step in storm["steps"] for storm in storms.values()):
+            row(f"{step}, p50/p99, s", lambda storm, step=step: _pair(storm["steps"].get(step)))
+    row("all of it, p50/p99, s", lambda storm: _pair(whole(storm)))
+    row("server's CPU a machine", lambda storm: f"{1000 * storm['server']['cpu']:.1f} ms")
     for part in next(iter(storms.values()))["parts"]:
-        row(f"  {part}, memory at end", lambda storm, part=part: _part(storm["parts"].get(part)))
-    row("CPU a machine, machines", lambda storm: f"{1000 * storm['generator_cpu']:.1f} ms")
+        row(f"  {part}", lambda storm, part=part: _cpu(storm["parts"].get(part)))
+    row("machines' CPU a machine", lambda storm: f"{1000 * storm['generator_cpu']:.1f} ms")
+    for part in next(iter(storms.values()))["parts"]:
+        row(
+            f"{part}: peak memory, descriptors",
+            lambda storm, part=part: _most(storm["parts"].get(part)),
+        )
+    row("machines' process: peak memory", lambda storm: f"{storm['generator_memory'] / 1e6:.0f} MB")
     row("statements a machine", lambda storm: f"{storm['server']['statements']:.1f}")
     row("commits a machine", lambda storm: f"{storm['server']['commits']:.1f}")
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else FILE_COLUMNS).print(table)
 
 
 def _again(storm: Mapping[str, Any]) -> str:
     return f"{storm['boots_again']:,}, {storm['connections_again']:,}"
 
 
-def _pair(step: Mapping[str, Any]) -> str:
-    return f"{step['p50']:.3f}/{step['p99']:.3f} s" if step["machines"] else "-"
+def way(storm: Mapping[str, Any]) -> str:
+    """Return what the whole way of a storm's machines is called in its record's steps."""
+    return next(name for name in WHOLE.values() if name in storm["steps"])
 
 
-def _part(part: Mapping[str, Any] | None) -> str:
-    return f"{1000 * part['cpu']:.1f} ms, {part['memory'] / 1e6:.0f} MB" if part else "-"
+def whole(storm: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the centiles of the whole way of a storm's machines, from its record."""
+    found: Mapping[str, Any] = storm["steps"][way(storm)]
+    return found
+
+
+def _counts(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{step} {count:,}" for step, count in sorted(found.items())) or "-"
+
+
+def _pair(step: Mapping[str, Any] | None) -> str:
+    return f"{step['p50']:.2f}/{step['p99']:.2f}" if step and step["machines"] else "-"
+
+
+def _cpu(part: Mapping[str, Any] | None) -> str:
+    return f"{1000 * part['cpu']:.1f} ms" if part else "-"
+
+
+def _most(part: Mapping[str, Any] | None) -> str:
+    return f"{part['memory'] / 1e6:.0f} MB, {part['descriptors']:,}" if part else "-"
+
+
+def latencies(title: str, storms: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a chart of each step's p50 and p99, in ms, for each of the storms, as SVG. Steps that
+    took no time are drawn as 1 ms."""
+    names = [step for step in STEPS if any(step in storm["steps"] for storm in storms.values())]
+    drawn = []
+    for name, storm in storms.items():
+        for share in ("p50", "p99"):
+            points = [
+                (float(place), max(1000 * storm["steps"][step][share], 1.0))
+                for place, step in enumerate(names)
+                if storm["steps"].get(step, {}).get("machines")
+            ]
+            if points:
+                drawn.append(svg.Line(f"{name}, {share}", points))
+    ticks = [(float(place), name) for place, name in enumerate(names)]
+    return svg.lines(title, drawn, svg.Axis("step", ticks), svg.Axis("ms", log=True))
 
 
 def picture(title: str, said: Sequence[Mapping[str, Any]]) -> str:

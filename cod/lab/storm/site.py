@@ -8,30 +8,33 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import create_engine, text
-
 from cod.lab import cleaner, control, network, record
 from cod.lab.spec import LabSpec, completed
-from cod.lab.storm import counted
-from cod.model import Refused
+from cod.lab.storm import counted, disks
+from cod.model import Refused, Subnet
 
 SERVER = "10.77.0.1"
 FIRST_NETWORK = 80  # machines are in 10.80.0.0/16, 10.81.0.0/16 ...
 PARTS = ("edge", "images", "manager", "web")
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
-FILE = 1 << 20  # bytes of what stands for kernel and ramdisk
+FILES = {"vmlinuz": 8 << 20, "ramdisk": 7 << 20}  # bytes of what stands for the trampoline
+SAMPLE = 1.0  # seconds between two looks at the server's descriptors
+OTHERS = 500  # descriptors of a process besides one for each machine
 SITE = """\
 name = "storm"
 domain = "cod.storm"
@@ -48,35 +51,41 @@ approved_share = 0.0
 """
 SUBNET = """
 [[subnet]]
-name = "storm{number}"
-network = "10.{second}.0.0/16"
-server = "10.77.0.1"
-router = "10.{second}.0.1"
-relay = "10.{second}.0.1"
-boot_pool = ["10.{second}.1.0", "10.{second}.127.255"]
-block_pool = ["10.{second}.128.0", "10.{second}.255.254"]
+name = "{subnet.name}"
+network = "{subnet.network}"
+server = "{subnet.server}"
+router = "{router}"
+relay = "{router}"
+boot_pool = ["{subnet.boot_pool[0]}", "{subnet.boot_pool[1]}"]
+block_pool = ["{subnet.block_pool[0]}", "{subnet.block_pool[1]}"]
 """
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class PartFigures:
-    """What a part of the server has used so far: CPU seconds, bytes of memory, statements,
-    commits."""
+    """What a part of the server has used so far: CPU seconds, bytes of memory at most, descriptors
+    that are open, statements, commits."""
 
     cpu: float = 0.0
     memory: int = 0
+    descriptors: int = 0
     statements: int = 0
     commits: int = 0
 
 
 class StormSite:
-    """The lab, the site and its server while they are there. `loss`: per cent of the packets that
-    are lost in either direction; `database`: the URL of an empty one."""
+    """The lab, the site and its server while they are there.
+
+    loss         per cent of the packets that are lost in either direction
+    database     the URL of an empty one; empty: SQLite
+    descriptors  the most that a part had open in the last storm, by part
+    """
 
     def __init__(self, lab: str, processes: int, loss: float, database: str) -> None:
         self.lab, self.processes = lab, processes
         self._loss, self._database = loss, database
+        self.descriptors = Counter[str]()
         self._server: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> StormSite:
@@ -118,21 +127,24 @@ class StormSite:
         shutil.rmtree(self.folder, ignore_errors=True)
         self._cleaner.communicate(timeout=STOP_SECONDS)
 
-    def storm(self, machines: int, over: float, patience: float) -> list[dict[str, Any]]:
+    def storm(
+        self, machines: int, over: float, patience: float, whole: bool = False
+    ) -> list[dict[str, Any]]:
         """Have so many machines switched on within `over` seconds; return what each process says of
-        its own once all are idle, or `patience` seconds later."""
+        its own once all are idle, or `patience` seconds later. `whole`: they fetch whole files."""
         running = []
         for number in range(self.processes):
             first = machines * number // self.processes
             words = {
                 "server": SERVER,
-                "relay": f"10.{FIRST_NETWORK + number}.0.1",
+                "relay": _relay(number),
                 "first": first,
                 "machines": machines * (number + 1) // self.processes - first,
                 "over": over,
                 "patience": patience,
             }
             options = [part for key, value in words.items() for part in (f"--{key}", str(value))]
+            options += ["--whole"] * whole
             command = [sys.executable, "-m", "cod.lab.storm.process", *options]
             running.append(
                 subprocess.Popen(
@@ -142,21 +154,34 @@ class StormSite:
                     env=_environment(),
                 )
             )
-        said = []
-        for process in running:
-            out, errors = process.communicate()
-            if process.returncode:
-                raise Refused("conflict", f"the machines ended: {errors.decode()[-2500:]}")
-            said.append(json.loads(out))
-        return said
+        self.descriptors.clear()
+        over_with = threading.Event()
+        watching = threading.Thread(target=self._watch, args=(over_with,))
+        watching.start()
+        try:
+            said = []
+            for process in running:
+                out, errors = process.communicate()
+                if process.returncode:
+                    raise Refused("conflict", f"the machines ended: {errors.decode()[-2500:]}")
+                said.append(json.loads(out))
+            return said
+        finally:
+            over_with.set()
+            watching.join()
+
+    def _watch(self, over_with: threading.Event) -> None:
+        while not over_with.wait(SAMPLE):
+            for part, figures in self.figures().items():
+                self.descriptors[part] = max(self.descriptors[part], figures.descriptors)
 
     def make_dirty(self) -> None:
-        """Have the site take all disks for ones that may hold somebody's data, as after an outage
-        amid work: the machines are to be erased at their next boot."""
-        engine = create_engine(self._database or f"sqlite:///{self.folder}/data/cod.db")
-        with engine.begin() as tx:
-            tx.execute(text("UPDATE nodes SET disk = 'dirty'"))
-        engine.dispose()
+        """Have the machines erased at their next boot (`disks.make_dirty`)."""
+        disks.make_dirty(self._url())
+
+    def assign(self) -> None:
+        """Have all machines that are registered hold clusters (`disks.assign`)."""
+        disks.assign(self._url(), [_subnet(number) for number in range(self.processes)])
 
     def figures(self) -> dict[str, PartFigures]:
         """Return what each part of the server has used until now."""
@@ -169,32 +194,36 @@ class StormSite:
                 words = values.split()
                 if int(words[1]) != self._server.pid or not name.startswith("cod-"):
                     continue
-                pages = int((path / "statm").read_text().split()[1])
+                status = (path / "status").read_text()
+                memory = int(status.partition("VmHWM:")[2].split()[0]) << 10
+                descriptors = len(os.listdir(path / "fd"))
             except (OSError, IndexError):  # it has ended
                 continue
             cpu = (int(words[11]) + int(words[12])) / _TICKS
             counts = counted.read(self.folder / "counts", int(path.name))
-            found[name.removeprefix("cod-")] = PartFigures(
-                cpu, pages * os.sysconf("SC_PAGE_SIZE"), *counts
-            )
+            found[name.removeprefix("cod-")] = PartFigures(cpu, memory, descriptors, *counts)
         return found
 
     def _namespace(self, number: int) -> str:
         return f"{record.namespace(self.lab)}.storm{number}"
 
+    def _url(self) -> str:
+        return self._database or f"sqlite:///{self.folder}/data/cod.db"
+
     def _make_site(self) -> None:
         data, boot = self.folder / "data", self.folder / "data/boot/trampoline"
         database = f'database = "{self._database}"\n' if self._database else ""
         subnets = (
-            SUBNET.format(number=number, second=FIRST_NETWORK + number)
+            SUBNET.format(subnet=_subnet(number), router=_relay(number))
             for number in range(self.processes)
         )
         (self.folder / "site.toml").write_text(
             SITE.format(data=data, database=database) + "".join(subnets)
         )
         boot.mkdir(parents=True)
-        for name in ("vmlinuz", "ramdisk"):
-            (boot / name).write_bytes(bytes(FILE))
+        for name, size in FILES.items():
+            with open(boot / name, "wb") as file:
+                file.truncate(size)
         (self.folder / "counts").mkdir()
         done = subprocess.run(
             [sys.executable, "-m", "cod", *self._site(), "init", "--dir", str(data), "--no-check"],
@@ -228,6 +257,37 @@ class StormSite:
             if self._server.poll() is not None or time.monotonic() > until:
                 raise Refused("conflict", f"the server does not start: {path.read_text()[-500:]}")
             time.sleep(0.1)
+
+
+def allow_descriptors(machines: int) -> None:
+    """Let this process, and those that it starts, have a descriptor for each of so many machines.
+    Raises `Refused` where the system does not let it."""
+    needed = machines + OTHERS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, needed))
+        except (OSError, ValueError):
+            raise Refused(
+                "conflict",
+                f"{machines:,} machines need {needed:,} descriptors a process, and the limit is"
+                f" {hard:,}: raise it (ulimit -Hn {needed})",
+            ) from None
+
+
+def _relay(number: int) -> str:
+    return f"10.{FIRST_NETWORK + number}.0.1"
+
+
+def _subnet(number: int) -> Subnet:
+    start = f"10.{FIRST_NETWORK + number}"
+    return Subnet(
+        f"storm{number}",
+        f"{start}.0.0/16",
+        SERVER,
+        (f"{start}.1.0", f"{start}.127.255"),
+        (f"{start}.128.0", f"{start}.255.254"),
+    )
 
 
 def _environment() -> dict[str, str]:

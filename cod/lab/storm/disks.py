@@ -1,0 +1,109 @@
+"""What a storm's site is made to believe between two storms: the machines' disks are to be erased,
+or the machines hold clusters. Rows are written as the server would have written them one by one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from sqlalchemy import bindparam, select, update
+
+from cod.model import Binding, Refused, Subnet
+from cod.states import Disk, NodeState, VclusterState
+from cod.store import tables as t
+from cod.store.engine import connect
+from cod.store.images import templates
+from cod.store.nodes import bindings
+from cod.store.people import groups
+from cod.store.scheduler import address_blocks, vclusters
+
+CLUSTER = 200  # nodes of a cluster at most
+LEASE = 30 * 86400.0  # seconds
+SIGNATURE = 0xC0D00001  # of the disks; they are protocols, so one does for all
+TEMPLATE = (
+    '<template name="storm"><image target="disk" name="storm"/><personalise seed="nocloud"/>'
+    "</template>"
+)
+
+
+def make_dirty(url: str) -> None:
+    """Take all disks for ones that may hold somebody's data, as after an outage amid work: the
+    machines are to be erased at their next boot."""
+    engine = connect(url)
+    with engine.begin() as tx:
+        tx.execute(update(t.nodes).values(disk=Disk.DIRTY))
+    engine.dispose()
+
+
+def assign(url: str, subnets: Sequence[Subnet]) -> None:
+    """Have all machines hold clusters of `CLUSTER` nodes each, in the subnets where they boot, and
+    run the clusters' system from their disks: at their next boot they are active nodes that were
+    power-cycled."""
+    now, engine = time.time(), connect(url)
+    n, b = t.nodes.c, t.bindings.c
+    found = select(n.id, n.boot_mac).join(t.bindings, (b.node_id == n.id) & (b.kind == "boot"))
+    with engine.begin() as tx:
+        group = groups.ensure(tx, "storm", now)
+        template = templates.append(tx, "storm", TEMPLATE, None, now)
+        for subnet in subnets:
+            rows = tx.execute(found.where(b.subnet == subnet.name).order_by(n.id)).all()
+            for start in range(0, len(rows), CLUSTER):
+                share = rows[start : start + CLUSTER]
+                made = vclusters.add(
+                    tx,
+                    name=f"{subnet.name}-{start // CLUSTER}",
+                    group_id=group.id,
+                    template_id=template.id,
+                    size=len(share),
+                    attributes="",
+                    lease_time=LEASE,
+                    subnet=subnet,
+                    now=now,
+                )
+                if made is None:
+                    raise Refused("conflict", f"subnet {subnet.name} has too few addresses")
+                active = {"state": VclusterState.ACTIVE, "expires_at": now + LEASE}
+                vclusters.change(tx, made, now, **active)
+                free = iter(
+                    address
+                    for block in address_blocks.of(tx, made.id)
+                    for address in block.addresses
+                    if address & 0xFF not in (0, 0xFF)
+                )
+                nodes = [
+                    (id_, mac, f"n{place}", next(free)) for place, (id_, mac) in enumerate(share)
+                ]
+                bindings.add(
+                    tx,
+                    [
+                        Binding(
+                            address,
+                            mac,
+                            "vcluster",
+                            id_,
+                            subnet.name,
+                            host,
+                            "bound",
+                            bindings.FOREVER,
+                        )
+                        for id_, mac, host, address in nodes
+                    ],
+                )
+                tx.execute(
+                    update(t.nodes)
+                    .where(n.id == bindparam("node"))
+                    .values(
+                        state=NodeState.ACTIVE,
+                        since=now,
+                        generation=n.generation + 1,
+                        deadline=None,
+                        disk=Disk.DIRTY,
+                        disk_signature=SIGNATURE,
+                        vcluster_id=made.id,
+                        template_id=template.id,
+                        hostname=bindparam("host"),
+                        assigned_at=now,
+                    ),
+                    [{"node": id_, "host": host} for id_, _, host, _ in nodes],
+                )
+    engine.dispose()
