@@ -245,6 +245,11 @@ def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
     help="Seconds after that until who waits is lost.",
 )
 @click.option(
+    "--linger",
+    default=0.0,
+    help="Seconds for which all then wait, connected, to see what that costs.",
+)
+@click.option(
     "--processes",
     type=click.IntRange(1, 32),
     default=min(len(os.sched_getaffinity(0)), 32),
@@ -289,6 +294,7 @@ def storm(
     name: str,
     over: float,
     patience: float,
+    linger: float,
     processes: int,
     loss: float,
     database: str,
@@ -321,10 +327,10 @@ def storm(
                 there.make_dirty()
             elif which == "in a cluster":
                 there.assign()
-            before = there.figures()
-            said = there.storm(count, over, patience, which == WHOLE_FILES)
+            whole = which == WHOLE_FILES
+            said = there.storm(count, over, patience, linger=linger, whole=whole)
             last = "metadata" if which == "in a cluster" else "order"
-            storms[which] = report.summary(said, before, there.figures(), there.descriptors, last)
+            storms[which] = report.summary(said, there.samples, last, linger)
             if picture is not None and which == STORMS[0]:
                 title = f"{count:,} unknown machines switched on within {over:g} s"
                 picture.write_text(report.picture(title, said))

@@ -73,9 +73,7 @@ def test_two_hundred_are_served_though_packets_are_lost() -> None:
 def test_machines_that_hear_nothing_are_lost() -> None:
     name = f"storm{os.getpid()}"
     with StormSite(name, 1, 99.99, "") as site:
-        before = site.figures()
-        said = site.storm(3, 0.1, 1.0)
-        found = report.summary(said, before, site.figures(), site.descriptors)
+        found = report.summary(site.storm(3, 0.1, 1.0), site.samples)
     assert (found["machines"], found["served"], found["lost"], found["idle"]) == (3, 0, 3, 0)
     assert found["lost_at"] == {"firmware": 3}
     assert report.whole(found) == {"machines": 0, "p50": None, "p99": None}

@@ -25,7 +25,16 @@ def machine(on: float, at: str = "", **ended: float) -> dict[str, Any]:
 
 
 def said(*machines: dict[str, Any], cpu: float = 0.5) -> dict[str, Any]:
-    return {"machines": list(machines), "cpu": cpu, "memory": 10}
+    return {"machines": list(machines), "cpu": cpu, "memory": 10, "settled": 100.0}
+
+
+def samples(**cpu: float) -> list[site.Sample]:
+    """Return samples of the edge at the times 90, 101, 102 ... with those CPU seconds."""
+    times = [90.0, *(101.0 + number for number in range(len(cpu) - 1))]
+    return [
+        (at, {"edge": PartFigures(used, 100 + 50 * place, 70 + place, 10 + 20 * place, 4)})
+        for place, (at, used) in enumerate(zip(times, cpu.values(), strict=True))
+    ]
 
 
 def test_a_machine_without_an_order_is_lost_at_a_step() -> None:
@@ -33,13 +42,13 @@ def test_a_machine_without_an_order_is_lost_at_a_step() -> None:
         said(machine(1.0, loader=2.0, order=5.0, work=6.0)),
         said(machine(2.0, "welcome", loader=3.0), cpu=0.25),
     ]
-    before = {"edge": PartFigures(1.0, 100, 30, 10, 4)}
-    after = {"edge": PartFigures(3.0, 200, 30, 30, 6)}
-    found = report.summary(both, before, after, {"edge": 77})
+    found = report.summary(both, samples(before=1.0, after=3.0))
     assert [found[key] for key in ("machines", "served", "lost", "idle")] == [2, 1, 1, 1]
     assert (found["lost_at"], found["failed_at"]) == ({"welcome": 1}, {"script": 2})
-    assert found["server"] == {"cpu": 1.0, "statements": 10.0, "commits": 1.0}
-    assert (found["parts"]["edge"]["memory"], found["parts"]["edge"]["descriptors"]) == (200, 77)
+    assert found["server"] == {"cpu": 1.0, "statements": 10.0, "commits": 0.0}
+    edge = found["parts"]["edge"]
+    assert (edge["memory"], edge["memory_each"], edge["descriptors"]) == (150, 25.0, 71)
+    assert found["waiting"] is None
     assert (found["generator_cpu"], found["generator_memory"]) == (0.375, 10)
     assert found["steps"][ORDER] == {"machines": 1, "p50": 4.0, "p99": 4.0}
     assert report.whole(found) is found["steps"][ORDER]
@@ -48,7 +57,7 @@ def test_a_machine_without_an_order_is_lost_at_a_step() -> None:
 
 def test_a_node_of_a_cluster_is_served_with_its_metadata() -> None:
     both = [said(machine(1.0, "metadata", system=2.0), machine(1.0, system=2.0, metadata=4.0))]
-    found = report.summary(both, {}, {}, {}, "metadata")
+    found = report.summary(both, samples(only=1.0), "metadata")
     assert [found[key] for key in ("served", "lost", "idle")] == [1, 1, 1]
     assert found["lost_at"] == {"metadata": 1}
     assert report.whole(found) == {"machines": 1, "p50": 3.0, "p99": 3.0}
@@ -78,10 +87,19 @@ def test_the_picture_names_every_state() -> None:
     assert all(f">{state}<" in text for state in (*report.STATES, report.IDLE))
 
 
+def test_what_is_done_while_all_wait_is_no_part_of_their_boots() -> None:
+    used = samples(before=1.0, after=3.0, later=3.5, last=4.0)
+    found = report.summary([said(machine(0.0, order=5.0))], used, linger=3.5)
+    assert (found["server"]["cpu"], found["waiting"]) == (2.0, {"edge": 0.5})
+    assert found["parts"]["edge"]["memory"] == 250
+
+
 def test_the_picture_of_steps_has_each_step_and_each_storm() -> None:
     storms = {
-        "unknown": report.summary([said(machine(0.0, loader=2.0, order=5.0))], {}, {}, {}),
-        "in a cluster": report.summary([said(machine(0.0, metadata=4.0))], {}, {}, {}, "metadata"),
+        "unknown": report.summary([said(machine(0.0, loader=2.0, order=5.0))], samples(only=1.0)),
+        "in a cluster": report.summary(
+            [said(machine(0.0, metadata=4.0))], samples(only=1.0), "metadata"
+        ),
     }
     text = report.latencies("steps", storms)
     assert ET.fromstring(text).tag.endswith("svg")

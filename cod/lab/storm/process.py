@@ -16,8 +16,9 @@ from cod.lab.storm.machine import Machine
 from cod.lab.storm.relay import open_relay
 
 
-async def storm(options: argparse.Namespace) -> list[dict[str, object]]:
-    """Switch all on and wait until all are idle, or the time is over."""
+async def storm(options: argparse.Namespace) -> tuple[list[dict[str, object]], float]:
+    """Switch all on, wait until all are idle or the time is over, and let them wait on; return what
+    each did, and when that waiting began, by the monotonic clock."""
     began = time.monotonic()
     relay = await open_relay(options.relay, options.server)
     numbers = range(options.first, options.first + options.machines)
@@ -30,14 +31,15 @@ async def storm(options: argparse.Namespace) -> list[dict[str, object]]:
         async with asyncio.timeout(options.over + options.patience):
             for machine in machines:
                 await machine.idle.wait()
-    records = [machine.record() for machine in machines]
+    records, settled = [machine.record() for machine in machines], time.monotonic()
+    await asyncio.sleep(options.linger)
     for task in running:
         task.cancel()
     failed = await asyncio.gather(*running, return_exceptions=True)
     for error in failed:
         if not isinstance(error, asyncio.CancelledError):
             raise RuntimeError("a machine ended") from error
-    return records
+    return records, settled
 
 
 def main() -> None:
@@ -49,15 +51,16 @@ def main() -> None:
     parser.add_argument("--machines", type=int, required=True)
     parser.add_argument("--over", type=float, required=True, help="seconds in which all are on")
     parser.add_argument("--patience", type=float, required=True, help="seconds after that")
+    parser.add_argument("--linger", type=float, required=True, help="seconds in which all wait")
     parser.add_argument("--whole", action="store_true", help="fetch kernel and ramdisk whole")
     options = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     before = time.process_time()
-    machines = asyncio.run(storm(options))
+    machines, settled = asyncio.run(storm(options))
     used = time.process_time() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    print(json.dumps({"machines": machines, "cpu": used, "memory": peak}))
+    print(json.dumps({"machines": machines, "cpu": used, "memory": peak, "settled": settled}))
 
 
 if __name__ == "__main__":

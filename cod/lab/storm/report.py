@@ -12,7 +12,7 @@ from rich.table import Table
 
 from cod import svg
 from cod.lab.storm.machine import STEPS, SYSTEM_STEPS, TRAMPOLINE_STEPS
-from cod.lab.storm.site import PartFigures
+from cod.lab.storm.site import Sample
 
 # by the step that a machine is served with: what all until then is called
 WHOLE = {"order": "power-on to first order", "metadata": "power-on to metadata"}
@@ -31,14 +31,17 @@ FILE_COLUMNS = 130  # of the table, where it is not printed on a terminal
 
 def summary(
     said: Sequence[Mapping[str, Any]],
-    before: Mapping[str, PartFigures],
-    after: Mapping[str, PartFigures],
-    descriptors: Mapping[str, int],
+    samples: Sequence[Sample],
     last: str = "order",
+    linger: float = 0.0,
 ) -> dict[str, Any]:
-    """Return what came of one storm. A machine is served that has got to the step `last`. Times are
-    in seconds; CPU, statements and commits those of a machine; memory the peak of a part until the
-    storm's end, in bytes; descriptors the most that it had open in the storm."""
+    """Return what came of one storm. A machine is served that has got to the step `last`.
+
+    Times are in seconds; CPU, statements and commits those of a machine, and `memory_each` what it
+    added to a part's peak; memory is the peak of a part until the storm's end, in bytes;
+    descriptors the most that it had open in the storm. `waiting` is the part's CPU, in cores, while
+    all machines waited for `linger` seconds; None where that was too short to be seen.
+    """
     machines = [machine for process in said for machine in process["machines"]]
     served = [machine for machine in machines if last in machine["ended"]]
     lost = [machine for machine in machines if last not in machine["ended"]]
@@ -46,15 +49,21 @@ def summary(
     steps = {step: [m["took"][step] for m in machines if step in m["took"]] for step in order}
     steps[WHOLE[last]] = [machine["ended"][last] - machine["on"] for machine in served]
     failed = sum((Counter(machine["failed"]) for machine in machines), Counter[str]())
+    settled = max(process["settled"] for process in said)
+    before, last_of_all = samples[0][1], samples[-1][1]
+    # what the server does while they wait is no part of their boots
+    after = next((figures for at, figures in samples if at >= settled), last_of_all)
     parts = {
         name: {
             "cpu": (now.cpu - before[name].cpu) / len(machines),
             "statements": (now.statements - before[name].statements) / len(machines),
             "commits": (now.commits - before[name].commits) / len(machines),
-            "memory": now.memory,
-            "descriptors": descriptors.get(name, now.descriptors),
+            "memory": last_of_all.get(name, now).memory,
+            "memory_each": (now.memory - before[name].memory) / len(machines),
+            "descriptors": max(each[name].descriptors for _, each in samples if name in each),
         }
         for name, now in sorted(after.items())
+        if name in before
     }
     return {
         "machines": len(machines),
@@ -75,9 +84,21 @@ def summary(
             key: sum(part[key] for part in parts.values())
             for key in ("cpu", "statements", "commits")
         },
+        "waiting": _waiting(said, samples, linger),
         "generator_cpu": sum(process["cpu"] for process in said) / len(machines),
         "generator_memory": max(process["memory"] for process in said),
     }
+
+
+def _waiting(
+    said: Sequence[Mapping[str, Any]], samples: Sequence[Sample], linger: float
+) -> dict[str, float] | None:
+    settled = [process["settled"] for process in said]
+    seen = [each for each in samples if max(settled) <= each[0] <= min(settled) + linger]
+    if len(seen) < 2:
+        return None
+    (start, first), (end, last) = seen[0], seen[-1]
+    return {name: (last[name].cpu - first[name].cpu) / (end - start) for name in last}
 
 
 def centile(values: Sequence[float], share: float) -> float | None:
@@ -111,6 +132,7 @@ def show(storms: Mapping[str, Mapping[str, Any]]) -> None:
     row("server's CPU a machine", lambda storm: f"{1000 * storm['server']['cpu']:.1f} ms")
     for part in next(iter(storms.values()))["parts"]:
         row(f"  {part}", lambda storm, part=part: _cpu(storm["parts"].get(part)))
+    row("  while all wait, cores", lambda storm: _cores(storm["waiting"]))
     row("machines' CPU a machine", lambda storm: f"{1000 * storm['generator_cpu']:.1f} ms")
     for part in next(iter(storms.values()))["parts"]:
         row(
@@ -148,6 +170,10 @@ def _pair(step: Mapping[str, Any] | None) -> str:
 
 def _cpu(part: Mapping[str, Any] | None) -> str:
     return f"{1000 * part['cpu']:.1f} ms" if part else "-"
+
+
+def _cores(waiting: Mapping[str, float] | None) -> str:
+    return f"{sum(waiting.values()):.2f}" if waiting else "-"
 
 
 def _most(part: Mapping[str, Any] | None) -> str:

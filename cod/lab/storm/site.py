@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +33,7 @@ PARTS = ("edge", "images", "manager", "web")
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 FILES = {"vmlinuz": 8 << 20, "ramdisk": 7 << 20}  # bytes of what stands for the trampoline
-SAMPLE = 1.0  # seconds between two looks at the server's descriptors
+SAMPLE = 1.0  # seconds between two looks at what the server has used
 OTHERS = 500  # descriptors of a process besides one for each machine
 SITE = """\
 name = "storm"
@@ -74,18 +74,22 @@ class PartFigures:
     commits: int = 0
 
 
+# when, by the monotonic clock, and what each part has used until then
+Sample = tuple[float, Mapping[str, PartFigures]]
+
+
 class StormSite:
     """The lab, the site and its server while they are there.
 
-    loss         per cent of the packets that are lost in either direction
-    database     the URL of an empty one; empty: SQLite
-    descriptors  the most that a part had open in the last storm, by part
+    loss      per cent of the packets that are lost in either direction
+    database  the URL of an empty one; empty: SQLite
+    samples   of the last storm, from its beginning to its end
     """
 
     def __init__(self, lab: str, processes: int, loss: float, database: str) -> None:
         self.lab, self.processes = lab, processes
         self._loss, self._database = loss, database
-        self.descriptors = Counter[str]()
+        self.samples: list[Sample] = []
         self._server: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> StormSite:
@@ -128,10 +132,21 @@ class StormSite:
         self._cleaner.communicate(timeout=STOP_SECONDS)
 
     def storm(
-        self, machines: int, over: float, patience: float, whole: bool = False
+        self,
+        machines: int,
+        over: float,
+        patience: float,
+        *,
+        linger: float = 0.0,
+        whole: bool = False,
     ) -> list[dict[str, Any]]:
         """Have so many machines switched on within `over` seconds; return what each process says of
-        its own once all are idle, or `patience` seconds later. `whole`: they fetch whole files."""
+        its own once all are idle, or `patience` seconds later.
+
+        linger  seconds for which they then wait, connected
+        whole   they fetch whole files
+        """
+        self.samples = [(time.monotonic(), self.figures())]
         running = []
         for number in range(self.processes):
             first = machines * number // self.processes
@@ -142,6 +157,7 @@ class StormSite:
                 "machines": machines * (number + 1) // self.processes - first,
                 "over": over,
                 "patience": patience,
+                "linger": linger,
             }
             options = [part for key, value in words.items() for part in (f"--{key}", str(value))]
             options += ["--whole"] * whole
@@ -154,7 +170,6 @@ class StormSite:
                     env=_environment(),
                 )
             )
-        self.descriptors.clear()
         over_with = threading.Event()
         watching = threading.Thread(target=self._watch, args=(over_with,))
         watching.start()
@@ -169,11 +184,11 @@ class StormSite:
         finally:
             over_with.set()
             watching.join()
+            self.samples.append((time.monotonic(), self.figures()))
 
     def _watch(self, over_with: threading.Event) -> None:
         while not over_with.wait(SAMPLE):
-            for part, figures in self.figures().items():
-                self.descriptors[part] = max(self.descriptors[part], figures.descriptors)
+            self.samples.append((time.monotonic(), self.figures()))
 
     def make_dirty(self) -> None:
         """Have the machines erased at their next boot (`disks.make_dirty`)."""
