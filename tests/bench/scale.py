@@ -1,0 +1,100 @@
+"""What a storm's figures mean for larger sites: the tables of docs/scale.md.
+
+``python -m tests.bench.scale FILE``, where FILE is what `cod lab storm COUNT --linger S --json`
+printed, writes them into the page. A part is one process, which fills one core at most, so the
+busiest part sets the pace of a server that has enough cores; what one machine costs is taken to
+stay the same. Memory is a part's own: what it had, and what each further machine added.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from tests.bench.arena import PAGES
+
+BEGIN, END = "<!-- storm: made by tests.bench.scale -->", "<!-- end of storm -->"
+SIZES = (10_000, 100_000)  # machines
+MINUTES = 10  # within which all are to have their orders
+
+Storm = Mapping[str, Any]
+
+
+def busiest(storm: Storm) -> tuple[str, float]:
+    """Return the part that takes most CPU for a machine, and the seconds."""
+    name = max(storm["parts"], key=lambda name: storm["parts"][name]["cpu"])
+    return name, storm["parts"][name]["cpu"]
+
+
+def pace(storms: Mapping[str, Storm]) -> str:
+    """Return the table of how soon a server has served machines that were switched on at once."""
+    heads = [
+        f"{size:,} on one server, {MINUTES} min" if short else f"{size:,} take"
+        for short in (False, True)
+        for size in SIZES
+    ]
+    rows = []
+    for name, storm in storms.items():
+        part, cpu = busiest(storm)
+        rows.append(
+            [
+                name,
+                f"{1000 * storm['server']['cpu']:.1f} ms",
+                f"{part}, {1000 * cpu:.1f} ms",
+                f"{60 / cpu:,.0f}",
+                *(f"{size * cpu / 60:.1f} min" for size in SIZES),
+                *("yes" if size * cpu <= 60 * MINUTES else _servers(size, cpu) for size in SIZES),
+            ]
+        )
+    return _table(
+        ["Machines", "CPU each, all parts", "Busiest part", "Machines a minute", *heads], rows
+    )
+
+
+def _servers(size: int, cpu: float) -> str:
+    return f"no: {ceil(size * cpu / (60 * MINUTES))} servers"
+
+
+def waiting(storms: Mapping[str, Storm]) -> str:
+    """Return the table of what machines cost that wait in the trampoline, by part; an empty text
+    where that was not measured."""
+    storm = next(iter(storms.values()))
+    if not storm["waiting"]:
+        return ""
+    rows = []
+    for name, part in storm["parts"].items():
+        cores, count = storm["waiting"][name], storm["machines"]
+        row = [name, f"{part['memory'] / 1e6:.0f} MB", f"{part['memory_each'] / 1e3:.1f} kB"]
+        for size in SIZES:
+            memory = part["memory"] + (size - count) * max(part["memory_each"], 0.0)
+            row.append(f"{cores * size / count:.2f} cores, {memory / 1e6:,.0f} MB")
+        rows.append(row)
+    heads = [f"{size:,} wait" for size in SIZES]
+    return _table(["Part", f"Memory with {storm['machines']:,}", "Each adds", *heads], rows)
+
+
+def text(storms: Mapping[str, Storm]) -> str:
+    """Return both tables, with how many machines they were made of."""
+    count = next(iter(storms.values()))["machines"]
+    return "\n\n".join(filter(None, [f"From {count:,} machines:", pace(storms), waiting(storms)]))
+
+
+def _table(heads: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    page = PAGES / "scale.md"
+    before, _, rest = page.read_text().partition(BEGIN)
+    made = text(json.loads(Path(sys.argv[1]).read_text()))
+    page.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}")
+    print(made)
+
+
+if __name__ == "__main__":
+    main()
