@@ -4,6 +4,10 @@
 
 A record of which one field has an `About` is a described record: each of its other fields has one
 as well, or is `Undescribed`. `described` refuses a record that leaves a field out.
+
+What people ask for when they make a thing is a record as well. It names the thing's record, `MAKES:
+ClassVar[type] = Vcluster`, and has each field that is `set_by` somebody there, which is described
+there.
 """
 
 from __future__ import annotations
@@ -140,6 +144,7 @@ def described(record: type) -> tuple[RecordField, ...]:
     if not is_dataclass(record):
         return ()
     hints = get_type_hints(record, include_extras=True)
+    made = {each.name: each.about for each in described(_made(record)) if each.about.set_by}
     defaults = {each.name: each.default for each in fields(record)}
     for name, value in vars(record).items():
         if isinstance(value, property) and "return" in (value.fget.__annotations__ or {}):
@@ -148,9 +153,9 @@ def described(record: type) -> tuple[RecordField, ...]:
     forgotten = []
     for name, hint in hints.items():
         marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-        about = next((mark for mark in marks if isinstance(mark, About)), None)
+        about = next((mark for mark in marks if isinstance(mark, About)), made.get(name))
         if about is not None:
-            kind, optional = _without_none(get_args(hint)[0])
+            kind, optional = _without_none(get_args(hint)[0] if marks else hint)
             default = defaults.get(name, MISSING)
             found.append(RecordField(name, about, kind, optional, default, name))
         elif isinstance(hint, type) and described(hint):
@@ -160,6 +165,8 @@ def described(record: type) -> tuple[RecordField, ...]:
             ]
         elif _UNDESCRIBED not in marks and name in defaults:
             forgotten.append(name)
+    if not_asked := ", ".join(made.keys() - defaults.keys()):
+        raise TypeError(f"{record.__name__}.{not_asked}: {_made(record).__name__} has it to be set")
     if found and forgotten:
         raise TypeError(
             f"{record.__name__}.{', '.join(forgotten)}: neither described nor Undescribed"
@@ -170,6 +177,21 @@ def described(record: type) -> tuple[RecordField, ...]:
 def set_by(record: type, right: Right) -> frozenset[str]:
     """Return the names of the fields that this right sets."""
     return frozenset(each.name for each in described(record) if each.about.set_by is right)
+
+
+def set_values(record: type, source: object) -> dict[str, Any]:
+    """Return what `source` has of the fields that people set of a record, by name."""
+    values = {}
+    for each in described(record):
+        if each.about.set_by:
+            values[each.name] = getattr(source, each.name)
+    return values
+
+
+def _made(record: type) -> type:
+    """Return the record of the thing that is made of this one; NoneType: none is."""
+    made: type = vars(record).get("MAKES", NoneType)
+    return made
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

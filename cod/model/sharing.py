@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cod.model.addresses import dotted
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
@@ -279,9 +279,17 @@ class Vcluster:
     ended_at: Annotated[float | None, About("Ended", FieldKind.MOMENT, level=FieldLevel.DETAIL)]
     leased_at: Undescribed[float | None] = None
     isolated: Annotated[bool, About("Isolated", FieldKind.FLAG, level=FieldLevel.WIDE)] = False
-    preemptible: Annotated[bool, About("Preemptible", FieldKind.FLAG, level=FieldLevel.WIDE)] = (
-        False
-    )
+    preemptible: Annotated[
+        bool,
+        About(
+            "Preemptible",
+            FieldKind.FLAG,
+            "any other request may take its nodes, down to none, with the grace of a reclaim; it"
+            " may have nodes that are held for others until then",
+            set_by=Right.USE,
+            level=FieldLevel.WIDE,
+        ),
+    ] = False
     network_prefix: Undescribed[int | None] = None
 
 
@@ -344,22 +352,44 @@ class Request:
                          None: it is none
     """
 
-    id: int
-    vcluster_id: int
-    kind: str
-    state: str
-    reason: str
-    priority: int
-    submitted_at: float
-    decided_at: float | None
-    may_wait: bool = True
-    may_spread: bool = False
-    source_id: int | None = None
-    deadline: float | None = None
-    granted: int = 0
-    starts_at: float | None = None
-    duration: float | None = None
-    tuples: tuple[RequestTuple, ...] = ()
+    id: Annotated[int, About("Id", FieldKind.NUMBER)]
+    vcluster_id: Undescribed[int]
+    kind: Annotated[str, About("Kind")]
+    state: Annotated[str, About("State", FieldKind.STATE)]
+    reason: Annotated[str, About("Reason", about="why it waits, is stopped or was rejected")]
+    priority: Annotated[int, About("Priority", FieldKind.NUMBER)]
+    submitted_at: Annotated[float, About("Submitted", FieldKind.MOMENT)]
+    decided_at: Annotated[float | None, About("Decided", FieldKind.MOMENT)]
+    may_wait: Annotated[
+        bool,
+        About(
+            "May wait",
+            FieldKind.FLAG,
+            "false: it is rejected unless it can be met at once",
+            level=FieldLevel.WIDE,
+        ),
+    ] = True
+    may_spread: Annotated[
+        bool,
+        About(
+            "May spread",
+            FieldKind.FLAG,
+            "the nodes of one tuple may be of several types and blocks",
+            level=FieldLevel.WIDE,
+        ),
+    ] = False
+    source_id: Undescribed[int | None] = None
+    deadline: Undescribed[float | None] = None
+    granted: Undescribed[int] = 0
+    starts_at: Annotated[
+        float | None,
+        About("Starts", FieldKind.MOMENT, "of a reservation in advance; null: it is none"),
+    ] = None
+    duration: Annotated[
+        float | None,
+        About("Lasts", FieldKind.SPAN, "of a reservation in advance", level=FieldLevel.WIDE),
+    ] = None
+    tuples: Undescribed[tuple[RequestTuple, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,33 +500,67 @@ class AskedVcluster:
     lease       seconds asked for; None for the group's default
     spread      its nodes may be of several types and blocks; wait: False: it is rejected if it
                 cannot be had at once
-    preemptible  any other request may take its nodes, down to none; it may have nodes that are held
-                 for others
-    isolated    its nodes are in a VLAN and a subnet of their own, which other vclusters do not
-                reach; None: as the site's rules say
-    network_size  prefix length of that subnet; None: the site's default, or what so many nodes need
-    homes       it mounts its group's home volume, which is made if need be; None: as the site's
-                rules say
+    network_size  prefix length of an isolated one's subnet; None: the site's default, or what so
+                  many nodes need
     mounts      volumes that it mounts; those of its group may be named without it
     starts_at   reserve it in advance (`core.advance_reservations`): it has its name, and its
                 addresses or its network, from now on, and its nodes from then
     """
 
-    name: str
-    size: int
-    template: str
-    group: str
-    attributes: str = ""
-    also: Sequence[AskedTuple] = ()
-    lease: float | None = None
-    spread: bool = False
-    wait: bool = True
+    MAKES: ClassVar[type] = Vcluster
+    name: Undescribed[str]
+    size: Undescribed[int]
+    template: Undescribed[str]
+    group: Undescribed[str]
+    attributes: Undescribed[str] = ""
+    also: Undescribed[Sequence[AskedTuple]] = ()
+    lease: Undescribed[float | None] = None
+    spread: Undescribed[bool] = False
+    wait: Undescribed[bool] = True
     preemptible: bool = False
-    isolated: bool | None = None
-    network_size: int | None = None
-    homes: bool | None = None
-    mounts: Sequence[AskedVolume] = ()
-    starts_at: float | None = None
+    isolated: Annotated[
+        bool | None,
+        About(
+            "Isolated",
+            FieldKind.FLAG,
+            "its nodes are in a VLAN and a subnet of their own",
+            none="as the site's rules say",
+            set_by=Right.USE,
+        ),
+    ] = None
+    network_size: Undescribed[int | None] = None
+    homes: Annotated[
+        bool | None,
+        About(
+            "Homes",
+            FieldKind.FLAG,
+            "its nodes mount home directories from its group's home volume",
+            none="as the site's rules say",
+            set_by=Right.USE,
+        ),
+    ] = None
+    mounts: Undescribed[Sequence[AskedVolume]] = ()
+    starts_at: Undescribed[float | None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedNodes:
+    """Nodes as they are asked for, beside those that a vcluster has.
+
+    spread  the nodes of one tuple may be of several types and blocks
+    wait    False: the request is rejected if it cannot be met at once
+    starts_at, duration   reserve the nodes in advance (`core.advance_reservations`)
+    before  with `duration`, in place of a start: choose the best start of those after which the
+            nodes are given back before then (`core.flexible`)
+    """
+
+    MAKES: ClassVar[type] = Request
+    tuples: Undescribed[Sequence[AskedTuple]]
+    spread: Undescribed[bool] = False
+    wait: Undescribed[bool] = True
+    starts_at: Undescribed[float | None] = None
+    duration: Undescribed[float | None] = None
+    before: Undescribed[float | None] = None
 
 
 @dataclass(frozen=True, slots=True)

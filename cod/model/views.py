@@ -211,11 +211,11 @@ class RequestView:
     """
 
     request: Request
-    vcluster: str
-    templates: tuple[str, ...]
-    source: str | None = None
-    leaving: int = 0
-    start: ExpectedStart | None = None
+    vcluster: Annotated[str, About("Vcluster", FieldKind.LINK, place="vclusters")]
+    templates: Undescribed[tuple[str, ...]]
+    source: Undescribed[str | None] = None
+    leaving: Undescribed[int] = 0
+    start: Undescribed[ExpectedStart | None] = None
 
 
 @dataclass(frozen=True, slots=True)

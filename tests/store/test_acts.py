@@ -20,7 +20,7 @@ from cod.flows.scheduler import apply_plan as flow
 from cod.flows.scheduler import plan as plan_flow
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, Site
+from cod.model import AskedNodes, AskedTuple, Site
 from cod.states import NodeEvent, Step
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
@@ -468,7 +468,7 @@ def test_a_grow_request_that_is_withdrawn_cancels_what_is_taken_for_it(
     with engine.begin() as tx:
         rest(tx, busy, NOW, step=40.0)
         asked = request_flows.submit(
-            tx, flow_context(busy, 900.0), vcluster="winner16", wanted=[AskedTuple(1)]
+            tx, flow_context(busy, 900.0), vcluster="winner16", asked=AskedNodes([AskedTuple(1)])
         ).value
         assert "take for request" in run_pass(tx, busy, 900.0)
         request_flows.withdraw(tx, request_id=asked.request.id, reason="not needed", now=901.0)

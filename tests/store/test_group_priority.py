@@ -5,7 +5,7 @@ from __future__ import annotations
 from cod.flows.people import groups as group_flows
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, AskedVcluster, Effect, Site
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, Effect, Site
 from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import reclaims, requests, vclusters
@@ -90,6 +90,6 @@ def test_a_request_that_comes_later_has_it_too(tx: Tx, site: Site) -> None:
     _contended(tx, site)
     group_flows.change(tx, "holds", {"priority": 8}, now=51.0)
     made = request_flows.submit(
-        tx, flow_context(site, 52.0), vcluster="old", wanted=[AskedTuple(1)]
+        tx, flow_context(site, 52.0), vcluster="old", asked=AskedNodes([AskedTuple(1)])
     )
     assert made.value.request.priority == 8

@@ -21,8 +21,9 @@ from cod.store.engine import Tx
 from cod.web.api.resources.nodes import HistoryQuery, NodeQuery
 from cod.web.api.resources.notices import NoticeQuery
 from cod.web.api.resources.reclaims import ReclaimQuery
+from cod.web.api.resources.requests import RequestQuery
 from cod.web.api.resources.server import ConflictQuery
-from cod.web.api.resources.vclusters import RequestQuery, VclusterQuery
+from cod.web.api.resources.vclusters import VclusterQuery
 from tests import portal_site
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,15 @@ from sqlalchemy import update
 from cod.core.networks import address_blocks as grants
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.model import AskedTuple, AskedVcluster, Isolation, Refused, Site, VclusterNetwork
+from cod.model import (
+    AskedNodes,
+    AskedTuple,
+    AskedVcluster,
+    Isolation,
+    Refused,
+    Site,
+    VclusterNetwork,
+)
 from cod.store import tables as t
 from cod.store import views
 from cod.store.engine import Tx
@@ -179,7 +187,7 @@ def test_its_network_bounds_how_far_it_grows(tx: Tx, isolating: Site) -> None:
         flows.resize(tx, flow_context(isolating, 3.0, OWNER), name="one", size=6)
     with pytest.raises(Refused, match="addresses for 5 nodes, not for 7"):
         request_flows.submit(
-            tx, flow_context(isolating, 3.0), vcluster="one", wanted=[AskedTuple(5)]
+            tx, flow_context(isolating, 3.0), vcluster="one", asked=AskedNodes([AskedTuple(5)])
         )
     flows.resize(tx, flow_context(isolating, 4.0, OWNER), name="one", size=5)
 

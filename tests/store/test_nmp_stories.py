@@ -14,7 +14,7 @@ from cod.flows.people import groups
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedTuple, AskedVcluster, Owed, Site
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, Owed, Site
 from cod.store import tables as t
 from cod.store import vcms as store
 from cod.store.engine import Tx
@@ -86,7 +86,7 @@ class Lab:
             self.tx,
             flow_context(self.site, now, key=vcms.request_key(self.pool, "k")),
             vcluster="pool",
-            wanted=[AskedTuple(count)],
+            asked=AskedNodes([AskedTuple(count)]),
         )
         self.settle(now)
 

@@ -15,7 +15,7 @@ from cod.flows.scheduler import moves
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, AskedVcluster, Site, dotted
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, Site, dotted
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -200,9 +200,7 @@ def test_a_reservation_in_advance_ends_nodes_by_the_reclaim_that_it_needs(
         tx,
         flow_context(quiet, 50.0),
         vcluster="holder",
-        wanted=[AskedTuple(1)],
-        starts_at=10_000.0,
-        duration=HOUR,
+        asked=AskedNodes([AskedTuple(1)], starts_at=10_000.0, duration=HOUR),
     )
     held = [node.name for node in nodes.every(tx, vcluster_id=vcluster_id(tx, "loser"))]
     run_pass(tx, quiet, 60.0)

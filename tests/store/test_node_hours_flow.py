@@ -11,7 +11,7 @@ from sqlalchemy import insert
 from cod.flows.nodes import energy
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import shares, vclusters
-from cod.model import AskedTuple, AskedVcluster, EnergyUse, Policy, Refused
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, EnergyUse, Policy, Refused
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.notices import notices
@@ -90,7 +90,9 @@ def test_growth_beyond_what_is_left_is_refused(tx: Tx, physics: int) -> None:
     with pytest.raises(Refused, match="and 3 nodes until"):
         vclusters.resize(tx, context, name="web", size=5)
     with pytest.raises(Refused, match="and 3 nodes until"):
-        request_flows.submit(tx, flow_context(SITE, NOW), vcluster="web", wanted=[AskedTuple(3)])
+        request_flows.submit(
+            tx, flow_context(SITE, NOW), vcluster="web", asked=AskedNodes([AskedTuple(3)])
+        )
     vclusters.resize(tx, context, name="web", size=4)
     run_pass(tx, SITE, NOW)
     with pytest.raises(Refused, match="would exceed what is left"):

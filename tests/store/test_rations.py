@@ -10,7 +10,7 @@ import pytest
 from cod.flows.images import uploads
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.model import AskedTuple, AskedVcluster, ImageRules, Refused, Site
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, ImageRules, Refused, Site
 from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import requests
@@ -40,13 +40,16 @@ def test_requests_that_wait_are_rationed_for_each_group(tx: Tx, rationed: Site) 
     create(tx, rationed, "waits")
     for number in range(2):
         request_flows.submit(
-            tx, flow_context(rationed, 3.0 + number), vcluster="works", wanted=[AskedTuple(1)]
+            tx,
+            flow_context(rationed, 3.0 + number),
+            vcluster="works",
+            asked=AskedNodes([AskedTuple(1)]),
         )
     with pytest.raises(Refused, match="group physics has 3 requests that wait, and may have 3"):
         create(tx, rationed, "more")
     with pytest.raises(Refused, match="and may have 3") as refused:
         request_flows.submit(
-            tx, flow_context(rationed, 5.0), vcluster="works", wanted=[AskedTuple(1)]
+            tx, flow_context(rationed, 5.0), vcluster="works", asked=AskedNodes([AskedTuple(1)])
         )
     assert refused.value.code == "slow_down"
     create(tx, rationed, "theirs", "chemistry")  # others go on

@@ -15,7 +15,7 @@ from cod.flows.people import groups as group_flows
 from cod.flows.scheduler import reclaims as flow
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, Reclaim, Refused, Site
+from cod.model import AskedNodes, AskedTuple, Reclaim, Refused, Site
 from cod.states import Disk
 from cod.store import tables as t
 from cod.store import vcms
@@ -531,7 +531,10 @@ def test_who_would_not_wait_is_rejected_and_takes_nothing(tx: Tx, quiet: Site) -
     assert requests.every(tx)[-1].state == "rejected"
     assert summary(tx)["winner"][0] == "ended"
     asked = request_flows.submit(
-        tx, flow_context(quiet, 101.0), vcluster="loser", wanted=[AskedTuple(1)], wait=False
+        tx,
+        flow_context(quiet, 101.0),
+        vcluster="loser",
+        asked=AskedNodes([AskedTuple(1)], wait=False),
     ).value
     run_pass(tx, quiet, 102.0)
     assert requests.get(tx, asked.request.id).state == "rejected"  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ import pytest
 
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.model import AskedTuple, AskedVcluster, Refused, Site
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, Refused, Site
 from cod.store.engine import Tx
 from cod.store.notices import notices
 from cod.store.scheduler import address_blocks, networks, requests, vclusters
@@ -165,9 +165,7 @@ def test_an_isolated_one_is_placed_before_a_deadline_when_usable_ports_are_free(
         tx,
         flow_context(apart, 3),
         vcluster="one",
-        wanted=[AskedTuple(1)],
-        duration=HOUR,
-        before=3 * DAY,
+        asked=AskedNodes([AskedTuple(1)], duration=HOUR, before=3 * DAY),
     ).value
     start = asked.request.starts_at
     assert start is not None

@@ -14,7 +14,7 @@ from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan, explain, plan
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.model import AskedTuple, AskedVcluster, Effect, Refused, Request, Result, Site
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, Effect, Refused, Request, Result, Site
 from cod.quantity import span
 from cod.store import tables as t
 from cod.store import views
@@ -316,7 +316,9 @@ def test_growth_takes_further_blocks_and_gives_them_back_when_it_is_not_wanted(
     flows.resize(tx, flow_context(small, 5.0, OWNER), name="one", size=3)
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.63"]
     with pytest.raises(Refused, match="has addresses for 254 nodes of vclusters, not for 303"):
-        request_flows.submit(tx, flow_context(small, 7.0), vcluster="one", wanted=[AskedTuple(300)])
+        request_flows.submit(
+            tx, flow_context(small, 7.0), vcluster="one", asked=AskedNodes([AskedTuple(300)])
+        )
 
 
 def test_nodes_of_the_second_block_get_addresses_and_the_block_stays_while_one_is_bound(
@@ -700,7 +702,9 @@ def test_submitting_tuples(tx: Tx, site: Site) -> None:
     furnish(tx, 4)
     one = running(tx, site, 1, attributes="<requires><memory/></requires>")
     wanted = [AskedTuple(1), AskedTuple(2, "<requires/>", "kept@1")]
-    done = request_flows.submit(tx, flow_context(site, 4.0, key="k"), vcluster="one", wanted=wanted)
+    done = request_flows.submit(
+        tx, flow_context(site, 4.0, key="k"), vcluster="one", asked=AskedNodes(wanted)
+    )
     view = done.value
     assert (view.vcluster, view.templates, done.effects) == (
         "one",
@@ -712,7 +716,7 @@ def test_submitting_tuples(tx: Tx, site: Site) -> None:
         (2, "<requires/>"),
     ]
     assert request_flows.submit(
-        tx, flow_context(site, 5.0, key="k"), vcluster="one", wanted=wanted
+        tx, flow_context(site, 5.0, key="k"), vcluster="one", asked=AskedNodes(wanted)
     ) == Result(view)
     run_pass(tx, site, 6.0)
     assert len(members(tx, one)) == 4
@@ -725,11 +729,11 @@ def test_a_key_that_another_vcluster_used_is_refused(tx: Tx, site: Site) -> None
     create(tx, site, "two", size=1)
     run_pass(tx, site, 5.0)
     request_flows.submit(
-        tx, flow_context(site, 6.0, key="k"), vcluster="one", wanted=[AskedTuple(1)]
+        tx, flow_context(site, 6.0, key="k"), vcluster="one", asked=AskedNodes([AskedTuple(1)])
     )
     with pytest.raises(Refused, match="that key was used before, for vcluster one"):
         request_flows.submit(
-            tx, flow_context(site, 7.0, key="k"), vcluster="two", wanted=[AskedTuple(1)]
+            tx, flow_context(site, 7.0, key="k"), vcluster="two", asked=AskedNodes([AskedTuple(1)])
         )
 
 
@@ -750,7 +754,7 @@ def test_submit_refuses(tx: Tx, site: Site, wanted: list[AskedTuple], sentence: 
     # the site's subnet has another name now
     context = flow_context(pools(site, "10.77.255.255"), 4.0)
     with pytest.raises(Refused, match=sentence):
-        request_flows.submit(tx, context, vcluster="one", wanted=wanted)
+        request_flows.submit(tx, context, vcluster="one", asked=AskedNodes(wanted))
     assert pending(tx) == []
 
 
@@ -758,7 +762,7 @@ def test_withdrawing(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     running(tx, site, 1)
     asked = request_flows.submit(
-        tx, flow_context(site, 4.0), vcluster="one", wanted=[AskedTuple(1)]
+        tx, flow_context(site, 4.0), vcluster="one", asked=AskedNodes([AskedTuple(1)])
     ).value.request
     done = request_flows.withdraw(tx, request_id=asked.id, reason="not needed", now=5.0)
     assert (done.value.request.state, done.value.request.reason) == ("withdrawn", "not needed")
@@ -792,7 +796,7 @@ def test_a_vcluster_that_waits_can_begin_with_fewer_nodes(tx: Tx, site: Site) ->
     assert begun is not None
     assert (begun.state, begun.size, begun.creation_size) == ("active", 2, 2)
     grown = request_flows.submit(
-        tx, flow_context(site, 11.0), vcluster="one", wanted=[AskedTuple(2)]
+        tx, flow_context(site, 11.0), vcluster="one", asked=AskedNodes([AskedTuple(2)])
     ).value.request
     with pytest.raises(Refused, match="only the first request"):
         change(grown.id, 1)
@@ -814,10 +818,14 @@ def test_a_changed_request_may_spread_as_it_might_before(tx: Tx, site: Site) -> 
 def test_submit_wants_an_active_vcluster(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     with pytest.raises(Refused, match="no vcluster 'one'"):
-        request_flows.submit(tx, flow_context(site, 1.0), vcluster="one", wanted=[AskedTuple(1)])
+        request_flows.submit(
+            tx, flow_context(site, 1.0), vcluster="one", asked=AskedNodes([AskedTuple(1)])
+        )
     create(tx, site)
     with pytest.raises(Refused, match="is pending, not active"):
-        request_flows.submit(tx, flow_context(site, 1.0), vcluster="one", wanted=[AskedTuple(1)])
+        request_flows.submit(
+            tx, flow_context(site, 1.0), vcluster="one", asked=AskedNodes([AskedTuple(1)])
+        )
 
 
 # ---------------------------------------------------------------- whose templates
@@ -853,14 +861,14 @@ def test_nodes_run_templates_of_their_own_group_and_of_the_site(tx: Tx, site: Si
             tx,
             flow_context(site, 6.0),
             vcluster="one",
-            wanted=[AskedTuple(1), AskedTuple(1, "", "theirs/other")],
+            asked=AskedNodes([AskedTuple(1), AskedTuple(1, "", "theirs/other")]),
         )
     assert refused.value.field == "tuples.1.template"
     request_flows.submit(
         tx,
         flow_context(site, 6.0),
         vcluster="one",
-        wanted=[AskedTuple(1, "", "debian"), AskedTuple(1, "", "own")],
+        asked=AskedNodes([AskedTuple(1, "", "debian"), AskedTuple(1, "", "own")]),
     )
     asked = explain.HypotheticalRequest(count=1, group="ours", template="theirs/other")
     seen = plan.look(tx, site, 7.0)

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedTuple, AskedVcluster, Owed, Site
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, Owed, Site
 from cod.net.nmp import verbs
 from cod.store import tables as t
 from cod.store import vcms as store
@@ -66,8 +66,7 @@ def ask(tx: Tx, key: str, count: int, site: Site, *, wait: bool = True) -> Any:
         tx,
         flow_context(site, NOW, key=vcms.request_key(1, key)),
         vcluster="pool",
-        wanted=[AskedTuple(count)],
-        wait=wait,
+        asked=AskedNodes([AskedTuple(count)], wait=wait),
     ).value
 
 

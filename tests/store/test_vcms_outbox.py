@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedTuple, AskedVcluster, Owed, Refused, Site, Vcm
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, Owed, Refused, Site, Vcm
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.store import vcms as store
@@ -89,7 +89,9 @@ def test_what_is_owed_stands_or_falls_with_its_cause(engine: Engine, site: Site)
     before = in_transaction(engine, known), in_transaction(engine, numbers)
 
     def half(tx: Tx) -> None:
-        requests.submit(tx, flow_context(site, NOW), vcluster="pool", wanted=[AskedTuple(1)])
+        requests.submit(
+            tx, flow_context(site, NOW), vcluster="pool", asked=AskedNodes([AskedTuple(1)])
+        )
         world.run_pass(tx, site, NOW)
         assert "grant" in [row.verb for row in store.owed(tx, {pool(tx): before[0].sequence})]
         raise KeyboardInterrupt
@@ -353,7 +355,10 @@ def test_requests_that_wait_are_limited_by_the_vcluster_s_addresses(tx: Tx, site
         while made < 1000:
             key = vcms.request_key(pool(tx), f"k{made}")
             requests.submit(
-                tx, flow_context(site, NOW, key=key), vcluster="pool", wanted=[AskedTuple(1)]
+                tx,
+                flow_context(site, NOW, key=key),
+                vcluster="pool",
+                asked=AskedNodes([AskedTuple(1)]),
             )
             made += 1
     assert 50 < made < block.block_size
@@ -385,7 +390,7 @@ def test_a_grant_has_the_attributes_of_each_type_once(tx: Tx, site: Site) -> Non
 
 def test_how_far_disks_are_written_is_told_where_the_connection_is(tx: Tx, site: Site) -> None:
     furnished(tx, site)
-    requests.submit(tx, flow_context(site, NOW), vcluster="pool", wanted=[AskedTuple(1)])
+    requests.submit(tx, flow_context(site, NOW), vcluster="pool", asked=AskedNodes([AskedTuple(1)]))
     world.run_pass(tx, site, NOW)
     tx.execute(
         update(t.nodes)

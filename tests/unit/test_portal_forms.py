@@ -15,7 +15,8 @@ from cod.quantity import read_span
 from cod.web.api.calls import checked
 from cod.web.api.models import Body
 from cod.web.api.resources.groups import GroupPatch
-from cod.web.api.resources.vclusters import RequestSubmit, VclusterCreate
+from cod.web.api.resources.requests import RequestSubmit
+from cod.web.api.resources.vclusters import VclusterCreate
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import formatting, links, nav
 from cod.web.portal.assets import Assets

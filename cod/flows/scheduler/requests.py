@@ -9,7 +9,16 @@ from cod.core import advance_reservations, flexible, node_hours, quota
 from cod.core import possible as core_possible
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks
-from cod.model import AskedTuple, Effect, FlowContext, Refused, Request, RequestView, Result
+from cod.model import (
+    AskedNodes,
+    Effect,
+    FlowContext,
+    Refused,
+    Request,
+    RequestView,
+    Result,
+    set_values,
+)
 from cod.policy.scheduler import leases, reasons
 from cod.states import UNDECIDED, RequestState
 from cod.store import views
@@ -26,24 +35,14 @@ def submit(
     context: FlowContext,
     *,
     vcluster: str,
-    wanted: Sequence[AskedTuple],
-    spread: bool = False,
-    wait: bool = True,
-    starts_at: float | None = None,
-    duration: float | None = None,
-    before: float | None = None,
+    asked: AskedNodes,
     possible: bool = False,
 ) -> Result[RequestView]:
-    """Ask for more nodes for an active vcluster: all of `wanted`, or nothing. The value is the
+    """Ask for more nodes for an active vcluster: all of them, or nothing. The value is the
     request's view.
 
-    spread  the nodes of one tuple may be of several types and blocks
-    wait    False: the request is rejected if it cannot be met at once
-    starts_at, duration   reserve the nodes in advance (`core.advance_reservations`)
-    before  with `duration`, in place of a start: choose the best start of those after which the
-            nodes are given back before then (`core.flexible`)
     possible  refuse what no machines of the site could ever meet (`core.possible`); else the
-            manager's pass rejects it
+              manager's pass rejects it
     Raises `Refused`.
     """
     site, now = context.site, context.now
@@ -54,7 +53,7 @@ def submit(
                 "conflict", f"that key was used before, for vcluster {shown.vcluster}", "key"
             )
         return Result(shown)
-    check_size(wanted)
+    check_size(asked.tuples)
     holder = vclusters.active(tx, vcluster, lock=True)
     tuples = [
         core_requests.checked(
@@ -66,40 +65,40 @@ def submit(
             holder.group_id,
             site.types,
         )
-        for place, one in enumerate(wanted)
+        for place, one in enumerate(asked.tuples)
     ]
     if not tuples:
         raise Refused("invalid", "a request is for one node at least", "wanted")
-    why = ""
-    if before is not None:
+    starts_at, why = asked.starts_at, ""
+    if asked.before is not None:
         if starts_at is not None:
             raise Refused("invalid", "a request has a start or a deadline, not both", "before")
         starts_at, why = flexible.place(
             tx,
             holder,
             tuples,
-            spread=spread,
-            duration=duration,
-            before=before,
+            spread=asked.spread,
+            duration=asked.duration,
+            before=asked.before,
             site=site,
             now=now,
         )
     more = address_blocks.asked(tx, holder.id) + sum(one.count for one in tuples)
-    if starts_at is None and duration is None:
+    if starts_at is None and asked.duration is None:
         address_blocks.check(tx, holder, holder.size + more, site, "count")
         if possible:
             field = "tuples.0.count" if len(tuples) == 1 else "tuples"
-            core_possible.check(tx, holder, tuples, spread=spread, site=site, field=field)
+            core_possible.check(tx, holder, tuples, spread=asked.spread, site=site, field=field)
     else:
         address_blocks.extend(tx, holder, holder.size + more, site, "count", now=now)
         advance_reservations.check(
             tx,
             holder,
             tuples,
-            spread=spread,
-            wait=wait,
+            spread=asked.spread,
+            wait=asked.wait,
             starts_at=starts_at,
-            duration=duration,
+            duration=asked.duration,
             site=site,
             groups=context.who.groups,
             now=now,
@@ -117,10 +116,11 @@ def submit(
         tuples=tuples,
         now=now,
         key=context.key,
-        may_wait=wait,
-        may_spread=spread,
+        may_wait=asked.wait,
+        may_spread=asked.spread,
         starts_at=starts_at,
-        duration=duration,
+        duration=asked.duration,
+        options=set_values(Request, asked),
     )
     if why and starts_at is not None:
         requests.explain(tx, request.id, reasons.begins(starts_at, why))
@@ -208,6 +208,7 @@ def change(
         now=request.submitted_at,
         may_wait=request.may_wait,
         may_spread=request.may_spread if spread is None else spread,
+        options=set_values(Request, request),
     )
     return Result(views.requests(tx, made.id, seen)[0], (Effect("wake", "manager"),))
 

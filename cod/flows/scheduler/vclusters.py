@@ -39,6 +39,7 @@ from cod.model import (
     Site,
     Vcluster,
     VclusterView,
+    set_values,
 )
 from cod.policy.hardware import match
 from cod.policy.nodes import isolation
@@ -98,8 +99,8 @@ def create(
         "template_id": wanted.id,
         "attributes": asked.attributes,
         "lease_time": lease_time,
-        "preemptible": asked.preemptible,
         "user_id": context.who.user_id,
+        **set_values(Vcluster, asked),
     }
     count = sum(one.count for one in tuples)
     _check_size(count)

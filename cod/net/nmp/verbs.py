@@ -12,7 +12,7 @@ from cod.flows import views
 from cod.flows.scheduler import reclaims, requests, vclusters
 from cod.flows.vcms import vcms
 from cod.flows.vcms.vcms import Picture, own_key, request_key
-from cod.model import AskedTuple, FlowContext, Owed, RequestView, Result, Site, Who
+from cod.model import AskedNodes, AskedTuple, FlowContext, Owed, RequestView, Result, Site, Who
 from cod.model import Reclaim as ReclaimRow
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
@@ -50,9 +50,7 @@ def _request_nodes(body: b.RequestNodes, peer: VcmPeer, context: FlowContext) ->
         requests.submit,
         context=replace(context, key=request_key(peer.id, body.key)),
         vcluster=peer.vcluster,
-        wanted=wanted,
-        spread=body.spread,
-        wait=body.wait,
+        asked=AskedNodes(wanted, body.spread, body.wait),
     )
     return submit, partial(_request_message, body.key)
 

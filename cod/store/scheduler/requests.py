@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, func, insert, select, update
@@ -34,6 +35,7 @@ def add(
     deadline: float | None = None,
     starts_at: float | None = None,
     duration: float | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Request:
     """Return a new pending request. `kind` is create, grow, replace or move; `key` is unique (the
     caller looks first).
@@ -42,6 +44,7 @@ def add(
                 be of several blocks
     source_id, deadline  of a move, as in `model.Request`; starts_at, duration: of a reservation in
                          advance
+    options     what else people set of it
     """
     made = ROWS.add(
         tx,
@@ -57,6 +60,7 @@ def add(
         deadline=deadline,
         starts_at=starts_at,
         duration=duration,
+        **options,
     )
     tx.execute(
         insert(t.request_tuples),

@@ -89,14 +89,14 @@ def add(
     subnet: Subnet,
     now: float,
     isolated: bool = False,
-    preemptible: bool = False,
     addresses: bool = True,
     network_prefix: int | None = None,
     user_id: int | None = None,
+    **options: Any,
 ) -> Vcluster | None:
     """Return a new pending vcluster with the lowest free blocks of `subnet` for `size` nodes; None
     when too few are free. One that is `isolated` gets none: it is in a network of its own. Without
-    `addresses` it gets them later.
+    `addresses` it gets them later. `options`: what else people set of it.
 
     The name is unique among those that have not ended; the caller looks first, the database has the
     last word.
@@ -116,9 +116,9 @@ def add(
             lease_time=lease_time,
             created_at=now,
             isolated=isolated,
-            preemptible=preemptible,
             network_prefix=network_prefix,
             user_id=user_id,
+            **options,
         )
         if addresses and not isolated and not address_blocks.claim(tx, made.id, subnet, size):
             part.rollback()

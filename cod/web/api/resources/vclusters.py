@@ -1,8 +1,7 @@
-"""Vclusters and their requests for nodes."""
+"""Vclusters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -12,15 +11,23 @@ from cod import model
 from cod.flows import views
 from cod.flows.nodes import host_keys
 from cod.flows.people.access import RequiredRight
-from cod.flows.scheduler import moves, requests, vclusters
+from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedTuple, AskedVcluster, AskedVolume, Refused, Result, Right, SingleRight
+from cod.model import (
+    AskedVcluster,
+    AskedVolume,
+    Refused,
+    Result,
+    Right,
+    SingleRight,
+    set_values,
+)
 from cod.pool import Tx
-from cod.states import RequestState, VclusterState
+from cod.states import VclusterState
 from cod.web.api.documents import checked
 from cod.web.api.models import (
-    REVISION,
     Body,
+    CreateOf,
     DnsLabel,
     ListPage,
     OneOrSeveral,
@@ -32,9 +39,9 @@ from cod.web.api.models import (
     TemplateName,
     Xml,
 )
-from cod.web.api.resources import moves as moving
 from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
+from cod.web.api.resources.requests import TupleAsk, tuples
 from cod.web.api.resources.volumes import DeleteAfter, MountPoint
 from cod.web.api.routes import (
     ANYBODY,
@@ -42,24 +49,14 @@ from cod.web.api.routes import (
     Flow,
     Named,
     Names,
-    Numbered,
     Shaped,
     listed,
-    number,
     route,
     see,
     use,
 )
 
 _Shown = tuple[model.VclusterView, list[model.NodeView]]
-
-
-class TupleAsk(Body):
-    """One (count, attributes, template); '' stands for what the vcluster was created with."""
-
-    count: int = Field(ge=1, le=100_000)
-    attributes: Xml = ""
-    template: str = Field(default="", max_length=REVISION)
 
 
 class VolumeAsk(Body):
@@ -75,7 +72,7 @@ class VolumeAsk(Body):
     delete_after: DeleteAfter = None
 
 
-class VclusterCreate(Body):
+class VclusterCreate(CreateOf[AskedVcluster]):
     """A new vcluster."""
 
     name: DnsLabel
@@ -108,38 +105,19 @@ class VclusterCreate(Body):
     wait: bool = Field(
         default=True, description="false: it is rejected if it cannot be had at once"
     )
-    preemptible: bool = Field(
-        default=False,
-        description=(
-            "any other request may take its nodes, down to none, with "
-            "the grace of a reclaim; it may have nodes that are held for others until then"
-        ),
-    )
-    isolated: bool | None = Field(
-        default=None,
-        description=(
-            "its nodes are in a VLAN and a subnet of their own; null: as the site's rules say"
-        ),
-    )
     network_size: int | None = Field(
         default=None,
         ge=1,
         le=32,
         description=(
-            "prefix length of that subnet; null: the site's default, or what the nodes need"
+            "prefix length of the subnet of an isolated one; null: the site's default, or what the"
+            " nodes need"
         ),
     )
     vcm_inside: bool = Field(
         default=False,
         description=(
             "its manager runs on its first node, which finds what that needs when it is primed"
-        ),
-    )
-    homes: bool | None = Field(
-        default=None,
-        description=(
-            "its nodes mount home directories from its group's home "
-            "volume; null: as the site's rules say"
         ),
     )
     volumes: list[VolumeAsk] = Field(
@@ -286,143 +264,6 @@ class KnownHosts(Reply):
         return "".join(f"{line}\n" for line in self.lines)
 
 
-Kind = Literal["create", "grow", "replace", "move"]
-
-
-class RequestQuery(Paged):
-    """Which requests to list."""
-
-    vcluster: str | None = Field(default=None, max_length=63)
-    group: str | None = Field(default=None, max_length=63)
-    state: Annotated[str | None, OneOrSeveral(RequestState)] = Field(
-        default=None, max_length=200, description="one, or several with commas between"
-    )
-    kind: Kind | None = None
-    sort: Literal["id", "-id", "priority", "-priority"] = "-id"
-
-
-class RequestSubmit(Body):
-    """Nodes that a vcluster wants beside those it has."""
-
-    tuples: list[TupleAsk] = Field(min_length=1, max_length=100)
-    spread: bool = Field(
-        default=False, description="the nodes of one tuple may be of several types and blocks"
-    )
-    wait: bool = Field(
-        default=True, description="false: it is rejected if it cannot be met at once"
-    )
-    starts_at: Moment = Field(
-        default=None,
-        description=(
-            "reserves the nodes in advance: seconds since the epoch; null: as soon as possible"
-        ),
-    )
-    duration: Seconds | None = Field(
-        default=None,
-        description=(
-            "of a reservation in advance: seconds for which the "
-            "vcluster's lease lasts from its start on, at least"
-        ),
-    )
-    before: float | None = Field(
-        default=None,
-        ge=0,
-        le=1e11,
-        allow_inf_nan=False,
-        description=(
-            "in place of a start: the best one is chosen after which `duration` is over by then, "
-            "in seconds since the epoch"
-        ),
-    )
-
-
-class TupleReply(Reply):
-    """One (count, attributes, template) of a request."""
-
-    count: int
-    attributes: str
-    template: str
-
-
-class RequestRetry(Body):
-    """Try a stopped request again. `template`: name or name@revision of what its nodes are to run;
-    '': what they were to run before."""
-
-    template: str = Field(default="", max_length=REVISION)
-
-
-class RequestChange(Body):
-    """What a vcluster that waits for its first nodes is to begin with in place of what it asked
-    for. `count`: no more nodes than that; `spread`: as in RequestSubmit, null: as it asked."""
-
-    count: int = Field(ge=1, le=100_000)
-    spread: bool | None = None
-
-
-class ExpectedReply(Reply):
-    """When a waiting request is expected to start, as told at `told_at`.
-
-    at  null: nobody can tell; `why` says why not
-    sooner_nodes, sooner_at  with so many nodes it would start by then; null: nothing is known
-    """
-
-    at: float | None
-    why: str
-    told_at: float
-    sooner_nodes: int | None
-    sooner_at: float | None
-
-
-class RequestReply(Reply):
-    """A request for nodes; `reason` says why it waits, is stopped or was rejected.
-
-    may_wait    false: it is rejected unless it can be met at once; may_spread: see RequestSubmit's
-                `spread`
-    move        of kind 'move': whose nodes it gets, and how far it is; else null
-    starts_at   of a reservation in advance, with its `duration` in seconds; null: it is none
-    expected    when it is expected to start; null: it does not wait, or nothing is told yet
-    """
-
-    id: int
-    vcluster: str
-    kind: Kind
-    state: RequestState
-    reason: str
-    priority: int
-    submitted_at: float
-    decided_at: float | None
-    may_wait: bool
-    may_spread: bool
-    starts_at: float | None
-    duration: float | None
-    tuples: list[TupleReply]
-    move: moving.MoveReply | None = None
-    expected: ExpectedReply | None = None
-
-    @classmethod
-    def of(cls, view: model.RequestView) -> RequestReply:
-        """Return the reply from the view."""
-        request = view.request
-        own = {
-            key: getattr(request, key)
-            for key in cls.model_fields
-            if key not in ("vcluster", "tuples", "move", "expected")
-        }
-        if view.start is not None:
-            own["expected"] = ExpectedReply.model_validate(view.start)
-        if request.source_id is not None:
-            own["move"] = moving.MoveReply.of(view)
-        tuples = [
-            TupleReply(count=each.count, attributes=each.attributes, template=name)
-            for each, name in zip(request.tuples, view.templates, strict=True)
-        ]
-        return cls(**own, vcluster=view.vcluster, tuples=tuples)
-
-
-class RequestList(ListPage[RequestReply]):
-    """Requests, the newest first."""
-
-
 def asked(body: VclusterCreate) -> AskedVcluster:
     """Return the vcluster, or each of the series, that the body asks for. Raises `Refused`."""
     return AskedVcluster(
@@ -432,31 +273,17 @@ def asked(body: VclusterCreate) -> AskedVcluster:
         group=body.group,
         lease=_lease(body),
         attributes=checked(body.attributes, "requires", "attributes"),
-        also=_tuples(body.also, "also"),
+        also=tuples(body.also, "also"),
         spread=body.spread,
         wait=body.wait,
-        preemptible=body.preemptible,
-        isolated=body.isolated,
         network_size=body.network_size,
-        homes=body.homes,
         mounts=[
             AskedVolume(each.volume, each.mount, each.read_only, each.delete_after)
             for each in body.volumes
         ],
         starts_at=body.starts_at,
+        **set_values(AskedVcluster, body),
     )
-
-
-def _tuples(tuples: Sequence[TupleAsk], place: str) -> list[AskedTuple]:
-    """Return tuples as flows take them; `place`: their field of the body. Raises `Refused`."""
-    return [
-        AskedTuple(
-            each.count,
-            checked(each.attributes, "requires", f"{place}.{number}.attributes"),
-            each.template,
-        )
-        for number, each in enumerate(tuples)
-    ]
 
 
 def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
@@ -493,21 +320,6 @@ def _lease(body: VclusterCreate) -> float | None:
     if body.ends_at <= body.starts_at:
         raise Refused("invalid", "the end is not after the start", "ends_at")
     return body.ends_at - body.starts_at
-
-
-def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestView]]:
-    return partial(
-        requests.submit,
-        context=ask.context,
-        vcluster=ask.names.name,
-        wanted=_tuples(ask.body.tuples, "tuples"),
-        spread=ask.body.spread,
-        wait=ask.body.wait,
-        starts_at=ask.body.starts_at,
-        duration=ask.body.duration,
-        before=ask.body.before,
-        possible=True,
-    )
 
 
 def creates(ask: Call[Names, Any]) -> list[RequiredRight]:
@@ -649,117 +461,6 @@ VCLUSTERS = (
         lambda a: partial(vclusters.delete, context=a.context, name=a.names.name),
         reply=_IN_FULL,
         status=202,
-        names=Named,
-    ),
-)
-
-REQUESTS = (
-    route(
-        "GET",
-        "/requests",
-        ANYBODY,
-        "List requests for nodes",
-        lambda a: partial(
-            views.request_list,
-            page=a.query.page,
-            groups=a.who.groups,
-            vcluster=a.query.vcluster,
-            state=a.query.state,
-            group=a.query.group,
-            kind=a.query.kind,
-        ),
-        reply=listed(RequestList, RequestReply.of),
-        query=RequestQuery,
-    ),
-    route(
-        "GET",
-        "/requests/{id}",
-        see("request"),
-        "Show a request and why it waits",
-        lambda a: partial(views.request, request_id=number(a.names.id), groups=a.who.groups),
-        reply=RequestReply,
-        names=Numbered,
-    ),
-    route(
-        "POST",
-        "/vclusters/{name}/requests",
-        use("vcluster"),
-        "Ask for more nodes: all of the tuples, or nothing",
-        _nodes_wanted,
-        reply=RequestReply,
-        body=RequestSubmit,
-        status=202,
-        makes="/requests/{id}",
-        names=Named,
-    ),
-    route(
-        "DELETE",
-        "/requests/{id}",
-        use("request"),
-        "Withdraw a request that waits",
-        lambda a: partial(
-            requests.withdraw,
-            request_id=number(a.names.id),
-            reason=f"withdrawn by {a.actor}",
-            now=a.now,
-            seen=a.who.groups,
-        ),
-        reply=RequestReply,
-        names=Numbered,
-    ),
-    route(
-        "POST",
-        "/requests/{id}/change",
-        use("request"),
-        "Ask for fewer nodes, or other types, for a vcluster that waits for its first",
-        lambda a: partial(
-            requests.change,
-            request_id=number(a.names.id),
-            count=a.body.count,
-            spread=a.body.spread,
-            now=a.now,
-            seen=a.who.groups,
-        ),
-        reply=RequestReply,
-        body=RequestChange,
-        status=202,
-        makes="/requests/{id}",
-        names=Numbered,
-    ),
-    route(
-        "POST",
-        "/requests/{id}/retry",
-        use("request"),
-        "Try a stopped request again, with another template if one is given",
-        lambda a: partial(
-            requests.retry,
-            request_id=number(a.names.id),
-            template=a.body.template,
-            now=a.now,
-            seen=a.who.groups,
-        ),
-        reply=RequestReply,
-        body=RequestRetry,
-        names=Numbered,
-    ),
-    route(
-        "POST",
-        "/vclusters/{name}/moves",
-        moving.claims,
-        "Move nodes to another vcluster; the reply is its request",
-        lambda a: partial(
-            moves.start,
-            context=a.context,
-            source=a.names.name,
-            target=a.body.to,
-            count=a.body.nodes,
-            within=a.body.within,
-            only=a.body.types,
-        ),
-        reply=RequestReply,
-        body=moving.MoveStart,
-        status=202,
-        makes="/requests/{id}",
         names=Named,
     ),
 )

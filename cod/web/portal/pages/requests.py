@@ -9,7 +9,7 @@ from cod.flows.scheduler import explain, plan, starts
 from cod.pool import Tx
 from cod.states import RequestState
 from cod.web.api.resources.plan import ExplainReply
-from cod.web.api.resources.vclusters import REQUESTS, RequestQuery
+from cod.web.api.resources.requests import REQUESTS, RequestQuery
 from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
 from cod.web.portal import formatting
 from cod.web.portal.page import Action, Page, PageCall, api

@@ -26,10 +26,10 @@ from cod.web.api.resources.energy import EnergyLine
 from cod.web.api.resources.moves import MoveStart
 from cod.web.api.resources.network.names import NameReply, NameSet
 from cod.web.api.resources.nodes import HistoryQuery
+from cod.web.api.resources.requests import RequestReply
 from cod.web.api.resources.vclusters import (
     VCLUSTERS,
     Release,
-    RequestReply,
     Resize,
     VclusterInFull,
     VclusterQuery,

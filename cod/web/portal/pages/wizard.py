@@ -20,7 +20,8 @@ from cod.model import SITE, Group, Refused, Right, SingleRight, Who
 from cod.pool import Tx
 from cod.web.api.models import REVISION, Query
 from cod.web.api.resources.plan import MatchAsk
-from cod.web.api.resources.vclusters import RequestSubmit, VclusterCreate, VclusterInFull
+from cod.web.api.resources.requests import RequestSubmit
+from cod.web.api.resources.vclusters import VclusterCreate, VclusterInFull
 from cod.web.api.routes import Call, Named, Names, use
 from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.documents import described, said

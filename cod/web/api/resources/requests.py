@@ -1,0 +1,312 @@
+"""Requests for nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cod import model
+from cod.flows import views
+from cod.flows.scheduler import moves, requests
+from cod.model import AskedNodes, AskedTuple, Result, set_values
+from cod.states import RequestState
+from cod.web.api.documents import checked
+from cod.web.api.models import (
+    REVISION,
+    Body,
+    CreateOf,
+    ListPage,
+    OneOrSeveral,
+    Paged,
+    Reply,
+    ReplyOf,
+    Seconds,
+    Xml,
+)
+from cod.web.api.resources import moves as moving
+from cod.web.api.resources.energy import Moment
+from cod.web.api.routes import (
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    Numbered,
+    listed,
+    number,
+    route,
+    see,
+    use,
+)
+
+
+class TupleAsk(Body):
+    """One (count, attributes, template); '' stands for what the vcluster was created with."""
+
+    count: int = Field(ge=1, le=100_000)
+    attributes: Xml = ""
+    template: str = Field(default="", max_length=REVISION)
+
+
+Kind = Literal["create", "grow", "replace", "move"]
+
+
+class RequestQuery(Paged):
+    """Which requests to list."""
+
+    vcluster: str | None = Field(default=None, max_length=63)
+    group: str | None = Field(default=None, max_length=63)
+    state: Annotated[str | None, OneOrSeveral(RequestState)] = Field(
+        default=None, max_length=200, description="one, or several with commas between"
+    )
+    kind: Kind | None = None
+    sort: Literal["id", "-id", "priority", "-priority"] = "-id"
+
+
+class RequestSubmit(CreateOf[AskedNodes]):
+    """Nodes that a vcluster wants beside those it has."""
+
+    tuples: list[TupleAsk] = Field(min_length=1, max_length=100)
+    spread: bool = Field(
+        default=False, description="the nodes of one tuple may be of several types and blocks"
+    )
+    wait: bool = Field(
+        default=True, description="false: it is rejected if it cannot be met at once"
+    )
+    starts_at: Moment = Field(
+        default=None,
+        description=(
+            "reserves the nodes in advance: seconds since the epoch; null: as soon as possible"
+        ),
+    )
+    duration: Seconds | None = Field(
+        default=None,
+        description=(
+            "of a reservation in advance: seconds for which the "
+            "vcluster's lease lasts from its start on, at least"
+        ),
+    )
+    before: float | None = Field(
+        default=None,
+        ge=0,
+        le=1e11,
+        allow_inf_nan=False,
+        description=(
+            "in place of a start: the best one is chosen after which `duration` is over by then, "
+            "in seconds since the epoch"
+        ),
+    )
+
+
+class TupleReply(Reply):
+    """One (count, attributes, template) of a request."""
+
+    count: int
+    attributes: str
+    template: str
+
+
+class RequestRetry(Body):
+    """Try a stopped request again. `template`: name or name@revision of what its nodes are to run;
+    '': what they were to run before."""
+
+    template: str = Field(default="", max_length=REVISION)
+
+
+class RequestChange(Body):
+    """What a vcluster that waits for its first nodes is to begin with in place of what it asked
+    for. `count`: no more nodes than that; `spread`: as in RequestSubmit, null: as it asked."""
+
+    count: int = Field(ge=1, le=100_000)
+    spread: bool | None = None
+
+
+class ExpectedReply(Reply):
+    """When a waiting request is expected to start, as told at `told_at`.
+
+    at  null: nobody can tell; `why` says why not
+    sooner_nodes, sooner_at  with so many nodes it would start by then; null: nothing is known
+    """
+
+    at: float | None
+    why: str
+    told_at: float
+    sooner_nodes: int | None
+    sooner_at: float | None
+
+
+class RequestReply(ReplyOf[model.RequestView]):
+    """A request for nodes.
+
+    move      of kind 'move': whose nodes it gets, and how far it is; else null
+    expected  when it is expected to start; null: it does not wait, or nothing is told yet
+    """
+
+    id: int
+    vcluster: str
+    kind: Kind
+    state: RequestState
+    starts_at: float | None
+    tuples: list[TupleReply]
+    move: moving.MoveReply | None = None
+    expected: ExpectedReply | None = None
+
+    @classmethod
+    def of(cls, view: model.RequestView, /) -> RequestReply:
+        """Return the reply from the view."""
+        own = dict(zip(cls.described, cls.read(view), strict=False))
+        tuples = [
+            TupleReply(count=each.count, attributes=each.attributes, template=name)
+            for each, name in zip(view.request.tuples, view.templates, strict=True)
+        ]
+        if view.start is not None:
+            own["expected"] = ExpectedReply.model_validate(view.start)
+        if view.request.source_id is not None:
+            own["move"] = moving.MoveReply.of(view)
+        return cls(**own, tuples=tuples)
+
+
+class RequestList(ListPage[RequestReply]):
+    """Requests, the newest first."""
+
+
+def tuples(asked: Sequence[TupleAsk], place: str) -> list[AskedTuple]:
+    """Return tuples as flows take them; `place`: their field of the body. Raises `Refused`."""
+    return [
+        AskedTuple(
+            each.count,
+            checked(each.attributes, "requires", f"{place}.{number}.attributes"),
+            each.template,
+        )
+        for number, each in enumerate(asked)
+    ]
+
+
+def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestView]]:
+    body = ask.body
+    asked = AskedNodes(
+        tuples(body.tuples, "tuples"),
+        spread=body.spread,
+        wait=body.wait,
+        starts_at=body.starts_at,
+        duration=body.duration,
+        before=body.before,
+        **set_values(AskedNodes, body),
+    )
+    return partial(
+        requests.submit, context=ask.context, vcluster=ask.names.name, asked=asked, possible=True
+    )
+
+
+REQUESTS = (
+    route(
+        "GET",
+        "/requests",
+        ANYBODY,
+        "List requests for nodes",
+        lambda a: partial(
+            views.request_list,
+            page=a.query.page,
+            groups=a.who.groups,
+            vcluster=a.query.vcluster,
+            state=a.query.state,
+            group=a.query.group,
+            kind=a.query.kind,
+        ),
+        reply=listed(RequestList, RequestReply.of),
+        query=RequestQuery,
+    ),
+    route(
+        "GET",
+        "/requests/{id}",
+        see("request"),
+        "Show a request and why it waits",
+        lambda a: partial(views.request, request_id=number(a.names.id), groups=a.who.groups),
+        reply=RequestReply,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/vclusters/{name}/requests",
+        use("vcluster"),
+        "Ask for more nodes: all of the tuples, or nothing",
+        _nodes_wanted,
+        reply=RequestReply,
+        body=RequestSubmit,
+        status=202,
+        makes="/requests/{id}",
+        names=Named,
+    ),
+    route(
+        "DELETE",
+        "/requests/{id}",
+        use("request"),
+        "Withdraw a request that waits",
+        lambda a: partial(
+            requests.withdraw,
+            request_id=number(a.names.id),
+            reason=f"withdrawn by {a.actor}",
+            now=a.now,
+            seen=a.who.groups,
+        ),
+        reply=RequestReply,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/requests/{id}/change",
+        use("request"),
+        "Ask for fewer nodes, or other types, for a vcluster that waits for its first",
+        lambda a: partial(
+            requests.change,
+            request_id=number(a.names.id),
+            count=a.body.count,
+            spread=a.body.spread,
+            now=a.now,
+            seen=a.who.groups,
+        ),
+        reply=RequestReply,
+        body=RequestChange,
+        status=202,
+        makes="/requests/{id}",
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/requests/{id}/retry",
+        use("request"),
+        "Try a stopped request again, with another template if one is given",
+        lambda a: partial(
+            requests.retry,
+            request_id=number(a.names.id),
+            template=a.body.template,
+            now=a.now,
+            seen=a.who.groups,
+        ),
+        reply=RequestReply,
+        body=RequestRetry,
+        names=Numbered,
+    ),
+    route(
+        "POST",
+        "/vclusters/{name}/moves",
+        moving.claims,
+        "Move nodes to another vcluster; the reply is its request",
+        lambda a: partial(
+            moves.start,
+            context=a.context,
+            source=a.names.name,
+            target=a.body.to,
+            count=a.body.nodes,
+            within=a.body.within,
+            only=a.body.types,
+        ),
+        reply=RequestReply,
+        body=moving.MoveStart,
+        status=202,
+        makes="/requests/{id}",
+        names=Named,
+    ),
+)
