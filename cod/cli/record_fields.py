@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SIZE, Option, Span, size, state_word, table, when
+from cod.cli.show import MOMENT, SIZE, Option, Span, size, state_word, table, when
 from cod.model.described import FieldKind, FieldLevel, RecordField, described
 from cod.quantity import exact_span
 
@@ -50,17 +50,22 @@ def fields_table(
     )
 
 
-def facts(record: type, value: Any, columns: Columns = ()) -> list[tuple[str, object]]:
-    """Return lines for a value that the API has told: `columns`, and one for each other field; for
-    null what it means."""
-    return [(label, make(value)) for label, make in _cells(record, columns, _said)]
+def facts(
+    record: type,
+    value: Any,
+    columns: Columns = (),
+    levels: Container[FieldLevel] = tuple(FieldLevel),
+) -> list[tuple[str, object]]:
+    """Return lines for a value that the API has told: `columns`, and one for each other field of
+    these levels; for null what it means."""
+    return [(label, make(value)) for label, make in _cells(record, columns, _said, levels)]
 
 
 def _cells(
     record: type,
     columns: Columns,
     make_word: Callable[[RecordField, Any], object],
-    levels: Container[FieldLevel] = tuple(FieldLevel),
+    levels: Container[FieldLevel],
 ) -> list[tuple[str, Callable[[Any], object]]]:
     """Return labels, and functions that make the words of a value."""
     fields = {each.name: each for each in described(record)}
@@ -215,6 +220,8 @@ def _type(field: RecordField, new: bool) -> click.ParamType[Any]:
         kind = Span(zero=field.about.least == 0)
     elif field.about.kind is FieldKind.SIZE:
         kind = SIZE
+    elif field.about.kind is FieldKind.MOMENT:
+        kind = MOMENT
     elif field.type in (int, float):
         kind = click.INT if field.type is int else click.FLOAT
     return OrNone(kind, field.about.null) if field.clears and not new else kind

@@ -18,7 +18,8 @@ from pydantic import BaseModel, create_model
 from cod import model
 from cod.flows.nodes import nodes, types
 from cod.flows.people import groups, people
-from cod.flows.scheduler import shares
+from cod.flows.scheduler import requests, shares, vclusters
+from cod.web.api.record_fields import record_of
 from cod.web.api.resources import ROUTES
 from cod.web.api.routes import Route
 
@@ -118,6 +119,10 @@ def unread(route: Route[Any, Any, Any, Any]) -> set[str]:
         source = ast.walk(ast.parse(inspect.getsource(module)))
         there = {one.value for one in source if isinstance(one, ast.Constant)}
         there |= set(record.__dataclass_fields__)
+    if "set_values" in there:  # what is described of the record that the body is made of
+        for base in (one for each in models for one in each.__mro__ if issubclass(one, BaseModel)):
+            if record := record_of(base):
+                there |= {one.name for one in model.described(record) if one.about.set_by}
     for each in models:
         made = [getattr(each, name, None) for name in there if isinstance(name, str)]
         there |= {
@@ -130,6 +135,15 @@ def unread(route: Route[Any, Any, Any, Any]) -> set[str]:
 def test_each_field_is_read() -> None:
     found = {f"{one.method} {one.path}": unread(one) for one in ROUTES if not one.upload}
     assert not {where: fields for where, fields in found.items() if fields}
+
+
+@pytest.mark.parametrize(
+    ("asked", "flow"),
+    [(model.AskedVcluster, vclusters.create), (model.AskedNodes, requests.submit)],
+)
+def test_what_is_asked_for_is_kept_or_read(asked: Any, flow: Callable[..., Any]) -> None:
+    kept = {one.name for one in model.described(asked.MAKES) if one.about.set_by}
+    assert not asked.__dataclass_fields__.keys() - kept - {*flow.__code__.co_names} - {"MAKES"}
 
 
 def test_a_planted_field_that_is_not_read_is_refused() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cod.cli.owner import owner
+from cod.cli.record_fields import body_of, fields_table, in_order, list_options, set_options
 from cod.cli.scheduler.plan import print_explanation, print_match
 from cod.cli.show import (
     KIND,
@@ -19,13 +21,13 @@ from cod.cli.show import (
     print_json,
     said,
     shown,
-    state_word,
-    table,
     watched,
     watching,
     when,
 )
 from cod.client import path
+from cod.model.sharing import AskedNodes
+from cod.model.views import RequestView
 from cod.states import OTHER_WORDS
 
 
@@ -39,39 +41,9 @@ def request() -> None:
     """
 
 
-def request_table(values: list[Any]) -> Any:
+def request_table(values: list[Any], wide: bool = False) -> Any:
     """Return requests for people."""
-    return table(
-        (
-            "ID",
-            "VCLUSTER",
-            "KIND",
-            "STATE",
-            "NODES",
-            "TEMPLATE",
-            "PRIORITY",
-            "SUBMITTED",
-            "STARTS",
-            "DECIDED",
-            "REASON",
-        ),
-        [
-            (
-                v["id"],
-                v["vcluster"],
-                v["kind"],
-                state_word(v["state"]),
-                sum(t["count"] for t in v["tuples"]),
-                ", ".join(t["template"] for t in v["tuples"]),
-                str(v["priority"]),
-                when(v["submitted_at"]),
-                _starts(v),
-                when(v["decided_at"]),
-                v["reason"],
-            )
-            for v in values
-        ],
-    )
+    return fields_table(RequestView, values, COLUMNS, wide=wide)
 
 
 def _starts(value: Any) -> str:
@@ -80,6 +52,21 @@ def _starts(value: Any) -> str:
     if value["starts_at"] is not None or expected["at"] is None:
         return when(value["starts_at"])
     return f"about {when(expected['at'])}"
+
+
+COLUMNS = (
+    "id",
+    "vcluster",
+    "kind",
+    "state",
+    ("Nodes", lambda v: sum(t["count"] for t in v["tuples"])),
+    ("Template", lambda v: ", ".join(t["template"] for t in v["tuples"])),
+    "priority",
+    "submitted_at",
+    ("starts_at", _starts),
+    "decided_at",
+    "reason",
+)
 
 
 @request.command("list")
@@ -92,6 +79,7 @@ def _starts(value: Any) -> str:
     show_default=True,
     help="Number of newest entries.",
 )
+@list_options(RequestView)
 @as_json
 @watching
 @click.pass_context
@@ -100,6 +88,8 @@ def list_(
     vcluster: str | None,
     state: str | None,
     limit: int,
+    sort: str | None,
+    output: str | None,
     as_json: bool,
     watch: bool,
 ) -> None:
@@ -111,8 +101,8 @@ def list_(
     """
     api, named = client(ctx), machine_states(state, OTHER_WORDS)
     watched(
-        lambda: api.newest("/requests", limit, vcluster=vcluster, state=named),
-        request_table,
+        lambda: in_order(api.newest("/requests", limit, vcluster=vcluster, state=named), sort),
+        partial(request_table, wide=bool(output)),
         as_json,
         watch,
     )
@@ -192,11 +182,13 @@ def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) ->
         "of price or carbon, so that the time is over before then."
     ),
 )
+@set_options(AskedNodes, new=True)
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @as_json
 @click.pass_context
 def submit(
     ctx: click.Context,
+    /,
     vcluster: str,
     nodes: tuple[Any, ...],
     spread: bool,
@@ -206,6 +198,7 @@ def submit(
     before: float | None,
     key: str | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Request more nodes for VCLUSTER, of one kind or of several: all of them, or none. A kind is a
     count, a template and a file of requirements (XML). Parts left out are those that the vcluster
@@ -222,6 +215,7 @@ def submit(
     if (starts_at is None and before is None) != (duration is None):
         raise click.UsageError("--for belongs with --at or --before.")
     body = {"tuples": list(nodes), "spread": spread, "wait": not now}
+    body |= body_of(AskedNodes, options)
     if starts_at is not None:
         body |= {"starts_at": starts_at, "duration": duration}
     if before is not None:

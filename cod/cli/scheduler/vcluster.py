@@ -10,7 +10,14 @@ import click
 
 from cod.cli.nodes.node import node_table
 from cod.cli.owner import group_option, owner
-from cod.cli.record_fields import fields_table, in_order, list_options
+from cod.cli.record_fields import (
+    body_of,
+    facts,
+    fields_table,
+    in_order,
+    list_options,
+    set_options,
+)
 from cod.cli.scheduler.nis import nis
 from cod.cli.scheduler.recurrence import MOST, DayNames, series_in_full, this_zone
 from cod.cli.show import (
@@ -39,6 +46,8 @@ from cod.cli.show import (
 )
 from cod.cli.wait import wait_option, wait_until, wait_until_gone
 from cod.client import path
+from cod.model.described import FieldLevel
+from cod.model.sharing import AskedVcluster
 from cod.model.views import VclusterView
 
 name_argument = click.argument("name")
@@ -107,6 +116,13 @@ def in_full(value: Any) -> Any:
     return Group(*parts, "", node_table(value["nodes"])) if value["nodes"] else Group(*parts)
 
 
+def _in_detail(value: Any) -> Any:
+    from rich.console import Group
+
+    rest = facts(VclusterView, value, levels=(FieldLevel.WIDE, FieldLevel.DETAIL))
+    return Group(in_full(value), "", table(("", ""), rest))
+
+
 @vcluster.command("list")
 @click.option("--ended", is_flag=True, help="Include vclusters that have ended.")
 @list_options(VclusterView)
@@ -149,7 +165,7 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
       cod vcluster show web --watch
     """
     api = client(ctx)
-    watched(lambda: api.get(path("vclusters", name)), in_full, as_json, watch)
+    watched(lambda: api.get(path("vclusters", name)), _in_detail, as_json, watch)
 
 
 @vcluster.command("known-hosts")
@@ -243,24 +259,12 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
         "Parts left out are as for the others. May be repeated."
     ),
 )
-@click.option(
-    "--preemptible",
-    is_flag=True,
-    help=(
-        "Let any other request take its nodes, down to none; it may use "
-        "nodes that are held for others."
-    ),
-)
-@click.option(
-    "--isolated/--no-isolated",
-    default=None,
-    help="Put its nodes into a VLAN and a subnet of their own. [default: as the site's rules say]",
-)
+@set_options(AskedVcluster, new=True)
 @click.option(
     "--network-size",
     type=PREFIX,
     metavar="BITS",
-    help="Size of that subnet, such as 26 or /26. [default: the site's]",
+    help="Size of the subnet of an isolated one, such as 26 or /26. [default: the site's]",
 )
 @spread_option
 @now_option
@@ -270,11 +274,6 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
     type=MOUNT,
     multiple=True,
     help="Volume that the nodes mount; at /NAME unless a directory is named. May be repeated.",
-)
-@click.option(
-    "--homes/--no-homes",
-    default=None,
-    help="Mount home directories. [default: as the site's rules say]",
 )
 @click.option(
     "--vcm-inside",
@@ -327,14 +326,14 @@ def create(
         "group": owner(api, group, "site"),
         "wait": not now,
         "attributes": attributes.read_text() if attributes else "",
-        **asked,
+        **body_of(AskedVcluster, asked),
     }
     if also:
         body["also"] = list(also)
     if mounts:
         body["volumes"] = list(mounts)
     if repeat is not None:
-        if body["starts_at"] is None:
+        if asked["starts_at"] is None:
             raise click.UsageError("--repeat goes with --from.")
         body |= {"days": repeat, "count": count, "last": last, "zone": zone or this_zone()}
         made = created(api, "series", name, body, if_missing, key)

@@ -174,9 +174,9 @@ def change(
     seen: frozenset[int] | None = None,
 ) -> Result[RequestView]:
     """Have a vcluster that waits for its first nodes begin with `count` of them, no more than it
-    asked for, of several types and blocks if `spread` (None: as it asked). Another request, which has the old one's
-    place in the queue, is made in place of the old one, and is the value, as for `withdraw`. Raises
-    `Refused`."""
+    asked for, of several types and blocks if `spread` (None: as it asked). Another request, which
+    has the old one's place in the queue, is made in place of the old one, and is the value, as for
+    `withdraw`. Raises `Refused`."""
     request = requests.get(tx, request_id, lock=True)
     if request is None:
         raise Refused("not_found", f"there is no request {request_id}", "id")

@@ -13,13 +13,18 @@ from cod import quantity
 from cod.model import FieldKind, RecordField, Right, described
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import links
-from cod.web.portal.formatting import NONE, size, state_word, when
-from cod.web.portal.forms import Fields
+from cod.web.portal.formatting import NONE, size, state_word, typed, when
+from cod.web.portal.forms import Fields, moment
 
-_READ = {FieldKind.SPAN: quantity.read_span, FieldKind.SIZE: quantity.read_size}
+_READ: dict[FieldKind, Callable[[str], Any]] = {
+    FieldKind.SPAN: quantity.read_span,
+    FieldKind.SIZE: quantity.read_size,
+    FieldKind.MOMENT: moment,
+}
 _TYPED: dict[FieldKind, Callable[[Any], Any]] = {
     FieldKind.SPAN: quantity.exact_span,
     FieldKind.SIZE: quantity.exact_size,
+    FieldKind.MOMENT: typed,
 }
 
 
@@ -88,12 +93,14 @@ def settings_of(
     *,
     options: Mapping[str, Mapping[str, str]] | None = None,
     none: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
 ) -> list[Setting]:
-    """Return the form of the fields that `right` sets. `options`: words of choices, '' for None;
-    `none`: what None means where the page knows more."""
+    """Return the form of the fields that `right` sets, but of those that the page asks for by hand.
+    `options`: words of choices, '' for None; `none`: what None means where the page knows more."""
     return [
         _setting(each, each.get(record), (options or {}).get(each.name), (none or {}))
         for each in _set_by(type(record), right)
+        if each.name not in without
     ]
 
 
@@ -136,6 +143,15 @@ def body_by(record: type, right: Right, fields: Fields) -> dict[str, Any]:
         elif field.name in fields.values and (text or field.clears or field.type is str):
             body[field.name] = _read(field, text) if text or not field.clears else None
     return body
+
+
+def readers(record: type) -> dict[str, Callable[[str], Any]]:
+    """Return what reads the fields of a record that people do not write as JSON does, by name."""
+    return {
+        each.name: _READ[each.about.kind]
+        for each in described(record)
+        if each.about.set_by and each.about.kind in _READ
+    }
 
 
 def _read(field: RecordField, text: str) -> Any:

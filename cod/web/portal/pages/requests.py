@@ -14,8 +14,13 @@ from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
 from cod.web.portal import formatting
 from cod.web.portal.page import Action, Page, PageCall, api
 from cod.web.portal.pages.wizard import own_groups
+from cod.web.portal.record_fields import facts_of
 
 SHOWN = "/requests/{id}"
+TOLD_ABOVE = {
+    *("id", "vcluster", "kind", "state", "reason", "priority", "submitted_at", "decided_at"),
+    *("may_wait", "starts_at", "duration"),
+}
 
 
 def _list(tx: Tx, ask: PageCall[Names, RequestQuery]) -> dict[str, Any]:
@@ -40,7 +45,13 @@ def _one(tx: Tx, ask: PageCall[Numbered]) -> dict[str, Any]:
     )
     view = found.request
     owner = views.vcluster_alone(tx, f"{view.vcluster}@{view.request.vcluster_id}").vcluster
-    return {"view": view, "r": view.request, "owner": owner, "why": ExplainReply.of(found)}
+    return {
+        "view": view,
+        "r": view.request,
+        "owner": owner,
+        "why": ExplainReply.of(found),
+        "told": facts_of(view, ask.now, without=TOLD_ABOVE),
+    }
 
 
 PAGES = (

@@ -38,9 +38,14 @@ from cod.web.api.routes import ANYBODY, Call, Named, NamedLabel, Names, see
 from cod.web.portal import documents, formatting
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.record_fields import facts_of
 
 FEW = Part(limit=10)
 SHOWN = "/vclusters/{name}"
+TOLD_ABOVE = {
+    *("name", "state", "size", "group", "template", "attributes", "lease_time", "expires_at"),
+    *("drain_until", "ready_at", "created_at", "ended_at", "isolated", "waits"),
+}
 
 
 def _list(tx: Tx, ask: PageCall[Names, VclusterQuery]) -> dict[str, Any]:
@@ -63,6 +68,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     name, seen = ask.names.name, ask.who.groups
     view, nodes = views.vcluster(tx, name, ask.site.policy)
     rest: dict[str, Any] = {
+        "told": facts_of(view, ask.now, without=TOLD_ABOVE),
         "requests": views.request_list(tx, vcluster=name, page=FEW, groups=seen),
         "reclaims": reclaims.every(tx, vcluster=name, page=FEW, groups=seen),
         "notices": notices.every(tx, vcluster=name, page=FEW, groups=seen),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pydantic import Field
@@ -16,7 +17,20 @@ from cod.flows.people import groups
 from cod.flows.people.access import RequiredRight, offered
 from cod.flows.scheduler import vclusters
 from cod.flows.volumes import volumes
-from cod.model import SITE, Group, Refused, Right, SingleRight, Who
+from cod.model import (
+    SITE,
+    AskedNodes,
+    AskedVcluster,
+    Group,
+    Refused,
+    Request,
+    Right,
+    SingleRight,
+    Vcluster,
+    Who,
+    set_values,
+)
+from cod.model import described as noun_fields
 from cod.pool import Tx
 from cod.web.api.models import REVISION, Query
 from cod.web.api.resources.plan import MatchAsk
@@ -27,6 +41,7 @@ from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.record_fields import readers, settings_of
 
 MOST_VOLUMES = 3  # volumes that a new cluster's form has room for; more are attached afterwards
 MOST_KINDS = 5  # kinds of nodes that one form asks for
@@ -110,8 +125,12 @@ def _before(tx: Tx, changed: Changed) -> dict[str, str]:
     return found
 
 
+_NOTHING = AskedVcluster("", 0, "", "")
+_BY_HAND = ("preemptible", "isolated", "homes")  # the page says more about them
+
+
 def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
-    was = _before(tx, ask.query)
+    was, asked = _before(tx, ask.query), _NOTHING
     if was:
         request = views.request(tx, ask.query.request)
         made = views.vcluster_alone(tx, f"{request.vcluster}@{request.request.vcluster_id}")
@@ -124,9 +143,11 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
             name: was[f"tuples.0.{old}"]
             for name, old in (("size", "count"), ("template", "template"), ("xml", "xml"))
         }
-        was["preemptible"] = "true" if made.vcluster.preemptible else ""
+        asked = replace(_NOTHING, **set_values(Vcluster, made.vcluster))
         was["isolated"] = "true" if made.vcluster.isolated else ""
     return node_choices(tx, ask) | {
+        "preemptible": asked.preemptible,
+        "settings": settings_of(asked, Right.USE, without=_BY_HAND),
         "groups": own_groups(tx, ask.who),
         "default_lease": ask.site.policy.default_lease,
         "was": was,
@@ -161,12 +182,17 @@ def _more(tx: Tx, ask: PageCall[Named, MoreQuery]) -> dict[str, Any]:
     if view.vcluster.ended_at is not None:
         raise Refused("not_found", f"vcluster {view.vcluster.name} has ended", "name")
     kinds = max(ask.query.kinds, sum(name.endswith(".count") for name in was))
+    asked = AskedNodes(())
+    if was:
+        request = views.request(tx, ask.query.request).request
+        asked = replace(asked, **set_values(Request, request))
     return node_choices(tx, ask) | {
         "view": view,
         "v": view.vcluster,
         "most": MOST_KINDS,
         "was": was,
         "kinds": kinds,
+        "settings": settings_of(asked, Right.USE),
     }
 
 
@@ -208,9 +234,15 @@ def _wanted(fields: Fields) -> dict[str, Any]:
         "lease": quantity.read_span,
         "starts_at": forms.moment,
         "ends_at": forms.moment,
+        **readers(AskedVcluster),
     } | {f"{row}delete_after": quantity.read_span for row in rows}
     made = forms.body_of(VclusterCreate, attributes.without(kept), spans)
-    return made | _ticked(fields, "homes", "isolated") | {"attributes": attributes.document(fields)}
+    return made | _ticked(fields, *_MAY_BE_LEFT) | {"attributes": attributes.document(fields)}
+
+
+_MAY_BE_LEFT = [
+    each.name for each in noun_fields(AskedVcluster) if each.type is bool and each.optional
+]
 
 
 def _ticked(fields: Fields, *names: str) -> dict[str, bool]:
@@ -243,7 +275,8 @@ def _asked(fields: Fields) -> dict[str, Any]:
     made = forms.body_of(
         RequestSubmit,
         attributes.without(Fields(rest), prefixes),
-        {"starts_at": forms.moment, "before": forms.moment, "duration": quantity.read_span},
+        {"starts_at": forms.moment, "before": forms.moment, "duration": quantity.read_span}
+        | readers(AskedNodes),
     )
     for one, prefix in zip(made.get("tuples", []), prefixes, strict=False):
         if isinstance(one, dict):

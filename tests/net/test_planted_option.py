@@ -1,0 +1,127 @@
+"""An option that people choose when they ask for a vcluster or for nodes takes four places: its
+column, its migration, the thing's field, and the field of what is asked for. Planted in a copy of
+the tree, every door has it; with one of the places left out a check fails."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.net.test_planted_field import ROOT, _add, _planted, _run, _test
+
+SHARING, TABLES = "cod/model/sharing.py", "cod/store/tables/scheduler.py"
+MIGRATION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "{head}"
+
+
+def upgrade() -> None:
+    op.add_column(
+        "vclusters", sa.Column("quiet", sa.Boolean, server_default=sa.false(), nullable=False)
+    )
+    op.add_column("node_requests", sa.Column("over_by", sa.Double))
+"""
+pytestmark = pytest.mark.slow
+
+
+def _columns(tree: Path) -> None:
+    _add(
+        tree / TABLES,
+        '    Column("user_id", Id, comment="who created it; null: not known"),\n',
+        '    not_null("quiet", Boolean, default=False, server_default=false()),\n',
+    )
+    _add(
+        tree / TABLES,
+        '    Column("duration", Time, comment="seconds for which it is"),\n',
+        '    Column("over_by", Time),\n',
+    )
+
+
+def _migration(tree: Path) -> None:
+    folder = tree / "schema/migrations"
+    head = max(each.name for each in folder.glob("[0-9]*.py"))[:4]
+    (folder / "9999_options.py").write_text(MIGRATION.format(head=head))
+
+
+def _fields(tree: Path) -> None:
+    _add(
+        tree / SHARING,
+        "    network_prefix: Undescribed[int | None] = None\n",
+        """\
+    quiet: Annotated[
+        bool,
+        About(
+            "Quiet", FieldKind.FLAG, "fans turn slowly", set_by=Right.USE, level=FieldLevel.WIDE
+        ),
+    ] = False
+""",
+    )
+    _add(
+        tree / SHARING,
+        "    granted: Undescribed[int] = 0\n",
+        """\
+    over_by: Annotated[
+        float | None,
+        About("Over by", FieldKind.MOMENT, "when", none="whenever", set_by=Right.USE),
+    ] = None
+""",
+    )
+
+
+def _asked_vcluster(tree: Path) -> None:
+    _add(
+        tree / SHARING,
+        "    mounts: Undescribed[Sequence[AskedVolume]] = ()\n",
+        "    quiet: bool = False\n",
+    )
+
+
+def _asked_nodes(tree: Path) -> None:
+    _add(
+        tree / SHARING,
+        "    before: Undescribed[float | None] = None\n",
+        "    over_by: float | None = None\n",
+    )
+
+
+ALL = (_columns, _migration, _fields, _asked_vcluster, _asked_nodes)
+
+
+def test_an_option_takes_four_places(tmp_path: Path) -> None:
+    done = _test(_planted(tmp_path, *ALL), "tests/net/planted_option.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+LEFT_OUT = {
+    _columns: ("store.scheduler.requests", "Request.over_by: there is no such column"),
+    _fields: ("web.api.resources.vclusters", "neither described nor Undescribed"),
+    _asked_vcluster: (
+        "web.api.resources.vclusters",
+        "AskedVcluster.quiet: Vcluster has it to be set",
+    ),
+    _asked_nodes: ("web.api.resources.requests", "AskedNodes.over_by: Request has it to be set"),
+}
+
+
+def test_an_option_without_one_of_them_is_refused(tmp_path: Path) -> None:
+    tree = _planted(tmp_path)
+    for left_out, (module, said) in LEFT_OUT.items():
+        for name in (SHARING, TABLES):
+            shutil.copy2(ROOT / name, tree / name)
+        for plant in LEFT_OUT.keys() - {left_out}:
+            plant(tree)
+        assert said in _run(tree, "-c", f"import cod.{module}").stderr, left_out
+
+
+def test_an_option_without_its_migration_fails_a_test(tmp_path: Path) -> None:
+    tree = _planted(tmp_path, *(each for each in ALL if each is not _migration))
+    check = "tests/store/test_schema.py::test_upgraded_schema_equals_fresh_schema[sqlite]"
+    done = _test(tree, check)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "over_by" in done.stdout
