@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.keys import LABEL, AbsolutePath, Positive, Read, SiteTable, key_about, site_key
 
 PLATFORMS = (
@@ -39,63 +40,67 @@ def _expressions(ports: Mapping[str, str]) -> Mapping[str, str]:
 class Switch(SiteTable):
     """A switch whose ports COD changes (docs/switches.md). Repeat for more. Re-read on SIGHUP."""
 
-    name: str = field(
+    name: Annotated[str, About("Switch")] = field(
         metadata=key_about("its name in `cod switch` and `cod port`, a DNS label", pattern=LABEL)
     )
-    driver: Literal["ovs", "snmp", "netmiko"] = field(
+    driver: Annotated[Literal["ovs", "snmp", "netmiko"], About("Driver")] = field(
         metadata=key_about(
             "ovs (Open vSwitch, by OVSDB), snmp (Q-BRIDGE-MIB) or netmiko (the command line of"
             " `platform`, over SSH)"
         )
     )
-    address: str = field(
+    address: Annotated[str, About("Address")] = field(
         metadata=key_about(
             "ovs: unix:PATH, tcp:HOST[:PORT] or ssl:HOST[:PORT]; snmp, netmiko: HOST[:PORT]",
             min_length=1,
             max_length=200,
         )
     )
-    account: str | None = site_key(
-        None,
-        "name of the [[account]] to sign in with; snmp: without a user the "
-        "password is the community",
+    account: Annotated[str | None, About("Account", none="none", level=FieldLevel.DETAIL)] = (
+        site_key(
+            None,
+            "name of the [[account]] to sign in with; snmp: without a user the "
+            "password is the community",
+        )
     )
-    platform: str = site_key("", "netmiko: " + ", ".join(PLATFORMS))
-    provisioning_vlan: int = site_key(
-        1, "the VLAN of nodes that are in no isolated network", ge=1, le=4094
+    platform: Annotated[str, About("Platform", level=FieldLevel.DETAIL)] = site_key(
+        "", "netmiko: " + ", ".join(PLATFORMS)
     )
-    known_as: tuple[str, ...] = site_key(
+    provisioning_vlan: Annotated[
+        int, About("Provisioning VLAN", FieldKind.NUMBER, level=FieldLevel.WIDE)
+    ] = site_key(1, "the VLAN of nodes that are in no isolated network", ge=1, le=4094)
+    known_as: Undescribed[tuple[str, ...]] = site_key(
         (),
         "patterns on the system name or chassis id that the switch tells "
         "by LLDP, where that is not `name`: 'leaf-3.*', '44:4c:a8:*'",
     )
-    ports: Annotated[Mapping[str, str], Read(_expressions)] = site_key(
+    ports: Undescribed[Annotated[Mapping[str, str], Read(_expressions)]] = site_key(
         {},
         "regular expressions on the port ids that the switch tells by LLDP, "
         r"and the driver's names: { 'Gi(.*)' = 'GigabitEthernet\1' }",
     )
-    nodes_on: tuple[str, ...] = site_key(
+    nodes_on: Undescribed[tuple[str, ...]] = site_key(
         (),
         "patterns on the driver's names of the ports that nodes are on; on others nothing is"
         " believed that a node says by LLDP. snmp: the switch is asked where booting nodes are."
         " Empty: any port, and it is not asked",
     )
-    save: bool = site_key(
+    save: Undescribed[bool] = site_key(
         False,
         "netmiko: save the configuration after each change, so that it survives a "
         "restart of the switch",
     )
-    verify: Positive = site_key(
+    verify: Undescribed[Positive] = site_key(
         300.0, "seconds between looks at a port in an isolated network, which put it right"
     )
-    ca_file: AbsolutePath | None = site_key(
+    ca_file: Undescribed[AbsolutePath | None] = site_key(
         None, "ovs over ssl: PEM file of the authority that signed the switch's certificate"
     )
-    certificate: AbsolutePath | None = site_key(
+    certificate: Undescribed[AbsolutePath | None] = site_key(
         None, "ovs over ssl: PEM file of COD's own certificate"
     )
-    key: AbsolutePath | None = site_key(None, "ovs over ssl: PEM file of its key")
-    host_key: str = site_key(
+    key: Undescribed[AbsolutePath | None] = site_key(None, "ovs over ssl: PEM file of its key")
+    host_key: Undescribed[str] = site_key(
         "",
         "netmiko: the switch's SSH key, 'ssh-ed25519 AAAA…'; empty: any key is accepted, "
         "and the password goes to whoever answers",
@@ -108,17 +113,54 @@ class Switch(SiteTable):
 class SwitchSession:
     """A row of `switches`: what came of the sessions with a switch."""
 
-    name: str
-    epoch: int
-    claimed_by: str | None
-    claim_expires: float | None
-    next_at: float
-    failures: int
-    reason: str
-    about: str
-    tried_at: float | None
-    answered_at: float | None
-    check_wanted: bool
+    name: Undescribed[str]
+    epoch: Undescribed[int] = 0
+    claimed_by: Undescribed[str | None] = None
+    claim_expires: Undescribed[float | None] = None
+    next_at: Undescribed[float] = 0.0
+    failures: Undescribed[int] = 0
+    reason: Annotated[
+        str, About("Trouble", about="why the last session failed; '': it did not")
+    ] = ""
+    about: Annotated[
+        str,
+        About("Says of itself", about="what the switch says of itself", level=FieldLevel.DETAIL),
+    ] = ""
+    tried_at: Annotated[
+        float | None,
+        About(
+            "Tried",
+            FieldKind.MOMENT,
+            "when the last session ended",
+            none="never",
+            level=FieldLevel.WIDE,
+        ),
+    ] = None
+    answered_at: Annotated[
+        float | None,
+        About(
+            "Answered",
+            FieldKind.MOMENT,
+            "when the last session that succeeded ended",
+            none="never",
+        ),
+    ] = None
+    check_wanted: Undescribed[bool] = False
+
+    @property
+    def checking(
+        self,
+    ) -> Annotated[
+        bool,
+        About(
+            "Checking",
+            FieldKind.FLAG,
+            "a session is wanted or under way",
+            level=FieldLevel.DETAIL,
+        ),
+    ]:
+        """Return whether a session is wanted or under way."""
+        return self.check_wanted or self.claimed_by is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +171,38 @@ class SwitchPort:
     wanted_vlan  None: the provisioning VLAN of its switch
     """
 
-    id: int
-    switch: str
-    port: str
-    node_id: int | None
-    mac: str | None
-    source: str
-    seen_at: float
-    wanted_vlan: int | None
-    seq: int
-    wished_at: float
-    applied_vlan: int | None
-    applied_seq: int
-    verified_at: float | None
-    attempts: int
-    next_at: float | None
-    reason: str
-    given_up: bool
-    corrected_at: float | None
+    id: Undescribed[int]
+    switch: Annotated[str, About("Switch")]
+    port: Annotated[str, About("Port")]
+    node_id: Undescribed[int | None]
+    mac: Annotated[str | None, About("MAC")]
+    source: Annotated[Literal["lldp", "manual"], About("Source", FieldKind.CHOICE)]
+    seen_at: Annotated[float, About("Seen", FieldKind.MOMENT, level=FieldLevel.WIDE)]
+    wanted_vlan: Annotated[
+        int | None,
+        About("Wanted", FieldKind.NUMBER, none="the provisioning VLAN of its switch"),
+    ]
+    seq: Undescribed[int]
+    wished_at: Undescribed[float]
+    applied_vlan: Annotated[
+        int | None,
+        About("Applied", FieldKind.NUMBER, "as last read from the switch, at `verified_at`"),
+    ]
+    applied_seq: Undescribed[int]
+    verified_at: Annotated[float | None, About("Verified", FieldKind.MOMENT, level=FieldLevel.WIDE)]
+    attempts: Annotated[int, About("Attempts", FieldKind.NUMBER, level=FieldLevel.WIDE)]
+    next_at: Annotated[float | None, About("Next", FieldKind.MOMENT, level=FieldLevel.WIDE)]
+    reason: Annotated[str, About("Reason")]
+    given_up: Undescribed[bool]
+    corrected_at: Annotated[
+        float | None,
+        About(
+            "Corrected",
+            FieldKind.MOMENT,
+            "when it was last found in another VLAN than COD had put it in",
+            level=FieldLevel.WIDE,
+        ),
+    ]
 
     @property
     def pending(self) -> bool:
@@ -159,12 +215,20 @@ class SwitchPortView:
     """A switch port for people, with the name of the node whose NIC is on it."""
 
     port: SwitchPort
-    node: str | None
+    node: Annotated[str | None, About("Node", FieldKind.LINK, place="nodes")]
 
     @property
-    def state(self) -> str:
-        """Return how it goes: 'untouched' (COD has never changed the port), 'applied', 'pending' or
-        'given up'."""
+    def state(
+        self,
+    ) -> Annotated[
+        Literal["untouched", "pending", "applied", "given up"],
+        About(
+            "State",
+            about="untouched: COD has never changed it; pending, until the switch shows the wanted"
+            " VLAN; applied; or given up, for `reason`",
+        ),
+    ]:
+        """Return how it goes."""
         if self.port.given_up:
             return "given up"
         if self.port.pending:
@@ -174,15 +238,12 @@ class SwitchPortView:
 
 @dataclass(frozen=True, slots=True)
 class SwitchView:
-    """A switch of the site file for people, with what came of the sessions with it; None: there was
-    none.
-
-    ports     how many of its ports are known; `pending`: wait for their VLAN; `given_up`: are not
-              tried any more
-    """
+    """A switch of the site file for people, with what came of the sessions with it."""
 
     switch: Switch
-    session: SwitchSession | None
-    ports: int = 0
-    pending: int = 0
-    given_up: int = 0
+    session: SwitchSession
+    ports: Annotated[int, About("Ports", FieldKind.NUMBER, "how many are known")] = 0
+    pending: Annotated[int, About("Pending", FieldKind.NUMBER, "ports that wait for a VLAN")] = 0
+    given_up: Annotated[
+        int, About("Given up", FieldKind.NUMBER, "ports that are not tried any more")
+    ] = 0

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from cod.cli.record_fields import facts, fields_table
 from cod.cli.show import as_json, client, said, shown, table, when
 from cod.client import path
+from cod.model.switches import SwitchPortView, SwitchView
 
 CHECK_EVERY = 0.5  # seconds
 CHECK_FOR = 120.0  # longer than a session may last
@@ -26,22 +28,17 @@ def switch() -> None:
 
 def switch_table(values: list[Any]) -> Any:
     """Return switches for people."""
-    return table(
-        ("SWITCH", "DRIVER", "ADDRESS", "PORTS", "PENDING", "GIVEN UP", "ANSWERED", "TROUBLE"),
-        [
-            (
-                v["name"],
-                " ".join(filter(None, (v["driver"], v["platform"]))),
-                v["address"],
-                str(v["ports"]),
-                str(v["pending"]),
-                str(v["given_up"]),
-                when(v["answered_at"]) if v["answered_at"] else "never",
-                v["reason"],
-            )
-            for v in values
-        ],
-    )
+    return fields_table(SwitchView, values, COLUMNS)
+
+
+COLUMNS = (
+    "name",
+    ("driver", lambda v: " ".join(filter(None, (v["driver"], v["platform"])))),
+    "address",
+    *("ports", "pending", "given_up"),
+    ("answered_at", lambda v: when(v["answered_at"]) if v["answered_at"] else "never"),
+    "reason",
+)
 
 
 @switch.command("list")
@@ -98,22 +95,7 @@ def check(ctx: click.Context, name: str, as_json: bool) -> None:
 
 
 def _in_full(value: Any) -> Any:
-    return table(
-        ("SWITCH", value["name"]),
-        [
-            ("driver", " ".join(filter(None, (value["driver"], value["platform"])))),
-            ("address", value["address"]),
-            ("account", value["account"] or "none"),
-            ("provisioning VLAN", str(value["provisioning_vlan"])),
-            (
-                "ports",
-                f"{value['ports']}, {value['pending']} pending, {value['given_up']} given up",
-            ),
-            ("answered", when(value["answered_at"]) if value["answered_at"] else "never"),
-            ("trouble", value["reason"] or "none"),
-            ("says of itself", value["about"]),
-        ],
-    )
+    return table(("", ""), facts(SwitchView, value))
 
 
 @click.group()
@@ -128,29 +110,20 @@ def port() -> None:
 
 def port_table(values: list[Any]) -> Any:
     """Return switch ports for people."""
-    return table(
-        ("SWITCH", "PORT", "NODE", "MAC", "SOURCE", "WANTED", "APPLIED", "STATE", "REASON"),
-        [
-            (
-                v["switch"],
-                v["port"],
-                v["node"] or "",
-                v["mac"] or "",
-                v["source"],
-                _wanted(v),
-                "" if v["applied_vlan"] is None else str(v["applied_vlan"]),
-                v["state"],
-                v["reason"],
-            )
-            for v in values
-        ],
-    )
+    return fields_table(SwitchPortView, values, PORT_COLUMNS)
 
 
 def _wanted(value: Any) -> str:
     if value["wanted_vlan"] is not None:
         return str(value["wanted_vlan"])
     return "" if value["state"] == "untouched" else "provisioning"
+
+
+PORT_COLUMNS = (
+    *("switch", "port", "node", "mac", "source"),
+    ("wanted_vlan", _wanted),
+    *("applied_vlan", "state", "reason"),
+)
 
 
 @port.command("list")

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod.core.networks import switch_ports
-from cod.model import Effect, Refused, Result, Site, SwitchPort, SwitchPortView, SwitchView
+from cod.model import (
+    Effect,
+    Refused,
+    Result,
+    Site,
+    SwitchPort,
+    SwitchPortView,
+    SwitchSession,
+    SwitchView,
+)
 from cod.policy.nodes import switch_ports as policy
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -22,7 +31,9 @@ def switches(tx: Tx, *, site: Site) -> list[SwitchView]:
     known = {row.name: row for row in sessions.every(tx)}
     counts = store.counts(tx)
     return [
-        SwitchView(each, known.get(each.name), **counts.get(each.name, {}))
+        SwitchView(
+            each, known.get(each.name, SwitchSession(each.name)), **counts.get(each.name, {})
+        )
         for each in site.switches
     ]
 

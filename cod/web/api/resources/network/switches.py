@@ -10,7 +10,7 @@ from pydantic import Field
 
 from cod import model
 from cod.flows.nodes import switch_ports as flows
-from cod.web.api.models import Body, Items, ListPage, Paged, Reply
+from cod.web.api.models import Body, Items, ListPage, Paged, ReplyOf
 from cod.web.api.routes import ADMINS, Named, in_parts, listed, route
 
 
@@ -38,36 +38,8 @@ class PortSet(Body):
     )
 
 
-class PortReply(Reply):
-    """A switch port that a NIC of a node is on, or was.
-
-    state         untouched: COD has never changed it; pending, until the switch shows the wanted
-                  VLAN; applied; or given up, see `reason`
-    wanted_vlan   null: the switch's provisioning VLAN
-    applied_vlan  as last read from the switch, at `verified_at`
-    corrected_at  when it was last found in another VLAN than COD had put it in
-    """
-
-    switch: str
-    port: str
-    node: str | None
-    mac: str | None
-    source: Literal["lldp", "manual"]
-    seen_at: float
-    state: Literal["untouched", "pending", "applied", "given up"]
-    wanted_vlan: int | None
-    applied_vlan: int | None
-    verified_at: float | None
-    corrected_at: float | None
-    attempts: int
-    next_at: float | None
-    reason: str
-
-    @classmethod
-    def of(cls, view: model.SwitchPortView) -> PortReply:
-        """Return the reply from the view."""
-        own = {key: getattr(view.port, key) for key in cls.model_fields if hasattr(view.port, key)}
-        return cls(**own, node=view.node, state=view.state)  # type: ignore[arg-type]
+class PortReply(ReplyOf[model.SwitchPortView]):
+    """A switch port that a NIC of a node is on, or was."""
 
 
 class NodePorts(Items[PortReply]):
@@ -78,46 +50,10 @@ class PortList(ListPage[PortReply]):
     """Switch ports."""
 
 
-class SwitchReply(Reply):
-    """A switch of the site file. `answered_at`: when the last session that succeeded ended;
-    `tried_at`: the last at all, and `reason` why it failed; `about`: what the switch says of
-    itself; `checking`: a session is wanted or under way."""
+class SwitchReply(ReplyOf[model.SwitchView]):
+    """A switch of the site file, and what came of the sessions with it."""
 
     name: str
-    driver: str
-    platform: str
-    address: str
-    account: str | None
-    provisioning_vlan: int
-    ports: int
-    pending: int
-    given_up: int
-    answered_at: float | None
-    tried_at: float | None
-    reason: str
-    about: str
-    checking: bool
-
-    @classmethod
-    def of(cls, view: model.SwitchView) -> SwitchReply:
-        """Return the reply from the view."""
-        own, row = view.switch, view.session
-        return cls(
-            name=own.name,
-            driver=own.driver,
-            platform=own.platform,
-            address=own.address,
-            account=own.account,
-            provisioning_vlan=own.provisioning_vlan,
-            ports=view.ports,
-            pending=view.pending,
-            given_up=view.given_up,
-            answered_at=row.answered_at if row else None,
-            tried_at=row.tried_at if row else None,
-            reason=row.reason if row else "",
-            about=row.about if row else "",
-            checking=row is not None and (row.check_wanted or row.claimed_by is not None),
-        )
 
 
 class SwitchList(Items[SwitchReply]):
