@@ -3,13 +3,28 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Container, Iterable, Mapping
-from functools import partial
+from datetime import UTC, datetime
+from functools import partial, wraps
+from io import StringIO
 from typing import Any
 
 import click
 
-from cod.cli.show import MOMENT, SIZE, Option, Span, size, state_word, table, when
+from cod.cli.show import (
+    MOMENT,
+    SIZE,
+    Option,
+    Span,
+    size,
+    state_word,
+    table,
+    watched,
+    watching,
+    when,
+)
+from cod.cli.show import as_json as as_json_option
 from cod.model.described import FieldKind, FieldLevel, RecordField, described
 from cod.quantity import exact_span
 
@@ -39,7 +54,7 @@ def word(field: RecordField, value: Any) -> object:
 
 
 def fields_table(
-    record: type, values: Iterable[Any], columns: Columns = (), *, wide: bool = False
+    record: type, values: Iterable[Any], columns: Columns = (), wide: bool = False
 ) -> Any:
     """Return a table of values as the API has them: `columns`, and one for each other field that
     lists show; with `wide` also what wide lists show."""
@@ -86,10 +101,12 @@ def _cells(
 
 def _word_in(field: RecordField, value: Any) -> object:
     """Return the words of a field in a value, which may have it in a part of its own."""
+    return word(field, _value_in(field, value))
+
+
+def _value_in(field: RecordField, value: Any) -> Any:
     part = field.about.part
-    return word(
-        field, value[part][field.name.removeprefix(f"{part}_")] if part else value[field.name]
-    )
+    return value[part][field.name.removeprefix(f"{part}_")] if part else value[field.name]
 
 
 def _said(field: RecordField, value: Any) -> object:
@@ -100,29 +117,84 @@ def _said(field: RecordField, value: Any) -> object:
     return means if told is None else told
 
 
-# ---------------------------------------------------------------- order of a list
+# ---------------------------------------------------------------- lists
+
+Show = Callable[..., None]
+"""Prints the list that a function asks for, with these columns first: `show(ask, COLUMNS)`."""
 
 
-def list_options(record: type) -> Callable[[Option], Option]:
-    """Add `-o wide` and `--sort FIELD` to the command that lists a record."""
+def lists(record: type, *, watch: bool = False) -> Callable[[Callable[..., None]], Any]:
+    """Make a command that lists a record: it is given the context and a `Show`, which heeds the
+    options `--sort`, `-o`, `--json` and, with `watch`, `--watch`, which are added."""
     names = [each.name for each in described(record) if not each.about.part]
+    options = (
+        click.option(
+            "--sort",
+            type=click.Choice([sign + name for name in names for sign in ("", "-")]),
+            metavar="FIELD",
+            help=f"Sort by a field, the largest first with - before it: {', '.join(names)}.",
+        ),
+        click.option(
+            "-o",
+            "output",
+            type=click.Choice(["wide", "csv"]),
+            help="wide: show more columns. csv: print all columns for spreadsheets.",
+        ),
+        as_json_option,
+        *((watching,) if watch else ()),
+    )
 
-    def add(command: Option) -> Option:
-        for option in (
-            click.option(
-                "--sort",
-                type=click.Choice([sign + name for name in names for sign in ("", "-")]),
-                metavar="FIELD",
-                help=f"Sort by a field, the largest first with - before it: {', '.join(names)}.",
-            ),
-            click.option(
-                "-o", "output", type=click.Choice(["wide"]), help="wide: show more columns."
-            ),
-        ):
-            command = option(command)
-        return command
+    def make(command: Callable[..., None]) -> Any:
+        @click.pass_context
+        @wraps(command)
+        def run(
+            ctx: click.Context,
+            /,
+            sort: str | None,
+            output: str | None,
+            as_json: bool,
+            watch: bool = False,
+            **only: Any,
+        ) -> None:
+            def show(ask: Callable[[], list[Any]], columns: Columns = ()) -> None:
+                if output == "csv":
+                    click.echo(as_csv(record, in_order(ask(), sort), columns), nl=False)
+                    return
+                watched(
+                    lambda: in_order(ask(), sort),
+                    partial(fields_table, record, columns=columns, wide=output == "wide"),
+                    as_json,
+                    watch,
+                )
 
-    return add
+            command(ctx, show, **only)
+
+        made: Any = run
+        for option in reversed(options):
+            made = option(made)
+        return made
+
+    return make
+
+
+def as_csv(record: type, values: Iterable[Any], columns: Columns = ()) -> str:
+    """Return values as lines with commas between: the columns of `fields_table` and all others, of
+    fields their exact values: moments in UTC (ISO 8601), seconds, bytes."""
+    names = {each.name for each in described(record)}
+    exact = tuple(one if isinstance(one, str) or one[0] not in names else one[0] for one in columns)
+    cells = _cells(record, exact, _exact_in, tuple(FieldLevel))
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(label for label, _ in cells)
+    lines.writerows([make(one) for _, make in cells] for one in values)
+    return text.getvalue()
+
+
+def _exact_in(field: RecordField, value: Any) -> object:
+    told = _value_in(field, value)
+    if field.about.kind is FieldKind.MOMENT and told is not None:
+        return datetime.fromtimestamp(told, UTC).isoformat(timespec="seconds")
+    return ", ".join(told) if isinstance(told, list) else told
 
 
 def in_order(values: list[Any], sort: str | None) -> list[Any]:

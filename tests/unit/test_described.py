@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import subprocess
 import sys
 from dataclasses import dataclass, fields
@@ -13,10 +15,13 @@ from click.testing import CliRunner
 from sqlalchemy import Table
 
 from cod.cli.record_fields import (
+    Show,
+    as_csv,
     body_of,
     facts,
     fields_table,
     in_order,
+    lists,
     options_named,
     set_options,
 )
@@ -242,6 +247,34 @@ def test_a_table_has_a_column_for_each_field_that_lists_show() -> None:
     told = dict(facts(Shelf, VALUE | {"rest": None}))
     assert told["Rest"] == "no rest"
     assert "Since" in told
+
+
+def test_a_list_for_spreadsheets_has_all_fields_with_their_exact_values() -> None:
+    columns = (("open", lambda one: "wide open"), ("Extra", lambda one: "a, b"))
+    head, line = list(csv.reader(as_csv(Shelf, [VALUE], columns).splitlines()))
+    told = dict(zip(head, line, strict=True))
+    assert head[:4] == ["Open", "Extra", "Name", "Depth"]
+    assert (told["Open"], told["Extra"], told["Colors"]) == ("True", "a, b", "red")
+    assert (told["Rest"], told["Room"]) == ("9000.0", str(5 * 2**28))
+    assert (told["Since"], told["Owner"]) == ("1970-01-12T13:46:40+00:00", "ann")
+    assert as_csv(Shelf, [VALUE | {"rest": None}]).splitlines()[1].startswith("a,3,,")
+
+
+def test_a_command_that_lists_has_the_options_of_lists() -> None:
+    @click.command()
+    @click.option("--color")
+    @lists(Shelf)
+    def list_(ctx: click.Context, show: Show, color: str) -> None:
+        show(lambda: [VALUE, VALUE | {"name": color, "depth": 1}], ("name",))
+
+    def said(*words: str) -> str:
+        return CliRunner().invoke(list_, ["--color", "b", *words]).output
+
+    assert [line.split()[0] for line in said("--sort", "depth").splitlines()] == ["NAME", "b", "a"]
+    assert "ROOM" in said("-o", "wide")
+    assert said("-o", "csv", "--sort", "-depth").splitlines()[1].startswith("a,3,9000.0,")
+    assert [one["name"] for one in json.loads(said("--json"))] == ["a", "b"]
+    assert "--watch" not in said("--help")
 
 
 def test_lists_are_sorted_by_a_field_with_what_has_none_last() -> None:

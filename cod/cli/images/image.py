@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cod.cli.owner import group_option, owner
-from cod.cli.record_fields import fields_table, in_order, list_options
+from cod.cli.record_fields import Show, fields_table, lists
 from cod.cli.server.recipe import make
 from cod.cli.show import (
     SPAN,
@@ -51,24 +50,21 @@ image.add_command(make)
 COLUMNS = ("name", "group", "state", "format", "size", "used", "stored", "created_at", "used_by")
 
 
-def image_table(values: list[Any], wide: bool = False) -> Any:
+def image_table(values: list[Any]) -> Any:
     """Return images for people."""
-    return fields_table(ImageView, values, COLUMNS, wide=wide)
+    return fields_table(ImageView, values, COLUMNS)
 
 
 @image.command("list")
-@list_options(ImageView)
-@as_json
-@click.pass_context
-def list_(ctx: click.Context, sort: str | None, output: str | None, as_json: bool) -> None:
+@lists(ImageView)
+def list_(ctx: click.Context, show: Show) -> None:
     """List images.
 
     \b
     Example:
       cod image list
     """
-    values = in_order(client(ctx).every("/images"), sort)
-    shown(ctx, values, partial(image_table, wide=bool(output)), as_json)
+    show(lambda: client(ctx).every("/images"), COLUMNS)
 
 
 @image.command()

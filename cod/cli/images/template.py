@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import click
 
 from cod.cli.owner import group_option, owner
-from cod.cli.record_fields import fields_table, in_order, list_options
+from cod.cli.record_fields import Show, fields_table, lists
 from cod.cli.show import (
     as_json,
     client,
@@ -45,17 +45,15 @@ def template_table(values: list[Any]) -> Any:
 
 
 @template.command("list")
-@list_options(Template)
-@as_json
-@click.pass_context
-def list_(ctx: click.Context, sort: str | None, output: str | None, as_json: bool) -> None:
+@lists(Template)
+def list_(ctx: click.Context, show: Show) -> None:
     """List templates, newest revision of each.
 
     \b
     Example:
       cod template list
     """
-    shown(ctx, in_order(client(ctx).every("/templates"), sort), template_table, as_json)
+    show(lambda: client(ctx).every("/templates"), COLUMNS)
 
 
 @template.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import Any
 
 import click
@@ -13,11 +12,11 @@ from cod.cli.nodes.burnin import burnin
 from cod.cli.nodes.capture import capture, captures
 from cod.cli.nodes.console import console
 from cod.cli.record_fields import (
+    Show,
     body_of,
     facts,
     fields_table,
-    in_order,
-    list_options,
+    lists,
     options_named,
     set_options,
 )
@@ -33,8 +32,6 @@ from cod.cli.show import (
     shown,
     size,
     table,
-    watched,
-    watching,
     when,
     yes_option,
 )
@@ -83,19 +80,8 @@ node.add_command(console)
 @click.option("--vcluster", help="Only nodes of this vcluster.")
 @click.option("--type", help="Only nodes of this type.")
 @click.option("--block", help="Only nodes in this block.")
-@list_options(NodeView)
-@as_json
-@watching
-@click.pass_context
-def list_(
-    ctx: click.Context,
-    /,
-    sort: str | None,
-    output: str | None,
-    as_json: bool,
-    watch: bool,
-    **only: str | None,
-) -> None:
+@lists(NodeView, watch=True)
+def list_(ctx: click.Context, /, show: Show, **only: str | None) -> None:
     """List nodes.
 
     \b
@@ -106,17 +92,12 @@ def list_(
     """
     only["state"] = machine_states(only["state"])
     api = client(ctx)
-    watched(
-        lambda: in_order(api.every("/nodes", **only), sort),
-        partial(node_table, wide=bool(output)),
-        as_json,
-        watch,
-    )
+    show(lambda: api.every("/nodes", **only), COLUMNS)
 
 
-def node_table(nodes: list[Any], wide: bool = False) -> Any:
+def node_table(nodes: list[Any]) -> Any:
     """Return nodes for people."""
-    return fields_table(NodeView, nodes, COLUMNS, wide=wide)
+    return fields_table(NodeView, nodes, COLUMNS)
 
 
 def _colored(node: dict[str, Any]) -> Any:

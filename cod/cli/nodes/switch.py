@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cod.cli.record_fields import facts, fields_table
+from cod.cli.record_fields import Show, facts, fields_table, lists
 from cod.cli.show import as_json, client, said, shown, table, when
 from cod.client import path
 from cod.model.switches import SwitchPortView, SwitchView
@@ -26,11 +26,6 @@ def switch() -> None:
     """
 
 
-def switch_table(values: list[Any]) -> Any:
-    """Return switches for people."""
-    return fields_table(SwitchView, values, COLUMNS)
-
-
 COLUMNS = (
     "name",
     ("driver", lambda v: " ".join(filter(None, (v["driver"], v["platform"])))),
@@ -42,16 +37,15 @@ COLUMNS = (
 
 
 @switch.command("list")
-@as_json
-@click.pass_context
-def list_(ctx: click.Context, as_json: bool) -> None:
+@lists(SwitchView)
+def list_(ctx: click.Context, show: Show) -> None:
     """List the switches of the site file.
 
     \b
     Example:
       cod switch list
     """
-    shown(ctx, client(ctx).get("/switches")["items"], switch_table, as_json)
+    show(lambda: client(ctx).get("/switches")["items"], COLUMNS)
 
 
 @switch.command()
@@ -129,16 +123,15 @@ PORT_COLUMNS = (
 @port.command("list")
 @click.option("--switch", help="Ports of this switch alone.")
 @click.option("--node", help="Ports of this node's NICs alone.")
-@as_json
-@click.pass_context
-def list_ports(ctx: click.Context, switch: str | None, node: str | None, as_json: bool) -> None:
+@lists(SwitchPortView)
+def list_ports(ctx: click.Context, show: Show, switch: str | None, node: str | None) -> None:
     """List the switch ports that nodes are on.
 
     \b
     Example:
       cod port list --switch leaf-3
     """
-    shown(ctx, client(ctx).every("/ports", switch=switch, node=node), port_table, as_json)
+    show(lambda: client(ctx).every("/ports", switch=switch, node=node), PORT_COLUMNS)
 
 
 @port.command("set")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from typing import Any
 
 import click
 
 from cod.cli.record_fields import (
+    Show,
     body_of,
     facts,
     fields_table,
-    in_order,
-    list_options,
+    lists,
     options_named,
     set_options,
 )
@@ -41,9 +40,9 @@ def type_() -> None:
     """
 
 
-def type_table(values: list[Any], wide: bool = False) -> Any:
+def type_table(values: list[Any]) -> Any:
     """Return types for people."""
-    return fields_table(TypeView, values, COLUMNS, wide=wide)
+    return fields_table(TypeView, values, COLUMNS)
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -80,18 +79,15 @@ COLUMNS = (
 
 
 @type_.command("list")
-@list_options(TypeView)
-@as_json
-@click.pass_context
-def list_(ctx: click.Context, sort: str | None, output: str | None, as_json: bool) -> None:
+@lists(TypeView)
+def list_(ctx: click.Context, show: Show) -> None:
     """List node types with their nodes by state.
 
     \b
     Example:
       cod type list
     """
-    values = in_order(client(ctx).every("/types"), sort)
-    shown(ctx, values, partial(type_table, wide=bool(output)), as_json)
+    show(lambda: client(ctx).every("/types"), COLUMNS)
 
 
 @type_.command()

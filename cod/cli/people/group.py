@@ -10,11 +10,10 @@ import click
 from cod.cli.people.member import group as invite
 from cod.cli.record_fields import (
     OrNone,
+    Show,
     body_of,
     facts,
-    fields_table,
-    in_order,
-    list_options,
+    lists,
     options_named,
     set_options,
 )
@@ -46,10 +45,8 @@ def group() -> None:
 
 
 @group.command("list")
-@list_options(Group)
-@as_json
-@click.pass_context
-def list_(ctx: click.Context, sort: str | None, output: str | None, as_json: bool) -> None:
+@lists(Group)
+def list_(ctx: click.Context, show: Show) -> None:
     """List groups.
 
     \b
@@ -57,8 +54,7 @@ def list_(ctx: click.Context, sort: str | None, output: str | None, as_json: boo
       cod group list
       cod group list -o wide --sort -priority
     """
-    values = in_order(client(ctx).every("/groups"), sort)
-    shown(ctx, values, lambda found: fields_table(Group, found, wide=bool(output)), as_json)
+    show(lambda: client(ctx).every("/groups"))
 
 
 @group.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import click
@@ -10,11 +9,10 @@ import click
 from cod.cli.people.links import print_link
 from cod.cli.people.member import site as invite
 from cod.cli.record_fields import (
+    Show,
     body_of,
     facts,
-    fields_table,
-    in_order,
-    list_options,
+    lists,
     options_named,
     set_options,
 )
@@ -42,10 +40,6 @@ def user() -> None:
     """
 
 
-def _users(values: list[Any], wide: bool = False) -> Any:
-    return fields_table(User, values, COLUMNS, wide=wide)
-
-
 def _marks(value: Any) -> str:
     return ", ".join(word for word in ("admin", "disabled", "absent") if value[word])
 
@@ -69,20 +63,15 @@ def _one(value: Any) -> Any:
 @click.option(
     "--search", metavar="TEXT", help="Only users with this text in their name or address."
 )
-@list_options(User)
-@as_json
-@click.pass_context
-def list_(
-    ctx: click.Context, search: str | None, sort: str | None, output: str | None, as_json: bool
-) -> None:
+@lists(User)
+def list_(ctx: click.Context, show: Show, search: str | None) -> None:
     """List users.
 
     \b
     Example:
       cod user list --search example.org
     """
-    values = in_order(client(ctx).every("/users", q=search), sort)
-    shown(ctx, values, partial(_users, wide=bool(output)), as_json)
+    show(lambda: client(ctx).every("/users", q=search), COLUMNS)
 
 
 @user.command()

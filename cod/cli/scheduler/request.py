@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cod.cli.owner import owner
-from cod.cli.record_fields import body_of, fields_table, in_order, list_options, set_options
+from cod.cli.record_fields import Show, body_of, fields_table, lists, set_options
 from cod.cli.scheduler.plan import print_explanation, print_match
 from cod.cli.show import (
     KIND,
@@ -21,8 +20,6 @@ from cod.cli.show import (
     print_json,
     said,
     shown,
-    watched,
-    watching,
     when,
 )
 from cod.client import path
@@ -41,9 +38,9 @@ def request() -> None:
     """
 
 
-def request_table(values: list[Any], wide: bool = False) -> Any:
+def request_table(values: list[Any]) -> Any:
     """Return requests for people."""
-    return fields_table(RequestView, values, COLUMNS, wide=wide)
+    return fields_table(RequestView, values, COLUMNS)
 
 
 def _starts(value: Any) -> str:
@@ -79,19 +76,9 @@ COLUMNS = (
     show_default=True,
     help="Number of newest entries.",
 )
-@list_options(RequestView)
-@as_json
-@watching
-@click.pass_context
+@lists(RequestView, watch=True)
 def list_(
-    ctx: click.Context,
-    vcluster: str | None,
-    state: str | None,
-    limit: int,
-    sort: str | None,
-    output: str | None,
-    as_json: bool,
-    watch: bool,
+    ctx: click.Context, show: Show, vcluster: str | None, state: str | None, limit: int
 ) -> None:
     """List the newest requests, oldest first.
 
@@ -100,12 +87,7 @@ def list_(
       cod request list --state waiting --watch
     """
     api, named = client(ctx), machine_states(state, OTHER_WORDS)
-    watched(
-        lambda: in_order(api.newest("/requests", limit, vcluster=vcluster, state=named), sort),
-        partial(request_table, wide=bool(output)),
-        as_json,
-        watch,
-    )
+    show(lambda: api.newest("/requests", limit, vcluster=vcluster, state=named), COLUMNS)
 
 
 @request.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import click
 from cod.cli.nodes.node import node_table
 from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import (
+    Show,
     body_of,
     facts,
     fields_table,
-    in_order,
-    list_options,
+    lists,
     set_options,
 )
 from cod.cli.scheduler.nis import nis
@@ -72,9 +71,9 @@ def vcluster() -> None:
 vcluster.add_command(nis)
 
 
-def vcluster_table(values: list[Any], wide: bool = False) -> Any:
+def vcluster_table(values: list[Any]) -> Any:
     """Return vclusters for people."""
-    return fields_table(VclusterView, values, COLUMNS, wide=wide)
+    return fields_table(VclusterView, values, COLUMNS)
 
 
 def _state(value: Any) -> str:
@@ -125,18 +124,8 @@ def _in_detail(value: Any) -> Any:
 
 @vcluster.command("list")
 @click.option("--ended", is_flag=True, help="Include vclusters that have ended.")
-@list_options(VclusterView)
-@as_json
-@watching
-@click.pass_context
-def list_(
-    ctx: click.Context,
-    ended: bool,
-    sort: str | None,
-    output: str | None,
-    as_json: bool,
-    watch: bool,
-) -> None:
+@lists(VclusterView, watch=True)
+def list_(ctx: click.Context, show: Show, ended: bool) -> None:
     """List vclusters.
 
     \b
@@ -144,12 +133,7 @@ def list_(
       cod vcluster list --watch
     """
     api = client(ctx)
-    watched(
-        lambda: in_order(api.every("/vclusters", ended=ended), sort),
-        partial(vcluster_table, wide=bool(output)),
-        as_json,
-        watch,
-    )
+    show(lambda: api.every("/vclusters", ended=ended), COLUMNS)
 
 
 @vcluster.command()

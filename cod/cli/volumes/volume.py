@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import click
 
 from cod.cli.owner import group_option, owner
-from cod.cli.record_fields import fields_table, in_order, list_options
+from cod.cli.record_fields import Show, fields_table, lists
 from cod.cli.show import (
     SIZE,
     SPAN,
@@ -42,9 +41,9 @@ def volume() -> None:
     """
 
 
-def volume_table(values: list[Any], wide: bool = False) -> Any:
+def volume_table(values: list[Any]) -> Any:
     """Return volumes for people."""
-    return fields_table(VolumeView, values, COLUMNS, wide=wide)
+    return fields_table(VolumeView, values, COLUMNS)
 
 
 def in_full(value: Any) -> Any:
@@ -100,18 +99,15 @@ COLUMNS = (
 
 
 @volume.command("list")
-@list_options(VolumeView)
-@as_json
-@click.pass_context
-def list_(ctx: click.Context, sort: str | None, output: str | None, as_json: bool) -> None:
+@lists(VolumeView)
+def list_(ctx: click.Context, show: Show) -> None:
     """List volumes.
 
     \b
     Example:
       cod volume list
     """
-    values = in_order(client(ctx).every("/volumes"), sort)
-    shown(ctx, values, partial(volume_table, wide=bool(output)), as_json)
+    show(lambda: client(ctx).every("/volumes"), COLUMNS)
 
 
 @volume.command()
