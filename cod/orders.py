@@ -8,6 +8,38 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkSource:
+    """A node that passes an image's chunks on, and is asked before the image's own `url`.
+
+    url    http://ADDRESS:PORT
+    token  of `wire.chunktoken`, for the node that asks
+    name   of the node, for people
+    """
+
+    url: str
+    token: str = field(repr=False)
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassOn:
+    """How a node passes the chunks that it receives on to others.
+
+    port    that it serves on
+    key     hex; by which it checks tokens (`wire.chunktoken`)
+    rate    bytes per second that it sends to all together at most
+    linger  seconds that it stays for the others at most when its own disk is written
+    now     the server's time when the order was made, seconds since 1970: tokens expire by that
+    """
+
+    port: int
+    key: str = field(repr=False)
+    rate: int
+    linger: int
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSource:
     """Where one image of a prime order comes from and where it goes.
 
@@ -21,6 +53,7 @@ class ImageSource:
                  that is run with the device's path as its argument and the unpacked image on
                  standard input
     installer_digest   sha256 of that program
+    sources      of 'chunks': where else they are, in the order in which they are asked
     """
 
     target: str
@@ -30,6 +63,7 @@ class ImageSource:
     size: int
     installer: str = "copy"
     installer_digest: str = ""
+    sources: tuple[ChunkSource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +204,7 @@ class Order:
     burnin   of a burn-in
     purge    have each disk that is erased erase itself first, where it can
     tables   of a wipe: zero only partition tables and signatures
+    pass_on  of a prime: how its images' chunks are passed on; None: they are not
     """
 
     id: str
@@ -187,3 +222,4 @@ class Order:
     burnin: BurninPlan | None = None
     purge: bool = False
     tables: bool = False
+    pass_on: PassOn | None = None

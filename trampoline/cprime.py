@@ -19,6 +19,7 @@ from pathlib import Path
 from cod.orders import Erasure, ImageSource, Namesake, Order
 from cod.wire.manifest import Manifest
 from trampoline import bootcode, efiboot, images, installer, namesakes, partitions, seed
+from trampoline.chunkserver import ChunkRing, ChunkServer
 from trampoline.crew import Meter
 from trampoline.disks import choose, erasable
 from trampoline.errors import OrderError, PrimeError
@@ -42,7 +43,7 @@ class Written:
     """What was done: the target's `path`, bytes written to it, bytes fetched, seconds in each
     phase. `disk_signature` is what a BIOS machine's next boots find the disk by; 0: it has none.
     `erased`: how disks were erased before. `namesakes`: volumes of other disks with the names of
-    what was written."""
+    what was written. `bytes_from_nodes`: of those fetched. `bytes_passed_on`: to other nodes."""
 
     path: str
     bytes_written: int
@@ -53,6 +54,20 @@ class Written:
     disk_signature: int = 0
     erased: tuple[Erasure, ...] = ()
     namesakes: tuple[Namesake, ...] = ()
+    bytes_from_nodes: int = 0
+    bytes_passed_on: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRoom:
+    """How chunks are kept for other nodes: bytes of memory for them, and the address on which they
+    are served ('': all of the machine's)."""
+
+    memory: int = 64 << 20
+    address: str = ""
+
+
+LITTLE_ROOM = ChunkRoom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,22 +194,69 @@ def prime(
     progress: Progress,
     patience: Patience = PATIENT,
     bios: bool = False,
+    room: ChunkRoom = LITTLE_ROOM,
 ) -> Written:
     """Carry out a prime order. Raises PrimeError; the target's content is then undefined, unless
     nothing was begun.
 
     bios  the machine's firmware is a BIOS: the disk gets a signature that no other disk of the
           machine has
+    room  where chunks are kept for other nodes, if the order says so
     """
     planned = plan(order, disks, patience)
     started = time.monotonic()
     erased = wipe_all(planned.erase, progress, order.purge)
     wiped = time.monotonic()
+    server = _chunk_server(order, planned, room)
+    try:
+        written = _write(order, planned, disks, progress, patience, bios, server)
+        if server:
+            server.linger(progress)
+    finally:
+        if server:
+            server.close()
+    return replace(
+        written,
+        wipe_seconds=wiped - started,
+        erased=erased,
+        bytes_passed_on=server.sent if server else 0,
+    )
+
+
+def _chunk_server(order: Order, planned: Plan, room: ChunkRoom) -> ChunkServer | None:
+    """Return the server of the images' chunks; None if the order does not want one."""
+    if order.pass_on is None:
+        return None
+    ring = ChunkRing(room.memory)
+    for piece in (*planned.pieces, *planned.later):
+        if piece.manifest:
+            ring.expect(piece.source.digest, piece.manifest)
+    return ChunkServer(order.pass_on, ring, room.address)
+
+
+def _write(
+    order: Order,
+    planned: Plan,
+    disks: Sequence[Disk],
+    progress: Progress,
+    patience: Patience,
+    bios: bool,
+    server: ChunkServer | None,
+) -> Written:
+    """Write what was planned; the disks are wiped."""
+    began = time.monotonic()
     with Target(planned.target.path) as target:
         pieces = (*planned.pieces, *planned.later)
         meter = Meter("write", sum(piece.to_write for piece in pieces))
         writing = Writing(
-            target, bool(planned.erase), patience, meter, progress, {} if order.verify else None
+            target,
+            bool(planned.erase),
+            patience,
+            meter,
+            progress,
+            {} if order.verify else None,
+            server.ring if server else None,
+            _told,
         )
         if planned.spans:
             _make_table(target, planned)
@@ -222,13 +284,18 @@ def prime(
         planned.target.path,
         meter.done,
         writing.fetched,
-        wiped - started,
-        written - wiped,
+        0.0,
+        written - began,
         time.monotonic() - written,
         signature,
-        erased,
+        (),
         same,
+        writing.fetched_from_nodes,
     )
+
+
+def _told(name: str) -> None:
+    print(f"cprime: the image comes from {name or 'the server'}", flush=True)
 
 
 def _signatures(paths: Iterable[str]) -> dict[int, str]:
@@ -318,6 +385,9 @@ def main() -> None:
     parser.add_argument(
         "--disk", required=True, action="append", type=Path, help="file or device; may be repeated"
     )
+    parser.add_argument(
+        "--memory", type=int, default=ChunkRoom().memory, help="bytes to keep chunks for others in"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan, touch nothing")
     asked = parser.parse_args()
     order = order_from(ElementTree.parse(asked.order).getroot())
@@ -333,6 +403,7 @@ def main() -> None:
                 lambda phase, done, total, rate: print(
                     f"{phase}: {done} of {total} bytes, {rate / 1e6:.1f} MB/s", flush=True
                 ),
+                room=ChunkRoom(asked.memory),
             )
         )
     except PrimeError as error:

@@ -4,6 +4,7 @@ clock, the console.
     python3 -m trampoline.ctramp [--confd HOST:PORT] [--mac MAC] [--secret FILE] [--root DIR]
     [--disk FILE]...
                                  [--reboot-command CMD] [--poweroff-command CMD] [--once]
+                                 [--memory BYTES]
 
 What is not given comes from the kernel's command line (`cod.confd=`, `cod.mac=`). With `--disk`,
 the files given are the machine's only disks, so that a test can run whole agents beside each other.
@@ -33,7 +34,7 @@ from trampoline.agent import Agent, Disconnect, Tell
 from trampoline.errors import PrimeError
 
 CONNECT_TIMEOUT = 10.0  # seconds
-STAND_IN_MEMORY = 32 << 20  # bytes that an agent tests whose disks are files
+STAND_IN_MEMORY = 32 << 20  # bytes that an agent tests, or keeps, whose disks are files
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 20.0  # seconds between attempts to connect
 
 
@@ -54,6 +55,7 @@ class Options:
     reboot_command: str = "reboot -f"
     poweroff_command: str = "poweroff -f"
     once: bool = False
+    memory: int = 0
 
 
 def main(options: Options) -> int:
@@ -140,6 +142,7 @@ class Shell:
         self._woken.setblocking(False)
         self._waker.setblocking(False)
         self.was_welcomed = False
+        self._address = ""  # of the connection
         self._session_file = Path(f"{options.secret}.session")
         real = options.root == Path("/") and not options.disks  # else it stands for a machine
         self._heard = lldp.LldpListener().neighbours if options.root == Path("/") else lldp.deaf
@@ -188,7 +191,8 @@ class Shell:
             return Done(order.id, {"bytes_written": count}, erased=erased)
         if order.action == "prime":
             bios = not (self._options.root / "sys/firmware/efi").is_dir()
-            written = cprime.prime(order, self._disks(), tell, bios=bios)
+            room = cprime.ChunkRoom(self._spare_memory(), self._address)
+            written = cprime.prime(order, self._disks(), tell, bios=bios, room=room)
             return Done(
                 order.id,
                 _figures(written),
@@ -214,6 +218,18 @@ class Shell:
             )
         raise PrimeError(f"this trampoline cannot {order.action}")
 
+    def _spare_memory(self) -> int:
+        """Return the bytes in which an image's chunks are kept for other nodes: half of what is
+        available, or what the options say."""
+        if self._options.memory or self._options.disks:
+            return self._options.memory or STAND_IN_MEMORY
+        try:
+            lines = (self._options.root / "proc/meminfo").read_text().splitlines()
+            available = next(line for line in lines if line.startswith("MemAvailable:"))
+            return int(available.split()[1]) * 1024 // 2
+        except (OSError, ValueError, StopIteration):
+            return STAND_IN_MEMORY
+
     # ------------------------------------------------------------ connections
 
     def _wake(self) -> None:
@@ -228,6 +244,7 @@ class Shell:
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
                 connection.settimeout(CONNECT_TIMEOUT)
                 connection.connect((host, port))
+                self._address = connection.getsockname()[0]
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.agent.connected(time.monotonic())
                 while not self.agent.leave:

@@ -22,13 +22,41 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 
 @dataclass(frozen=True, slots=True)
+class NodePatience:
+    """How long other nodes that an image comes from are given, in seconds.
+
+    start    that the first choice may take to begin, as it may have got its order later
+    connect  until a node has answered
+    stall    of silence after which a node that sends is taken for dead
+    idle     without a chunk, after which the next node is asked whether it has more
+    starved  without a chunk, after which the server is asked for it
+    chunk    that one chunk may take
+    compare  between two looks at whether the next one is further
+    aside    until a node that failed is asked again, doubling up to `longest`
+    ahead    chunks that the next node has to have more before it is taken instead
+    """
+
+    start: float = 8.0
+    connect: float = 2.0
+    stall: float = 5.0
+    idle: float = 5.0
+    starved: float = 20.0
+    chunk: float = 30.0
+    compare: float = 10.0
+    aside: float = 10.0
+    longest: float = 600.0
+    ahead: int = 16
+
+
+@dataclass(frozen=True, slots=True)
 class Patience:
     """How long a server is given: seconds without progress, tries in a row, seconds before the
-    second (doubling)."""
+    second (doubling); and nodes, before it."""
 
     stall: float = 15.0
     tries: int = 6
     pause: float = 0.5
+    nodes: NodePatience = NodePatience()
 
 
 PATIENT = Patience()

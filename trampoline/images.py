@@ -18,7 +18,9 @@ from hashlib import blake2b, sha256
 
 from cod.orders import ImageSource
 from cod.wire import manifest
-from cod.wire.manifest import CHUNK, BadManifest, Chunk, Manifest
+from cod.wire.manifest import CHUNK, BadManifest, Manifest
+from trampoline.chunkserver import ChunkRing
+from trampoline.chunksources import ChunkSources, Packed
 from trampoline.crew import Crew, Meter, Progress
 from trampoline.errors import OrderError, PrimeError, WayError
 from trampoline.fetch import Download, Patience, get
@@ -52,6 +54,8 @@ class Writing:
 
     zeroed  the disk reads as zeros where nothing was written yet
     sums    digest of each written range by offset, if it will be read back; None otherwise
+    ring    keeps chunks that are passed on; None: they are not
+    took    is told where chunks begin to come from, as `ChunkSources` is
     """
 
     target: Target
@@ -60,7 +64,10 @@ class Writing:
     meter: Meter
     progress: Progress
     sums: dict[int, tuple[int, bytes]] | None
+    ring: ChunkRing | None = None
+    took: Callable[[str], None] = lambda name: None
     fetched: int = 0
+    fetched_from_nodes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put(self, data: memoryview, offset: int) -> None:
@@ -127,58 +134,39 @@ def copy(piece: Piece, writing: Writing) -> None:
 
 # ---------------------------------------------------------------- chunks
 
-_Packed = tuple[Chunk, bytearray]
-
 
 def _write_chunks(piece: Piece, found: Manifest, writing: Writing) -> None:
     if not writing.zeroed:
         zero(writing, _holes(found, piece.offset))
     tools = Tools(found.chunk)
-    download = chunks_download(piece, found, writing.patience)
+    sources = chunk_sources(piece, found, writing)
 
-    def produce(put: Callable[[_Packed], None]) -> None:
-        for packed in fetch_chunks(download, found):
+    def produce(put: Callable[[Packed], None]) -> None:
+        for packed in sources.chunks():
             put(packed)
 
-    def work(packed: _Packed) -> None:
-        chunk, data = packed
-        unpack_chunk(piece, chunk, data, tools, writing)
+    def work(packed: Packed) -> None:
+        unpack_chunk(piece, packed, sources, tools, writing)
+        chunk = packed.chunk
         writing.put(tools.view[: chunk.raw_length], piece.offset + chunk.raw_offset)
 
-    Crew(WORKERS).run(produce, work, writing.meter, writing.progress, download.close)
+    Crew(WORKERS).run(produce, work, writing.meter, writing.progress, sources.close)
+    writing.fetched_from_nodes += sources.fetched_from_nodes
 
 
-def chunks_download(piece: Piece, found: Manifest, patience: Patience) -> Download:
-    """Return a download of the used part of an image's data.zst."""
-    end = found.chunks[-1].offset + found.chunks[-1].length if found.chunks else 0
-    return Download(
-        f"{piece.source.url}/data.zst", patience, found.chunks[0].offset if end else 0, end
-    )
-
-
-def fetch_chunks(download: Download, found: Manifest) -> Iterator[_Packed]:
-    """Yield the used chunks, compressed, in order."""
-    for chunk in found.chunks:
-        download.skip_to(chunk.offset)
-        data = bytearray(chunk.length)
-        download.fill(memoryview(data))
-        yield chunk, data
+def chunk_sources(piece: Piece, found: Manifest, writing: Writing) -> ChunkSources:
+    """Return where the piece's chunks come from."""
+    return ChunkSources(piece.source, found, writing.patience, writing.took)
 
 
 def unpack_chunk(
-    piece: Piece, chunk: Chunk, data: bytearray, tools: Tools, writing: Writing
+    piece: Piece, packed: Packed, sources: ChunkSources, tools: Tools, writing: Writing
 ) -> None:
     """Check a chunk, fetching it once more if it is damaged, and unpack it into `tools.buffer`.
     Raises PrimeError."""
+    chunk, data = packed.chunk, packed.data
     if manifest.digest(data) != chunk.digest:
-        again = Download(
-            f"{piece.source.url}/data.zst",
-            writing.patience,
-            chunk.offset,
-            chunk.offset + chunk.length,
-        )
-        again.fill(memoryview(data))
-        again.close()
+        data = sources.again(chunk)
         if manifest.digest(data) != chunk.digest:
             raise OrderError(
                 f"bad checksum: the chunk at byte {chunk.raw_offset} of the image at"
@@ -186,6 +174,8 @@ def unpack_chunk(
             )
     with writing.lock:
         writing.fetched += len(data)
+    if writing.ring:
+        writing.ring.put(piece.source.digest, packed.number, data)
     try:
         length = tools.zstd.into(data, tools.buffer)
     except ZstdError as error:

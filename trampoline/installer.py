@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 
 from trampoline import images, qcow2
+from trampoline.chunksources import ChunkSources
 from trampoline.crew import Crew
 from trampoline.errors import PrimeError
 from trampoline.fetch import Download, get
@@ -40,7 +41,7 @@ def _run(piece: Piece, writing: Writing) -> None:
     errors = os.memfd_create("errors")
     device = _device(piece, writing.target)
     download = (
-        images.chunks_download(piece, piece.manifest, writing.patience)
+        images.chunk_sources(piece, piece.manifest, writing)
         if piece.manifest
         else Download(piece.source.url, writing.patience)
     )
@@ -119,17 +120,20 @@ def _device(piece: Piece, target: Target) -> str:
     return path
 
 
-def _raw(piece: Piece, download: Download, writing: Writing) -> Iterator[bytes]:
+def _raw(piece: Piece, download: Download | ChunkSources, writing: Writing) -> Iterator[bytes]:
     """Yield the whole image, unpacked, in order."""
-    if not piece.manifest:
+    if isinstance(download, Download):
         yield from images.stream(piece.source, download, writing)
         return
+    assert piece.manifest
     tools, at = Tools(piece.manifest.chunk), 0
-    for chunk, data in images.fetch_chunks(download, piece.manifest):
+    for packed in download.chunks():
+        chunk = packed.chunk
         yield from _zeros(chunk.raw_offset - at)
-        images.unpack_chunk(piece, chunk, data, tools, writing)
+        images.unpack_chunk(piece, packed, download, tools, writing)
         yield bytes(tools.view[: chunk.raw_length])
         at = chunk.raw_offset + chunk.raw_length
+    writing.fetched_from_nodes += download.fetched_from_nodes
     yield from _zeros(piece.manifest.size - at)
 
 

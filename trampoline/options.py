@@ -30,6 +30,7 @@ def parse(arguments: list[str] | None = None) -> dict[str, Any]:
     )
     add("--reboot-command", metavar="CMD")
     add("--poweroff-command", metavar="CMD")
+    add("--memory", type=int, metavar="BYTES", help="keep chunks of images for others in so much")
     add("--once", action="store_true", help="end with the first connection")
     given = vars(parser.parse_args(arguments))
     return given | ({"disks": tuple(given["disks"])} if "disks" in given else {})

@@ -197,6 +197,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
             "cod.orders",
             "cod.wire.manifest",
             "cod.wire.capture",
+            "cod.wire.chunktoken",
             "cod.wire.confd",
             "cod.wire.realmode",
         },

@@ -18,12 +18,14 @@ from xml.etree import ElementTree as ET
 
 from cod.orders import (
     BurninPlan,
+    ChunkSource,
     Deposit,
     Erasure,
     ImageSource,
     Namesake,
     Order,
     Partition,
+    PassOn,
     TestResult,
 )
 
@@ -243,7 +245,10 @@ def order_element(order: Order) -> ET.Element:
     """Return an order as XML."""
     root = _written("order", order)
     root.extend(_written("partition", each) for each in order.partitions)
-    root.extend(_written("image", each) for each in order.images)
+    for image in order.images:
+        element = _written("image", image)
+        element.extend(_written("source", each) for each in image.sources)
+        root.append(element)
     root.extend(
         _element("seed", b64encode(text.encode()).decode(), name=name)
         for name, text in order.seed.items()
@@ -253,17 +258,27 @@ def order_element(order: Order) -> ET.Element:
         root.append(_written("deposit", order.deposit))
     if order.burnin:
         root.append(_written("burnin", order.burnin))
+    if order.pass_on:
+        root.append(_written("pass_on", order.pass_on))
     return root
 
 
 def order_from(element: Any) -> Order:
     """Return an order from its XML."""
     deposit, burnin = element.find("deposit"), element.find("burnin")
+    pass_on = element.find("pass_on")
     order: Order = _read(
         Order,
         element,
         partitions=tuple(_read(Partition, each) for each in element.iterfind("partition")),
-        images=tuple(_read(ImageSource, each) for each in element.iterfind("image")),
+        images=tuple(
+            _read(
+                ImageSource,
+                each,
+                sources=tuple(_read(ChunkSource, one) for one in each.iterfind("source")),
+            )
+            for each in element.iterfind("image")
+        ),
         seed={
             e.attrib["name"]: b64decode(e.text or "", validate=True).decode()
             for e in element.iterfind("seed")
@@ -271,6 +286,7 @@ def order_from(element: Any) -> Order:
         keep=tuple(e.text or "" for e in element.iterfind("keep")),
         deposit=None if deposit is None else _read(Deposit, deposit),
         burnin=None if burnin is None else _read(BurninPlan, burnin),
+        pass_on=None if pass_on is None else _read(PassOn, pass_on),
     )
     return order
 

@@ -1,0 +1,361 @@
+"""Nodes that pass an image on to each other while they receive it, over real HTTP on loopback."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cod.images.ingest import ingest
+from cod.orders import ChunkSource, ImageSource, Order, PassOn
+from cod.wire import chunktoken, manifest
+from cod.wire.manifest import Manifest
+from tests.imageserver import Request, Server, serving
+from trampoline import cprime
+from trampoline.chunkserver import ChunkRing, ChunkServer
+from trampoline.chunksources import ChunkSources
+from trampoline.errors import PrimeError
+from trampoline.fetch import NodePatience, Patience
+from trampoline.inventory import file_disk
+
+pytestmark = pytest.mark.slow
+
+MIB = 1 << 20
+KEY = "ab" * 32
+NOW = 1_700_000_000.0
+CHUNKS = 24
+SURE = NodePatience(start=60.0, connect=20.0, stall=20.0, idle=60.0, starved=60.0, compare=600.0)
+PATIENT = Patience(stall=60, tries=3, pause=0.02, nodes=SURE)
+
+
+class Site:
+    """An image on a server, and nodes that have some of it."""
+
+    def __init__(self, folder: Path, server: Server) -> None:
+        self.server = server
+        self.content = b"".join(
+            random.Random(number).randbytes(30_000) + bytes(MIB - 30_000)
+            for number in range(CHUNKS)
+        )
+        (folder / "image").write_bytes(self.content)
+        made = ingest(folder / "image", server.root, raw=True)
+        self.image = ImageSource(
+            "disk", f"{server.url}/{made.digest}", "chunks", made.digest, made.size
+        )
+        here = server.root / made.digest
+        self.manifest: Manifest = manifest.decode((here / "manifest.json").read_bytes())
+        self.stored = (here / "data.zst").read_bytes()
+        self.nodes: list[ChunkServer] = []
+
+    def chunk(self, number: int) -> bytes:
+        chunk = self.manifest.chunks[number]
+        return self.stored[chunk.offset : chunk.offset + chunk.length]
+
+    def node(self, chunks: int = CHUNKS, *, room: int = 64 * MIB, rate: int = 0) -> ChunkServer:
+        """A node that has received so many chunks."""
+        ring = ChunkRing(room)
+        ring.expect(self.image.digest, self.manifest)
+        node = ChunkServer(PassOn(0, KEY, rate, 60, NOW), ring, "127.0.0.1")
+        self.give(node, range(chunks))
+        self.nodes.append(node)
+        return node
+
+    def give(self, node: ChunkServer, numbers: range) -> None:
+        for number in numbers:
+            node.ring.put(self.image.digest, number, self.chunk(number))
+
+    def token(self, expires: int = int(NOW) + 3600, address: str = "127.0.0.1") -> str:
+        return chunktoken.token(KEY, self.image.digest, address, expires)
+
+    def by(self, *nodes: ChunkServer | int, token: str = "") -> ImageSource:
+        """The image, from those nodes (or ports) first."""
+        ports = [node if isinstance(node, int) else node.port for node in nodes]
+        sources = (
+            ChunkSource(f"http://127.0.0.1:{port}", token or self.token(), f"n{number}")
+            for number, port in enumerate(ports)
+        )
+        return replace(self.image, sources=tuple(sources))
+
+    def sent(self) -> int:
+        """Requests for chunks that the server answered."""
+        return sum(path.endswith("data.zst") for path, _ in self.server.seen)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    (tmp_path / "root").mkdir()
+    with serving(tmp_path / "root") as server:
+        site = Site(tmp_path, server)
+        yield site
+        for node in site.nodes:
+            node.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def fetched(source: ImageSource, site: Site, nodes: NodePatience = SURE) -> list[str]:
+    """Fetch all; return from whom, and see that every chunk is right in the end."""
+    told: list[str] = []
+    sources = ChunkSources(source, site.manifest, replace(PATIENT, nodes=nodes), told.append)
+    for number, packed in enumerate(sources.chunks()):
+        data = bytes(packed.data)
+        if manifest.digest(data) != packed.chunk.digest:
+            data = bytes(sources.again(packed.chunk))
+        assert (packed.number, data) == (number, site.chunk(number))
+    return told
+
+
+# ---------------------------------------------------------------- one node asks others
+
+
+def test_chunks_come_from_the_first_node_and_not_from_the_server(site: Site) -> None:
+    node = site.node()
+    assert fetched(site.by(node, site.node()), site) == ["n0"]
+    assert site.sent() == 0
+    assert node.sent == sum(chunk.length for chunk in site.manifest.chunks)
+
+
+def test_chunks_are_passed_on_while_they_are_received(site: Site) -> None:
+    node = site.node(0)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(fetched, site.by(node), site)
+        for number in range(CHUNKS):
+            site.give(node, range(number, number + 1))
+        assert asking.result() == ["n0"]
+    assert site.sent() == 0
+
+
+def test_a_dead_node_costs_its_child_a_step_up(site: Site) -> None:
+    above = site.node()
+    hasty = replace(SURE, start=0.0)
+    assert fetched(site.by(free_port(), above), site, hasty) == ["n1"]
+    assert fetched(site.by(free_port()), site, hasty) == [""]
+
+
+def test_a_node_that_begins_later_is_waited_for(site: Site) -> None:
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(fetched, site.by(port, site.node()), site)
+        ring = ChunkRing(64 * MIB)
+        ring.expect(site.image.digest, site.manifest)
+        late = ChunkServer(PassOn(port, KEY, 0, 60, NOW), ring, "127.0.0.1")
+        site.nodes.append(late)
+        site.give(late, range(CHUNKS))
+        assert asking.result() == ["n0"]
+
+
+def test_a_node_that_dies_while_it_sends_is_left_and_the_next_goes_on(site: Site) -> None:
+    dying, above = site.node(5), site.node()
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(fetched, site.by(dying, above), site)
+        while not dying.sent:
+            time.sleep(0.01)
+        dying.close()
+        assert asking.result() == ["n0", "n1"]
+    assert site.sent() == 0
+
+
+def test_a_lying_node_is_asked_no_more_and_no_wrong_chunk_is_kept(site: Site) -> None:
+    liar, above = site.node(0), site.node()
+    for number in range(CHUNKS):
+        liar.ring.put(site.image.digest, number, bytes(len(site.chunk(number))))
+    assert fetched(site.by(liar, above), site) == ["n0", "n1"]
+    assert site.sent() == 1  # the first chunk, once more
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "nonsense",
+        chunktoken.token(KEY, "0" * 64, "127.0.0.1", int(NOW) + 3600),
+        f"{int(NOW) + 3600}.{'0' * 64}",
+    ],
+)
+def test_a_node_gives_nothing_without_a_token_for_it(site: Site, token: str) -> None:
+    node = site.node()
+    assert fetched(site.by(node, token=token), site, replace(SURE, start=0.0)) == [""]
+    assert node.sent == 0
+
+
+def test_a_token_is_for_one_address_and_one_time(site: Site) -> None:
+    node, hasty = site.node(), replace(SURE, start=0.0)
+    others = [site.token(address="127.0.0.2"), site.token(expires=int(NOW))]
+    for token in others:
+        assert fetched(site.by(node, token=token), site, hasty) == [""]
+    assert node.sent == 0
+    assert fetched(site.by(node), site, hasty) == ["n0"]
+
+
+def test_a_node_that_keeps_only_the_last_chunks_sends_a_late_one_further_up(site: Site) -> None:
+    little = site.node(room=5 * len(site.chunk(0)))
+    assert little.ring.is_gone(site.image.digest, 0)
+    hasty = replace(SURE, start=0.0)
+    assert fetched(site.by(little, site.node()), site, hasty) == ["n1"]
+    assert fetched(site.by(little), site, hasty) == [""]
+
+
+def test_a_node_that_gets_nothing_is_left_for_the_next_that_has_more(site: Site) -> None:
+    stuck, above = site.node(4), site.node()
+    assert fetched(site.by(stuck, above), site, replace(SURE, idle=0.1)) == ["n0", "n1"]
+    assert site.sent() == 0
+
+
+def test_nodes_that_all_get_nothing_are_waited_for_and_then_the_server_is_asked(site: Site) -> None:
+    stuck = replace(SURE, idle=0.1, starved=2.5)
+    assert fetched(site.by(site.node(4), site.node(4)), site, stuck) == ["n0", ""]
+    assert site.sent() == 1
+
+
+def test_a_node_that_was_left_is_asked_again_after_a_while(site: Site) -> None:
+    node = site.node()
+    steps = replace(SURE, aside=0.0)
+    told: list[str] = []
+    sources = ChunkSources(site.by(node), site.manifest, replace(PATIENT, nodes=steps), told.append)
+    for packed in sources.chunks():
+        if packed.number == 3:
+            sources._nodes[0].put_aside()
+    assert told == ["n0"]
+    assert site.sent() == 0
+
+
+@pytest.mark.parametrize("others", [1, 0])
+def test_a_slow_node_holds_up_only_itself(site: Site, others: int) -> None:
+    slow, fast = site.node(1), [site.node() for _ in range(others)]
+    steps = replace(SURE, compare=0.0, ahead=8)
+    done = threading.Event()
+
+    def trickle() -> None:
+        for number in range(1, CHUNKS):
+            if done.wait(0.3):
+                return
+            site.give(slow, range(number, number + 1))
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(trickle)
+        told = fetched(site.by(slow, *fast), site, steps)
+        done.set()
+    assert told == ["n0", "n1" if others else ""]
+    assert (site.sent() == 0) == bool(others)
+
+
+def test_what_a_node_sends_is_limited(site: Site) -> None:
+    node = site.node(rate=1 << 20)
+    total = sum(chunk.length for chunk in site.manifest.chunks)
+    began = time.monotonic()
+    fetched(site.by(node), site)
+    assert time.monotonic() - began > 0.8 * (total / (1 << 20) - 0.1)
+
+
+def test_a_node_stays_until_its_children_have_all(site: Site) -> None:
+    node = site.node(rate=1 << 20)
+    told: list[str] = []
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(fetched, site.by(node), site)
+        while not node.sent:
+            time.sleep(0.01)
+        node.linger(lambda phase, done, total, rate: told.append(phase))
+        node.close()  # as a machine that is reset
+        assert asking.result() == ["n0"]
+    assert set(told) == {"pass on"}
+    assert site.sent() == 0
+
+
+def test_a_node_that_serves_nobody_does_not_stay(site: Site) -> None:
+    told: list[str] = []
+    site.node().linger(lambda phase, *_: told.append(phase))
+    assert not told
+
+
+# ---------------------------------------------------------------- many nodes are primed
+
+
+def chain(site: Site, folder: Path, nodes: int) -> list[tuple[Order, cprime.ChunkRoom, Path]]:
+    """Orders of nodes of which each is to ask the two before it."""
+    port, made = free_port(), []
+    for number in range(nodes):
+        above = [number - step for step in (1, 2) if number >= step]
+        sources = tuple(
+            ChunkSource(f"http://127.0.0.{10 + each}:{port}", site.token(), f"n{each}")
+            for each in above
+        )
+        order = Order(
+            f"{number}.1",
+            "prime",
+            images=(replace(site.image, sources=sources),),
+            pass_on=PassOn(port, KEY, 0, 60, NOW),
+        )
+        disk = folder / f"disk{number}"
+        disk.write_bytes(b"\xaa" * len(site.content))
+        made.append((order, cprime.ChunkRoom(64 * MIB, f"127.0.0.{10 + number}"), disk))
+    return made
+
+
+def primed(order: Order, room: cprime.ChunkRoom, disk: Path) -> cprime.Written:
+    return cprime.prime(order, [file_disk(disk)], lambda *_: None, PATIENT, room=room)
+
+
+@pytest.fixture
+def together(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Let the server send nothing before so many nodes have begun to receive from another."""
+
+    def hold(nodes: int) -> None:
+        begun = threading.Semaphore(0)
+        monkeypatch.setattr(cprime, "_told", lambda name: name and begun.release())
+
+        def waits(request: Request) -> None:
+            for _ in range(nodes):
+                begun.acquire(timeout=60)
+            request.wfile.write(request.body)
+
+        site.server.faults = [waits]
+
+    return hold
+
+
+def test_a_chain_of_nodes_costs_the_server_one_image(
+    site: Site, tmp_path: Path, together: Callable[[int], None]
+) -> None:
+    orders = chain(site, tmp_path, 5)
+    together(4)
+    with ThreadPoolExecutor(5) as pool:
+        written = list(pool.map(primed, *zip(*orders, strict=True)))
+    stored = sum(chunk.length for chunk in site.manifest.chunks)
+    assert [each.bytes_from_nodes for each in written] == [0, *[stored] * 4]
+    assert sum(each.bytes_passed_on for each in written) == 4 * stored
+    assert site.sent() == 1
+    for _, _, disk in orders:
+        assert disk.read_bytes() == site.content
+
+
+def test_the_others_are_primed_when_a_node_of_the_chain_fails(
+    site: Site, tmp_path: Path, together: Callable[[int], None]
+) -> None:
+    orders = chain(site, tmp_path, 4)
+    together(3)
+
+    def dies(phase: str, done: int, *_: object) -> None:
+        if phase == "write" and done:
+            raise PrimeError("the power is off")
+
+    def run(number: int) -> None:
+        order, room, disk = orders[number]
+        if number == 1:
+            with pytest.raises(PrimeError, match="power"):
+                cprime.prime(order, [file_disk(disk)], dies, PATIENT, room=room)
+        else:
+            primed(order, room, disk)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, range(4)))
+    for number in (0, 2, 3):
+        assert orders[number][2].read_bytes() == site.content

@@ -1,0 +1,276 @@
+"""Passes an image's chunks on to other nodes while they are received, over HTTP.
+
+A node keeps the compressed chunks that it has checked last in RAM. `GET /DIGEST/NUMBER` with
+`Authorization: Bearer TOKEN` is answered by all chunks from that number on, each as soon as it is
+there: `RECORD` (its number, its length, how many chunks the node has got so far), then so many
+bytes. A record of no length comes first, and then each second in which there is nothing to send.
+`HEAD` tells only how many there are, in `Have`. The connection ends with the last chunk, or at a chunk that is no
+longer kept. Every chunk has its digest in the manifest, so nobody has to trust a node.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+
+from cod.orders import PassOn
+from cod.wire import chunktoken
+from cod.wire.manifest import Manifest
+
+RECORD = struct.Struct("!III")
+BEAT = 1.0  # seconds
+CONNECTIONS = 16  # at the same time; of those that only ask, and of children together
+_REQUEST = 4096  # bytes of a request at most
+_TIMEOUT = 15.0  # seconds in which a child has to take a block, or ask its question
+_BLOCK = 1 << 18
+_BURST = 0.1  # seconds' worth that may be sent at once
+
+Tell = Callable[[str, int, int, float], None]
+
+
+class _Kept:
+    """What is kept of one image: chunks by number. `have`: those received so far; `gone`: all
+    below are kept no longer, or never were."""
+
+    def __init__(self, found: Manifest) -> None:
+        self.manifest = found
+        self.chunks: dict[int, bytes | bytearray] = {}
+        self.have = self.gone = 0
+
+
+class ChunkRing:
+    """The chunks that were received last, of all images of an order, in `room` bytes."""
+
+    def __init__(self, room: int) -> None:
+        self.changed = threading.Condition()
+        self._room = room
+        self._images: dict[str, _Kept] = {}
+        self._order: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._used = 0
+
+    def expect(self, digest: str, found: Manifest) -> None:
+        """Keep chunks of that image from now on."""
+        self._images.setdefault(digest, _Kept(found))
+
+    def put(self, digest: str, number: int, data: bytes | bytearray) -> None:
+        """Keep a chunk that was checked; forget the oldest ones for it."""
+        kept = self._images.get(digest)
+        with self.changed:
+            if kept is None or number in kept.chunks:
+                return
+            kept.chunks[number] = data
+            kept.have = max(kept.have, number + 1)
+            self._order[digest, number] = len(data)
+            self._used += len(data)
+            while self._used > self._room and len(self._order) > 1:
+                (of, oldest), length = self._order.popitem(last=False)
+                other = self._images[of]
+                del other.chunks[oldest]
+                other.gone = max(other.gone, oldest + 1)
+                self._used -= length
+            self.changed.notify_all()
+
+    def count(self, digest: str) -> int | None:
+        """Return how many chunks the image has; None if it is not among those received here."""
+        kept = self._images.get(digest)
+        return None if kept is None else len(kept.manifest.chunks)
+
+    def have(self, digest: str) -> int:
+        return self._images[digest].have
+
+    def is_gone(self, digest: str, number: int) -> bool:
+        """Return whether the chunk is no longer kept."""
+        kept = self._images[digest]
+        return number < kept.gone and number not in kept.chunks
+
+    def get(self, digest: str, number: int, seconds: float) -> bytes | bytearray | None:
+        """Return a chunk; None if it does not come within so many seconds."""
+        chunks = self._images[digest].chunks
+        with self.changed:
+            self.changed.wait_for(lambda: number in chunks, seconds)
+            return chunks.get(number)
+
+    def left(self, digest: str, number: int) -> int:
+        """Return the bytes of the chunks from that number on."""
+        return sum(chunk.length for chunk in self._images[digest].manifest.chunks[number:])
+
+
+class _Pace:
+    """So many bytes a second, of all connections together; 0: no limit."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._lock = threading.Lock()
+        self._free_at = 0.0
+
+    def take(self, count: int) -> None:
+        """Wait until `count` bytes may be sent."""
+        if not self._rate:
+            return
+        with self._lock:
+            now = time.monotonic()
+            self._free_at = max(self._free_at, now - _BURST) + count / self._rate
+            wait = self._free_at - now
+        if wait > 0:
+            time.sleep(wait)
+
+
+class _Child:
+    """A node that is being served: the image and the chunk that it gets next."""
+
+    def __init__(self, digest: str, number: int) -> None:
+        self.digest, self.number = digest, number
+
+
+class ChunkServer:
+    """Serves a node's `ring` as an order says. `sent`: bytes of chunks that were sent.
+
+    address  that is listened on; '' all of the node's
+    port     may be 0 in the order (tests); `port` then says which was taken, or 0 if somebody else
+             has the port: then nothing is passed on
+    """
+
+    def __init__(self, order: PassOn, ring: ChunkRing, address: str = "") -> None:
+        self.ring = ring
+        self.sent = 0
+        self.port = 0
+        self._order = order
+        self._began = time.monotonic()
+        self._pace = _Pace(order.rate)
+        self._children: set[_Child] = set()
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._socket: socket.socket | None = None
+        with suppress(OSError):
+            self._socket = socket.create_server((address, order.port))
+            self.port = self._socket.getsockname()[1]
+            self._start(self._accept, self._socket)
+
+    def linger(self, tell: Tell) -> None:
+        """Stay until no node is being served, and as long as the order says at most."""
+        until = time.monotonic() + self._order.linger
+        while time.monotonic() < until:
+            with self._lock:
+                left = sum(self.ring.left(each.digest, each.number) for each in self._children)
+                if not self._children:
+                    return
+            before = self.sent
+            self._closed.wait(BEAT / 4)
+            tell("pass on", self.sent, self.sent + left, (self.sent - before) / (BEAT / 4))
+
+    def close(self) -> None:
+        """End all connections."""
+        self._closed.set()
+        with self._lock:
+            open_ones = [*self._connections, *([self._socket] if self._socket else [])]
+        for each in open_ones:
+            with suppress(OSError):  # wakes the thread that waits for it
+                each.shutdown(socket.SHUT_RDWR)
+        if self._socket:
+            self._socket.close()
+
+    # ------------------------------------------------------------ one connection
+
+    def _start(self, work: Callable[[socket.socket], None], argument: socket.socket) -> None:
+        threading.Thread(target=work, args=(argument,), name="chunks", daemon=True).start()
+
+    def _accept(self, listening: socket.socket) -> None:
+        while not self._closed.is_set():
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with self._lock:
+                if len(self._connections) >= CONNECTIONS:
+                    connection.close()
+                    continue
+                self._connections.add(connection)
+            self._start(self._converse, connection)
+
+    def _converse(self, connection: socket.socket) -> None:
+        try:
+            with connection, suppress(OSError, ValueError):
+                connection.settimeout(_TIMEOUT)
+                self._answer(connection)
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        method, digest, number, token = _asked(connection)
+        now = self._order.now + time.monotonic() - self._began
+        count = self.ring.count(digest)
+        address = connection.getpeername()[0]
+        if count is None or number >= count or method not in ("GET", "HEAD"):
+            connection.sendall(_head("404 Not Found"))
+        elif not chunktoken.allows(token, self._order.key, digest, address, now):
+            connection.sendall(_head("403 Forbidden"))
+        elif self.ring.is_gone(digest, number):
+            connection.sendall(_head("410 Gone"))
+        elif method == "HEAD":
+            connection.sendall(_head("200 OK", f"Have: {self.ring.have(digest)}"))
+        else:
+            connection.sendall(_head("200 OK", "Content-Type: application/x-cod-chunks"))
+            self._serve(connection, _Child(digest, number), count)
+
+    def _serve(self, connection: socket.socket, child: _Child, count: int) -> None:
+        with self._lock:
+            self._children.add(child)
+        try:
+            self._send(connection, child, b"")
+            while child.number < count and not self._closed.is_set():
+                data = self.ring.get(child.digest, child.number, BEAT)
+                if data is None:
+                    if self.ring.is_gone(child.digest, child.number):
+                        return
+                    self._send(connection, child, b"")
+                    continue
+                self._send(connection, child, data)
+                child.number += 1
+            # what is in the kernel's buffers is lost if the machine is reset: wait for its end
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(1)
+        finally:
+            with self._lock:
+                self._children.discard(child)
+
+    def _send(self, connection: socket.socket, child: _Child, data: bytes | bytearray) -> None:
+        have = self.ring.have(child.digest)
+        connection.sendall(RECORD.pack(child.number, len(data), have))
+        view = memoryview(data)
+        for at in range(0, len(view), _BLOCK):
+            block = view[at : at + _BLOCK]
+            self._pace.take(len(block))
+            connection.sendall(block)
+            with self._lock:
+                self.sent += len(block)
+
+
+def _asked(connection: socket.socket) -> tuple[str, str, int, str]:
+    """Return method, digest, number and token of the request. Raises ValueError and OSError."""
+    said = b""
+    while b"\r\n\r\n" not in said:
+        data = connection.recv(_REQUEST)
+        if not data or len(said) > _REQUEST:
+            raise ValueError("no request")
+        said += data
+    first, *lines = said.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+    method, path, _ = first.split(" ", 2)
+    digest, _, number = path.strip("/").partition("/")
+    if not number.isascii() or not number.isdecimal():
+        raise ValueError("no number")
+    headers = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(":") for line in lines)
+    }
+    return method, digest, int(number[:9]), headers.get("authorization", "").removeprefix("Bearer ")
+
+
+def _head(status: str, *lines: str) -> bytes:
+    return "\r\n".join([f"HTTP/1.1 {status}", "Connection: close", *lines, "", ""]).encode()

@@ -1,0 +1,313 @@
+"""Where the chunks of an image come from: nodes that receive the same image, and the image server
+last.
+
+A node that is asked is the order's first choice as long as it works. One that is dead, that lies
+(its chunk has another digest), that falls behind or no longer keeps what is wanted costs a step to
+the next, and is not asked again for a while, which doubles each time. A node that merely has
+nothing yet is waited for: whoever is before it is most likely at work on that, and a step up at
+every node of a chain would send all of them to the server at once.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from cod.orders import ChunkSource, ImageSource
+from cod.wire.manifest import Chunk, Manifest
+from trampoline.chunkserver import RECORD
+from trampoline.errors import WayError
+from trampoline.fetch import Download, NodePatience, Patience, split
+
+_BEHIND = 2  # chunks that a node may have less than the one that asks it
+_FASTER = 3.0  # times that the server has to be as fast as a node to be taken instead
+
+
+class Packed(NamedTuple):
+    """A chunk as it was fetched, compressed and not checked; its number among the used ones."""
+
+    number: int
+    chunk: Chunk
+    data: bytearray
+
+
+class _Aside(Exception):
+    """A neighbour that is of no use now."""
+
+
+class _Neighbour:
+    """A node that may have the chunks, and the stream from it while one is open."""
+
+    def __init__(self, source: ChunkSource, digest: str, patience: NodePatience) -> None:
+        self.source = source
+        self.have = 0  # chunks that it said it has
+        self.asked_again_at = 0.0
+        self._digest, self._patience = digest, patience
+        self._pause = patience.aside
+        self._socket: socket.socket | None = None
+        self._file: Any = None  # buffered, of the socket
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def open(self, number: int) -> None:
+        """Begin to receive from that chunk on. Raises OSError and _Aside."""
+        self._file, _ = self._ask("GET", number)
+        _, _, self.have = RECORD.unpack(self._read(RECORD.size))
+        if self.have + _BEHIND < number:
+            raise _Aside("it has less than is here")
+
+    def count(self, number: int) -> int:
+        """Return how many chunks it has, if it could send that one; 0 if it cannot."""
+        try:
+            file, headers = self._ask("HEAD", number)
+            file.close()
+            self.close()
+            return int(headers.get("have", "0"))
+        except (OSError, ValueError, _Aside):
+            return 0
+
+    def take(self, number: int, chunk: Chunk, seconds: float) -> bytearray | None:
+        """Return the chunk, which is the next one; None if it has not come within so many seconds.
+        Raises OSError and _Aside."""
+        until = time.monotonic() + seconds
+        while True:
+            got, length, self.have = RECORD.unpack(self._read(RECORD.size))
+            if not length:
+                if time.monotonic() >= until:
+                    return None
+                continue
+            if (got, length) != (number, chunk.length):
+                raise _Aside("it sent another chunk than was asked for")
+            return self._read(length)
+
+    def close(self) -> None:
+        """End the stream, also one that another thread waits for."""
+        connection, file = self._socket, self._file
+        self._socket = self._file = None
+        if connection:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        if file:
+            with suppress(OSError, ValueError):
+                file.close()
+
+    def put_aside(self, longer: bool = False) -> None:
+        """Ask it no more for a while. `longer`: for as long as nodes ever are put aside."""
+        self.close()
+        pause = self._patience.longest if longer else self._pause
+        self.asked_again_at = max(self.asked_again_at, time.monotonic() + pause)
+        self._pause = min(self._pause * 2, self._patience.longest)
+
+    def _ask(self, method: str, number: int) -> tuple[Any, dict[str, str]]:
+        host, port, _ = split(self.source.url)
+        question = f"{method} /{self._digest}/{number} HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        # Bytes, because text would need the IDNA codec, which the ramdisk does not carry.
+        address: Any = (host.encode(), port)
+        asked = self._socket = socket.create_connection(address, self._patience.connect)
+        asked.settimeout(self._patience.stall)
+        asked.sendall(f"{question}Authorization: Bearer {self.source.token}\r\n\r\n".encode())
+        file: Any = asked.makefile("rb", 1 << 16)
+        status, *lines = iter(lambda: file.readline(1000).decode("latin-1").strip(), "")
+        if status.split(" ")[1:2] != ["200"]:
+            raise _Aside(f"it answered {status[:100]}")
+        pairs = (line.partition(":") for line in lines)
+        return file, {name.lower(): value.strip() for name, _, value in pairs}
+
+    def _read(self, length: int) -> bytearray:
+        file, until = self._file, time.monotonic() + self._patience.chunk
+        data = bytearray(length)
+        view, at = memoryview(data), 0
+        while at < length:
+            got = file.readinto1(view[at:]) if file else 0
+            if not got:
+                raise _Aside("the connection ended")
+            at += got
+            if time.monotonic() > until:
+                raise _Aside("it is too slow")
+        return data
+
+
+class ChunkSources:
+    """All used chunks of an image, compressed, in order, each from where it is to be had.
+
+    took  is told of each source that chunks begin to come from: a node's name, '' for the server
+    """
+
+    def __init__(
+        self,
+        source: ImageSource,
+        found: Manifest,
+        patience: Patience,
+        took: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        self.fetched_from_nodes = 0
+        self._source, self._found, self._patience = source, found, patience
+        self._took = took
+        self._told: str | None = None
+        self._nodes = [_Neighbour(each, source.digest, patience.nodes) for each in source.sources]
+        self._server: Download | None = None
+        self._gave: dict[int, _Neighbour] = {}  # whose chunk it is, by its offset
+        self._began = 0.0
+        self._look_at = 0.0  # when the next comparison is due
+        self._looked: tuple[float, int] = (0.0, 0)  # when the last one was, and at which chunk
+        self._tries_server = False
+        self._pause = patience.nodes.compare
+        self._is_closed = False
+
+    def chunks(self) -> Iterator[Packed]:
+        """Yield each chunk once. Raises PrimeError when the server fails, too."""
+        self._began = time.monotonic()
+        self._look_again(0)
+        try:
+            for number, chunk in enumerate(self._found.chunks):
+                yield Packed(number, chunk, self._next(number, chunk))
+        finally:
+            self._leave()
+
+    def again(self, chunk: Chunk) -> bytearray:
+        """Return a chunk whose digest was wrong from the server, whoever it came from. A node that
+        sent it is asked no more. Called from any thread."""
+        if liar := self._gave.get(chunk.offset):
+            liar.put_aside(longer=True)
+        return self._alone(chunk)
+
+    def close(self) -> None:
+        """Stop, also a read that is waiting in another thread."""
+        self._is_closed = True
+        self._leave()
+
+    # ------------------------------------------------------------ one chunk
+
+    def _next(self, number: int, chunk: Chunk) -> bytearray:
+        waited_since = time.monotonic()
+        while node := self._choose(number):
+            if self._tries_server:
+                return self._tried(node, number, chunk)
+            try:
+                data = node.take(number, chunk, self._patience.nodes.idle)
+            except (OSError, ValueError, _Aside):
+                node.put_aside()
+                continue
+            now = time.monotonic()
+            if data is not None:
+                self._gave[chunk.offset] = node
+                self.fetched_from_nodes += len(data)
+                if now >= self._look_at:
+                    self._look(node, number)
+                return data
+            self._is_further(node, number, 1)
+            if now >= waited_since + self._patience.nodes.starved:
+                for each in self._nodes:
+                    each.put_aside()
+        return self._from_server(chunk)
+
+    def _choose(self, number: int) -> _Neighbour | None:
+        """Return the first node that is of use, with an open stream; None: there is none."""
+        for node in self._nodes:
+            if self._is_closed:
+                break
+            if node.is_open:
+                return node
+            if time.monotonic() >= node.asked_again_at and self._is_opened(node, number):
+                self._leave(but=node)
+                self._tell(node.source.name)
+                return node
+        return None
+
+    def _is_opened(self, node: _Neighbour, number: int) -> bool:
+        while True:
+            try:
+                node.open(number)
+                return True
+            except (OSError, ValueError, _Aside):
+                node.close()
+                late = time.monotonic() - self._began > self._patience.nodes.start
+                if late or number or node is not self._nodes[0] or self._is_closed:
+                    node.put_aside()
+                    return False
+            time.sleep(0.2)
+
+    # ------------------------------------------------------------ is another better?
+
+    def _is_further(self, node: _Neighbour, number: int, ahead: int) -> bool | None:
+        """Return whether the next node that answers has so many chunks more, and put `node` aside
+        if so; None if no other answers."""
+        for other in self._nodes[self._nodes.index(node) + 1 :]:
+            if time.monotonic() >= other.asked_again_at and (have := other.count(number)):
+                if have >= number + ahead:
+                    node.put_aside()
+                return have >= number + ahead
+        return None
+
+    def _look(self, node: _Neighbour, number: int) -> None:
+        """See whether a node that sends what it gets, and not what can be taken, holds this one
+        up."""
+        held_up = node.have <= min(number + _BEHIND, len(self._found.chunks) - 1)
+        if held_up and self._is_further(node, number, self._patience.nodes.ahead) is None:
+            self._tries_server = True
+        else:
+            self._look_again(number)
+
+    def _look_again(self, number: int) -> None:
+        now = time.monotonic()
+        self._looked, self._look_at = (now, number), now + self._pause
+
+    def _tried(self, node: _Neighbour, number: int, chunk: Chunk) -> bytearray:
+        """Return the chunk from the server, from which all further ones come for a while if it is
+        much faster than the node was."""
+        self._tries_server = False
+        began, (since, first) = time.monotonic(), self._looked
+        usual = (began - since) / max(number - first, 1)
+        data = self._alone(chunk)
+        if (time.monotonic() - began) * _FASTER < usual:
+            node.put_aside()
+        else:
+            node.close()  # its stream is at this chunk
+            self._pause *= 2
+        self._look_again(number)
+        return data
+
+    # ------------------------------------------------------------ the server
+
+    def _from_server(self, chunk: Chunk) -> bytearray:
+        if self._is_closed:
+            raise WayError("the image is no longer wanted")
+        if self._server is None:
+            self._leave()
+            self._tell("")
+            last = self._found.chunks[-1]
+            self._server = self._download(chunk.offset, last.offset + last.length)
+        self._server.skip_to(chunk.offset)
+        data = bytearray(chunk.length)
+        self._server.fill(memoryview(data))
+        return data
+
+    def _alone(self, chunk: Chunk) -> bytearray:
+        data = bytearray(chunk.length)
+        download = self._download(chunk.offset, chunk.offset + chunk.length)
+        download.fill(memoryview(data))
+        download.close()
+        return data
+
+    def _download(self, start: int, end: int) -> Download:
+        return Download(f"{self._source.url}/data.zst", self._patience, start, end)
+
+    def _tell(self, name: str) -> None:
+        if name != self._told:
+            self._told = name
+            self._took(name)
+
+    def _leave(self, but: _Neighbour | None = None) -> None:
+        """End what is open, but for one node's stream."""
+        for node in self._nodes:
+            if node is not but:
+                node.close()
+        if server := self._server:
+            self._server = None
+            server.close()
