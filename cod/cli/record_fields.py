@@ -28,7 +28,8 @@ from cod.cli.show import as_json as as_json_option
 from cod.model.described import FieldKind, FieldLevel, RecordField, described
 from cod.quantity import exact_span
 
-Columns = tuple[str | tuple[str, Callable[[Any], object]], ...]
+Column = str | tuple[str, Callable[[Any], object]]
+Columns = tuple[Column, ...]
 """Columns that come first, in this order: a field's name, with a function if its words are made by
 hand of the whole value; or the title of a column that is no field."""
 
@@ -181,8 +182,14 @@ def as_csv(record: type, values: Iterable[Any], columns: Columns = ()) -> str:
     """Return values as lines with commas between: the columns of `fields_table` and all others, of
     fields their exact values: moments in UTC (ISO 8601), seconds, bytes."""
     names = {each.name for each in described(record)}
-    exact = tuple(one if isinstance(one, str) or one[0] not in names else one[0] for one in columns)
-    cells = _cells(record, exact, _exact_in, tuple(FieldLevel))
+
+    def exact(column: Column) -> Column:
+        if isinstance(column, str):
+            return column
+        name, _ = column
+        return name if name in names else column
+
+    cells = _cells(record, tuple(map(exact, columns)), _exact_in, tuple(FieldLevel))
     text = StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(label for label, _ in cells)
