@@ -60,7 +60,7 @@ STEPS = tuple(dict.fromkeys(TRAMPOLINE_STEPS + SYSTEM_STEPS))
 _NEXT = dict(pairwise(SYSTEM_STEPS)) | dict(pairwise(TRAMPOLINE_STEPS))
 FIRST_MAC = 0x525402000000
 RANGE = 64 << 10  # bytes of kernel and ramdisk
-KEPT = 1 << 20  # bytes of a file that are looked at
+KEPT = 1 << 16  # bytes of a file that are looked at
 PIECE = 1 << 18  # bytes that are read at once
 DISK = 4 << 30
 FETCH = 30.0  # seconds without a byte of a file
@@ -140,9 +140,9 @@ class Machine:
         await self._lease("firmware")
         named = (await self._lease("loader")).options.get(dhcp.BOOTFILE, b"").rstrip(b"\0")
         script = (await self._fetch(named.decode())).decode()
-        self._did("script")
         local = re.search(r"^kernel (\S+/boot/disk/\S+)|^sanboot", script, re.M)
         if local is not None:
+            self._did("script")
             self.at = "disk"
             if local[1]:
                 await self._fetch(local[1])
@@ -153,6 +153,7 @@ class Machine:
         files = re.findall(r"^initrd .*?(http://\S+)", script, re.M)
         if kernel is None or len(files) != 2:
             raise BootFailed("neither the trampoline nor its disk")
+        self._did("script")
         for step, url in (("kernel", kernel[1]), ("ramdisk", files[0])):
             await self._fetch(url, 0 if self._whole else RANGE)
             self._did(step)
@@ -203,7 +204,7 @@ class Machine:
                 while left:
                     if not (piece := await reader.read(min(left, PIECE))):
                         raise EOFError(f"{url} ended early")
-                    left, kept = left - len(piece), (kept + piece)[:KEPT]
+                    left, kept = left - len(piece), kept + piece[: KEPT - len(kept)]
                     limit.reschedule(asyncio.get_running_loop().time() + FETCH)
                 return kept
             finally:

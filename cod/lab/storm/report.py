@@ -98,7 +98,9 @@ def _waiting(
     if len(seen) < 2:
         return None
     (start, first), (end, last) = seen[0], seen[-1]
-    return {name: (last[name].cpu - first[name].cpu) / (end - start) for name in last}
+    return {
+        name: (last[name].cpu - first[name].cpu) / (end - start) for name in last if name in first
+    }
 
 
 def centile(values: Sequence[float], share: float) -> float | None:
