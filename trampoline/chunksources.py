@@ -225,10 +225,11 @@ class ChunkSources:
             try:
                 node.open(number)
                 return True
-            except (OSError, ValueError, _Aside):
+            except (OSError, ValueError, _Aside) as error:
                 node.close()
                 late = time.monotonic() - self._began > self._patience.nodes.start
-                if late or number or node is not self._nodes[0] or self._is_closed:
+                begins = isinstance(error, OSError) and node is self._nodes[0] and not number
+                if late or not begins or self._is_closed:
                     node.put_aside()
                     return False
             time.sleep(0.2)

@@ -9,7 +9,7 @@ import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from cod.choices import PowerDriverKind
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
@@ -242,6 +242,24 @@ class AgentSession:
     order_sent: str
 
 
+class ImageReceiver(NamedTuple):
+    """A node that is being primed, as far as it matters to who passes images on to whom. `address`:
+    where its agent is; `phase`: which step its agent has told of last."""
+
+    node_id: int
+    generation: int
+    name: str
+    template_id: int | None
+    subnet: str | None
+    address: str
+    disk: str
+    phase: str
+
+    @property
+    def order_id(self) -> str:
+        return f"{self.node_id}.{self.generation}"
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Which connection an agent's message came in on: the key of its session, and the MAC that it
@@ -380,6 +398,20 @@ class HostKey:
     def fingerprint(self) -> str:
         """Return the key's fingerprint as ssh and ssh-keygen show it."""
         return "SHA256:" + b64encode(self.digest).decode().rstrip("=")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkKeys:
+    """The means to let nodes have images from each other.
+
+    key    the one by which a node checks tokens, for its order's id: the same for the same order,
+           and not to be guessed
+    token  for a key, an image's digest, the address of the node that asks, and the second in which
+           the token expires
+    """
+
+    key: Callable[[str], str] = field(repr=False)
+    token: Callable[[str, str, str, int], str] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,11 @@ class Ca:
         """Return the secret of a node's SSH host key that belongs to those words, 32 bytes."""
         return self._secret("SSH host key of a node", words)
 
+    def chunk_key(self, order_id: str) -> str:
+        """Return the key with which the node that has this order checks who may have its image's
+        chunks, 64 hexadecimal digits."""
+        return self._secret("chunks of a node's images", order_id).hex()
+
     def _secret(self, purpose: str, words: str) -> bytes:
         key = self._key.private_numbers().private_value.to_bytes(32, "big")
         return hmac.new(key, f"{purpose}\0{words}".encode(), hashlib.sha256).digest()

@@ -21,13 +21,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cod.model import METADATA_ADDRESS, HostKey, Inviter, SiteRef, Subnet
+from cod.model import METADATA_ADDRESS, ChunkKeys, HostKey, Inviter, SiteRef, Subnet
 from cod.policy.nodes.subnets import listeners
 from cod.security import ca, hostkeys, secretfile
 from cod.security.ca import Ca
 from cod.security.signer import RemoteAuthority
 from cod.service.preparation import has_own_user, web_certificate
 from cod.site.load import Settings
+from cod.wire import chunktoken
 
 if TYPE_CHECKING:
     from cod.net.wake import Wake
@@ -95,6 +96,7 @@ def edge(context: PartContext) -> list[Any]:
         effects=g.wake.effects,
         inviter=Inviter(authority.certificate.decode(), authority.invitation),
         host_key=host_key,
+        chunk_keys=ChunkKeys(authority.chunk_key, chunktoken.token),
         power=PowerStatus(g.reactor, g.pool, drivers(g.reactor), g.site).of,
         ports=MacTables(g.reactor, g.pool, mac_tables(g.reactor), g.site).ports_of,
     )

@@ -25,9 +25,10 @@ import hashlib
 from dataclasses import replace
 
 from cod.core import seed_parts
-from cod.core.nodes import blame, kept_disks, transitions
+from cod.core.nodes import blame, image_sources, kept_disks, transitions
 from cod.model import (
     Assignment,
+    ChunkKeys,
     Effect,
     HostKeyMaker,
     Inviter,
@@ -297,6 +298,7 @@ def waiting(
     inviter: Inviter | None = None,
     maker: HostKeyMaker | None = None,
     unsent: set[tuple[int, int]] | None = None,
+    chunk_keys: ChunkKeys | None = None,
 ) -> Result[list[tuple[int, int, Order]]]:
     """Return the orders to be sent now: (node id, epoch of its connection, order) for each of
     `server`'s connections whose node has another order than the one last sent. They count as sent
@@ -307,6 +309,7 @@ def waiting(
     unsent  (node id, epoch) of orders that count as sent and may not have been: they wait again.
             Those that are returned are put into it, whether or not the transaction can be
             committed, so that none is missed when this is run again
+    chunk_keys  with which nodes pass images on to each other; None: they do not
     """
     orders: list[tuple[int, int, Order]] = []
     effects: list[Effect] = []
@@ -325,6 +328,8 @@ def waiting(
             effects += transitions.wakes(node, moved)
         else:
             orders.append((node.id, session.epoch, order))
+    if chunk_keys and site.images.pass_on and any(each.images for _, _, each in orders):
+        orders = image_sources.appoint(tx, orders, site, chunk_keys, now)
     sessions.set_sent(tx, [(node_id, epoch, order.id) for node_id, epoch, order in orders])
     unsent.update((node_id, epoch) for node_id, epoch, _ in orders)
     return Result(orders, tuple(effects))

@@ -45,7 +45,7 @@ class TypeRules(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class ImageRules(SiteTable):
-    """What groups may keep of images. Re-read on SIGHUP."""
+    """What groups may keep of images, and how nodes get them. Re-read on SIGHUP."""
 
     quota: int | None = site_key(
         None,
@@ -74,6 +74,17 @@ class ImageRules(SiteTable):
         "stand for; 16 GiB are always accepted, and 1 GiB while a qcow2 file is converted",
         ge=1,
         le=1_000_000,
+    )
+    pass_on: bool = site_key(
+        True,
+        "nodes that are installed with the same template pass its images on to each other; "
+        "false: each fetches them from the server",
+    )
+    pass_on_rate: int = site_key(
+        125_000_000,
+        "bytes per second that a node sends to others at most; 0: no limit",
+        ge=0,
+        le=1 << 40,
     )
     ingest_time: Positive = site_key(
         3600.0, "seconds that taking in a file may last; a large file has one more for each 4 MiB"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from sqlalchemy import ColumnElement, String, bindparam, cast, delete, insert, select, update
+from sqlalchemy import ColumnElement, String, bindparam, cast, delete, func, insert, select, update
 
-from cod.model import AgentSession, Node, Peer, Refused
+from cod.model import AgentSession, ImageReceiver, Node, Peer, Refused
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -115,6 +115,29 @@ def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, AgentSess
         query.where(_s.server == server, _s.reported, _s.order_sent != order_id).limit(limit)
     )
     return [(nodes.ROWS.read(row, ROWS.width), ROWS.read(row)) for row in rows]
+
+
+def image_receivers(tx: Tx) -> list[ImageReceiver]:
+    """Return the nodes that are being primed and whose agents have reported: as their priming
+    began, those that began together by block and switch port."""
+    n = t.nodes.c
+    near = (func.coalesce(n.block_id, 0), func.coalesce(n.remote, ""), func.coalesce(n.circuit, ""))
+    query = (
+        select(
+            n.id,
+            n.generation,
+            n.name,
+            n.template_id,
+            n.subnet,
+            _s.address,
+            n.disk,
+            n.progress_phase,
+        )
+        .join_from(t.nodes, t.sessions, _s.node_id == n.id)
+        .where(n.state == NodeState.PRIME, _s.reported)
+        .order_by(n.since, *near, n.id)
+    )
+    return [ImageReceiver(*row) for row in tx.execute(query)]
 
 
 def of_server(tx: Tx, server: str) -> dict[int, int]:

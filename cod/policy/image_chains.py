@@ -1,0 +1,40 @@
+"""Which nodes pass an image on to which, while they are primed with it. Pure.
+
+Nodes form a chain in the order in which their priming began, those that began together by block and
+switch port; each is to ask the one before it, and the ones before that where it fails. A chain uses
+every link once in each direction, and costs no more than one chunk's time for each node; with trees,
+which are less deep, nodes would share the link of the one that they ask. So that the end of a long
+row does not wait for that, every `CHAIN`th node asks the server.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from cod.model import ImageReceiver
+from cod.states import Disk
+
+CHAIN = 64  # nodes
+ABOVE = 3  # of them that each is told of
+PORT = 8074  # on nodes
+LINGER = 60  # seconds that a node stays for others at most
+TOKEN_LASTS = 12 * 3600.0  # seconds; a node's key ends with its order, mostly earlier
+
+
+def chains(receivers: Iterable[ImageReceiver]) -> Mapping[int, tuple[ImageReceiver, ...]]:
+    """Return the nodes that each node is to ask, the first choice first, by its id. `receivers`:
+    all that are being primed, in the order of the chain.
+
+    A node asks others of its subnet that have the same template. One that erases its disks first
+    has nothing for others until it writes; one that only stays for others is about to leave.
+    """
+    rows: dict[tuple[int | None, str | None], list[ImageReceiver]] = defaultdict(list)
+    found = {}
+    for each in receivers:
+        row = rows[each.template_id, each.subnet]
+        first = len(row) - len(row) % CHAIN
+        found[each.node_id] = tuple(reversed(row[first:][-ABOVE:]))
+        if each.phase == "write" or (each.disk == Disk.CLEAN and each.phase != "pass on"):
+            row.append(each)
+    return found
