@@ -2,10 +2,13 @@
 
 A node keeps the compressed chunks that it has checked last in RAM. `GET /DIGEST/NUMBER` with
 `Authorization: Bearer TOKEN` is answered by all chunks from that number on, each as soon as it is
-there: `RECORD` (its number, its length, how many chunks the node has got so far), then so many
-bytes. A record of no length comes first, and then each second in which there is nothing to send.
-`HEAD` tells only how many there are, in `Have`. The connection ends with the last chunk, or at a chunk that is no
-longer kept. Every chunk has its digest in the manifest, so nobody has to trust a node.
+there: `RECORD`, then so many bytes. A record of no length comes first, and then each second in
+which there is nothing to send. The connection ends with the last chunk, or at one that is no longer
+kept. `HEAD` tells whether that chunk is kept, in `Kept`, and in `First` at which chunk a node had
+better begin: at the first one if all are still kept, else at one that came lately, so that a late
+node fetches what comes from now on together with the others, and the image's beginning afterwards
+(-1: this node does not know yet where it begins itself). Every chunk has its digest in the
+manifest, so nobody has to trust a node.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from cod.orders import PassOn
 from cod.wire import chunktoken
 from cod.wire.manifest import Manifest
 
-RECORD = struct.Struct("!III")
+RECORD = struct.Struct("!IIII")
+"""The chunk's number and length; the number of the chunk that came last here; how many have."""
 BEAT = 1.0  # seconds
 CONNECTIONS = 16  # at the same time; of those that only ask, and of children together
 _REQUEST = 4096  # bytes of a request at most
@@ -34,20 +38,31 @@ Tell = Callable[[str, int, int, float], None]
 
 
 class _Kept:
-    """What is kept of one image: chunks by number. `have`: those received so far; `gone`: all
-    below are kept no longer, or never were."""
+    """What is kept of one image: chunks by number, as they came.
+
+    came    a flag for each chunk, `count` of them set; `newest`: the one that came last, -1: none
+    begins  the chunk that comes first, -1: not known yet
+    """
 
     def __init__(self, found: Manifest) -> None:
         self.manifest = found
         self.chunks: dict[int, bytes | bytearray] = {}
-        self.have = self.gone = 0
+        self.came = bytearray(len(found.chunks))
+        self.count, self.newest, self.begins = 0, -1, -1
+
+    def first(self) -> int:
+        """Return the chunk with which another node had better begin, -1 if that is not known."""
+        if self.count == len(self.chunks):
+            return self.begins
+        numbers = list(self.chunks)
+        return numbers[len(numbers) * 3 // 4] if numbers else 0
 
 
 class ChunkRing:
     """The chunks that were received last, of all images of an order, in `room` bytes."""
 
     def __init__(self, room: int) -> None:
-        self.changed = threading.Condition()
+        self._changed = threading.Condition()
         self._room = room
         self._images: dict[str, _Kept] = {}
         self._order: OrderedDict[tuple[str, int], int] = OrderedDict()
@@ -57,43 +72,61 @@ class ChunkRing:
         """Keep chunks of that image from now on."""
         self._images.setdefault(digest, _Kept(found))
 
+    def begin(self, digest: str, number: int) -> None:
+        """Note with which chunk the image begins to come."""
+        if kept := self._images.get(digest):
+            with self._changed:
+                kept.begins = number
+                self._changed.notify_all()
+
     def put(self, digest: str, number: int, data: bytes | bytearray) -> None:
         """Keep a chunk that was checked; forget the oldest ones for it."""
         kept = self._images.get(digest)
-        with self.changed:
-            if kept is None or number in kept.chunks:
+        with self._changed:
+            if kept is None or kept.came[number]:
                 return
             kept.chunks[number] = data
-            kept.have = max(kept.have, number + 1)
+            kept.came[number], kept.newest = True, number
+            kept.count += 1
             self._order[digest, number] = len(data)
             self._used += len(data)
             while self._used > self._room and len(self._order) > 1:
                 (of, oldest), length = self._order.popitem(last=False)
-                other = self._images[of]
-                del other.chunks[oldest]
-                other.gone = max(other.gone, oldest + 1)
+                del self._images[of].chunks[oldest]
                 self._used -= length
-            self.changed.notify_all()
+            self._changed.notify_all()
 
-    def count(self, digest: str) -> int | None:
+    def length(self, digest: str) -> int | None:
         """Return how many chunks the image has; None if it is not among those received here."""
         kept = self._images.get(digest)
-        return None if kept is None else len(kept.manifest.chunks)
+        return None if kept is None else len(kept.came)
 
-    def have(self, digest: str) -> int:
-        return self._images[digest].have
+    def state(self, digest: str) -> tuple[int, int]:
+        """Return which chunk came last, and how many have."""
+        return max(self._images[digest].newest, 0), self._images[digest].count
+
+    def first(self, digest: str, seconds: float) -> int:
+        """Return the chunk with which another node had better begin; -1 if that is not known
+        within so many seconds."""
+        kept = self._images[digest]
+        with self._changed:
+            self._changed.wait_for(lambda: kept.begins >= 0, seconds)
+            return kept.first()
+
+    def is_kept(self, digest: str, number: int) -> bool:
+        return number in self._images[digest].chunks
 
     def is_gone(self, digest: str, number: int) -> bool:
-        """Return whether the chunk is no longer kept."""
+        """Return whether the chunk has come and is no longer kept."""
         kept = self._images[digest]
-        return number < kept.gone and number not in kept.chunks
+        return bool(kept.came[number]) and number not in kept.chunks
 
     def get(self, digest: str, number: int, seconds: float) -> bytes | bytearray | None:
         """Return a chunk; None if it does not come within so many seconds."""
-        chunks = self._images[digest].chunks
-        with self.changed:
-            self.changed.wait_for(lambda: number in chunks, seconds)
-            return chunks.get(number)
+        kept = self._images[digest]
+        with self._changed:
+            self._changed.wait_for(lambda: kept.came[number], seconds)
+            return kept.chunks.get(number)
 
     def left(self, digest: str, number: int) -> int:
         """Return the bytes of the chunks from that number on."""
@@ -205,16 +238,18 @@ class ChunkServer:
     def _answer(self, connection: socket.socket) -> None:
         method, digest, number, token = _asked(connection)
         now = self._order.now + time.monotonic() - self._began
-        count = self.ring.count(digest)
+        count = self.ring.length(digest)
         address = connection.getpeername()[0]
         if count is None or number >= count or method not in ("GET", "HEAD"):
             connection.sendall(_head("404 Not Found"))
         elif not chunktoken.allows(token, self._order.key, digest, address, now):
             connection.sendall(_head("403 Forbidden"))
+        elif method == "HEAD":
+            first = self.ring.first(digest, BEAT)
+            kept = "yes" if self.ring.is_kept(digest, number) else "no"
+            connection.sendall(_head("200 OK", f"First: {first}", f"Kept: {kept}"))
         elif self.ring.is_gone(digest, number):
             connection.sendall(_head("410 Gone"))
-        elif method == "HEAD":
-            connection.sendall(_head("200 OK", f"Have: {self.ring.have(digest)}"))
         else:
             connection.sendall(_head("200 OK", "Content-Type: application/x-cod-chunks"))
             self._serve(connection, _Child(digest, number), count)
@@ -241,8 +276,8 @@ class ChunkServer:
                 self._children.discard(child)
 
     def _send(self, connection: socket.socket, child: _Child, data: bytes | bytearray) -> None:
-        have = self.ring.have(child.digest)
-        connection.sendall(RECORD.pack(child.number, len(data), have))
+        state = self.ring.state(child.digest)
+        connection.sendall(RECORD.pack(child.number, len(data), *state))
         view = memoryview(data)
         for at in range(0, len(view), _BLOCK):
             block = view[at : at + _BLOCK]

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 from cod.orders import ChunkSource, ImageSource
 from cod.wire.manifest import Chunk, Manifest
-from trampoline.chunkserver import RECORD
+from trampoline.chunkserver import RECORD, ChunkRing
 from trampoline.errors import WayError
 from trampoline.fetch import Download, NodePatience, Patience, split
 
-_BEHIND = 2  # chunks that a node may have less than the one that asks it
+_BEHIND = 4  # chunks that a node may have less than the one that asks it
+_HELD_UP = 2  # chunks that a node may have more while it still holds the other up
 _FASTER = 3.0  # times that the server has to be as fast as a node to be taken instead
 
 
@@ -43,7 +44,7 @@ class _Neighbour:
 
     def __init__(self, source: ChunkSource, digest: str, patience: NodePatience) -> None:
         self.source = source
-        self.have = 0  # chunks that it said it has
+        self.newest = 0  # the chunk that it got last
         self.asked_again_at = 0.0
         self._digest, self._patience = digest, patience
         self._pause = patience.aside
@@ -54,29 +55,40 @@ class _Neighbour:
     def is_open(self) -> bool:
         return self._file is not None
 
-    def open(self, number: int) -> None:
-        """Begin to receive from that chunk on. Raises OSError and _Aside."""
+    def open(self, number: int, received: int, length: int) -> None:
+        """Begin to receive from that chunk on. `received`: how many are here, of so many in all.
+        Raises OSError, ValueError and _Aside."""
         self._file, _ = self._ask("GET", number)
-        _, _, self.have = RECORD.unpack(self._read(RECORD.size))
-        if self.have + _BEHIND < number:
+        _, _, self.newest, count = RECORD.unpack(self._read(RECORD.size))
+        if count + _BEHIND < received and count < length:
             raise _Aside("it has less than is here")
 
-    def count(self, number: int) -> int:
-        """Return how many chunks it has, if it could send that one; 0 if it cannot."""
+    def first(self) -> int:
+        """Return the chunk with which to begin, -1 if the node does not know yet. Raises OSError,
+        ValueError and _Aside."""
+        return int(self._head(0)["first"])
+
+    def has(self, number: int) -> bool | None:
+        """Return whether it has that chunk; None if it does not answer."""
+        try:
+            return self._head(number)["kept"] == "yes"
+        except (OSError, ValueError, KeyError, _Aside):
+            return None
+
+    def _head(self, number: int) -> dict[str, str]:
         try:
             file, headers = self._ask("HEAD", number)
             file.close()
+            return headers
+        finally:
             self.close()
-            return int(headers.get("have", "0"))
-        except (OSError, ValueError, _Aside):
-            return 0
 
     def take(self, number: int, chunk: Chunk, seconds: float) -> bytearray | None:
         """Return the chunk, which is the next one; None if it has not come within so many seconds.
         Raises OSError and _Aside."""
         until = time.monotonic() + seconds
         while True:
-            got, length, self.have = RECORD.unpack(self._read(RECORD.size))
+            got, length, self.newest, _ = RECORD.unpack(self._read(RECORD.size))
             if not length:
                 if time.monotonic() >= until:
                     return None
@@ -134,9 +146,12 @@ class _Neighbour:
 
 
 class ChunkSources:
-    """All used chunks of an image, compressed, in order, each from where it is to be had.
+    """All used chunks of an image, compressed, each from where it is to be had.
 
-    took  is told of each source that chunks begin to come from: a node's name, '' for the server
+    ring      keeps what is received; None: nothing is passed on
+    took      is told of each source that chunks begin to come from: a node's name, '' for the server
+    in_order  from the first chunk to the last; else those that other nodes receive just now come
+              first
     """
 
     def __init__(
@@ -144,18 +159,23 @@ class ChunkSources:
         source: ImageSource,
         found: Manifest,
         patience: Patience,
+        ring: ChunkRing | None = None,
         took: Callable[[str], None] = lambda name: None,
+        *,
+        in_order: bool = False,
     ) -> None:
         self.fetched_from_nodes = 0
         self._source, self._found, self._patience = source, found, patience
-        self._took = took
-        self._told: str | None = None
+        self._ring, self._took, self._in_order = ring, took, in_order
+        self._from: str | None = None
         self._nodes = [_Neighbour(each, source.digest, patience.nodes) for each in source.sources]
         self._server: Download | None = None
         self._gave: dict[int, _Neighbour] = {}  # whose chunk it is, by its offset
+        self._received = 0
+        self._stop = 0  # the number after those that are fetched in a row now
         self._began = 0.0
         self._look_at = 0.0  # when the next comparison is due
-        self._looked: tuple[float, int] = (0.0, 0)  # when the last one was, and at which chunk
+        self._looked: tuple[float, int] = (0.0, 0)  # when the last one was, and how many were here
         self._tries_server = False
         self._pause = patience.nodes.compare
         self._is_closed = False
@@ -163,10 +183,18 @@ class ChunkSources:
     def chunks(self) -> Iterator[Packed]:
         """Yield each chunk once. Raises PrimeError when the server fails, too."""
         self._began = time.monotonic()
-        self._look_again(0)
+        chunks = self._found.chunks
         try:
-            for number, chunk in enumerate(self._found.chunks):
-                yield Packed(number, chunk, self._next(number, chunk))
+            first = self._first() if chunks else 0
+            if self._ring:
+                self._ring.begin(self._source.digest, first)
+            self._look_again()
+            for row in (range(first, len(chunks)), range(first)):
+                self._leave()
+                self._stop = row.stop
+                for number in row:
+                    yield Packed(number, chunks[number], self._next(number, chunks[number]))
+                    self._received += 1
         finally:
             self._leave()
 
@@ -188,7 +216,7 @@ class ChunkSources:
         waited_since = time.monotonic()
         while node := self._choose(number):
             if self._tries_server:
-                return self._tried(node, number, chunk)
+                return self._tried(node, chunk)
             try:
                 data = node.take(number, chunk, self._patience.nodes.idle)
             except (OSError, ValueError, _Aside):
@@ -201,7 +229,7 @@ class ChunkSources:
                 if now >= self._look_at:
                     self._look(node, number)
                 return data
-            self._is_further(node, number, 1)
+            self._is_further(node, number)
             if now >= waited_since + self._patience.nodes.starved:
                 for each in self._nodes:
                     each.put_aside()
@@ -221,57 +249,71 @@ class ChunkSources:
         return None
 
     def _is_opened(self, node: _Neighbour, number: int) -> bool:
-        while True:
-            try:
-                node.open(number)
-                return True
-            except (OSError, ValueError, _Aside) as error:
-                node.close()
-                late = time.monotonic() - self._began > self._patience.nodes.start
-                begins = isinstance(error, OSError) and node is self._nodes[0] and not number
-                if late or not begins or self._is_closed:
-                    node.put_aside()
-                    return False
-            time.sleep(0.2)
+        try:
+            node.open(number, self._received, len(self._found.chunks))
+            return True
+        except (OSError, ValueError, _Aside):
+            node.put_aside()
+            return False
+
+    def _first(self) -> int:
+        """Return the chunk to begin with. The first node may have got its order later than this
+        one, and is waited for."""
+        for node in [] if self._in_order else self._nodes:
+            while not self._is_closed:
+                try:
+                    if (first := node.first()) >= 0:
+                        return min(first, len(self._found.chunks) - 1)
+                except OSError:
+                    if node is not self._nodes[0]:
+                        break
+                except (ValueError, KeyError, _Aside):
+                    break
+                if time.monotonic() - self._began > self._patience.nodes.start:
+                    break
+                time.sleep(0.1)
+            node.put_aside()
+        return 0
 
     # ------------------------------------------------------------ is another better?
 
-    def _is_further(self, node: _Neighbour, number: int, ahead: int) -> bool | None:
-        """Return whether the next node that answers has so many chunks more, and put `node` aside
-        if so; None if no other answers."""
+    def _is_further(self, node: _Neighbour, number: int) -> bool | None:
+        """Return whether the next node that answers has that chunk, and put `node` aside if so;
+        None if no other answers."""
         for other in self._nodes[self._nodes.index(node) + 1 :]:
-            if time.monotonic() >= other.asked_again_at and (have := other.count(number)):
-                if have >= number + ahead:
+            if time.monotonic() >= other.asked_again_at and (has := other.has(number)) is not None:
+                if has:
                     node.put_aside()
-                return have >= number + ahead
+                return has
         return None
 
     def _look(self, node: _Neighbour, number: int) -> None:
         """See whether a node that sends what it gets, and not what can be taken, holds this one
         up."""
-        held_up = node.have <= min(number + _BEHIND, len(self._found.chunks) - 1)
-        if held_up and self._is_further(node, number, self._patience.nodes.ahead) is None:
+        further = number + self._patience.nodes.ahead
+        held_up = number <= node.newest <= number + _HELD_UP and further < self._stop
+        if held_up and self._is_further(node, further) is None:
             self._tries_server = True
         else:
-            self._look_again(number)
+            self._look_again()
 
-    def _look_again(self, number: int) -> None:
+    def _look_again(self) -> None:
         now = time.monotonic()
-        self._looked, self._look_at = (now, number), now + self._pause
+        self._looked, self._look_at = (now, self._received), now + self._pause
 
-    def _tried(self, node: _Neighbour, number: int, chunk: Chunk) -> bytearray:
+    def _tried(self, node: _Neighbour, chunk: Chunk) -> bytearray:
         """Return the chunk from the server, from which all further ones come for a while if it is
         much faster than the node was."""
         self._tries_server = False
         began, (since, first) = time.monotonic(), self._looked
-        usual = (began - since) / max(number - first, 1)
+        usual = (began - since) / max(self._received - first, 1)
         data = self._alone(chunk)
         if (time.monotonic() - began) * _FASTER < usual:
             node.put_aside()
         else:
             node.close()  # its stream is at this chunk
             self._pause *= 2
-        self._look_again(number)
+        self._look_again()
         return data
 
     # ------------------------------------------------------------ the server
@@ -282,7 +324,7 @@ class ChunkSources:
         if self._server is None:
             self._leave()
             self._tell("")
-            last = self._found.chunks[-1]
+            last = self._found.chunks[self._stop - 1]
             self._server = self._download(chunk.offset, last.offset + last.length)
         self._server.skip_to(chunk.offset)
         data = bytearray(chunk.length)
@@ -300,8 +342,8 @@ class ChunkSources:
         return Download(f"{self._source.url}/data.zst", self._patience, start, end)
 
     def _tell(self, name: str) -> None:
-        if name != self._told:
-            self._told = name
+        if name != self._from:
+            self._from = name
             self._took(name)
 
     def _leave(self, but: _Neighbour | None = None) -> None:

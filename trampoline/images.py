@@ -154,9 +154,12 @@ def _write_chunks(piece: Piece, found: Manifest, writing: Writing) -> None:
     writing.fetched_from_nodes += sources.fetched_from_nodes
 
 
-def chunk_sources(piece: Piece, found: Manifest, writing: Writing) -> ChunkSources:
+def chunk_sources(
+    piece: Piece, found: Manifest, writing: Writing, *, in_order: bool = False
+) -> ChunkSources:
     """Return where the piece's chunks come from."""
-    return ChunkSources(piece.source, found, writing.patience, writing.took)
+    ring, took = writing.ring, writing.took
+    return ChunkSources(piece.source, found, writing.patience, ring, took, in_order=in_order)
 
 
 def unpack_chunk(

@@ -41,7 +41,7 @@ def _run(piece: Piece, writing: Writing) -> None:
     errors = os.memfd_create("errors")
     device = _device(piece, writing.target)
     download = (
-        images.chunk_sources(piece, piece.manifest, writing)
+        images.chunk_sources(piece, piece.manifest, writing, in_order=True)
         if piece.manifest
         else Download(piece.source.url, writing.patience)
     )

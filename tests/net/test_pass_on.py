@@ -18,6 +18,7 @@ from cod.orders import ChunkSource, ImageSource, Order, PassOn
 from cod.wire import chunktoken, manifest
 from cod.wire.manifest import Manifest
 from tests.imageserver import Request, Server, serving
+from tests.waiting import until
 from trampoline import cprime
 from trampoline.chunkserver import ChunkRing, ChunkServer
 from trampoline.chunksources import ChunkSources
@@ -62,6 +63,7 @@ class Site:
         """A node that has received so many chunks."""
         ring = ChunkRing(room)
         ring.expect(self.image.digest, self.manifest)
+        ring.begin(self.image.digest, 0)
         node = ChunkServer(PassOn(0, KEY, rate, 60, NOW), ring, "127.0.0.1")
         self.give(node, range(chunks))
         self.nodes.append(node)
@@ -106,12 +108,15 @@ def free_port() -> int:
 def fetched(source: ImageSource, site: Site, nodes: NodePatience = SURE) -> list[str]:
     """Fetch all; return from whom, and see that every chunk is right in the end."""
     told: list[str] = []
-    sources = ChunkSources(source, site.manifest, replace(PATIENT, nodes=nodes), told.append)
-    for number, packed in enumerate(sources.chunks()):
+    sources = ChunkSources(source, site.manifest, replace(PATIENT, nodes=nodes), None, told.append)
+    numbers = []
+    for packed in sources.chunks():
         data = bytes(packed.data)
         if manifest.digest(data) != packed.chunk.digest:
             data = bytes(sources.again(packed.chunk))
-        assert (packed.number, data) == (number, site.chunk(number))
+        assert data == site.chunk(packed.number)
+        numbers.append(packed.number)
+    assert sorted(numbers) == list(range(CHUNKS))
     return told
 
 
@@ -148,6 +153,7 @@ def test_a_node_that_begins_later_is_waited_for(site: Site) -> None:
         asking = pool.submit(fetched, site.by(port, site.node()), site)
         ring = ChunkRing(64 * MIB)
         ring.expect(site.image.digest, site.manifest)
+        ring.begin(site.image.digest, 0)
         late = ChunkServer(PassOn(port, KEY, 0, 60, NOW), ring, "127.0.0.1")
         site.nodes.append(late)
         site.give(late, range(CHUNKS))
@@ -200,8 +206,44 @@ def test_a_node_that_keeps_only_the_last_chunks_sends_a_late_one_further_up(site
     little = site.node(room=5 * len(site.chunk(0)))
     assert little.ring.is_gone(site.image.digest, 0)
     hasty = replace(SURE, start=0.0)
-    assert fetched(site.by(little, site.node()), site, hasty) == ["n1"]
-    assert fetched(site.by(little), site, hasty) == [""]
+    assert fetched(site.by(little, site.node()), site, hasty) == ["n0", "n1"]
+    assert fetched(site.by(little), site, hasty) == ["n0", ""]
+
+
+def test_late_nodes_begin_with_what_comes_now_and_share_what_they_missed(site: Site) -> None:
+    """The server sends the image's beginning once more, and not all of it."""
+    half = CHUNKS // 2
+    first = site.node(half, room=5 * len(site.chunk(0)) + 1000)
+    late = site.node(0)
+    begun = threading.Semaphore(0)
+
+    def receive(source: ImageSource, ring: ChunkRing | None) -> list[int]:
+        numbers = []
+        sources = ChunkSources(source, site.manifest, PATIENT, ring, lambda name: begun.release())
+        for packed in sources.chunks():
+            if ring:
+                ring.put(site.image.digest, packed.number, packed.data)
+            assert packed.data == site.chunk(packed.number)
+            numbers.append(packed.number)
+        return numbers
+
+    late.ring._images[site.image.digest].begins = -1
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(receive, site.by(first), late.ring)
+        other = pool.submit(receive, site.by(late, first), None)
+        for _ in range(2):
+            begun.acquire(timeout=60)
+        for number in range(half, CHUNKS):  # no faster than they can take it
+            until(lambda last=number - 1: late.ring.is_kept(site.image.digest, last))
+            first.ring.put(site.image.digest, number, site.chunk(number))
+        numbers = one.result()
+    missed = numbers[-1] + 1
+    assert 0 < missed < half
+    assert numbers == [*range(missed, CHUNKS), *range(missed)]
+    assert other.result() == numbers
+    [wanted] = [headers for path, headers in site.server.seen if path.endswith("data.zst")]
+    last = site.manifest.chunks[missed - 1]
+    assert wanted == f"bytes=0-{last.offset + last.length - 1}"
 
 
 def test_a_node_that_gets_nothing_is_left_for_the_next_that_has_more(site: Site) -> None:
@@ -220,7 +262,9 @@ def test_a_node_that_was_left_is_asked_again_after_a_while(site: Site) -> None:
     node = site.node()
     steps = replace(SURE, aside=0.0)
     told: list[str] = []
-    sources = ChunkSources(site.by(node), site.manifest, replace(PATIENT, nodes=steps), told.append)
+    sources = ChunkSources(
+        site.by(node), site.manifest, replace(PATIENT, nodes=steps), None, told.append
+    )
     for packed in sources.chunks():
         if packed.number == 3:
             sources._nodes[0].put_aside()
