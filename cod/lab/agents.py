@@ -60,7 +60,10 @@ def prepare(folder: Path, mac: str, system: str, disk_size: int) -> None:
 
 
 class Agent:
-    """A simulated node: on, off, reset. Its name is `a1`, `a2` …"""
+    """A simulated node: on, off, reset. Its name is `a1`, `a2` … `program`: the module that is its
+    machine."""
+
+    program = "cod.lab.standin"
 
     def __init__(self, lab: str, number: int, disk_size: int) -> None:
         self.name = f"a{number}"
@@ -86,7 +89,7 @@ class Agent:
                 return
             for name in ("off", "os"):
                 (self.folder / name).unlink(missing_ok=True)
-            words = [sys.executable, "-m", "cod.lab.standin"]
+            words = [sys.executable, "-m", self.program]
             words += ["--folder", str(self.folder), "--mac", self.mac]
             environment = os.environ | {"PYTHONPATH": str(Path(data.__file__).parents[1])}
             with open(self.console, "ab") as console:

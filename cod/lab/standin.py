@@ -41,7 +41,10 @@ class BootFailed(Exception):
 
 
 class StandIn:
-    """The machine's life from power-on to the moment the plug is pulled."""
+    """The machine's life from power-on to the moment the plug is pulled. `agent`: the module that
+    runs as its agent."""
+
+    agent = "trampoline.ctramp"
 
     def __init__(self, folder: Path, mac: str, arch: int) -> None:
         self.folder, self.mac = folder, mac
@@ -141,7 +144,7 @@ class StandIn:
             ("--poweroff-command", f"touch {self.folder}/off"),
         ]
         subprocess.run(
-            [sys.executable, "-m", "trampoline.ctramp", *chain.from_iterable(options)],
+            [sys.executable, "-m", self.agent, *chain.from_iterable(options)],
             check=False,
             env=os.environ | {"PYTHONPATH": str(data.path("trampoline").parent)},
         )
@@ -180,13 +183,14 @@ class StandIn:
             return {}
 
 
-def main() -> None:
+def main(machine: type[StandIn] = StandIn) -> None:
+    """Run a machine as the command line says."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--mac", required=True)
     parser.add_argument("--arch", type=int, default=0)
     options = parser.parse_args()
-    StandIn(options.folder, options.mac, options.arch).run()
+    machine(options.folder, options.mac, options.arch).run()
 
 
 if __name__ == "__main__":
