@@ -39,6 +39,9 @@ class Transport(StringTransport):
     def startWriting(self) -> None:
         self.starts += 1
 
+    def stopWriting(self) -> None:
+        pass
+
     def fileno(self) -> int:
         return self.fd
 

@@ -19,10 +19,11 @@ TURN = 1 << 20  # bytes in one turn of the reactor: one fast reader must not mak
 class SendFile:
     """Sends `length` bytes from `start` behind whatever `transport` has been told to write.
 
-    The transport asks for more (`resumeProducing`) each time its own buffer is empty and its socket
-    takes more bytes; what the socket does not take stays in the page cache. `done` fires with None
-    when everything is in the socket; if the connection ends first it never fires. `at` is the next
-    offset, `begin` the first.
+    The transport asks for more (`resumeProducing`) once its own buffer is empty. From then on each
+    of its turns to write is this sender's: the transport's own would try its empty buffer, and
+    leave and enter the reactor's set of writers, at each turn. What the socket does not take stays
+    in the page cache. `done` fires with None when everything is in the socket; if the connection
+    ends first it never fires. `at` is the next offset, `begin` the first.
     """
 
     def __init__(self, transport: Any, file: OpenFile, start: int, length: int) -> None:
@@ -43,12 +44,19 @@ class SendFile:
         head has left."""
         if not self._begun:
             self._begun = True
-        elif not self._send():
+        elif self._send():
+            self._transport.doWrite = self._turn
+        else:
             return
         self._transport.startWriting()
 
     def stopProducing(self) -> None:
+        """Send no more: the connection has ended."""
         self._end = self.at
+        vars(self._transport).pop("doWrite", None)
+
+    def _turn(self) -> None:
+        self._send()
 
     def _send(self) -> bool:
         """Send one turn's worth; return whether there is more to do."""
@@ -67,6 +75,8 @@ class SendFile:
             return False
         if self.at < self._end:
             return True
+        vars(self._transport).pop("doWrite", None)
+        self._transport.stopWriting()
         self._transport.unregisterProducer()
         self.done.callback(None)
         return False
