@@ -54,6 +54,7 @@ class ImageSource:
                  standard input
     installer_digest   sha256 of that program
     sources      of 'chunks': where else they are, in the order in which they are asked
+    mirror       of 'chunks': the folder on a cache, which is asked before `url`; '': there is none
     """
 
     target: str
@@ -64,6 +65,7 @@ class ImageSource:
     installer: str = "copy"
     installer_digest: str = ""
     sources: tuple[ChunkSource, ...] = ()
+    mirror: str = ""
 
 
 @dataclass(frozen=True, slots=True)

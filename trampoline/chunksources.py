@@ -203,7 +203,8 @@ class ChunkSources:
         sent it is asked no more. Called from any thread."""
         if liar := self._gave.get(chunk.offset):
             liar.put_aside(longer=True)
-        return self._alone(chunk)
+        end = chunk.offset + chunk.length
+        return self._filled(chunk, self._download(chunk.offset, end, past_mirror=True))
 
     def close(self) -> None:
         """Stop, also a read that is waiting in another thread."""
@@ -332,14 +333,20 @@ class ChunkSources:
         return data
 
     def _alone(self, chunk: Chunk) -> bytearray:
+        return self._filled(chunk, self._download(chunk.offset, chunk.offset + chunk.length))
+
+    def _filled(self, chunk: Chunk, download: Download) -> bytearray:
         data = bytearray(chunk.length)
-        download = self._download(chunk.offset, chunk.offset + chunk.length)
         download.fill(memoryview(data))
         download.close()
         return data
 
-    def _download(self, start: int, end: int) -> Download:
-        return Download(f"{self._source.url}/data.zst", self._patience, start, end)
+    def _download(self, start: int, end: int, *, past_mirror: bool = False) -> Download:
+        """Return a download from the mirror, and from the server once that is of no use."""
+        own, mirror = f"{self._source.url}/data.zst", self._source.mirror
+        if past_mirror or not mirror:
+            return Download(own, self._patience, start, end)
+        return Download(f"{mirror}/data.zst", self._patience, start, end, own)
 
     def _tell(self, name: str) -> None:
         if name != self._from:

@@ -17,6 +17,7 @@ from typing import Any
 from trampoline.errors import OrderError, PrimeError, WayError
 
 BLOCK = 1 << 18
+MIRROR_TRIES = 2  # in a row, until the server is asked instead of a cache
 _SLOWEST = 1 << 16  # bytes that must arrive in each `stall` seconds
 _REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -68,16 +69,22 @@ class _Broken(Exception):
 
 class Download:
     """The bytes of `url` from `start` up to `end` (to its end, if None), in order, reconnecting
-    where it breaks off.
+    where it breaks off. `instead`: where they are, too; taken for good once `url` is of no use.
 
     at     offset of the next byte
     total  bytes of the whole resource, known after the first byte was read
     """
 
     def __init__(
-        self, url: str, patience: Patience, start: int = 0, end: int | None = None
+        self,
+        url: str,
+        patience: Patience,
+        start: int = 0,
+        end: int | None = None,
+        instead: str = "",
     ) -> None:
         self.url = url
+        self._instead = instead
         self.at = start
         self.total = -1
         self._end = end
@@ -99,6 +106,11 @@ class Download:
                 got = self._some(view[filled:])
             except _Broken as error:
                 self._try_again(str(error))
+                continue
+            except PrimeError:
+                if not self._instead:
+                    raise
+                self._turn_away()
                 continue
             if not got:
                 break
@@ -228,12 +240,20 @@ class Download:
         self._drop()
         self._failures += 1
         self._few, self._slow = 0, 0.0
+        if self._instead and self._failures >= MIRROR_TRIES:
+            self._turn_away()
+            return
         if self._failures >= self._patience.tries or self._closed:
             raise WayError(
                 f"the image server failed at byte {self.at} of {self.url}: {why}; "
                 f"gave up after {self._failures} tries"
             )
         time.sleep(min(self._patience.pause * 2 ** (self._failures - 1), 8.0))
+
+    def _turn_away(self) -> None:
+        """Take the rest from the other place."""
+        self._drop()
+        self.url, self._instead, self._failures, self.total = self._instead, "", 0, -1
 
     def _drop(self) -> None:
         response, connection = self._response, self._connection
@@ -243,10 +263,10 @@ class Download:
                 closing.close()
 
 
-def get(url: str, limit: int, patience: Patience) -> bytes:
-    """Return all of a small resource. Raises PrimeError, also when it has more than `limit`
-    bytes."""
-    download = Download(url, patience)
+def get(url: str, limit: int, patience: Patience, instead: str = "") -> bytes:
+    """Return all of a small resource; `instead` as for `Download`. Raises PrimeError, also when it
+    has more than `limit` bytes."""
+    download = Download(url, patience, instead=instead)
     data = bytearray()
     try:
         for block in download.blocks():

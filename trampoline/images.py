@@ -108,7 +108,11 @@ class Tools(threading.local):
 
 def load_manifest(source: ImageSource, patience: Patience) -> Manifest:
     """Fetch and check an image's manifest. Raises PrimeError."""
-    data = get(f"{source.url}/manifest.json", manifest.LIMIT, patience)
+    own = f"{source.url}/manifest.json"
+    first = f"{source.mirror}/manifest.json" if source.mirror else own
+    data = get(first, manifest.LIMIT, patience, own if source.mirror else "")
+    if source.mirror and manifest.digest(data) != source.digest:
+        data = get(own, manifest.LIMIT, patience)
     if manifest.digest(data) != source.digest:
         raise WayError(
             f"bad checksum: the manifest at {source.url} is not the one that was ordered"

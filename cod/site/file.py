@@ -20,6 +20,7 @@ from cod.model import (
     Energy,
     FileServer,
     GroupRules,
+    ImageMirror,
     ImageRules,
     Isolation,
     KeepRule,
@@ -100,6 +101,7 @@ class SiteFile(SiteTable):
     keep: tuple[KeepRule, ...] = ()
     switch: tuple[Annotated[Switch, together(coherence.switch)], ...] = ()
     fileserver: tuple[Annotated[FileServer, together(coherence.fileserver)], ...] = ()
+    mirror: tuple[ImageMirror, ...] = ()
 
 
 def _coherent(file: SiteFile) -> SiteFile:
@@ -183,6 +185,11 @@ def _problems(file: SiteFile) -> Iterator[str]:
         for n, name in enumerate(names)
         if name in names[:n]
     )
+    subnets = {subnet.name for subnet in file.subnet}
+    for n, mirror in enumerate(file.mirror):
+        for name in mirror.subnets:
+            if name not in subnets:
+                yield f"mirror.{n}.subnets: there is no [[subnet]] named {name!r}"
     for n, subnet in enumerate(file.subnet):
         for other in file.subnet[:n]:
             if subnet.name == other.name:

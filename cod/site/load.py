@@ -238,6 +238,7 @@ def _site(file: SiteFile) -> model.Site:
         keep=file.keep,
         switches=file.switch,
         fileservers=file.fileserver,
+        mirrors=file.mirror,
     )
 
 

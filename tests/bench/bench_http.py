@@ -90,7 +90,7 @@ def main() -> None:
                 {"cod": bench.round(8069, clients), "nginx": bench.round(8070, clients)}
             )
             measures += compare(
-                f"http image, {clients} clients", "GB", results, "cod", "nginx", ">= 0.75"
+                f"http image, {clients} clients", "GB", results, "cod", "nginx", ">= 0.9"
             )
     write("http", measures)
 

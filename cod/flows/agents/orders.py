@@ -31,11 +31,13 @@ from cod.model import (
     ChunkKeys,
     Effect,
     HostKeyMaker,
+    ImageMirror,
     Inviter,
     Node,
     Refused,
     Result,
     Site,
+    Subnet,
     Vcluster,
     ipv4,
     owner_of,
@@ -49,7 +51,7 @@ from cod.states import Disk, NodeEvent, NodeState
 from cod.store import dns_zones, vcms
 from cod.store.engine import Tx
 from cod.store.images import images, templates
-from cod.store.nodes import burnins, captures, holding, host_keys, nodes, sessions
+from cod.store.nodes import blocks, burnins, captures, holding, host_keys, nodes, sessions
 from cod.store.scheduler import vclusters
 
 KEEP = "keep"  # field of a refusal: a disk that is marked keep is in the way
@@ -109,15 +111,7 @@ def current(
         raise Refused("conflict", "nobody holds the node any more")
     server = _server(site, address)
     configuration = template.parse(wanted.document)
-    order = _prime(
-        tx,
-        node,
-        order_id,
-        wanted,
-        configuration,
-        site,
-        f"http://{server}:{site.boot.http_port}/images",
-    )
+    order = _prime(tx, node, order_id, wanted, configuration, site, address)
     order = replace(order, purge=purge and order.wipe)
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     # With `seedfrom`, cloud-init reads no vendor data of the seed, and makes its host keys itself.
@@ -147,15 +141,18 @@ def _prime(
     wanted: Assignment,
     configuration: template.Configuration,
     site: Site,
-    base: str,
+    address: str,
 ) -> Order:
+    base = f"http://{_server(site, address)}:{site.boot.http_port}/images"
     there = images.meant(tx, template.image_names(configuration), owner_of(wanted.name))
     report = keep.marked(
         node.attributes or "", keep.marks(node.keep, site.keep, node.name, node.boot_mac)
     )
     if report and (why := keep.in_the_way(configuration.disk, report)):
         raise Refused("conflict", why, KEEP)
-    parts = prime.resolve(configuration, report, there, base, site.types)
+    cache = _mirror(tx, node, site, address)
+    mirror = f"{cache.base}/images" if cache else ""
+    parts = prime.resolve(configuration, report, there, base, site.types, mirror)
     # A disk that was wiped and not written since needs no second wipe, nor does one that holds its
     # own group's data alone; anything else does, such as one that was kept.
     clean = node.disk == Disk.CLEAN or wiping.is_kept_for(node, wanted.group_id)
@@ -277,12 +274,24 @@ def _burnin(tx: Tx, node: Node, url: str) -> BurninPlan:
     )
 
 
+def _mirror(tx: Tx, node: Node, site: Site, address: str) -> ImageMirror | None:
+    """Return the cache through which the node, whose agent is at `address`, fetches images."""
+    named = node.block_id is not None and any(each.blocks for each in site.mirrors)
+    block = blocks.names(tx).get(node.block_id or 0, "") if named else ""
+    return prime.mirror_for(site.mirrors, _subnet(site, address).name, block)
+
+
 def _server(site: Site, address: str) -> str:
     """Return the address by which the agent at `address` reaches COD."""
+    return _subnet(site, address).server
+
+
+def _subnet(site: Site, address: str) -> Subnet:
+    """Return the subnet of the agent at `address`; the first where it is in none."""
     nets = map(numbers, site.subnets)
     return next(
         (net.subnet for net in nets if address and ipv4(address) in net.network), site.subnets[0]
-    ).server
+    )
 
 
 def any_waiting(tx: Tx, server: str) -> bool:

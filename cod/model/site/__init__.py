@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cod.model.posix import PosixRules
-from cod.model.site.network import Boot, Dns, Isolation, Nmp, Subnet
+from cod.model.site.network import Boot, Dns, ImageMirror, Isolation, Nmp, Subnet
 from cod.model.site.rules import Energy, Policy
 from cod.model.site.services import (
     Account,
@@ -59,6 +59,7 @@ class Site:
     volumes: VolumeRules = field(default_factory=VolumeRules)
     burnin: BurninRules = field(default_factory=BurninRules)
     groups: GroupRules = field(default_factory=GroupRules)
+    mirrors: tuple[ImageMirror, ...] = ()
 
     @property
     def isolates(self) -> bool:

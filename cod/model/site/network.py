@@ -121,6 +121,26 @@ class Boot(SiteTable):
 
 
 @dataclass(frozen=True, slots=True)
+class ImageMirror(SiteTable):
+    """An HTTP cache near some nodes, which fetch images through it (docs/mirrors.md). Repeat for
+    more; a node has the first that is for it. Re-read on SIGHUP."""
+
+    address: Address = field(
+        metadata=key_about(
+            "the cache's address: nodes reach it there, and its own requests come from it"
+        )
+    )
+    port: Port = site_key(8069, "where it listens")
+    subnets: tuple[str, ...] = site_key((), "names of the subnets whose nodes use it; none: all")
+    blocks: tuple[str, ...] = site_key((), "names of the blocks whose nodes use it; none: all")
+
+    @property
+    def base(self) -> str:
+        """Return the URL in front of the paths of what it passes on."""
+        return f"http://{self.address}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
 class Nmp(SiteTable):
     """Where virtual cluster managers (VCMs) connect, on each subnet's server address."""
 

@@ -59,6 +59,7 @@ REQUESTS = prometheus.Counter(
 OPEN = prometheus.Gauge("cod_http_connections", "open connections to the boot and image server")
 
 KINDS = ("boot", "files", "images", "captures", "metadata")
+FORWARDED = b"x-forwarded-for"  # a node's address, from a mirror alone
 IMAGE_FILES = ("manifest.json", "data.zst", "file")
 TYPES = {"json": "application/json", "ipxe": "text/plain", "txt": "text/plain"}
 _FREEBIND = getattr(socket, "IP_FREEBIND", 15)  # of Linux, ip(7)
@@ -147,9 +148,8 @@ class HttpServer(Service):
 
     def admit(self, peer: str) -> Connection | None:
         """Admit a new connection, unless there are too many."""
-        if (
-            len(self._connections) >= self.limits.connections
-            or self._per_peer[peer] >= self.limits.per_peer
+        if len(self._connections) >= self.limits.connections or (
+            self._per_peer[peer] >= self.limits.per_peer and not self._is_mirror(peer)
         ):
             log.debug("http %s: too many connections", peer)
             return None
@@ -204,11 +204,23 @@ class HttpServer(Service):
                     lambda answer: self._answer(connection, kind, *answer)
                 )
                 return
-            self._route(connection, request.method, kind, parts[1:])
+            asker = self._asker(connection, request)
+            self._route(connection, request.method, kind, parts[1:], asker)
         except NoSuchFile:
             self._answer(connection, kind, 404, "no such file\n")
 
-    def _route(self, connection: Connection, method: bytes, kind: str, rest: list[str]) -> None:
+    def _is_mirror(self, address: str) -> bool:
+        return any(each.address == address for each in self._site.current.mirrors)
+
+    def _asker(self, connection: Connection, request: h11.Request) -> str:
+        """Return the address that asks: where a mirror passes a node's question on, the node's."""
+        if self._is_mirror(connection.peer):
+            return dict(request.headers).get(FORWARDED, b"").decode("latin-1") or connection.peer
+        return connection.peer
+
+    def _route(
+        self, connection: Connection, method: bytes, kind: str, rest: list[str], asker: str
+    ) -> None:
         if method not in (b"GET", b"HEAD"):
             self._answer(connection, kind, 405, "only GET and HEAD\n", ("Allow", "GET, HEAD"))
         elif kind == "boot" and len(rest) > 2 and rest[0] == "once":
@@ -246,7 +258,7 @@ class HttpServer(Service):
             and re.fullmatch("[0-9a-f]{64}", rest[0])
             and rest[1] in IMAGE_FILES
         ):
-            self._image(connection, self._images.open("/".join(rest)), *rest)
+            self._image(connection, self._images.open("/".join(rest)), rest[0], rest[1], asker)
         else:
             self._answer(connection, kind, 404, "no such file\n")
 
@@ -272,29 +284,29 @@ class HttpServer(Service):
             )
         self._answer(connection, "metadata", status, body, *headers)
 
-    def _image(self, connection: Connection, file: OpenFile, digest: str, name: str) -> None:
+    def _image(
+        self, connection: Connection, file: OpenFile, digest: str, name: str, asker: str
+    ) -> None:
         """Send a file of an image to those who may have it; for others it is not there."""
-        known = self._site.current.images.open or self._fetches.known(connection.peer, digest)
+        known = self._site.current.images.open or self._fetches.known(asker, digest)
         if known is None:
-            ensureDeferred(self._ask_image_rights(connection, file, digest, name))
+            ensureDeferred(self._ask_image_rights(connection, file, digest, name, asker))
         elif known:
             self._file(connection, "images", file, name)
         else:
             self._answer(connection, "images", 404, "no such file\n")
 
     async def _ask_image_rights(
-        self, connection: Connection, file: OpenFile, digest: str, name: str
+        self, connection: Connection, file: OpenFile, digest: str, name: str, asker: str
     ) -> None:
         try:
-            may = await self._fetches.ask(connection.peer, digest)
+            may = await self._fetches.ask(asker, digest)
         except Exception as error:
             log.error("http %s: nobody can say who may have images: %s", connection.peer, error)
             self._answer(connection, "images", 503, "try again\n")
             return
         if not may:
-            log.info(
-                "http %s: nothing that it is to run names the image %s", connection.peer, digest
-            )
+            log.info("http %s: nothing that it is to run names the image %s", asker, digest)
             self._answer(connection, "images", 404, "no such file\n")
         else:
             self._file(connection, "images", file, name)

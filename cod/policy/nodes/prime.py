@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cod.model import Image, Refused, TypeRules
+from cod.model import Image, ImageMirror, Refused, TypeRules
 from cod.orders import ImageSource, Partition
 from cod.policy.hardware import needs
 from cod.policy.hardware.match import canonical
@@ -34,6 +34,7 @@ def resolve(
     images: Mapping[str, Image],
     base_url: str,
     rules: TypeRules | None = None,
+    mirror: str = "",
 ) -> Parts:
     """Return what the template means for the node whose hardware report is `attributes` (XML).
 
@@ -41,6 +42,7 @@ def resolve(
     base_url  where the images' folders are served, without a slash at the end, e.g.
               http://10.0.0.1:8069/images
     rules     what makes the site's node types
+    mirror    like `base_url`, on a cache near the node; '': there is none
     Raises Refused when the hardware is not what the template requires, or no image fits it. Like
     the manager, it compares the canonical form, so that all nodes of a type are treated alike.
     """
@@ -57,12 +59,27 @@ def resolve(
         verify=configuration.verify,
         table=configuration.table,
         partitions=configuration.partitions,
-        images=tuple(_source(choice, images, base_url) for choice in chosen),
+        images=tuple(_source(choice, images, base_url, mirror) for choice in chosen),
         sector=needs.sector(chosen),
     )
 
 
-def _source(choice: ImageChoice, images: Mapping[str, Image], base_url: str) -> ImageSource:
+def mirror_for(mirrors: Iterable[ImageMirror], subnet: str, block: str) -> ImageMirror | None:
+    """Return the cache of a node in that subnet and block ('': in none); None: it has none."""
+    return next(
+        (
+            each
+            for each in mirrors
+            if (not each.subnets or subnet in each.subnets)
+            and (not each.blocks or block in each.blocks)
+        ),
+        None,
+    )
+
+
+def _source(
+    choice: ImageChoice, images: Mapping[str, Image], base_url: str, mirror: str
+) -> ImageSource:
     if not choice.name:
         return ImageSource(
             choice.target,
@@ -82,6 +99,7 @@ def _source(choice: ImageChoice, images: Mapping[str, Image], base_url: str) -> 
         image.size,
         choice.installer,
         choice.installer_digest,
+        mirror=f"{mirror}/{image.digest}" if mirror else "",
     )
 
 

@@ -184,6 +184,7 @@ _LEFT_OUT = (
     "purge",
     "tables",
     "what",
+    "mirror",
 )  # where they say nothing: agents of former versions do not know them
 _AS_TEXT = ("reason",)
 
