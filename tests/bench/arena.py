@@ -1,8 +1,8 @@
 """Where servers are measured against each other: two network namespaces joined by a veth, rounds in
 turn, CPU counted.
 
-Everything is started here and ended by its pid; the namespaces go when the arena is left. Needs
-root.
+Everything is started here and ended by its pid; the namespaces go when the arena is left, also by
+SIGTERM or SIGHUP. Needs root.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ V1, V2 = Path("/sys/fs/cgroup/cpuacct") / GROUP, Path("/sys/fs/cgroup") / GROUP
 COUNTED = V1 if V1.parent.exists() else V2
 SHARED = Path("/sys/fs/cgroup/cpu") / GROUP
 SHARE = 20480  # twenty times the usual
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
@@ -106,8 +107,10 @@ class Arena:
         self.server_side, self.client_side = f"cod-{name}-s", f"cod-{name}-c"
 
     def __enter__(self) -> Arena:
-        self._delete()
         self._lock = _only_one()
+        self._delete()
+        # by default these would end the benchmark at once, and leave servers and namespaces behind
+        self._usual = {number: signal.signal(number, _leave) for number in ENDING}
         COUNTED.mkdir(exist_ok=True)
         if SHARED.parent.exists():
             SHARED.mkdir(exist_ok=True)
@@ -141,6 +144,8 @@ class Arena:
             (SHARED.parent / "cgroup.procs").write_text(str(os.getpid()))
             SHARED.rmdir()
         COUNTED.rmdir()
+        for number, usual in self._usual.items():
+            signal.signal(number, usual)
         self._lock.close()
 
     def _delete(self) -> None:
@@ -152,6 +157,8 @@ class Arena:
         """A server in the server's namespace, from the moment it is ready until the block is
         left."""
         counted = [
+            "setpriv",
+            "--pdeathsig=KILL",  # a benchmark that is killed takes its server along
             "sh",
             "-c",
             f'echo $$ > {COUNTED}/cgroup.procs; exec ip netns exec {self.server_side} "$@"',
@@ -275,6 +282,11 @@ def _only_one() -> TextIO:
     lock = (folder / "lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock
+
+
+def _leave(number: int, _: object) -> None:
+    """End the benchmark by an exception, so that whatever it has started is ended first."""
+    raise SystemExit(128 + number)
 
 
 def python(module: str, *arguments: object) -> list[str]:

@@ -6,13 +6,16 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.bench.__main__ import NAMES, module
 from tests.bench.arena import RESULTS, ROOT, Smoke, python
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # a process for each, and what they all import
 
@@ -63,3 +66,44 @@ def test_the_smallest_form_yields_the_rows_that_it_promises(name: str, tmp_path:
 @pytest.mark.parametrize("name", [name for name in NAMES if SMOKES[name].test])
 def test_a_benchmark_without_a_smallest_form_names_the_test_that_runs_its_parts(name: str) -> None:
     assert f"bench_{name}" in (ROOT / SMOKES[name].test).read_text()
+
+
+def is_running(process: Path) -> bool:
+    """Return whether a process of /proc is there and not only waited for."""
+    try:
+        return "\nState:\tZ" not in (process / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_benchmark_that_is_ended_by_a_signal_leaves_no_server(number: signal.Signals) -> None:
+    name = f"t{os.getpid()}"
+    program = f"""
+import os, time
+from tests.bench import arena
+arena._only_one = lambda: open(os.devnull)
+with arena.Arena("{name}") as place:
+    server = lambda: (arena.COUNTED / "cgroup.procs").read_text().split()
+    with place.serving(["sleep", "600"], server):
+        print(*server(), flush=True)
+        time.sleep(600)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as bench:
+        assert bench.stdout
+        server = Path("/proc") / bench.stdout.readline().strip()
+        bench.send_signal(number)
+    until(lambda: not is_running(server), f"{server} has ended")
+    left = [
+        *Path("/run/netns").glob(f"cod-{name}-?"),
+        *Path("/sys/fs/cgroup").glob(f"**/cod-bench-{bench.pid}"),
+    ]
+    for each in left:  # a killed one cannot tidy up; the next benchmark replaces namespaces
+        if each.is_relative_to("/run/netns"):
+            subprocess.run(["ip", "netns", "delete", each.name], check=True)
+        else:
+            each.rmdir()
+    assert number == signal.SIGKILL or not left
