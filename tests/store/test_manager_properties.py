@@ -336,7 +336,7 @@ def _check_taken(
 
 
 SHORT = settings(
-    max_examples=6, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=8, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
@@ -346,7 +346,7 @@ class TestWorld(World.TestCase):  # type: ignore[misc, name-defined]
     settings = SHORT
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # TestWorld looks at the first of the same walks
 class TestWorldAtLength(World.TestCase):  # type: ignore[misc, name-defined]
     """The same, tried longer."""
 

@@ -41,12 +41,18 @@ def test_what_is_held_back_is_lent_to_a_preemptible_filler() -> None:
     assert started[1] >= 0.97 * started[0]
 
 
-def test_a_preemptible_filler_uses_all_nodes_and_hardly_delays_others() -> None:
-    """Three days of the scenario: see docs/simulator.md, which has the figures."""
+@pytest.mark.parametrize(
+    ("days", "most"), [(1, 1.08), pytest.param(3, 1.03, marks=pytest.mark.nightly)]
+)
+def test_a_preemptible_filler_uses_all_nodes_and_hardly_delays_others(
+    days: int, most: float
+) -> None:
+    """docs/simulator.md has the figures of three days; one day has fewer jobs to average over."""
     found = {}
     for per_day in (0, 40000):
         scenario = tables.load("docs/examples/filler.toml")
         for key, value in {
+            "days": str(days),
             "policy.hold_after": "1",
             "demand.filler.arrivals.per_day": str(per_day),
             "demand.filler.preemptible": "true" if per_day else "false",
@@ -55,7 +61,7 @@ def test_a_preemptible_filler_uses_all_nodes_and_hardly_delays_others() -> None:
         found[per_day] = simulate(tables.read(scenario))
     assert found[40000]["utilisation"]["active"] >= 0.985
     without, filled = (one["by"]["group"]["batch"]["wait"]["mean"] for one in found.values())
-    assert filled <= 1.03 * without
+    assert filled <= most * without
 
 
 def test_jobs_that_lose_nodes_ask_for_others_and_run_in_the_end() -> None:
