@@ -20,6 +20,9 @@ def test_every_door_shows_the_remark_and_sets_it(served: Served) -> None:
     assert [one["name"] for one in as_json(served, "node", "list", "--sort", "-remark")] == ["n1"]
 
     browser = signed_in(served)
+    listed = browser.get("/nodes").tree
+    assert listed.xpath("//th[text()='Remark']")
+    assert listed.xpath("//td[@data-label='Remark']/text()") == ["loud fan"]
     page = browser.get("/nodes/n1")
     (shown,) = page.tree.xpath("//dt[text()='Remark']/following-sibling::dd[1]")
     assert shown.text == "loud fan"

@@ -10,7 +10,8 @@ from typing import Any
 from markupsafe import Markup
 
 from cod import quantity
-from cod.model import FieldKind, RecordField, Right, described
+from cod.model import FieldKind, FieldLevel, RecordField, Right, described
+from cod.web.api.routes import Call
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import links
 from cod.web.portal.formatting import NONE, size, state_word, typed, when
@@ -85,6 +86,38 @@ def facts_of(
         for each in described(record.__class__)
         if each.name not in without and (admin or not each.about.closed)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a page's table that are made of a record's description."""
+
+    fields: tuple[RecordField, ...]
+    now: float
+
+    @property
+    def heads(self) -> list[str]:
+        """Return what is above them."""
+        return [each.about.label for each in self.fields]
+
+    def cells(self, record: object) -> list[tuple[str, Any]]:
+        """Return (label, words) of a row."""
+        return [(each.about.label, word(each, each.get(record), self.now)) for each in self.fields]
+
+
+def columns_of(record: type, ask: Call[Any, Any], without: Collection[str]) -> Columns:
+    """Return the columns of what lists show of a record, but of what the page shows by hand, or
+    not at all."""
+    return Columns(
+        tuple(
+            each
+            for each in described(record)
+            if each.about.level is FieldLevel.LIST
+            and each.name not in without
+            and (ask.who.admin or not each.about.closed)
+        ),
+        ask.now,
+    )
 
 
 def settings_of(

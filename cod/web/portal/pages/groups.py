@@ -29,8 +29,12 @@ from cod.web.api.routes import ANYBODY, Call, Named, NamedMember, Names, see
 from cod.web.portal import forms
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
-from cod.web.portal.record_fields import body_by, facts_of, settings_of
+from cod.web.portal.record_fields import body_by, columns_of, facts_of, settings_of
 
+LISTED = {
+    *("name", "priority", "default_lease", "max_lease", "gid", "grace", "wipe", "image_quota"),
+    *("volume_quota", "email", "webhook", "created_by"),
+}
 SHOWN = "/groups/{name}"
 EVENTS = {
     "notices": "notices for people",
@@ -56,6 +60,7 @@ def _list(tx: Tx, ask: PageCall[Names, GroupQuery]) -> dict[str, Any]:
         "roles": ask.who.roles,
         "creates": ask.who.writes and groups.may_create(tx, ask.who, ask.site.groups),
         "default_lease": ask.site.policy.default_lease,
+        "more": columns_of(Group, ask, LISTED),
     }
 
 

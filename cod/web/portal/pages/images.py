@@ -6,13 +6,18 @@ from typing import Any
 
 from cod.flows.images import images, uploads
 from cod.flows.people import groups
+from cod.model import ImageView
 from cod.pool import Tx
 from cod.web.api.resources.software import IMAGES, ImageQuery, Verified
 from cod.web.api.routes import ANYBODY, Call, Named, Names, see
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import owners
-from cod.web.portal.record_fields import facts_of
+from cod.web.portal.record_fields import columns_of, facts_of
 
+LISTED = {
+    *("name", "state", "format", "size", "used", "stored", "created_at", "reason", "group"),
+    "used_by",
+}
 SHOWN, NEW = "/images/{name}", "/images/new"
 
 
@@ -22,6 +27,7 @@ def _list(tx: Tx, ask: PageCall[Names, ImageQuery]) -> dict[str, Any]:
         "rooms": _rooms(tx, ask),
         "uploads": uploads.every(tx, ask.who.groups),
         "served": images.is_served(tx, ask.now),
+        "more": columns_of(ImageView, ask, LISTED),
     }
 
 

@@ -22,7 +22,7 @@ from cod.web.portal import formatting
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.timeline import life
-from cod.web.portal.record_fields import body_by, facts_of, settings_of
+from cod.web.portal.record_fields import body_by, columns_of, facts_of, settings_of
 
 STATES = [
     (",".join(named), word)
@@ -36,7 +36,8 @@ def _list(tx: Tx, ask: PageCall[Names, NodeQuery]) -> dict[str, Any]:
     if ask.who.admin:
         unfit = views.conflict_list(tx, page=ListPage(limit=UNFIT), kind="architecture")
         names = {"types": types.names_of(tx), "blocks": blocks.names_of(tx), "unfit": unfit}
-    return {"nodes": NODES[0].call(ask)(tx), "states": STATES, **names}
+    more = columns_of(NodeView, ask, LISTED)
+    return {"nodes": NODES[0].call(ask)(tx), "states": STATES, "more": more, **names}
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
@@ -86,6 +87,9 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 
 
 UNFIT = 20  # machines that COD has no loader for, shown below the nodes
+LISTED = {
+    *("name", "state", "reason", "boot_mac", "firmware", "hostname", "vcluster", "address"),
+}
 SHOWN = 2**13  # bytes of a console on the page
 SHOWN_WHOLE = 2**22  # in the file that the page offers
 ELSEWHERE = (

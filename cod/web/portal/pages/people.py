@@ -14,7 +14,9 @@ from cod.quantity import read_span
 from cod.web.api.resources.people import UserQuery
 from cod.web.api.routes import ADMINS, Named, Names, in_parts
 from cod.web.portal.page import Action, Page, PageCall, api, to
-from cod.web.portal.record_fields import body_by, settings_of
+from cod.web.portal.record_fields import body_by, columns_of, settings_of
+
+LISTED = {"name", "full_name", "email", "created_at", "directory", "uid"}
 
 
 def _users(tx: Tx, ask: PageCall[Names, UserQuery]) -> dict[str, Any]:
@@ -25,7 +27,11 @@ def _users(tx: Tx, ask: PageCall[Names, UserQuery]) -> dict[str, Any]:
         name=attrgetter("name"),
         created_at=attrgetter("created_at"),
     )
-    return {"users": users(tx), "links": invitations.every(tx, groups=None, now=ask.now)}
+    return {
+        "users": users(tx),
+        "links": invitations.every(tx, groups=None, now=ask.now),
+        "more": columns_of(User, ask, LISTED),
+    }
 
 
 def _user(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:

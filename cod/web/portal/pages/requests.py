@@ -6,6 +6,7 @@ from typing import Any
 
 from cod.flows import views
 from cod.flows.scheduler import explain, plan, starts
+from cod.model import RequestView
 from cod.pool import Tx
 from cod.states import RequestState
 from cod.web.api.resources.plan import ExplainReply
@@ -14,7 +15,7 @@ from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
 from cod.web.portal import formatting
 from cod.web.portal.page import Action, Page, PageCall, api
 from cod.web.portal.pages.wizard import own_groups
-from cod.web.portal.record_fields import facts_of
+from cod.web.portal.record_fields import columns_of, facts_of
 
 SHOWN = "/requests/{id}"
 TOLD_ABOVE = {
@@ -29,6 +30,7 @@ def _list(tx: Tx, ask: PageCall[Names, RequestQuery]) -> dict[str, Any]:
         "groups": own_groups(tx, ask.who),
         "states": [(str(state), formatting.state_word(state)) for state in RequestState],
         "usually": starts.usually(tx, ask.now),
+        "more": columns_of(RequestView, ask, TOLD_ABOVE),
     }
 
 

@@ -18,7 +18,7 @@ from cod.flows.people.access import offered
 from cod.flows.scheduler import reclaims, vcluster_names
 from cod.flows.vcms import vcms
 from cod.flows.volumes import volumes
-from cod.model import NodeView, ReclaimView, Right, Site, SshKey, Who
+from cod.model import NodeView, ReclaimView, Right, Site, SshKey, VclusterView, Who
 from cod.model import Page as Part
 from cod.pool import Tx
 from cod.states import VclusterState
@@ -38,7 +38,7 @@ from cod.web.api.routes import ANYBODY, Call, Named, NamedLabel, Names, see
 from cod.web.portal import documents, formatting
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Action, Page, PageCall, api, to
-from cod.web.portal.record_fields import facts_of
+from cod.web.portal.record_fields import columns_of, facts_of
 
 FEW = Part(limit=10)
 SHOWN = "/vclusters/{name}"
@@ -52,6 +52,7 @@ def _list(tx: Tx, ask: PageCall[Names, VclusterQuery]) -> dict[str, Any]:
     return {
         "found": VCLUSTERS[0].call(ask)(tx),
         "groups": group_names(ask.who, tx),
+        "more": columns_of(VclusterView, ask, TOLD_ABOVE),
     }
 
 

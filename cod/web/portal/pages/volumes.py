@@ -12,14 +12,24 @@ from cod.flows import views
 from cod.flows.people.access import offered
 from cod.flows.volumes import volumes
 from cod.model import Page as Part
-from cod.model import Right
+from cod.model import Right, VolumeView
 from cod.pool import Tx
 from cod.web.api.models import FULL, Query
 from cod.web.api.resources.volumes import VOLUMES, VolumeDetach, VolumeInFull, VolumeQuery
 from cod.web.api.routes import ANYBODY, Call, Named, Names, see
 from cod.web.portal.page import Action, Page, PageCall, api, to
 from cod.web.portal.pages.wizard import own_groups
+from cod.web.portal.record_fields import columns_of, facts_of
 
+TOLD_ABOVE = {"name", "kind", "reason", "state", "deleted_at", "purge_at"}
+HELD = {
+    "": "not known yet",
+    "none": "nothing: the file system has no quotas",
+    "project": "a quota of XFS",
+    "btrfs": "a quota of Btrfs",
+    "zfs": "a quota of ZFS",
+}
+LISTED = {"name", "kind", "fileserver", "size", "enforced", "reason", "state"}
 NEW, SHOWN = "/volumes/new", "/volumes/{name}"
 
 
@@ -31,7 +41,11 @@ class NewVolume(Query):
 
 
 def _list(tx: Tx, ask: PageCall[Names, VolumeQuery]) -> dict[str, Any]:
-    return {"found": VOLUMES[0].call(ask)(tx), "servers": ask.site.fileservers}
+    return {
+        "found": VOLUMES[0].call(ask)(tx),
+        "servers": ask.site.fileservers,
+        "more": columns_of(VolumeView, ask, LISTED),
+    }
 
 
 def _new(tx: Tx, ask: PageCall[Names, NewVolume]) -> dict[str, Any]:
@@ -54,7 +68,16 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         and one.vcluster.state in ("pending", "active")
         and offered(ask.who, Right.MANAGE, one.vcluster.group_id)
     ]
-    return {"view": view, "v": view.volume, "open": open_, "grace": ask.site.volumes.grace}
+    told = facts_of(
+        view, ask.now, without=TOLD_ABOVE, words={"enforced": HELD.get(view.volume.enforced)}
+    )
+    return {
+        "view": view,
+        "v": view.volume,
+        "open": open_,
+        "grace": ask.site.volumes.grace,
+        "told": told,
+    }
 
 
 EVERY = Part(limit=500)
