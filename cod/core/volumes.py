@@ -16,6 +16,7 @@ from cod.core import notices
 from cod.model import (
     AskedVolume,
     FileServer,
+    FlowContext,
     Group,
     Node,
     Refused,
@@ -58,11 +59,10 @@ def create(
     group: Group,
     name: str,
     size: int,
+    context: FlowContext,
     *,
     kind: str = "data",
     server: FileServer,
-    site: Site,
-    now: float,
     source: str = "",
 ) -> Volume:
     """Return a new volume of the group, which is yet to be made on its file server. Raises
@@ -78,7 +78,7 @@ def create(
             "name",
         )
     taken, own = volumes.taken(tx, group.id)
-    policy.check_quota(site.volumes.quota if own is None else own, taken, size, group.name)
+    policy.check_quota(context.site.volumes.quota if own is None else own, taken, size, group.name)
     made = volumes.add(
         tx,
         name=name,
@@ -89,18 +89,18 @@ def create(
         size=size,
         source=source,
         export_id=volumes.free_export(tx, server.name),
-        sequence=int(now),
-        next_at=now,
-        created_at=now,
+        sequence=int(context.now),
+        next_at=context.now,
+        created_at=context.now,
     )
     volumes.change(tx, made.id, path=policy.directory(server.root, made.id, name))
     return volumes.named(tx, name)
 
 
-def home(tx: Tx, group: Group, site: Site, now: float) -> Volume | None:
+def home(tx: Tx, group: Group, context: FlowContext) -> Volume | None:
     """Return the group's home volume, made now if need be; None where the site has no file server.
     Raises `Refused`."""
-    there = volumes.homes(tx, group.id)
+    site, there = context.site, volumes.homes(tx, group.id)
     if there or not site.fileservers:
         return there[0] if there else None
     return create(
@@ -108,18 +108,18 @@ def home(tx: Tx, group: Group, site: Site, now: float) -> Volume | None:
         group,
         f"{group.name}/{HOME}",
         site.volumes.home_size,
+        context,
         kind="home",
         server=site.fileservers[0],
-        site=site,
-        now=now,
     )
 
 
 def attach(
-    tx: Tx, volume: Volume, vcluster: Vcluster, asked: AskedVolume, site: Site, now: float
+    tx: Tx, volume: Volume, vcluster: Vcluster, asked: AskedVolume, context: FlowContext
 ) -> None:
     """Attach the volume to the vcluster, so that its nodes mount it. If it is attached already,
     change the mount to what is asked. Raises `Refused`."""
+    site, now = context.site, context.now
     if volume.deleted_at is not None:
         raise Refused("conflict", f"volume {volume.name} is deleted: restore it first", "volume")
     default = (

@@ -294,7 +294,7 @@ def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
 def test_a_file_server_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     lab.site = replace(lab.site, fileservers=(FileServer("nas", "ganesha", "10.77.0.5", "/srv"),))
     volume_flows.create(
-        lab.tx, name="data", size=2**30, group="physics", site=lab.site, now=lab.now
+        lab.tx, flow_context(lab.site, lab.now), name="data", size=2**30, group="physics"
     )
     hall = Hall(lab, machines=2)
     lab.template(document=DOCUMENT.replace("</t", '<ready port="80"/></t'))

@@ -61,7 +61,7 @@ def site(site: Site) -> Site:
 
 def create(tx: Tx, site: Site, name: str = "data", size: int = 10 * GIB, **rest: Any) -> Any:
     return flows.create(
-        tx, name=name, size=size, group="site", site=site, now=rest.pop("now", 1.0), **rest
+        tx, flow_context(site, rest.pop("now", 1.0)), name=name, size=size, group="site", **rest
     ).volume
 
 
@@ -110,7 +110,10 @@ def test_a_volume_is_made_and_attached_and_exported_to_the_block_alone(tx: Tx, s
     assert (task.wanted.may_make, task.wanted.clients, state(tx)) == (True, (), "ready")
     web = cluster(tx, site)
     flows.attach(
-        tx, name="site/data", vcluster="web", mount="/scratch", read_only=True, site=site, now=3.0
+        tx,
+        flow_context(site, 3.0),
+        vcluster="web",
+        asked=AskedVolume("site/data", mount="/scratch", read_only=True),
     )
     assert store.exported(tx, web.id) == [], "not before the file server has it"
     (task,) = settle(tx, site, 4.0)
@@ -188,14 +191,19 @@ def test_a_volume_that_ends_with_its_vcluster_is_kept_and_told_of(tx: Tx, site: 
     for name in ("web", "web2"):
         if vclusters.by_name(tx, name) is None:
             cluster(tx, site, name)
-        flows.attach(tx, name="site/data", vcluster=name, delete_after=30 * DAY, site=site, now=1.0)
+        flows.attach(
+            tx,
+            flow_context(site, 1.0),
+            vcluster=name,
+            asked=AskedVolume("site/data", delete_after=30 * DAY),
+        )
     settle(tx, site, 2.0)
     for name, kept in (("web", "changing"), ("web2", "deleted")):
         vcluster_flows.delete(tx, flow_context(site, 3.0, "user:ann"), name=name)
         assert state(tx) == kept, "while another vcluster mounts it, it stays"
     view = flows.show(tx, name="site/data", now=4.0)
     assert (view.volume.purge_at, told(tx)) == (3.0 + 30 * DAY, ["volume-deleted"])
-    flows.restore(tx, name="site/data", now=5.0)
+    flows.restore(tx, flow_context(site, 5.0), name="site/data")
     settle(tx, site, 6.0)
     assert state(tx) == "ready"
 
@@ -204,17 +212,17 @@ def test_deletion_can_be_undone_until_its_time_is_over(tx: Tx, site: Site) -> No
     furnish(tx, 0)
     create(tx, site)
     settle(tx, site, 2.0)
-    flows.delete(tx, name="site/data", actor="user:ann", site=site, now=3.0)
-    again = flows.delete(tx, name="site/data", actor="user:ann", site=site, now=4.0)
+    flows.delete(tx, flow_context(site, 3.0, "user:ann"), name="site/data")
+    again = flows.delete(tx, flow_context(site, 4.0, "user:ann"), name="site/data")
     assert (again.state, again.volume.purge_at) == ("deleted", 3.0 + 7 * DAY)
     assert claim(tx, site, 3.0 + 7 * DAY - 1) == []
     with pytest.raises(Refused, match="kept for a while"):
         create(tx, site)
-    flows.restore(tx, name="site/data", now=5.0)
-    flows.delete(tx, name="site/data", actor="user:ann", site=site, now=6.0)
+    flows.restore(tx, flow_context(site, 5.0), name="site/data")
+    flows.delete(tx, flow_context(site, 6.0, "user:ann"), name="site/data")
     over = 6.0 + 7 * DAY
     with pytest.raises(Refused, match="is being erased"):
-        flows.restore(tx, name="site/data", now=over)
+        flows.restore(tx, flow_context(site, over), name="site/data")
     (task,) = settle(tx, site, over)
     assert task.wanted.erase
     assert flows.every(tx, now=over) == []
@@ -226,10 +234,10 @@ def test_an_attached_volume_is_not_deleted(tx: Tx, site: Site) -> None:
     create(tx, site)
     cluster(tx, site, mounts=[AskedVolume("data")])
     with pytest.raises(Refused, match="attached to web"):
-        flows.delete(tx, name="site/data", actor="user:ann", site=site, now=3.0)
-    flows.detach(tx, name="site/data", vcluster="web", now=4.0)
+        flows.delete(tx, flow_context(site, 3.0, "user:ann"), name="site/data")
+    flows.detach(tx, flow_context(site, 4.0), name="site/data", vcluster="web")
     assert (
-        flows.delete(tx, name="site/data", actor="user:ann", site=site, now=5.0).state == "deleted"
+        flows.delete(tx, flow_context(site, 5.0, "user:ann"), name="site/data").state == "deleted"
     )
 
 
@@ -257,7 +265,7 @@ def test_a_change_in_the_meantime_is_carried_out_next(tx: Tx, site: Site) -> Non
     furnish(tx, 0)
     create(tx, site)
     (first,) = claim(tx, site, 2.0)
-    flows.resize(tx, name="site/data", size=20 * GIB, site=site, now=3.0)
+    flows.resize(tx, flow_context(site, 3.0), name="site/data", size=20 * GIB)
     assert exports.succeeded(tx, first, "btrfs", 4.0).value is False, (
         "its claim is over: the volume has changed"
     )
@@ -266,7 +274,7 @@ def test_a_change_in_the_meantime_is_carried_out_next(tx: Tx, site: Site) -> Non
         "though the same server has the next claim"
     )
     assert exports.succeeded(tx, late, "btrfs", 4.7).value
-    flows.resize(tx, name="site/data", size=20 * GIB, site=site, now=4.8)
+    flows.resize(tx, flow_context(site, 4.8), name="site/data", size=20 * GIB)
     (second,) = settle(tx, site, 5.0)
     assert (second.wanted.size, second.sequence > first.sequence, state(tx)) == (
         20 * GIB,
@@ -293,7 +301,7 @@ def test_failures_pause_longer_and_longer_are_told_and_never_given_up(tx: Tx, si
     settle(tx, site, now)
     assert state(tx, now=now) == "ready"
     assert told(tx)[2:] == ["volume-recovered"] * 2
-    flows.resize(tx, name="site/data", size=30 * GIB, site=site, now=now + 1)
+    flows.resize(tx, flow_context(site, now + 1), name="site/data", size=30 * GIB)
     settle(tx, site, now + 2)
     assert len(told(tx)) == 4, "what goes well is not told"
 
@@ -310,11 +318,11 @@ def test_a_file_server_that_left_the_site_file_is_named_and_may_be_forgotten(
     furnish(tx, 0)
     create(tx, site, fileserver="old")
     with pytest.raises(Refused, match="in the site file"):
-        flows.forget(tx, name="site/data", site=site)
+        flows.forget(tx, flow_context(site, 0.0), name="site/data")
     fewer = replace(site, fileservers=site.fileservers[:1])
     assert exports.claim(tx, "s1", {"nas": 5}, fewer, 2.0, LEASE) == []
     assert "no file server 'old'" in flows.show(tx, name="site/data", now=3.0).volume.reason
-    flows.forget(tx, name="site/data", site=fewer)
+    flows.forget(tx, flow_context(fewer, 0.0), name="site/data")
     assert flows.every(tx, now=4.0) == []
 
 
@@ -341,9 +349,9 @@ def test_sizes_are_held_to_the_groups_quota(tx: Tx, site: Site) -> None:
     group_flows.change(tx, "site", {"volume_quota": 2000 * GIB}, now=2.0)
     create(tx, site, "more", size=500 * GIB)
     with pytest.raises(Refused, match="too much"):
-        flows.resize(tx, name="site/more", size=1500 * GIB, site=site, now=3.0)
+        flows.resize(tx, flow_context(site, 3.0), name="site/more", size=1500 * GIB)
     assert (
-        flows.resize(tx, name="site/more", size=1400 * GIB, site=site, now=3.0).volume.size
+        flows.resize(tx, flow_context(site, 3.0), name="site/more", size=1400 * GIB).volume.size
         == 1400 * GIB
     )
 
@@ -352,19 +360,19 @@ def test_snapshots_are_taken_copied_and_deleted(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
     create(tx, site)
     settle(tx, site, 2.0)
-    flows.take_snapshot(tx, name="site/data", snapshot="monday", now=3.0)
+    flows.take_snapshot(tx, flow_context(site, 3.0), name="site/data", snapshot="monday")
     with pytest.raises(Refused, match="no snapshot 'monday'"):
         create(tx, site, "copy", source="site/data", snapshot="monday")
     (task,) = settle(tx, site, 4.0)
     assert task.wanted.snapshots == ("monday",)
     create(tx, site, "copy", source="site/data", snapshot="monday")
     with pytest.raises(Refused, match="site/copy is being copied"):
-        flows.delete_snapshot(tx, name="site/data", snapshot="monday", now=5.0)
+        flows.delete_snapshot(tx, flow_context(site, 5.0), name="site/data", snapshot="monday")
     with pytest.raises(Refused, match="site/copy is being copied"):
-        flows.delete(tx, name="site/data", actor="user:ann", site=site, now=5.0)
+        flows.delete(tx, flow_context(site, 5.0, "user:ann"), name="site/data")
     (task,) = settle(tx, site, 6.0)
     assert task.wanted.source.endswith("/monday")
-    flows.delete_snapshot(tx, name="site/data", snapshot="monday", now=7.0)
+    flows.delete_snapshot(tx, flow_context(site, 7.0), name="site/data", snapshot="monday")
     (task,) = settle(tx, site, 8.0)
     assert (task.wanted.snapshots, task.wanted.dropped) == ((), ("monday",))
     assert flows.show(tx, name="site/data", now=9.0).snapshots == []
@@ -374,9 +382,9 @@ def test_a_deleted_volume_is_not_copied(tx: Tx, site: Site) -> None:
     """The data could be erased before the copy is made."""
     furnish(tx, 0)
     create(tx, site)
-    flows.take_snapshot(tx, name="site/data", snapshot="monday", now=2.0)
+    flows.take_snapshot(tx, flow_context(site, 2.0), name="site/data", snapshot="monday")
     settle(tx, site, 3.0)
-    flows.delete(tx, name="site/data", actor="user:ann", site=site, now=4.0)
+    flows.delete(tx, flow_context(site, 4.0, "user:ann"), name="site/data")
     with pytest.raises(Refused, match="restore it first"):
         create(tx, site, "copy", source="site/data", snapshot="monday")
 
@@ -386,7 +394,7 @@ def test_a_file_system_without_snapshots_says_so(tx: Tx, site: Site) -> None:
     create(tx, site)
     settle(tx, site, 2.0, "project")
     with pytest.raises(Refused, match="Btrfs or ZFS"):
-        flows.take_snapshot(tx, name="site/data", snapshot="monday", now=3.0)
+        flows.take_snapshot(tx, flow_context(site, 3.0), name="site/data", snapshot="monday")
 
 
 def test_homes_are_a_volume_of_the_group_that_vclusters_share(tx: Tx, site: Site) -> None:
@@ -404,7 +412,10 @@ def test_homes_are_a_volume_of_the_group_that_vclusters_share(tx: Tx, site: Site
     assert [store.exported(tx, one)[0][1].mount for one in ids] == ["/home", "/home"]
     with pytest.raises(Refused, match="home volume is kept"):
         flows.attach(
-            tx, name="site/home", vcluster="web", delete_after=30 * DAY, site=site, now=4.0
+            tx,
+            flow_context(site, 4.0),
+            vcluster="web",
+            asked=AskedVolume("site/home", delete_after=30 * DAY),
         )
 
 
@@ -433,8 +444,15 @@ def test_mount_points_are_apart(tx: Tx, site: Site) -> None:
         create(tx, site, name)
     cluster(tx, site, mounts=[AskedVolume("data", "/srv")])
     with pytest.raises(Refused, match="another volume at /srv"):
-        flows.attach(tx, name="site/more", vcluster="web", mount="/srv/more", site=site, now=2.0)
-    flows.attach(tx, name="site/more", vcluster="web", mount="/srv2", site=site, now=2.0)
+        flows.attach(
+            tx,
+            flow_context(site, 2.0),
+            vcluster="web",
+            asked=AskedVolume("site/more", mount="/srv/more"),
+        )
+    flows.attach(
+        tx, flow_context(site, 2.0), vcluster="web", asked=AskedVolume("site/more", mount="/srv2")
+    )
 
 
 def test_blocks_are_covered_exactly() -> None:
@@ -455,7 +473,7 @@ def test_a_vcluster_keeps_its_blocks_while_a_volume_is_exported_to_them(tx: Tx, 
     assert [one.network for one in task.wanted.clients] == ["10.77.128.0/26", "10.77.128.64/26"]
     address_blocks.trim(tx, web.id)
     assert len(blocks.of(tx, web.id)) == 2
-    flows.detach(tx, name="site/data", vcluster="web", now=5.0)
+    flows.detach(tx, flow_context(site, 5.0), name="site/data", vcluster="web")
     address_blocks.trim(tx, web.id)
     assert len(blocks.of(tx, web.id)) == 2, "the file server has not withdrawn it yet"
     settle(tx, site, 6.0)
@@ -483,7 +501,7 @@ def test_what_is_exported_is_in_the_automounters_maps(tx: Tx, site: Site) -> Non
             "/srv/more": f"-fstype=nfs4,rw,{options} 10.77.0.5:{paths['site/more']}",
         },
     }
-    flows.detach(tx, name="site/data", vcluster="web", now=4.0)
+    flows.detach(tx, flow_context(site, 4.0), name="site/data", vcluster="web")
     assert "/data" not in core.automounts(tx, web.id, site)["auto.direct"], (
         "nodes forget it before its export ends"
     )
@@ -550,7 +568,7 @@ def test_home_directories_follow_people_s_numbers_and_who_may_log_in(tx: Tx, sit
 def test_volumes_follow_their_group_s_number(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
     group_flows.create(tx, "physics", now=1.0)
-    flows.create(tx, name="data", size=10 * GIB, group="physics", site=site, now=1.0)
+    flows.create(tx, flow_context(site, 1.0), name="data", size=10 * GIB, group="physics")
     settle(tx, site, 2.0)
     group_flows.change(tx, "physics", {"email": "p@example.org"}, now=3.0)
     assert claim(tx, site, 3.0) == []
@@ -562,13 +580,13 @@ def test_a_volume_has_so_many_snapshots_and_no_more(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
     create(tx, site)
     for number in range(policy.MOST_SNAPSHOTS):
-        flows.take_snapshot(tx, name="site/data", snapshot=f"s{number}", now=2.0)
+        flows.take_snapshot(tx, flow_context(site, 2.0), name="site/data", snapshot=f"s{number}")
     with pytest.raises(Refused, match="delete one first"):
-        flows.take_snapshot(tx, name="site/data", snapshot="more", now=3.0)
+        flows.take_snapshot(tx, flow_context(site, 3.0), name="site/data", snapshot="more")
     settle(tx, site, 4.0)
-    flows.delete_snapshot(tx, name="site/data", snapshot="s0", now=5.0)
+    flows.delete_snapshot(tx, flow_context(site, 5.0), name="site/data", snapshot="s0")
     settle(tx, site, 6.0)
-    flows.take_snapshot(tx, name="site/data", snapshot="more", now=7.0)
+    flows.take_snapshot(tx, flow_context(site, 7.0), name="site/data", snapshot="more")
 
 
 def test_a_vcluster_is_ready_when_what_it_mounts_is_there(tx: Tx, site: Site) -> None:

@@ -24,6 +24,7 @@ from cod.flows.scheduler import vclusters as vcluster_flows
 from cod.flows.volumes import volumes as flows
 from cod.model import (
     AskedVcluster,
+    AskedVolume,
     ExportClient,
     FileServer,
     HomeDirectory,
@@ -308,7 +309,9 @@ class Whole:
     def attach(self) -> int:
         """A volume, and a vcluster in the first block that mounts it; the vcluster's id."""
         now = time.time()
-        self.run(flows.create, name="data", size=20 * MIB, group="site", site=self.site, now=now)
+        self.run(
+            flows.create, flow_context(self.site, now), name="data", size=20 * MIB, group="site"
+        )
         made = self.run(
             vcluster_flows.create,
             flow_context(self.site, now),
@@ -316,7 +319,12 @@ class Whole:
         )
         vcluster = made.value[0].vcluster
         self.run(core_blocks.extend, vcluster, 1, self.site, now=now)  # as a grant does
-        self.run(flows.attach, name="site/data", vcluster="web", site=self.site, now=now)
+        self.run(
+            flows.attach,
+            flow_context(self.site, now),
+            vcluster="web",
+            asked=AskedVolume("site/data"),
+        )
         return int(vcluster.id)
 
 
@@ -352,10 +360,10 @@ def test_a_volume_from_its_creation_to_its_end(whole: Whole, stand: NfsStand) ->
     whole.attach()
     path = whole.wait("ready").volume.path
     assert (stand.sees("a", path, whole.gid), stand.sees("b", path, whole.gid)) == (True, False)
-    whole.run(flows.detach, name="site/data", vcluster="web", now=time.time())
+    whole.run(flows.detach, flow_context(whole.site, time.time()), name="site/data", vcluster="web")
     until(lambda: not whole.show().attachments)
     assert not stand.sees("a", path, whole.gid)
-    whole.run(flows.delete, name="site/data", actor="user:ann", site=whole.site, now=time.time())
+    whole.run(flows.delete, flow_context(whole.site, time.time(), "user:ann"), name="site/data")
     until(lambda: not whole.run(flows.every, now=time.time()))
     assert stand.runs("test", "-e", path).returncode != 0
 
@@ -405,7 +413,7 @@ def test_a_server_that_was_rebuilt_gets_its_exports_again_and_lost_data_is_said(
     assert stand.runs("test", "-e", path).returncode != 0, (
         "no empty directory takes the place of the data"
     )
-    whole.run(flows.remake, name="site/data", now=time.time())
+    whole.run(flows.remake, flow_context(whole.site, time.time()), name="site/data")
     whole.wait("ready")
     assert stand.sees("a", path, whole.gid)
 

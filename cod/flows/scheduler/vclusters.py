@@ -147,15 +147,15 @@ def create(
         duration=None if asked.starts_at is None else lease_time,
     )
     home = (
-        core_volumes.home(tx, owner, site, now)
+        core_volumes.home(tx, owner, context)
         if (site.volumes.homes if asked.homes is None else asked.homes)
         else None
     )
     if home is not None:
-        core_volumes.attach(tx, home, vcluster, AskedVolume(home.name), site, now)
+        core_volumes.attach(tx, home, vcluster, AskedVolume(home.name), context)
     for each in asked.mounts:
         full = each.volume if "/" in each.volume else f"{owner.name}/{each.volume}"
-        core_volumes.attach(tx, volumes.named(tx, full, lock=True), vcluster, each, site, now)
+        core_volumes.attach(tx, volumes.named(tx, full, lock=True), vcluster, each, context)
     return Result(_shown(tx, vcluster, site), _WAKE)
 
 

@@ -14,6 +14,7 @@ from cod.model import (
     AskedVolume,
     Attachment,
     FileServer,
+    FlowContext,
     Refused,
     Site,
     Snapshot,
@@ -70,6 +71,7 @@ def mounted(tx: Tx, *, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
 
 def create(
     tx: Tx,
+    context: FlowContext,
     *,
     name: str,
     size: int,
@@ -77,8 +79,6 @@ def create(
     fileserver: str = "",
     source: str = "",
     snapshot: str = "",
-    site: Site,
-    now: float,
 ) -> VolumeView:
     """Return a new volume of `group`. Raises `Refused`.
 
@@ -89,10 +89,8 @@ def create(
     owner = groups.named(tx, group, "group")
     full = names.full(owner.name, name, thing="a volume")
     if not source:
-        made = core.create(
-            tx, owner, full, size, server=_server(site, fileserver), site=site, now=now
-        )
-        return show(tx, name=made.name, now=now)
+        core.create(tx, owner, full, size, context, server=_server(context.site, fileserver))
+        return show(tx, name=full, now=context.now)
     origin = _kept(tx, source, "source")
     taken = [
         one.name
@@ -113,43 +111,23 @@ def create(
         )
     if size < origin.size:
         raise Refused("invalid", f"a copy of {source} needs at least {origin.size} bytes", "size")
-    made = core.create(
-        tx,
-        owner,
-        full,
-        size,
-        server=_server(site, origin.fileserver),
-        site=site,
-        now=now,
-        source=_source(origin, snapshot),
-    )
-    return show(tx, name=made.name, now=now)
+    server = _server(context.site, origin.fileserver)
+    core.create(tx, owner, full, size, context, server=server, source=_source(origin, snapshot))
+    return show(tx, name=full, now=context.now)
 
 
-def attach(
-    tx: Tx,
-    *,
-    name: str,
-    vcluster: str,
-    mount: str = "",
-    read_only: bool = False,
-    delete_after: float | None = None,
-    site: Site,
-    now: float,
-) -> VolumeView:
-    """Have the nodes of a vcluster mount the volume, as in `model.AskedVolume`. Raises
-    `Refused`."""
+def attach(tx: Tx, context: FlowContext, *, asked: AskedVolume, vcluster: str) -> VolumeView:
+    """Have the nodes of a vcluster mount the volume. Raises `Refused`."""
     holder = vclusters.by_name(tx, vcluster, lock=True)
     if holder is None or holder.state in LAST:
         raise Refused(
             "not_found", f"there is no vcluster {vcluster!r}, or it is ending", "vcluster"
         )
-    volume = volumes.named(tx, name, lock=True)
-    core.attach(tx, volume, holder, AskedVolume(name, mount, read_only, delete_after), site, now)
-    return show(tx, name=name, now=now)
+    core.attach(tx, volumes.named(tx, asked.volume, lock=True), holder, asked, context)
+    return show(tx, name=asked.volume, now=context.now)
 
 
-def detach(tx: Tx, *, name: str, vcluster: str, now: float) -> VolumeView:
+def detach(tx: Tx, context: FlowContext, *, name: str, vcluster: str) -> VolumeView:
     """Have the volume withdrawn from the nodes of a vcluster. Raises `Refused`."""
     volume = volumes.named(tx, name, lock=True)
     own = [one for one in volumes.attachments(tx, [volume.id]) if one.vcluster == vcluster]
@@ -158,11 +136,11 @@ def detach(tx: Tx, *, name: str, vcluster: str, now: float) -> VolumeView:
             "conflict", f"volume {name} is not attached to vcluster {vcluster}", "vcluster"
         )
     if not own[-1].leaving:
-        core.detach(tx, volume, own[-1].id, now)
-    return show(tx, name=name, now=now)
+        core.detach(tx, volume, own[-1].id, context.now)
+    return show(tx, name=name, now=context.now)
 
 
-def resize(tx: Tx, *, name: str, size: int, site: Site, now: float) -> VolumeView:
+def resize(tx: Tx, context: FlowContext, *, name: str, size: int) -> VolumeView:
     """Let the volume hold `size` bytes. One that holds more already takes no more data. Raises
     `Refused`."""
     volume = _kept(tx, name)
@@ -170,14 +148,13 @@ def resize(tx: Tx, *, name: str, size: int, site: Site, now: float) -> VolumeVie
     taken, own = volumes.taken(tx, volume.group_id)
     group = groups.get(tx, volume.group_id)
     if size > volume.size:
-        policy.check_quota(
-            site.volumes.quota if own is None else own, taken - volume.size, size, group.name
-        )
-    core.changed(tx, volume, now, size=size)
-    return show(tx, name=name, now=now)
+        most = context.site.volumes.quota if own is None else own
+        policy.check_quota(most, taken - volume.size, size, group.name)
+    core.changed(tx, volume, context.now, size=size)
+    return show(tx, name=name, now=context.now)
 
 
-def take_snapshot(tx: Tx, *, name: str, snapshot: str, now: float) -> VolumeView:
+def take_snapshot(tx: Tx, context: FlowContext, *, name: str, snapshot: str) -> VolumeView:
     """Have a snapshot made. Raises `Refused`."""
     volume = _kept(tx, name)
     names.full("", snapshot, "snapshot", thing="a snapshot")
@@ -201,26 +178,27 @@ def take_snapshot(tx: Tx, *, name: str, snapshot: str, now: float) -> VolumeView
         tx,
         volume_id=volume.id,
         name=snapshot,
-        sequence=core.changed(tx, volume, now),
-        created_at=now,
+        sequence=core.changed(tx, volume, context.now),
+        created_at=context.now,
     )
-    return show(tx, name=name, now=now)
+    return show(tx, name=name, now=context.now)
 
 
-def delete_snapshot(tx: Tx, *, name: str, snapshot: str, now: float) -> VolumeView:
+def delete_snapshot(tx: Tx, context: FlowContext, *, name: str, snapshot: str) -> VolumeView:
     """Have a snapshot deleted, at once. Raises `Refused`."""
     volume = volumes.named(tx, name, lock=True)
     found = next((one for one in volumes.snapshots(tx, [volume.id]) if one.name == snapshot), None)
     if found is None:
         raise Refused("not_found", f"volume {name} has no snapshot {snapshot!r}", "snapshot")
     _not_copied(tx, volume, [found], "snapshot")
-    volumes.drop_snapshot(tx, found.id, core.changed(tx, volume, now))
-    return show(tx, name=name, now=now)
+    volumes.drop_snapshot(tx, found.id, core.changed(tx, volume, context.now))
+    return show(tx, name=name, now=context.now)
 
 
-def delete(tx: Tx, *, name: str, actor: str, site: Site, now: float) -> VolumeView:
+def delete(tx: Tx, context: FlowContext, *, name: str) -> VolumeView:
     """Delete the volume: its data is kept for the site's grace, in which `restore` undoes it.
     Deleting it again changes nothing. Raises `Refused`."""
+    now = context.now
     volume = volumes.named(tx, name, lock=True)
     attached = [one.vcluster for one in volumes.attachments(tx, [volume.id]) if not one.leaving]
     if attached:
@@ -231,33 +209,35 @@ def delete(tx: Tx, *, name: str, actor: str, site: Site, now: float) -> VolumeVi
         )
     if volume.deleted_at is None:
         _not_copied(tx, volume, volumes.snapshots(tx, [volume.id]), "name")
-        core.mark_deleted(tx, volume, now + site.volumes.grace, now, f"{actor} deleted it")
+        core.mark_deleted(
+            tx, volume, now + context.site.volumes.grace, now, f"{context.actor} deleted it"
+        )
     return show(tx, name=name, now=now)
 
 
-def restore(tx: Tx, *, name: str, now: float) -> VolumeView:
+def restore(tx: Tx, context: FlowContext, *, name: str) -> VolumeView:
     """Undo the deletion of a volume that is still kept. Raises `Refused`."""
     volume = volumes.named(tx, name, lock=True)
     if volume.purge_at is None:
         raise Refused("conflict", f"volume {name} is not deleted", "name")
-    if volume.purge_at <= now:
+    if volume.purge_at <= context.now:
         raise Refused("conflict", f"the data of volume {name} is being erased", "name")
     volumes.change(tx, volume.id, deleted_at=None, purge_at=None)
-    return show(tx, name=name, now=now)
+    return show(tx, name=name, now=context.now)
 
 
-def remake(tx: Tx, *, name: str, now: float) -> VolumeView:
+def remake(tx: Tx, context: FlowContext, *, name: str) -> VolumeView:
     """Let the volume's directory be made anew, empty, where the file server has lost it. Raises
     `Refused`."""
-    core.changed(tx, _kept(tx, name), now, made_at=None, enforced="")
-    return show(tx, name=name, now=now)
+    core.changed(tx, _kept(tx, name), context.now, made_at=None, enforced="")
+    return show(tx, name=name, now=context.now)
 
 
-def forget(tx: Tx, *, name: str, site: Site) -> VolumeView:
+def forget(tx: Tx, context: FlowContext, *, name: str) -> VolumeView:
     """Remove the volume from the database alone, because its file server is gone for good. Raises
     `Refused` while the site file names that server: its exports could still be reached."""
     volume = volumes.named(tx, name, lock=True)
-    if any(one.name == volume.fileserver for one in site.fileservers):
+    if any(one.name == volume.fileserver for one in context.site.fileservers):
         raise Refused(
             "conflict",
             f"file server {volume.fileserver} is in the site file: delete the volume instead, or "

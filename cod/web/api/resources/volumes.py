@@ -10,7 +10,7 @@ from pydantic import Field
 
 from cod.flows.people.access import RequiredRight
 from cod.flows.volumes import volumes
-from cod.model import FileServer, Right, Volume, VolumeView
+from cod.model import AskedVolume, FileServer, Right, Volume, VolumeView
 from cod.web.api.models import (
     FULL,
     Body,
@@ -270,14 +270,13 @@ VOLUMES = (
         "Create a volume, empty or as a copy of a snapshot",
         lambda a: partial(
             volumes.create,
+            context=a.context,
             name=a.body.name,
             size=a.body.size,
             group=a.body.group,
             fileserver=a.body.fileserver,
             source=a.body.source,
             snapshot=a.body.snapshot,
-            site=a.site,
-            now=a.now,
         ),
         reply=_SHOWN,
         body=VolumeCreate,
@@ -289,9 +288,7 @@ VOLUMES = (
         "/volumes/{name}",
         manage("volume"),
         "Change how much a volume may hold",
-        lambda a: partial(
-            volumes.resize, name=a.names.name, size=a.body.size, site=a.site, now=a.now
-        ),
+        lambda a: partial(volumes.resize, context=a.context, name=a.names.name, size=a.body.size),
         reply=_SHOWN,
         body=VolumePatch,
         status=202,
@@ -304,13 +301,9 @@ VOLUMES = (
         "Have the nodes of a vcluster mount a volume",
         lambda a: partial(
             volumes.attach,
-            name=a.names.name,
+            context=a.context,
             vcluster=a.body.vcluster,
-            mount=a.body.mount,
-            read_only=a.body.read_only,
-            delete_after=a.body.delete_after,
-            site=a.site,
-            now=a.now,
+            asked=AskedVolume(a.names.name, a.body.mount, a.body.read_only, a.body.delete_after),
         ),
         reply=_SHOWN,
         body=VolumeAttach,
@@ -322,7 +315,9 @@ VOLUMES = (
         "/volumes/{name}/detach",
         use("volume"),
         "Withdraw a volume from the nodes of a vcluster",
-        lambda a: partial(volumes.detach, name=a.names.name, vcluster=a.body.vcluster, now=a.now),
+        lambda a: partial(
+            volumes.detach, context=a.context, name=a.names.name, vcluster=a.body.vcluster
+        ),
         reply=_SHOWN,
         body=VolumeDetach,
         status=202,
@@ -334,7 +329,7 @@ VOLUMES = (
         use("volume"),
         "Take a snapshot of a volume",
         lambda a: partial(
-            volumes.take_snapshot, name=a.names.name, snapshot=a.body.snapshot, now=a.now
+            volumes.take_snapshot, context=a.context, name=a.names.name, snapshot=a.body.snapshot
         ),
         reply=_SHOWN,
         body=SnapshotCreate,
@@ -348,7 +343,7 @@ VOLUMES = (
         manage("volume"),
         "Delete a snapshot, by its name",
         lambda a: partial(
-            volumes.delete_snapshot, name=a.names.name, snapshot=a.names.id, now=a.now
+            volumes.delete_snapshot, context=a.context, name=a.names.name, snapshot=a.names.id
         ),
         reply=_SHOWN,
         status=202,
@@ -359,7 +354,7 @@ VOLUMES = (
         "/volumes/{name}",
         manage("volume"),
         "Delete a volume: it is kept for a while and can be restored",
-        lambda a: partial(volumes.delete, name=a.names.name, actor=a.actor, site=a.site, now=a.now),
+        lambda a: partial(volumes.delete, context=a.context, name=a.names.name),
         reply=_SHOWN,
         status=202,
         names=Named,
@@ -369,7 +364,7 @@ VOLUMES = (
         "/volumes/{name}/restore",
         manage("volume"),
         "Undo the deletion of a volume",
-        lambda a: partial(volumes.restore, name=a.names.name, now=a.now),
+        lambda a: partial(volumes.restore, context=a.context, name=a.names.name),
         reply=_SHOWN,
         names=Named,
     ),
@@ -378,7 +373,7 @@ VOLUMES = (
         "/volumes/{name}/remake",
         manage("volume"),
         "Make the directory of a volume anew, empty, where its file server has lost it",
-        lambda a: partial(volumes.remake, name=a.names.name, now=a.now),
+        lambda a: partial(volumes.remake, context=a.context, name=a.names.name),
         reply=_SHOWN,
         status=202,
         names=Named,
@@ -388,7 +383,7 @@ VOLUMES = (
         "/volumes/{name}/forget",
         ADMINS,
         "Forget a volume whose file server is gone for good",
-        lambda a: partial(volumes.forget, name=a.names.name, site=a.site),
+        lambda a: partial(volumes.forget, context=a.context, name=a.names.name),
         reply=_SHOWN,
         names=Named,
         ends=True,
