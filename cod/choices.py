@@ -1,5 +1,5 @@
-"""What people choose by name: power drivers, power verbs, tests of a burn-in, ways of erasing,
-roles and single rights. Standard library only.
+"""What people choose by name: drivers of power, switches and file servers, power verbs, tests of a
+burn-in, ways of erasing, roles, single rights, states of deliveries. Standard library only.
 
 The options of the command line, the enums of the API, the forms of the portal, the site file's
 checks and the tables of the code are made of these: what is added here is known at every door.
@@ -30,6 +30,12 @@ class Choice(StrEnum):
     def names(cls) -> list[str]:
         """Return the names in their order."""
         return [member.value for member in cls]
+
+    @classmethod
+    def explained(cls) -> str:
+        """Return the names as a sentence lists them, each with what it means in brackets."""
+        *others, last = (f"{member.value} ({member.about})" for member in cls)
+        return f"{', '.join(others)} or {last}"
 
     @classmethod
     def abouts(cls) -> dict[str, str]:
@@ -145,6 +151,76 @@ class PowerVerb(Choice):
     OFF = "off", "switch it off at once"
     SOFT = "soft", "off, but its operating system is asked first"
     CYCLE = "cycle", "off, then on"
+
+
+class SwitchDriverKind(Choice):
+    """By what COD changes the ports of a switch.
+
+    driver      its class, 'MODULE:CLASS' in `cod.switches`
+    tells_macs  it can tell on which port a MAC was heard. OVSDB has no such table; command lines
+                have no common form for it
+    remedy      what to look at where a switch does not answer
+    """
+
+    driver: str
+    tells_macs: bool
+    remedy: str
+
+    def __new__(
+        cls, name: str, about: str = "", driver: str = "", remedy: str = "", tells: bool = False
+    ) -> Self:
+        """Return the member `name`, which is about that."""
+        member = str.__new__(cls, name)
+        member._value_, member.about, member.driver = name, about, driver
+        member.remedy, member.tells_macs = remedy, tells
+        return member
+
+    OVS = (
+        "ovs",
+        "Open vSwitch, by OVSDB",
+        "ovs:OvsDriver",
+        "does ovsdb-server listen there (ovs-vsctl get-manager), and may this user open the"
+        " socket?",
+    )
+    SNMP = (
+        "snmp",
+        "Q-BRIDGE-MIB",
+        "snmp:SnmpDriver",
+        "is the switch on the network (ping), and SNMP enabled in it for this server?",
+        True,
+    )
+    NETMIKO = (
+        "netmiko",
+        "the command line of `platform`, over SSH",
+        "cli:NetmikoDriver",
+        "is the switch on the network (ping), and SSH enabled in it for this server?",
+    )
+
+
+class FileServerDriverKind(Choice):
+    """By what COD exports volumes. The functions of `name` are in `cod/fileservers/name.sh`.
+
+    exports  the directory of its exports, where the site file names none
+    """
+
+    exports: str
+
+    def __new__(cls, name: str, about: str = "", exports: str = "") -> Self:
+        """Return the member `name`, which is about that."""
+        member = str.__new__(cls, name)
+        member._value_, member.about, member.exports = name, about, exports
+        return member
+
+    GANESHA = "ganesha", "NFS-Ganesha, by D-Bus", "/etc/ganesha/cod.d"
+    KERNEL = "kernel", "the kernel's NFS server, by exportfs", "/etc/exports.d"
+
+
+class DeliveryState(Choice):
+    """How the delivery of a notice goes."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    GIVEN_UP = "given up"
 
 
 class BurninTest(Choice):

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cod.choices import DeliveryState
 from cod.cli.show import ago, as_json, client, print_json, print_rich, shown, table, when
 from cod.client import Client, path
 
@@ -117,7 +118,9 @@ def test(ctx: click.Context, group: str, as_json: bool) -> None:
     with client(ctx) as server:
         value = tried(server, server.post(path("groups", group, "test-notice")))
     _show(value, as_json)
-    ctx.exit(0 if all(each["state"] == "delivered" for each in value["deliveries"]) else 1)
+    ctx.exit(
+        0 if all(each["state"] == DeliveryState.DELIVERED for each in value["deliveries"]) else 1
+    )
 
 
 def tried(server: Client, value: Any, seconds: float = TEST_TIME) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import TimeoutError
 
+from cod.choices import SwitchDriverKind
 from cod.doctor.asking import PATIENCE, answers
 from cod.doctor.finding import BAD, GOOD, PASSWORD, Context, Finding
 from cod.model import Site, Switch
@@ -16,14 +17,6 @@ from cod.power.accounts import NoPassword, sign_in
 from cod.power.driver import PowerError
 from cod.switches.driver import SwitchError, SwitchTarget
 from cod.switches.drivers import drivers
-
-REMEDIES = {
-    "ovs": (
-        "does ovsdb-server listen there (ovs-vsctl get-manager), and may this user open the socket?"
-    ),
-    "snmp": "is the switch on the network (ping), and SNMP enabled in it for this server?",
-    "netmiko": "is the switch on the network (ping), and SSH enabled in it for this server?",
-}
 
 
 def findings(context: Context) -> Iterator[Finding]:
@@ -62,6 +55,6 @@ def findings(context: Context) -> Iterator[Finding]:
                 else (
                     "correct [[account]] or [[switch]] of the site file"
                     if lasting
-                    else REMEDIES[switch.driver]
+                    else SwitchDriverKind(switch.driver).remedy
                 ),
             )

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from shlex import quote
 
+from cod.choices import FileServerDriverKind
 from cod.model import FileServer, WantedVolume
 
-EXPORTS = {"ganesha": "/etc/ganesha/cod.d", "kernel": "/etc/exports.d"}
 NOTHING: Mapping[str, str] = dict.fromkeys(
     (
         "id",
@@ -102,7 +102,7 @@ def _flag(yes: bool) -> str:
 def _script(server: FileServer, function: str, values: Mapping[str, str]) -> str:
     own = {
         "root": server.root,
-        "exports": server.exports or EXPORTS[server.driver],
+        "exports": server.exports or FileServerDriverKind(server.driver).exports,
         "squash": server.squash,
     }
     said = "\n".join(f"{name}={quote(text)}" for name, text in {**NOTHING, **own, **values}.items())

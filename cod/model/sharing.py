@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
+from cod.choices import DeliveryState
 from cod.model.addresses import dotted
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.posix import HIGHEST, LOWEST
@@ -677,6 +678,13 @@ class Send:
     done_at: float | None
     delivered: bool
     error: str
+
+    @property
+    def state(self) -> DeliveryState:
+        """Return how it goes."""
+        if self.done_at is None:
+            return DeliveryState.WAITING
+        return DeliveryState.DELIVERED if self.delivered else DeliveryState.GIVEN_UP
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from cod.choices import SwitchDriverKind
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.keys import LABEL, AbsolutePath, Positive, Read, SiteTable, key_about, site_key
 
@@ -43,11 +44,8 @@ class Switch(SiteTable):
     name: Annotated[str, About("Switch")] = field(
         metadata=key_about("its name in `cod switch` and `cod port`, a DNS label", pattern=LABEL)
     )
-    driver: Annotated[Literal["ovs", "snmp", "netmiko"], About("Driver")] = field(
-        metadata=key_about(
-            "ovs (Open vSwitch, by OVSDB), snmp (Q-BRIDGE-MIB) or netmiko (the command line of"
-            " `platform`, over SSH)"
-        )
+    driver: Annotated[SwitchDriverKind, About("Driver")] = field(
+        metadata=key_about(SwitchDriverKind.explained())
     )
     address: Annotated[str, About("Address")] = field(
         metadata=key_about(

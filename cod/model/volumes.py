@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
+from cod.choices import FileServerDriverKind
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.keys import (
     DAY,
@@ -46,11 +47,7 @@ class FileServer(SiteTable):
     name: str = field(
         metadata=key_about("its name, a DNS label; volumes remember it", pattern=LABEL)
     )
-    driver: Literal["ganesha", "kernel"] = field(
-        metadata=key_about(
-            "ganesha (NFS-Ganesha, by D-Bus) or kernel (the kernel's NFS server, by exportfs)"
-        )
-    )
+    driver: FileServerDriverKind = field(metadata=key_about(FileServerDriverKind.explained()))
     address: HostName = field(
         metadata=key_about("address or name by which nodes mount its volumes")
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal, select
 
+from cod.choices import DeliveryState
 from cod.model import (
     SITE,
     Listed,
@@ -228,14 +229,14 @@ def history(
 def deliveries(
     tx: Tx, page: Page, group_id: int, *, state: str | None = None, channel: str | None = None
 ) -> Listed[tuple[Send, Notice]]:
-    """Return what was, or is to be, delivered to a group, the newest first; `state`: waiting,
-    delivered or given up."""
+    """Return what was, or is to be, delivered to a group, the newest first; `state`: of them
+    (`choices.DeliveryState`)."""
     s, n = t.notice_sends.c, t.notices.c
     in_state: Mapping[str | None, Sequence[ColumnElement[bool]]] = {
         None: (),
-        "waiting": (s.done_at.is_(None),),
-        "delivered": (s.delivered.is_(True),),
-        "given up": (s.done_at.is_not(None), s.delivered.is_(False)),
+        DeliveryState.WAITING: (s.done_at.is_(None),),
+        DeliveryState.DELIVERED: (s.delivered.is_(True),),
+        DeliveryState.GIVEN_UP: (s.done_at.is_not(None), s.delivered.is_(False)),
     }
     query = select(*notice_rows.SENDS.columns, *notice_rows.ROWS.columns)
     query = query.join_from(t.notice_sends, t.notices, s.notice_id == n.id).where(

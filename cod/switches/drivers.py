@@ -1,25 +1,27 @@
-"""Every switch driver that there is, by the name that the site file uses."""
+"""Every switch driver that there is, by the name that the site file uses: found by
+`choices.SwitchDriverKind`."""
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
 from typing import Any
 
-from cod.switches.cli import NetmikoDriver
+from cod.choices import SwitchDriverKind
 from cod.switches.driver import MacTableDriver, SwitchDriver
-from cod.switches.ovs import OvsDriver
-from cod.switches.snmp import SnmpDriver
 
 
 def drivers(reactor: Any) -> dict[str, SwitchDriver]:
     """Return drivers that speak with `reactor`."""
     return {
-        "netmiko": NetmikoDriver(reactor),
-        "ovs": OvsDriver(reactor),
-        "snmp": SnmpDriver(reactor),
+        kind.value: resolve_name(f"cod.switches.{kind.driver}")(reactor)
+        for kind in SwitchDriverKind
     }
 
 
 def mac_tables(reactor: Any) -> dict[str, MacTableDriver]:
-    """Return the drivers that tell on which port a MAC was heard. OVSDB has no such table; command
-    lines have no common form for it."""
-    return {"snmp": SnmpDriver(reactor)}
+    """Return the drivers that tell on which port a MAC was heard."""
+    return {
+        kind.value: resolve_name(f"cod.switches.{kind.driver}")(reactor)
+        for kind in SwitchDriverKind
+        if kind.tells_macs
+    }

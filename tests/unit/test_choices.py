@@ -7,14 +7,25 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cod import choices
-from cod.choices import BurninTest, Choice, PowerDriverKind, SingleRight
+from cod.choices import (
+    BurninTest,
+    Choice,
+    DeliveryState,
+    FileServerDriverKind,
+    PowerDriverKind,
+    SingleRight,
+    SwitchDriverKind,
+)
+from cod.model import Send
 from cod.power.drivers import consoles, drivers
+from cod.switches import drivers as switch_drivers
 from trampoline.burnin import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,3 +153,24 @@ def test_a_page_has_a_row_for_each(page: str, row: str, choice: type[Choice]) ->
 
 def test_a_driver_that_machines_are_asked_through_has_a_remedy() -> None:
     assert all(kind.can.remedy for kind in PowerDriverKind if kind.can.tell)
+
+
+def test_each_driver_of_a_switch_has_its_class() -> None:
+    found = switch_drivers.drivers(None)
+    assert list(found) == SwitchDriverKind.names()
+    told = {kind.value for kind in SwitchDriverKind if kind.tells_macs}
+    assert {name for name, one in found.items() if hasattr(one, "locate")} == told
+    assert set(switch_drivers.mac_tables(None)) == told
+
+
+def test_each_driver_of_a_file_server_has_its_functions_and_its_directory() -> None:
+    for kind in FileServerDriverKind:
+        assert (ROOT / f"cod/fileservers/{kind}.sh").is_file()
+        assert kind.exports.startswith("/etc/")
+
+
+def test_a_delivery_waits_until_it_is_over() -> None:
+    send = Send(1, 1, "email", "", 0, 0.0, None, None, None, False, "")
+    assert send.state is DeliveryState.WAITING
+    assert replace(send, done_at=1.0).state is DeliveryState.GIVEN_UP
+    assert replace(send, done_at=1.0, delivered=True).state is DeliveryState.DELIVERED

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cod.choices import DeliveryState
 from cod.cli.people.member import group as invite
 from cod.cli.record_fields import (
     OrNone,
@@ -261,7 +262,7 @@ def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> N
 @click.argument("name")
 @click.option(
     "--state",
-    type=click.Choice(["waiting", "delivered", "given up"]),
+    type=click.Choice(DeliveryState.names()),
     help="Only deliveries in this state.",
 )
 @click.option(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from cod import model, notice_texts
+from cod.choices import DeliveryState
 from cod.flows.notices import notices
 from cod.flows.notices.notices import host
 from cod.web.api.models import ListPage, OneOrSeveral, Paged, Reply
@@ -31,14 +32,14 @@ class NoticeQuery(Paged):
 
 
 class SendReply(Reply):
-    """A delivery. `to`: the webhook's host, or addresses; `state`: waiting, delivered or given up.
+    """A delivery. `to`: the webhook's host, or addresses.
 
     `error` says what went wrong last; of a delivered mail, who refused it.
     """
 
     channel: str
     to: str
-    state: Literal["waiting", "delivered", "given up"]
+    state: DeliveryState
     attempts: int
     next_at: float | None
     done_at: float | None
@@ -52,13 +53,10 @@ class SendReply(Reply):
             if send.channel == "webhook"
             else send.target or ADMINISTRATORS
         )
-        state: Any = (
-            "waiting" if send.done_at is None else "delivered" if send.delivered else "given up"
-        )
         return cls(
             channel=send.channel,
             to=to,
-            state=state,
+            state=send.state,
             attempts=send.attempts,
             done_at=send.done_at,
             next_at=send.next_at if send.done_at is None else None,
@@ -69,7 +67,7 @@ class SendReply(Reply):
 class DeliveryQuery(Paged):
     """Which deliveries to list."""
 
-    state: Literal["waiting", "delivered", "given up"] | None = None
+    state: DeliveryState | None = None
     channel: Literal["webhook", "email"] | None = None
     sort: Literal["id", "-id"] = "-id"
 
@@ -88,15 +86,8 @@ class DeliveryReply(SendReply):
     def of_pair(cls, pair: tuple[model.Send, model.Notice]) -> DeliveryReply:
         """Return the reply from the two rows."""
         send, notice = pair
-        told = SendReply.of(send)
         return cls(
-            channel=told.channel,
-            to=told.to,
-            state=told.state,
-            attempts=told.attempts,
-            next_at=told.next_at,
-            done_at=told.done_at,
-            error=told.error,
+            **dict(SendReply.of(send)),
             id=send.id,
             notice=notice.id,
             at=notice.at,

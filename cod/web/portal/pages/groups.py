@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from cod import quantity
-from cod.choices import Wipe
+from cod.choices import DeliveryState, Wipe
 from cod.flows import views
 from cod.flows.images import images
 from cod.flows.nodes import energy
@@ -146,6 +146,7 @@ def _log(tx: Tx, ask: PageCall[Named, DeliveryQuery]) -> dict[str, Any]:
     return {
         "g": group,
         "owns": offered(ask.who, Right.MANAGE, group.id),
+        "states": DeliveryState.names(),
         "found": _deliveries(tx, group.name, ask.query.page, ask.query.state, ask.query.channel),
     }
 
