@@ -1,5 +1,5 @@
-"""A rack's cache, Debian's nginx with the configuration of docs/mirrors.md: who gets what of it, and
-how often the server is asked."""
+"""A rack's cache, Debian's nginx with the configuration of docs/mirrors.md: who gets what of it,
+and how often the server is asked."""
 
 from __future__ import annotations
 
