@@ -110,10 +110,12 @@ class Rows(Generic[Record]):
         """Return the record whose columns begin at `start` of a row."""
         return self._record(*row[start : start + self.width])
 
-    def all(self, tx: Tx, query: Select[Any]) -> list[Record]:
-        """Return what `query`, made of `select`, finds."""
+    def all(
+        self, tx: Tx, query: Select[Any], values: Mapping[str, Any] | None = None
+    ) -> list[Record]:
+        """Return what `query`, made of `select`, finds with the `values` of its parameters."""
         record = self._record
-        return [record(*row) for row in tx.execute(query)]
+        return [record(*row) for row in tx.execute(query, values)]
 
     def every(
         self,
@@ -190,6 +192,14 @@ class Rows(Generic[Record]):
         """Set columns of the record's row; returns the record as it is now."""
         self.set(tx, getattr(record, self._key.name), **columns)
         return self._record(**dict(zip(self.names, self.values(record), strict=True)) | columns)
+
+    def replace(self, tx: Tx, record: Record) -> bool:
+        """Write a record over the row with its key; return whether that was there."""
+        columns = dict(zip(self.names, self.values(record), strict=True))
+        key = columns.pop(self._key.name)
+        return (
+            tx.execute(update(self._table).where(self._key == key).values(**columns)).rowcount == 1
+        )
 
     def remove(self, tx: Tx, key: int | str) -> bool:
         """Delete the row with that key; return whether it was there."""

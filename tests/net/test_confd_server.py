@@ -687,8 +687,10 @@ def test_a_session_without_a_connection_does_not_keep_a_node_alive(
 ) -> None:
     world.machine(0)
     agent = world.ready(0)
+    node_id = world.node(0).id
+    older = world.flow(sessions.get, node_id)
     # its connection came to nothing
-    world.flow(sessions.open, world.node(0).id, "one", at(0), NOW + 60)
+    world.flow(sessions.open, node_id, "one", at(0), NOW + 60, older)
 
     def later() -> bool:
         timed.advance(BATCH)

@@ -41,7 +41,7 @@ def report(
     """
     node, session = sessions.of_peer(tx, peer)
     hardware = identity.read(document)
-    owners = nodes.by_macs(tx, hardware.macs)
+    own_macs, owners = nodes.macs_and_others(tx, node.id, hardware.macs)
     twins = [] if hardware.uuid is None else nodes.others_with_uuid(tx, hardware.uuid, node.id)
     connected = sessions.connected(tx, [other.id for other in (*owners.values(), *twins)])
     joining = identity.join(node, peer.mac, hardware, owners, twins, connected)
@@ -82,10 +82,13 @@ def report(
         keep=own,
         boot_mac=node.boot_mac if node.vcluster_id else peer.mac,
     )
-    if kind.id != node.type_id:  # whom it was kept for may have no use for it now
+    if (
+        node.type_id is not None and kind.id != node.type_id
+    ):  # whom it was kept for may have no use for it now
         reservations.drop(tx, [node.id])
         _tell_change(tx, node, stored, kind, site, now)
-    nodes.set_macs(tx, node.id, hardware.macs)
+    if joining.heir is not None or owners or own_macs != set(hardware.macs):
+        nodes.set_macs(tx, node.id, hardware.macs)
     by_lldp = place.port_of(document, peer.mac, site.switches)
     by_switch = None
     if heard_on:

@@ -7,11 +7,12 @@ same agent again, still at its work.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from cod.core.nodes import blame, boot_evidence, boot_nonces, transitions
-from cod.model import BootSecret, Node, Peer, Refused, Result, Site
+from cod.core.nodes import blame, boot_evidence, transitions
+from cod.model import AgentSession, BootSecret, Node, Peer, Refused, Result, Site
 from cod.policy.nodes import boot
 from cod.states import WORKING, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
@@ -61,40 +62,45 @@ def open(
     power  'on', 'off' or 'unknown', as the node's power driver has just said
     here   the nodes that have an open connection to this server
     """
-    node = nodes.by_mac(tx, session.mac)
-    node = node and nodes.get(tx, node.id, lock=True)
+    node = nodes.by_mac(tx, session.mac, lock=True)
     if node is None:
         raise Refused("not_found", f"no node has the MAC {session.mac}")
+    known = secrets.of_macs(tx, {session.mac, node.boot_mac})
+    used = next((each for each in known if each.id == secret_id), None)
+    if used is None and session.id not in {each.id for each in known}:
+        raise Refused("conflict", "the secret has been used")
+    older = sessions.get(tx, node.id, lock=True)
     moved = node
-    if _is_of_boot(tx, secret_id):
-        heard = _is_heard(tx, node, server, here, site, now)
+    columns: dict[str, Any] = {}
+    # else the session's own secret was used, or this is run once more
+    if used is not None and used.kind == "boot":
+        heard = _is_heard(node, older, server, here, site, now)
         if why := boot_evidence.contradiction(tx, node, power, heard=heard, site=site, now=now):
             return Result(why)
-    if _trade(tx, secret_id, session):
-        boot_nonces.end(tx, node)
+        _trade(tx, used, known, node, session)
         moved = _rebooted(tx, node, site, now)
         if power == "on":
-            moved = nodes.change(tx, moved, power=power, power_seen_at=now, boot_unordered=False)
+            columns = {"power": power, "power_seen_at": now, "boot_unordered": False}
     elif node.boot_unordered:  # the same boot as before: its machine was not reset
-        moved = nodes.change(tx, node, boot_unordered=False)
-    epoch = sessions.open(tx, node.id, server, session.address, now)
-    sessions.seen(tx, [(node.id, now)])
+        columns = {"boot_unordered": False}
+    if columns or moved.last_seen != now:
+        moved = nodes.change(tx, moved, **columns, last_seen=now)
+    epoch = sessions.open(tx, node.id, server, session.address, now, older)
     return Result(
         Opened(Peer(node.id, server, epoch, session.mac), node.name), transitions.wakes(node, moved)
     )
 
 
-def _is_of_boot(tx: Tx, secret_id: str) -> bool:
-    used = secrets.get(tx, secret_id)
-    return used is not None and used.kind == "boot"
-
-
 def _is_heard(
-    tx: Tx, node: Node, server: str, here: Collection[int], site: Site, now: float
+    node: Node,
+    session: AgentSession | None,
+    server: str,
+    here: Collection[int],
+    site: Site,
+    now: float,
 ) -> bool:
     """Return whether the agent of the node's earlier boot is connected, to this server or another,
-    and COD has ordered no power cycle since."""
-    session = sessions.get(tx, node.id)
+    and COD has ordered no power cycle since. `session`: its newest connection."""
     if session is None or not session.reported:
         return False
     if session.server == server:
@@ -102,19 +108,21 @@ def _is_heard(
     return boot.is_held(session.last_seen, site.policy, now)
 
 
-def _trade(tx: Tx, secret_id: str, session: BootSecret) -> bool:
-    """Return whether this opened a first connection after a boot. False: the session's own secret
-    was used, or this is a re-run."""
-    used = secrets.get(tx, secret_id)
-    if used is None and secrets.get(tx, session.id) is None:
-        raise Refused("conflict", "the secret has been used")
-    if used is None or used.kind == "session":
-        return False
-    for older in secrets.of_mac(tx, session.mac):
-        if older.kind == "session" or older.expires_at <= used.expires_at:
-            secrets.spend(tx, older.id)
+def _trade(
+    tx: Tx, used: BootSecret, known: Sequence[BootSecret], node: Node, session: BootSecret
+) -> None:
+    """Spend a boot's secret, with the machine's older ones and its nonces, for the session's."""
+    spent = [
+        each.id
+        for each in known
+        if (
+            each.mac == session.mac
+            and (each.kind == "session" or each.expires_at <= used.expires_at)
+        )
+        or (each.mac == node.boot_mac and each.kind == "nonce")
+    ]
+    secrets.spend_all(tx, spent)
     secrets.add(tx, replace(session, kind="session", expires_at=FOR_EVER))
-    return True
 
 
 def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
@@ -133,6 +141,7 @@ def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
         step = Step(NodeEvent.ASKED, cause)
     else:
         return node
+    step = replace(step, columns={**step.columns, "last_seen": now})
     return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
 
 

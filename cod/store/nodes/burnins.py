@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import exists, insert, select
+from sqlalchemy import bindparam, exists, insert, select
 
 from cod.model import Burnin
-from cod.states import BurninState, NodeState
+from cod.states import BurninState, CaptureState, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.rows import Rows
@@ -16,6 +16,10 @@ OPEN = (BurninState.WANTED, BurninState.RUNNING)
 _b = t.burnins.c
 ROWS = Rows(Burnin, t.burnins)
 change = ROWS.set
+_OWED = select(
+    select(t.captures.c.state).where(t.captures.c.node_id == bindparam("node")).scalar_subquery(),
+    exists().where(_b.node_id == bindparam("node"), _b.state.in_(OPEN)),
+)
 
 
 def open_of(tx: Tx, node_id: int) -> Burnin | None:
@@ -28,6 +32,13 @@ def wanted(tx: Tx, node_id: int) -> Burnin | None:
     and free."""
     found = open_of(tx, node_id)
     return found if found is not None and found.state == BurninState.WANTED else None
+
+
+def owed(tx: Tx, node_id: int) -> tuple[bool, Burnin | None]:
+    """Return what the node owes in the trampoline: whether it is to be captured, and its burn-in as
+    of `wanted`."""
+    capture, tested = tx.execute(_OWED, {"node": node_id}).one()
+    return capture == CaptureState.WANTED, wanted(tx, node_id) if tested else None
 
 
 def of_node(tx: Tx, node_id: int, limit: int) -> list[Burnin]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import and_, delete, exists, func, insert, literal, select, update
+from sqlalchemy import and_, bindparam, delete, exists, func, insert, literal, select, update
 
 from cod import states
 from cod.model import Node, NodePlace, PowerAction
@@ -22,6 +22,15 @@ _PLACES = Rows(NodePlace, t.node_places)
 _n = t.nodes.c
 get, by_name, named = ROWS.get, ROWS.by_name, ROWS.named
 change_place, remove_place = _PLACES.set, _PLACES.remove
+
+
+_BY_MAC = [
+    query.where(
+        _n.id == select(t.nics.c.node_id).where(t.nics.c.mac == bindparam("nic")).scalar_subquery()
+    )
+    for query in (ROWS.select, ROWS.select.with_for_update())
+]
+_OTHERS_WITH_UUID = ROWS.select.where(_n.uuid == bindparam("value"), _n.id != bindparam("node"))
 
 
 class Stale(Exception):
@@ -62,9 +71,21 @@ def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
     return {row[0]: ROWS.read(row, 1) for row in rows}
 
 
-def by_mac(tx: Tx, mac: str) -> Node | None:
-    """Return the node that owns `mac`."""
-    return by_macs(tx, [mac]).get(mac)
+def by_mac(tx: Tx, mac: str, *, lock: bool = False) -> Node | None:
+    """Return the node that owns `mac`; nobody else changes a locked one until this transaction
+    ends."""
+    row = tx.execute(_BY_MAC[lock], {"nic": mac}).one_or_none()
+    return None if row is None else ROWS.read(row)
+
+
+def macs_and_others(
+    tx: Tx, node_id: int, macs: Collection[str]
+) -> tuple[set[str], dict[str, Node]]:
+    """Return all MACs of a node, and the other nodes that own any of `macs`, by MAC."""
+    near = t.nics.c.mac.in_(macs) | (t.nics.c.node_id == node_id)
+    rows = tx.execute(select(t.nics.c.mac, t.nics.c.node_id).where(near)).all()
+    others = [row[0] for row in rows if row[1] != node_id]
+    return {row[0] for row in rows if row[1] == node_id}, by_macs(tx, others) if others else {}
 
 
 def by_uuid(tx: Tx, uuid: str) -> Node | None:
@@ -74,7 +95,7 @@ def by_uuid(tx: Tx, uuid: str) -> Node | None:
 
 def others_with_uuid(tx: Tx, uuid: str, node_id: int) -> list[Node]:
     """Return nodes with that DMI UUID, without `node_id` itself."""
-    return ROWS.every(tx, _n.uuid == uuid, _n.id != node_id)
+    return ROWS.all(tx, _OTHERS_WITH_UUID, {"value": uuid, "node": node_id})
 
 
 def switched_by(tx: Tx, address: str) -> list[tuple[str, str | None]]:
@@ -164,10 +185,8 @@ def count_macs(tx: Tx, node_id: int) -> int:
 
 
 def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
-    """Replace the node's NICs, where they are others. A MAC that another node owns violates the
-    primary key; the caller checks first."""
-    if set(tx.scalars(select(t.nics.c.mac).where(t.nics.c.node_id == node_id))) == set(macs):
-        return
+    """Replace the node's NICs. A MAC that another node owns violates the primary key; the caller
+    checks first."""
     tx.execute(delete(t.nics).where(t.nics.c.node_id == node_id))
     tx.execute(insert(t.nics), [{"mac": mac, "node_id": node_id} for mac in macs])
 

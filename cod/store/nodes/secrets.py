@@ -22,6 +22,11 @@ def of_mac(tx: Tx, mac: str) -> list[BootSecret]:
     return ROWS.every(tx, _s.mac == mac, order=(_s.expires_at.desc(), _s.id))
 
 
+def of_macs(tx: Tx, macs: Collection[str]) -> list[BootSecret]:
+    """Return all verifiers of those MACs."""
+    return ROWS.every(tx, _s.mac.in_(macs))
+
+
 def add(tx: Tx, secret: BootSecret) -> None:
     """Keep a verifier."""
     ROWS.insert(tx, [secret])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from sqlalchemy import ColumnElement, String, bindparam, cast, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, String, bindparam, cast, delete, func, select, update
 
 from cod.model import AgentSession, ImageReceiver, Node, Peer, Refused
 from cod.states import NodeState
@@ -23,41 +23,45 @@ _SENT = (
     .where(_s.node_id == bindparam("node"), _s.epoch == bindparam("begun"))
     .values(order_sent=bindparam("order"))
 )
+# the node first, which is locked first wherever both are
+_OF_PEER = (
+    nodes.ROWS.select.add_columns(*ROWS.columns)
+    .join_from(t.nodes, t.sessions)
+    .where(
+        t.nodes.c.id == bindparam("node"),
+        _s.server == bindparam("by"),
+        _s.epoch == bindparam("begun"),
+    )
+    .with_for_update()
+)
 _SEEN = update(t.nodes).where(t.nodes.c.id == bindparam("node")).values(last_seen=bindparam("at"))
 
 
-def open(tx: Tx, node_id: int, server: str, address: str, now: float) -> int:
-    """Record a new connection of that node in the place of any older one; return its epoch.
+def open(
+    tx: Tx, node_id: int, server: str, address: str, now: float, older: AgentSession | None = None
+) -> int:
+    """Record a new connection of that node in the place of the `older` one, as it was read in this
+    transaction, locked; return its epoch.
 
     Epochs are milliseconds since 1970, pushed on if clocks disagree, so that they grow even if the
-    row was deleted.
+    row was deleted. What has happened to the older connection since may have raised its by one.
     """
-    old = tx.scalar(select(_s.epoch).where(_s.node_id == node_id).with_for_update())
-    epoch = max(int(now * 1000), (old or 0) + 1)
-    tx.execute(delete(t.sessions).where(_s.node_id == node_id))
-    tx.execute(
-        insert(t.sessions).values(
-            node_id=node_id,
-            server=server,
-            epoch=epoch,
-            address=address,
-            connected_at=now,
-            last_seen=now,
-            reported=False,
-            order_sent="",
-        )
-    )
+    epoch = max(int(now * 1000), older.epoch + 2 if older else 0)
+    row = AgentSession(node_id, server, epoch, address, now, now, False, "")
+    if older is None or not ROWS.replace(tx, row):
+        ROWS.insert(tx, [row])
     return epoch
 
 
 def of_peer(tx: Tx, peer: Peer) -> tuple[Node, AgentSession]:
-    """Return the node that speaks on that connection, locked, and the connection. Raises `Refused`
-    ('conflict') when a newer one replaced it."""
-    node = nodes.get(tx, peer.node_id, lock=True)
-    session = ROWS.find(tx, *_is(peer))
-    if node is None or session is None:
+    """Return the node that speaks on that connection, and the connection, both locked. Raises
+    `Refused` ('conflict') when a newer one replaced it."""
+    row = tx.execute(
+        _OF_PEER, {"node": peer.node_id, "by": peer.server, "begun": peer.epoch}
+    ).one_or_none()
+    if row is None:
         raise Refused("conflict", "the node has a newer connection")
-    return node, session
+    return nodes.ROWS.read(row), ROWS.read(row, nodes.ROWS.width)
 
 
 def close(tx: Tx, peer: Peer) -> bool:
@@ -68,6 +72,8 @@ def close(tx: Tx, peer: Peer) -> bool:
 
 def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
     """Return those of the nodes that have an open connection."""
+    if not node_ids:
+        return set()
     return set(tx.scalars(select(_s.node_id).where(_s.node_id.in_(node_ids))))
 
 
