@@ -80,15 +80,21 @@ def _kept(tx: Tx, pair: Set[int], sharing: Sharing, now: float) -> Counter[tuple
     return found
 
 
-def creation_size(tx: Tx, vcluster: Vcluster, granted: Mapping[int, int], sharing: Sharing) -> int:
+def creation_size(
+    tx: Tx,
+    vcluster: Vcluster,
+    granted: Mapping[int, int],
+    sharing: Sharing,
+    guarantees: Mapping[int, Mapping[int, int]],
+) -> int:
     """Return how many nodes of a vcluster that is granted now count for its creation size.
 
-    granted  nodes by type
+    granted     nodes by type
+    guarantees  as `guaranteed` returns them
     """
     parts: Counter[int] = Counter()
     for type_id, count in granted.items():
         parts[sharing.pool(type_id)] += count
-    guarantees = guaranteed(tx)
     others = {pool for pool, each in guarantees.items() if each.keys() - {vcluster.group_id}}
     if vcluster.preemptible or not others & parts.keys():
         return vcluster.creation_size

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from cod import notice_texts
-from cod.model import Notice, Vcluster
+from cod.model import Group, Notice, Vcluster
 from cod.store.engine import Tx
 from cod.store.notices import notices
 from cod.store.notices.notices import ADMINISTRATORS, EMAIL, WEBHOOK
@@ -25,13 +28,7 @@ def add(
     delivery follows the commit (`flows.notices.notices`)."""
     targets = [(EMAIL, ADMINISTRATORS)]
     if group_id is not None:
-        group = groups.get(tx, group_id)
-        webhook = group.webhook if "notices" in group.events or kind == "test" else ""
-        targets = [
-            (channel, target)
-            for channel, target in ((WEBHOOK, webhook), (EMAIL, group.email))
-            if target
-        ]
+        targets = _targets(groups.get(tx, group_id), kind)
     return notices.add(
         tx,
         targets,
@@ -48,3 +45,23 @@ def add(
 def tell(tx: Tx, vcluster: Vcluster, said: notice_texts.NoticeText, now: float) -> Notice:
     """Tell the vcluster's group something about it."""
     return add(tx, **said, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+
+
+def tell_all(
+    tx: Tx, told: Sequence[tuple[Vcluster, Group, notice_texts.NoticeText]], now: float
+) -> None:
+    """Tell the groups of vclusters something, each in its order."""
+    rows: list[dict[str, Any]] = []
+    for vcluster, group, said in told:
+        if _targets(group, said["kind"]):
+            tell(tx, vcluster, said, now)
+        else:
+            rows.append({**said, "group_id": group.id, "vcluster_id": vcluster.id, "at": now})
+    notices.add_all(tx, rows)
+
+
+def _targets(group: Group, kind: str) -> list[tuple[str, str]]:
+    """Return the channels of a group for notices of that kind, with their targets."""
+    webhook = group.webhook if "notices" in group.events or kind == "test" else ""
+    channels = (WEBHOOK, webhook), (EMAIL, group.email)
+    return [(channel, target) for channel, target in channels if target]

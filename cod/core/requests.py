@@ -99,6 +99,13 @@ def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float
     return done
 
 
+def grant_all(tx: Tx, request_ids: Sequence[int], now: float) -> None:
+    """End the wait of pending requests that are granted whole, and what was being done for them;
+    none of them is a move."""
+    requests.end_all(tx, request_ids, RequestState.GRANTED, "", now)
+    _drop(tx, request_ids, now)
+
+
 def _drop(tx: Tx, ids: Sequence[int], now: float) -> None:
     """Cancel the reclaims for these requests, and the reservations of nodes."""
     preemption.cancel(tx, ids, now)

@@ -29,10 +29,12 @@ def touch(tx: Tx, zones: Collection[Key], now: float = 0.0) -> None:
     )
     if tx.execute(raised).rowcount < len(set(zones)):
         there = {(row[0], row[1]) for row in tx.execute(select(_z.kind, _z.key).where(_any(zones)))}
-        for kind, key in sorted(set(zones) - there):
-            tx.execute(
-                insert(t.dns_zones).values(kind=kind, key=key, serial=max(least, 1), digest="")
-            )
+        new = [
+            {"kind": kind, "key": key, "serial": max(least, 1), "digest": ""}
+            for kind, key in sorted(set(zones) - there)
+        ]
+        if new:
+            tx.execute(insert(t.dns_zones), new)
 
 
 def touch_all(tx: Tx, now: float) -> None:

@@ -9,7 +9,7 @@ ask how things are.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import and_, delete, insert, or_, select, update
@@ -30,6 +30,15 @@ get, change, invitation = ROWS.get, ROWS.change, _INVITATIONS.get
 def runs_on(tx: Tx, vcluster_id: int, hostname: str | None) -> bool:
     """Return whether the vcluster's VCM runs on its node of that name."""
     return ROWS.exists(tx, _v.vcluster_id == vcluster_id, _v.head == hostname)
+
+
+def enrolled(tx: Tx, vcluster_ids: Collection[int]) -> set[int]:
+    """Return those of the vclusters that have a VCM."""
+    return {
+        one
+        for part in slices(sorted(vcluster_ids))
+        for one in tx.scalars(select(_v.vcluster_id).where(_v.vcluster_id.in_(part)))
+    }
 
 
 def enrol(

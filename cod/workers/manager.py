@@ -10,6 +10,7 @@ server that holds the claim does anything: the others look every second whether 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -153,12 +154,14 @@ class Manager(Service):
         self._still = None if planned else plan.still(seen, site, now)
         if self._reactor.seconds() < self._calm_at:
             planned = replace(planned, **ENDS)
-        for act in apply_plan.acts(planned, site):
+        acts = deque(apply_plan.acts(planned, site, bulk=True))
+        while acts:
+            act = acts.popleft()
             claim = await self._hold()
             if claim is None or not self.running:
                 return
             try:
-                await self._act(act, claim)
+                acts.extendleft(reversed(await self._act(act, claim)))
             except apply_plan.Lost as error:
                 self._claim = None
                 log.warning("%s; the rest of the plan is dropped", error)
@@ -171,7 +174,9 @@ class Manager(Service):
             self._aside[act.request_id] = self._reactor.seconds() + ASIDE
             self._next_pass = 0.0
 
-    async def _act(self, act: apply_plan.Act, claim: plan.Claim) -> None:
+    async def _act(self, act: apply_plan.Act, claim: plan.Claim) -> tuple[apply_plan.Act, ...]:
+        """Carry out an act; return those that are to run in place of what it has left."""
+        done = None
         try:
             done = await self._pool.run(act.flow, claim=claim, now=self._clock())
         except apply_plan.Stale as error:
@@ -192,3 +197,4 @@ class Manager(Service):
             self._set_aside(act)
         else:
             self._effects(done.effects)
+        return act.left(done)

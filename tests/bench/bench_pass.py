@@ -17,7 +17,8 @@ else. What was measured before and is not measured now stays in the table and th
 largest world is also measured with shares, guarantees, limits by type and node-hours for all groups
 (`--shares` measures only that). `--fair`
 compares reading and planning of the largest world, and passes over it unchanged, with shares,
-guarantees and limits and without, and keeps nothing.
+guarantees and limits and without, and keeps nothing. `--apply NODESxREQUESTS` applies the first
+plan of that world one act after the other, and in bulk, and keeps nothing.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, event, select
 
 from cod.flows.scheduler import apply_plan as acting
 from cod.flows.scheduler import plan as flow
@@ -91,7 +94,9 @@ SMOKE = Smoke(
 )
 
 
-def one_pass(engine: Engine, site: Site, before: Rest | None = None) -> tuple[Pass, Rest | None]:
+def one_pass(
+    engine: Engine, site: Site, before: Rest | None = None, *, bulk: bool = True
+) -> tuple[Pass, Rest | None]:
     """Load, plan and apply, as the manager does; what has become stale meanwhile is skipped.
     Between passes the clock moves on by so little that nothing falls due. With the pass comes, if
     there was nothing to do, what makes the next one short."""
@@ -113,19 +118,20 @@ def one_pass(engine: Engine, site: Site, before: Rest | None = None) -> tuple[Pa
         )
     planned = flow.decide(seen, site, now)
     decided = time.perf_counter()
-    acts = acting.acts(planned, site)
-    for act in acts:
-        try:
-            with engine.begin() as tx:
-                act.flow(tx, claim=claim, now=now)
-        except (acting.Stale, Refused):
-            continue
+    acts = deque(acting.acts(planned, site, bulk=bulk))
+    count = 0
+    while acts:
+        act, result = acts.popleft(), None
+        count += 1
+        with suppress(acting.Stale, Refused), engine.begin() as tx:
+            result = act.flow(tx, claim=claim, now=now)
+        acts.extendleft(reversed(act.left(result)))
     ended = time.perf_counter()
     done = Pass(
         loaded - began,
         decided - loaded,
         ended - decided,
-        len(acts),
+        count,
         len(planned.grants),
         sum(share.count for grant in planned.grants for share in grant.shares),
         len(seen.requests),
@@ -326,6 +332,33 @@ def compare() -> None:
                 )
 
 
+def compare_apply(size: Size) -> None:
+    """Apply the first plan of a world in bulk and one by one, in turn; nothing is kept."""
+    gc.set_threshold(*GARBAGE)
+    with databases() as made:
+        for name, bulk in itertools.product(DATABASES, (False, True)):
+            engine = connect(made[name]("bulk" if bulk else "single"))
+            t.metadata.create_all(engine)
+            fill(engine, size)
+            counts: Counter[str] = Counter()
+            for what in ("before_cursor_execute", "commit"):
+                event.listen(engine, what, partial(_count, counts, what))
+            began = time.process_time()
+            done, _ = one_pass(engine, SITE, bulk=bulk)
+            spent = time.process_time() - began - done.load - done.plan
+            print(
+                f"  {name:8} {'in bulk' if bulk else 'one by one':10} {done.apply:6.1f} s,"
+                f" {spent:5.1f} s of CPU, {counts['before_cursor_execute']:,} statements,"
+                f" {counts['commit']:,} commits, {done.granted:,} requests, {done.nodes:,} nodes",
+                flush=True,
+            )
+            engine.dispose()
+
+
+def _count(counts: Counter[str], what: str, *_: object) -> None:
+    counts[what] += 1
+
+
 def _compared(engine: Engine, site: Site) -> tuple[float, float, float, float]:
     """Return seconds of this process's CPU for reading, planning and a pass over the same again,
     and what the quickest of these took, the database's part with it."""
@@ -355,6 +388,9 @@ def main() -> None:
         compare()
         return
     shared = "--shares" in sys.argv
+    if "--apply" in sys.argv:
+        compare_apply(Size(*map(int, sys.argv[sys.argv.index("--apply") + 1].split("x"))))
+        return
     sizes = (
         [Size(*map(int, sys.argv[sys.argv.index("--only") + 1].split("x")))]
         if "--only" in sys.argv

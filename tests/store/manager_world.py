@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from sqlalchemy import Engine, func, insert, select
@@ -69,10 +70,14 @@ def run_pass(tx: Tx, site: Site, now: float, owner: str = "a") -> list[str]:
     """One whole pass in one transaction; the names of its acts, without ids."""
     claim = flow.hold(tx, owner, now, 10.0)
     assert claim is not None
-    acts = planned(tx, site, now)
-    for act in acts:
-        act.flow(tx, claim=claim, now=now)
-    return [act.name.rstrip(" 0123456789") for act in acts]
+    acts = deque(planned(tx, site, now, bulk=True))
+    names: list[str] = []
+    while acts:
+        act = acts.popleft()
+        left = act.left(act.flow(tx, claim=claim, now=now))
+        names += [each.name for each in act.parts or (act,) if each not in left]
+        acts.extendleft(reversed(left))
+    return [name.rstrip(" 0123456789") for name in names]
 
 
 def rest(tx: Tx, site: Site, now: float, owner: str = "a", step: float = 400.0) -> float:
@@ -88,9 +93,9 @@ def rest(tx: Tx, site: Site, now: float, owner: str = "a", step: float = 400.0) 
     raise AssertionError("the site does not come to rest")
 
 
-def planned(tx: Tx, site: Site, now: float) -> list[act_flows.Act]:
+def planned(tx: Tx, site: Site, now: float, *, bulk: bool = False) -> list[act_flows.Act]:
     """The acts of the pass that would be run now."""
-    return act_flows.acts(flow.decide(flow.snapshot(tx, site, now), site, now), site)
+    return act_flows.acts(flow.decide(flow.snapshot(tx, site, now), site, now), site, bulk=bulk)
 
 
 def arrive(tx: Tx, now: float, name: str | None = None) -> None:

@@ -5,6 +5,7 @@ carries the step out with `apply`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from cod.choices import CANNOT_SWITCH_OFF
 from cod.core import notices, requests, vcm_outbox
 from cod.core.networks import isolation
 from cod.core.nodes import blame
-from cod.model import Assignment, Effect, Node, Policy
+from cod.model import Assignment, Effect, Group, Node, Policy
 from cod.policy.hardware import wiping
 from cod.policy.nodes import lifecycle, place, template
 from cod.states import (
@@ -62,7 +63,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     """
     target = after(NodeState(node.state), step.event)
     _note_installation(tx, node, step, target, now)
-    _note_capture(tx, node, step, target, now)
+    note_capture(tx, node, step.event, step.cause, now)
     _note_burnin(tx, node, step, target, now)
     if step.fault is not None:
         blame.note(tx, node, step, now)
@@ -147,8 +148,12 @@ def asked_wipe(tx: Tx, node: Node, runs: Assignment | None) -> str:
     they were erased last, and as its holder's group and template, `runs`, say."""
     if runs is None or node.wipe == "purge":
         return node.wipe
-    group = groups.get(tx, runs.group_id)
-    return wiping.strictest(node.wipe, group.wipe, template.parse(runs.document).wipe)
+    return wipe_for(node, runs.document, groups.get(tx, runs.group_id))
+
+
+def wipe_for(node: Node, document: str, group: Group) -> str:
+    """Return `asked_wipe` of a node that is to run the template `document` for that group."""
+    return wiping.strictest(node.wipe, group.wipe, template.parse(document).wipe)
 
 
 def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Node:
@@ -183,9 +188,10 @@ def _note_installation(tx: Tx, node: Node, step: Step, target: NodeState, now: f
         holding.set_installation(tx, node.id, "failed", step.cause, now)
 
 
-def _note_capture(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
-    """Let the node's capture follow the step; its owner is told if that ends it without an
-    image."""
+def note_capture(tx: Tx, node: Node, event: NodeEvent, cause: str, now: float) -> None:
+    """Let the capture of a node that takes a step follow it; its owner is told if that ends it
+    without an image."""
+    target = after(NodeState(node.state), event)
     if not (NodeState.CAPTURE in (node.state, target) or target in ENDS_CAPTURE):
         return
     capture = captures.get(tx, node.id)
@@ -197,14 +203,14 @@ def _note_capture(tx: Tx, node: Node, step: Step, target: NodeState, now: float)
         captures.change(
             tx, node.id, state=CaptureState.RUNNING, generation=node.generation + 1, digest=""
         )
-    elif step.event is NodeEvent.CANCELLED:
-        captures.end(tx, node.id, CaptureState.CANCELLED, step.cause, now)
-    elif target in ENDS_CAPTURE or step.event in (NodeEvent.EXHAUSTED, NodeEvent.CAPTURED):
-        captures.end(tx, node.id, CaptureState.FAILED, step.cause, now)
-        said = notice_texts.capture_failed(node.name, capture.image, step.cause)
+    elif event is NodeEvent.CANCELLED:
+        captures.end(tx, node.id, CaptureState.CANCELLED, cause, now)
+    elif target in ENDS_CAPTURE or event in (NodeEvent.EXHAUSTED, NodeEvent.CAPTURED):
+        captures.end(tx, node.id, CaptureState.FAILED, cause, now)
+        said = notice_texts.capture_failed(node.name, capture.image, cause)
         notices.add(tx, **said, group_id=capture.group_id, vcluster_id=node.vcluster_id, now=now)
     else:
-        captures.change(tx, node.id, state=CaptureState.WANTED, reason=step.cause)
+        captures.change(tx, node.id, state=CaptureState.WANTED, reason=cause)
 
 
 def _note_burnin(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
@@ -228,26 +234,11 @@ def _note_burnin(tx: Tx, node: Node, step: Step, target: NodeState, now: float) 
         burnins.change(tx, burnin.id, state=BurninState.WANTED, reason=step.cause)
 
 
-def move(
-    tx: Tx,
-    node: Node,
-    event: NodeEvent,
-    *,
-    now: float,
-    cause: str,
-    actor: str,
-    patience: float = 1.0,
-    **columns: Any,
-) -> Node:
-    """Apply `event` to `node`, with further `columns` to set; returns the node as it is now.
-
-    Writes the transition to the history, sets the new state's deadline (times `patience`), gives
-    the retry budget back on arrival, and adds one to the generation, which fences every effect and
-    order of the state that was left. In wipe and prime the column `disk` tells what the order
-    found; however they end, the disks are dirty then, unless `columns` knows better. So are clean
-    disks, which a burn-in writes to. Raises `states.WrongEvent` when the table has no such arrow,
-    `Stale` when the row has moved on since it was read.
-    """
+def changes(
+    node: Node, event: NodeEvent, *, now: float, patience: float, columns: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the columns that `event` changes in the node's row, with `columns`: see `move`. Raises
+    `states.WrongEvent`."""
     target = after(NodeState(node.state), event)
     rule = NODE_RULES[target]
     values: dict[str, Any] = {
@@ -286,15 +277,39 @@ def move(
         values |= {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
     elif node.state == NodeState.BURNIN and node.disk == Disk.CLEAN:
         values |= {"disk": Disk.DIRTY}
+    return {**values, **columns}
+
+
+def move(
+    tx: Tx,
+    node: Node,
+    event: NodeEvent,
+    *,
+    now: float,
+    cause: str,
+    actor: str,
+    patience: float = 1.0,
+    **columns: Any,
+) -> Node:
+    """Apply `event` to `node`, with further `columns` to set; returns the node as it is now.
+
+    Writes the transition to the history, sets the new state's deadline (times `patience`), gives
+    the retry budget back on arrival, and adds one to the generation, which fences every effect and
+    order of the state that was left. In wipe and prime the column `disk` tells what the order
+    found; however they end, the disks are dirty then, unless `columns` knows better. So are clean
+    disks, which a burn-in writes to. Raises `states.WrongEvent` when the table has no such arrow,
+    `Stale` when the row has moved on since it was read.
+    """
+    values = changes(node, event, now=now, patience=patience, columns=columns)
     if node.state == NodeState.PRIME:
         host_keys.written(tx, node.id)
-    moved = nodes.set_state(tx, node, values | columns, event=event, cause=cause, actor=actor)
+    moved = nodes.set_state(tx, node, values, event=event, cause=cause, actor=actor)
     # it reboots: what its agent said holds no longer
     if node.state in OWN_SYSTEM or event is NodeEvent.ASKED:
         # Or so it seems: should the agent of a node that asked be there all the same, it must come
         # back.
         sessions.forget_report(tx, node.id, newer=event is NodeEvent.ASKED)
-    vcm_outbox.moved(tx, moved, moved.vcluster_id, target, cause, now)
+    vcm_outbox.moved(tx, moved, moved.vcluster_id, moved.state, cause, now)
     return moved
 
 

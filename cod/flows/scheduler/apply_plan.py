@@ -8,47 +8,42 @@ does its work once. A pass can be cut short anywhere.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from cod import notice_texts
 from cod.core import (
     advance_reservations,
-    entitlements,
-    node_hours,
     notices,
     preemption,
     vcm_outbox,
 )
 from cod.core import leases as core_leases
 from cod.core import requests as core_requests
-from cod.core.networks import address_blocks
-from cod.core.nodes import assignment, transitions
-from cod.model import Effect, Group, Node, Reclaim, Refused, Request, Result, Site, Vcluster
-from cod.policy.nodes import lifecycle
-from cod.policy.scheduler import leases, reserve_pool
+from cod.core.nodes import assignment, grants, transitions
+from cod.model import Effect, Node, Reclaim, Refused, Result, Site, Vcluster
+from cod.policy.scheduler import leases
 from cod.policy.scheduler.snapshot import (
-    WARM,
-    FreeNodes,
     PassPlan,
     PowerChange,
     Preempt,
     PreemptLess,
     RequestGrant,
     RequestRefusal,
-    Share,
 )
-from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step, VclusterState
-from cod.store import claims, watermarks
-from cod.store.engine import Tx
-from cod.store.nodes import holding, nodes
+from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step
+from cod.store import claims
+from cod.store.engine import Tx, part
+from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
 
 ACTOR = "manager"
 SWITCHED = 50  # nodes woken or put to sleep by one transaction: tens of milliseconds
+GRANTED = 100  # nodes given by one transaction, where many requests are granted
+TAKEN = 20  # preemptions carried out by one transaction
 TOLD = 100  # requests
 Claim = claims.Claim
 Lost = claims.Lost
@@ -57,22 +52,42 @@ Stale = nodes.Stale
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One act of a plan: `flow(tx, claim=..., now=...)` does it. `request_id`: whom to tell if a
-    rule refuses it."""
+    """One act of a plan: `flow(tx, claim=..., now=...)` does it.
+
+    request_id  whom to tell if a rule refuses it
+    parts       of an act in bulk: the acts that do the same one by one; see `left`
+    """
 
     name: str
-    flow: Callable[..., Result[int]]
+    flow: Callable[..., Result[Any]]
     request_id: int | None = None
+    parts: tuple[Act, ...] = ()
+
+    def left(self, done: Result[Any] | None) -> tuple[Act, ...]:
+        """Return the acts that are to run in place of what this act has not done: of its parts, all
+        if it failed (None), else those whose places it returned."""
+        if done is None or not self.parts:
+            return self.parts
+        return tuple(self.parts[place] for place in done.value)
 
 
-def acts(plan: PassPlan, site: Site) -> list[Act]:
-    """Return the acts that carry out `plan`, in order; each runs in a transaction of its own.
+def acts(plan: PassPlan, site: Site, *, bulk: bool = False) -> list[Act]:
+    """Return the acts that carry out `plan`, in order; each runs in a transaction of its own. With
+    `bulk` many grants are one act, and so are many preemptions.
 
     Grants and reductions of reclaims go before overdue reclaims, so that no node is seized that is
     not needed any more. An act raises `Lost` when the claim is gone (the pass is over), `Stale`
     when its rows have changed (the next act can run) and `Refused` when a rule forbids it (`waits`
     tells the request why).
     """
+    takes = [
+        Act(
+            f"take for request {one.request_id}",
+            partial(take, taken=one, plan=plan, site=site),
+            one.request_id,
+        )
+        for one in plan.preemptions
+    ]
     return [
         *(
             Act(f"warn vcluster {one}", partial(warn, vcluster_id=one, seconds=ahead))
@@ -88,14 +103,7 @@ def acts(plan: PassPlan, site: Site) -> list[Act]:
         ),
         *(Act(f"end vcluster {one}", partial(end, vcluster_id=one)) for one in plan.deserted),
         *([Act("remember odd nodes", partial(remember_odd, plan=plan))] if plan.odd else ()),
-        *(
-            Act(
-                f"grant request {one.request_id}",
-                partial(grant, granted=one, plan=plan, site=site),
-                one.request_id,
-            )
-            for one in plan.grants
-        ),
+        *(_in_bulk(plan, site) if bulk else (_grant(one, plan, site) for one in plan.grants)),
         *(
             Act(f"ease reclaim {one.reclaim_id}", partial(ease, eased=one))
             for one in plan.reductions
@@ -104,14 +112,7 @@ def acts(plan: PassPlan, site: Site) -> list[Act]:
             Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, plan=plan, site=site))
             for one in plan.overdue
         ),
-        *(
-            Act(
-                f"take for request {one.request_id}",
-                partial(take, taken=one, plan=plan, site=site),
-                one.request_id,
-            )
-            for one in plan.preemptions
-        ),
+        *(_together(takes) if bulk else takes),
         *(
             Act(
                 "tell requests why not", partial(tell, refusals=plan.refusals[start : start + TOLD])
@@ -130,153 +131,75 @@ def acts(plan: PassPlan, site: Site) -> list[Act]:
     ]
 
 
+def _grant(one: RequestGrant, plan: PassPlan, site: Site) -> Act:
+    flow = partial(grant, granted=one, plan=plan, site=site)
+    return Act(f"grant request {one.request_id}", flow, one.request_id)
+
+
+def _in_bulk(plan: PassPlan, site: Site) -> Iterator[Act]:
+    """Yield acts of grants of about `GRANTED` nodes each."""
+    some: list[RequestGrant] = []
+    size = 0
+    for place, one in enumerate(plan.grants, 1):
+        some.append(one)
+        size += sum(share.count for share in one.shares)
+        if size >= GRANTED or place == len(plan.grants):
+            flow = partial(grant_all, granted=some, plan=plan, site=site)
+            alone = tuple(_grant(each, plan, site) for each in some)
+            name = f"grant {len(some)} requests" if len(some) > 1 else alone[0].name
+            yield Act(name, flow, parts=alone) if size > 1 else alone[0]
+            some, size = [], 0
+
+
+def _together(alone: Sequence[Act]) -> Iterator[Act]:
+    """Yield acts that carry out `TAKEN` preemptions each."""
+    for start in range(0, len(alone), TAKEN):
+        some = tuple(alone[start : start + TAKEN])
+        flow = partial(run_each, acts=some)
+        yield Act(f"take for {len(some)} requests", flow, parts=some) if len(some) > 1 else some[0]
+
+
+def run_each(tx: Tx, *, acts: Sequence[Act], claim: Claim, now: float) -> Result[list[int]]:
+    """Carry out acts in one transaction, as if each had its own; return the places of those that
+    change nothing, because their rows have changed or a rule forbids them."""
+    left: list[int] = []
+    effects: set[Effect] = set()
+    for place, act in enumerate(acts):
+        try:
+            with part(tx):
+                effects.update(act.flow(tx, claim=claim, now=now).effects)
+        except (Stale, Refused):
+            left.append(place)
+    return Result(left, tuple(effects))
+
+
 # ---------------------------------------------------------------- giving nodes
 
 
 def grant(
     tx: Tx, *, granted: RequestGrant, plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
-    """Give the request its nodes: all of them, or `Stale` is raised and none. A move gets those
-    that have come."""
+    """Give one request its nodes: see `core.nodes.grants.give`."""
     claims.confirm(tx, claim, now)
-    request = requests.get(tx, granted.request_id, lock=True)
-    if request is None or request.state != RequestState.PENDING:
-        return Result(0)
-    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
-    alive = vcluster is not None and vcluster.state in (VclusterState.PENDING, VclusterState.ACTIVE)
-    if vcluster is None or not alive or vcluster.drain_until is not None:
-        raise nodes.Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
-    if watermarks.version(tx, watermarks.RESERVED, lock=True) != plan.version:
-        raise nodes.Changed("what reservations in advance leave to others has changed")
-    seats = _seats(tx, granted.shares, site, vcluster.group_id)
-    if request.source_id is None:
-        core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)
-    vcluster = _admit(tx, vcluster, request, [node for node, _ in seats], plan, site, now)
-    address_blocks.extend(tx, vcluster, vcluster.size, site, now=now)
-    hostnames = vclusters.free_hostnames(tx, vcluster.id)
-    effects: set[Effect] = set()
-    slow = now + _wake_time(tx, sum(node.state == NodeState.OFF for node, _ in seats), site)
-    for node, share in seats:
-        held = holding.take(
-            tx,
-            node,
-            vcluster=vcluster,
-            request_id=request.id,
-            position=share.position,
-            template_id=share.template_id,
-            hostname=next(hostnames),
-            now=now,
-        )
-        effects.update(_set_going(tx, node, held, vcluster, slow, site, now))
-    vcm_outbox.granted(
-        tx, request, vclusters.get(tx, vcluster.id) or vcluster, [node.id for node, _ in seats], now
-    )
-    if request.source_id is not None:
-        requests.count_granted(tx, request.id, len(seats))
-        core_requests.conclude_move(tx, request.id, now)
-    return Result(len(seats), tuple(effects))
+    return grants.give(tx, granted, plan, site, now)
 
 
-def _seats(tx: Tx, shares: Sequence[Share], site: Site, group_id: int) -> list[tuple[Node, Share]]:
-    """Return each granted node with its share. Tuples that are served from one pool get different
-    nodes of it."""
-    wanted: Counter[FreeNodes] = Counter()
-    for share in shares:
-        wanted[share.free_nodes] += share.count
-    many = len(site.subnets) > 1
-    picked = {
-        free: iter(node_counts.pick_free(tx, _key(free), count, many, group_id=group_id))
-        for free, count in wanted.items()
-    }
-    return [(next(picked[share.free_nodes]), share) for share in shares for _ in range(share.count)]
-
-
-def _key(free: FreeNodes) -> node_counts.FreeKey:
-    template, group = free.cache or (None, None)
-    state = NodeState.INACTIVE if free.readiness == WARM else NodeState.OFF
-    return node_counts.FreeKey(
-        state, node_counts.NodeKindRow(*free.kind), template, group, free.reserved
-    )
-
-
-def _set_going(
-    tx: Tx, node: Node, held: Node, vcluster: Vcluster, slow: float, site: Site, now: float
-) -> tuple[Effect, ...]:
-    """Have the holder's software primed or booted on a node that is awake; wake a node that is
-    off."""
-    wanted = holding.assignment(tx, held)
-    assert wanted is not None
-    if node.state == NodeState.OFF:
-        step = Step(
-            NodeEvent.WOKEN, f"woken for vcluster {vcluster.name}", {"deadline": slow}, "on"
-        )
-    else:
-        step = lifecycle.assign(held, wanted)
-    return transitions.wakes(
-        node, transitions.apply(tx, held, step, now=now, actor=ACTOR, policy=site.policy)
-    )
-
-
-def _admit(
+def grant_all(
     tx: Tx,
-    vcluster: Vcluster,
-    request: Request,
-    granted: Sequence[Node],
+    *,
+    granted: Sequence[RequestGrant],
     plan: PassPlan,
+    claim: Claim,
     site: Site,
     now: float,
-) -> Vcluster:
-    owner = groups.get(tx, vcluster.group_id)
-    if vcluster.state == VclusterState.PENDING:
-        asked = until = now + vcluster.lease_time
-        if request.starts_at is None:  # else its node-hours were checked when it was reserved
-            until = min(asked, _until(tx, vcluster, owner, len(granted), asked, site, now))
-        began = vclusters.change(
-            tx,
-            vcluster,
-            now,
-            state=VclusterState.ACTIVE,
-            leased_at=now,
-            expires_at=until,
-            warned=leases.begun(until - now, site.policy),
-            creation_size=entitlements.creation_size(
-                tx, vcluster, Counter(node.type_id or 0 for node in granted), plan.sharing
-            ),
-        )
-        notices.tell(tx, began, notice_texts.lease_began(began, cut=until < asked), now)
-        advance_reservations.tell_begun(tx, began, request, now)
-        return began
-    _check_hours(tx, vcluster, request, owner, len(granted), site, now)
-    if request.kind in ("grow", "move"):
-        grown = vclusters.change(tx, vcluster, now, size=vcluster.size + len(granted))
-        if request.starts_at is not None:
-            advance_reservations.begin(tx, grown, request, site.policy, now)
-        return grown
-    return vcluster
-
-
-def _check_hours(
-    tx: Tx, vcluster: Vcluster, request: Request, owner: Group, nodes_: int, site: Site, now: float
-) -> None:
-    """Raise `Refused` if the group's remaining node-hours are too few for the request."""
-    if vcluster.state == VclusterState.PENDING and request.starts_at is None:
-        _until(tx, vcluster, owner, nodes_, now + vcluster.lease_time, site, now)
-    elif request.kind == "grow" and request.starts_at is None:
-        end = leases.end(vcluster, now)
-        node_hours.check(tx, owner, nodes_, end, now, field="size", waits=False)
-
-
-def _until(
-    tx: Tx, vcluster: Vcluster, owner: Group, nodes_: int, asked: float, site: Site, now: float
-) -> float:
-    """Return when a lease that begins now ends, so that its nodes stay within the group's
-    node-hours. Raise `Refused` where it would be over before its nodes could be of use."""
-    found = node_hours.bound(tx, owner, nodes_, asked, now)
-    if found is None:
-        return asked
-    if found.end < now + site.policy.turnaround:
-        node_hours.check(tx, owner, nodes_, asked, now, field="lease", waits=False)
-    return found.end
+) -> Result[list[int]]:
+    """Give many requests their nodes; return the places of those that are to be granted one by one:
+    see `core.nodes.grants.give_all`."""
+    claims.confirm(tx, claim, now)
+    done = grants.give_all(tx, granted, plan, site, now)
+    left = set(done.value)
+    places = [place for place, one in enumerate(granted) if one.request_id in left]
+    return Result(places, done.effects)
 
 
 def tell(tx: Tx, *, refusals: Sequence[RequestRefusal], claim: Claim, now: float) -> Result[int]:
@@ -331,7 +254,7 @@ def take(
     if (asking := vclusters.get(tx, request.vcluster_id)) is not None:
         wanted = sum(one.count for one in request.tuples)
         owner = groups.get(tx, asking.group_id)
-        _check_hours(tx, asking, request, owner, wanted, site, now)
+        grants.check_hours(tx, asking, request, owner, wanted, site, now)
     able = preemption.takeable(
         tx, vcluster, request, taken.count, now, type_id=kind.type, sharing=plan.sharing
     )
@@ -489,7 +412,7 @@ def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result[int]:
 def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: float) -> Result[int]:
     """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
     claims.confirm(tx, claim, now)
-    key, many = _key(part.free_nodes), len(site.subnets) > 1
+    key, many = grants.pool_key(part.free_nodes), len(site.subnets) > 1
     if node_counts.switched(
         tx, key, NodeState.OFF if part.sleep else NodeState.TRAMPOLINE, many, now
     ):
@@ -499,21 +422,10 @@ def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: fl
     if part.sleep:
         step = Step(NodeEvent.POWERED_DOWN, f"put to sleep: {part.why}", power="off")
     else:
-        until = now + _wake_time(tx, len(picked), site)
+        until = now + grants.wake_time(tx, len(picked), site)
         step = Step(NodeEvent.WOKEN, f"woken: {part.why}", {"deadline": until}, "on")
     effects: set[Effect] = set()
     for node in picked:
         moved = transitions.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy)
         effects.update(transitions.wakes(node, moved))
     return Result(len(picked), tuple(effects))
-
-
-def _wake_time(tx: Tx, count: int, site: Site) -> float:
-    """Return seconds that `count` nodes more have for waking, together with those that are waking
-    already."""
-    if not count:
-        return 0.0
-    return (
-        reserve_pool.wake_deadline(site.energy, node_counts.waking(tx) + count)
-        * site.policy.patience
-    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from textwrap import dedent
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -127,6 +128,7 @@ class Configuration:
 # ---------------------------------------------------------------- reading
 
 
+@lru_cache(maxsize=256)
 def parse(document: str) -> Configuration:
     """Return the template that a checked document describes. Raises Refused where it contradicts
     itself."""

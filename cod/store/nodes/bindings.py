@@ -14,8 +14,9 @@ the flow is run again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from sqlalchemy import bindparam, case, delete, or_, select, update
 
@@ -23,12 +24,13 @@ from cod.model import AddressBlock, Binding, Node, Refused, Vcluster, ipv4, join
 from cod.states import NodeState
 from cod.store import dns_zones
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
 from cod.store.rows import Rows
 from cod.store.scheduler import address_blocks
 
 FOREVER = 4_000_000_000.0  # a reservation ends when the node leaves, not by the clock
+_BLOCKS = 100  # blocks of vclusters that are read by one statement
 
 _b = t.bindings.c
 ROWS = Rows(Binding, t.bindings)
@@ -114,39 +116,70 @@ def forget(tx: Tx, addresses: Iterable[int]) -> None:
         tx.execute(delete(t.bindings).where(_b.address.in_(gone)))
 
 
+class Reserve(NamedTuple):
+    """A node that is to have an address in its vcluster: for which NIC, and under which name."""
+
+    node_id: int
+    mac: str
+    vcluster: Vcluster
+    hostname: str
+
+
 def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now: float) -> int:
-    """Reserve the first free address of the vcluster's blocks for the node's operating system;
-    returns the address.
+    """Reserve an address for the node's operating system as `reserve_all` does; return it."""
+    return reserve_all(tx, [Reserve(node.id, mac, vcluster, hostname)], now)[0]
+
+
+def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
+    """Reserve the first free address of its vcluster's blocks for each node's operating system, one
+    after the other; returns the addresses.
 
     Addresses ending in .0 and .255 are left out: too many systems take them for a network's own.
-    What the node had before as a vcluster's member is given up. Raises `Refused` ('conflict') when
+    What a node had before as a vcluster's member is given up. Raises `Refused` ('conflict') when
     the blocks are full.
     """
-    release(tx, node.id)
-    blocks = address_blocks.of(tx, vcluster.id)
-    dns_zones.touch(
-        tx, [("vcluster", vcluster.name), *{("subnet", block.subnet) for block in blocks}], now
-    )
-    address = _free(tx, blocks, now)
-    if address is None:
-        raise Refused(
-            "conflict",
-            f"vcluster {vcluster.name} has no free address in "
-            f"{', '.join(map(str, joined(blocks))) or 'any block'}",
+    for part in slices([one.node_id for one in wanted]):
+        tx.execute(delete(t.bindings).where(_b.node_id.in_(part), _b.kind == "vcluster"))
+    holders = {one.vcluster.id: one.vcluster for one in wanted}
+    blocks = {of: sorted(each) for of, each in address_blocks.of_each(tx, holders).items()}
+    every = [block for each in blocks.values() for block in each]
+    subnets = {("subnet", block.subnet) for block in every}
+    dns_zones.touch(tx, [*(("vcluster", one.name) for one in holders.values()), *subnets], now)
+    there: dict[int, Binding] = {}
+    for start in range(0, len(every), _BLOCKS):
+        there |= _within(tx, every[start : start + _BLOCKS])
+    made: dict[int, Binding] = {}
+    for node_id, mac, vcluster, hostname in wanted:
+        own = blocks.get(vcluster.id, [])
+        address = _free(own, there, now)
+        if address is None:
+            raise Refused(
+                "conflict",
+                f"vcluster {vcluster.name} has no free address in "
+                f"{', '.join(map(str, joined(own))) or 'any block'}",
+            )
+        subnet = next(block.subnet for block in own if address in block.addresses)
+        made[address] = there[address] = Binding(
+            address, mac, "vcluster", node_id, subnet, hostname, "reserved", FOREVER
         )
-    forget(tx, [address])
-    subnet = next(block.subnet for block in blocks if address in block.addresses)
-    add(tx, [Binding(address, mac, "vcluster", node.id, subnet, hostname, "reserved", FOREVER)])
-    return address
+    for addresses in slices(sorted(made)):
+        forget(tx, addresses)
+    add(tx, list(made.values()))
+    return list(made)
 
 
-def _free(tx: Tx, blocks: Iterable[AddressBlock], now: float) -> int | None:
+def _within(tx: Tx, blocks: Sequence[AddressBlock]) -> dict[int, Binding]:
+    """Return what is recorded in those blocks, by address; nobody else changes it until this
+    transaction ends."""
+    ranges = or_(*(_b.address.between(block.first, block.last) for block in blocks))
+    return {row.address: row for row in ROWS.every(tx, ranges, lock=True)}
+
+
+def _free(blocks: Iterable[AddressBlock], there: Mapping[int, Binding], now: float) -> int | None:
     """Return the first address that is free in the first block that has one; else the one whose
-    system has been gone for longest."""
+    system has been gone for longest. `there`: what is recorded in the blocks."""
     left: list[Binding] = []
     for block in blocks:
-        within = _b.address.between(block.first, block.last)
-        there = {row.address: row for row in ROWS.every(tx, within, lock=True)}
         usable = [address for address in block.addresses if address & 0xFF not in (0, 0xFF)]
         for address in usable:
             if address not in there or there[address].expires_at <= now:

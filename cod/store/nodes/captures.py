@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -9,7 +10,7 @@ from sqlalchemy import delete, insert, select, update
 from cod.model import Capture, Node
 from cod.states import CaptureState
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
 from cod.store.people.access import theirs
 from cod.store.rows import Rows
@@ -28,6 +29,15 @@ def is_wanted(tx: Tx, node_id: int) -> bool:
 def is_done(tx: Tx, node_id: int) -> bool:
     """Return whether the node's newest capture has become an image."""
     return tx.scalar(select(_c.state).where(_c.node_id == node_id)) == CaptureState.DONE
+
+
+def of_nodes(tx: Tx, node_ids: Sequence[int]) -> set[int]:
+    """Return those of the nodes that have been captured, or are to be."""
+    return {
+        one
+        for part in slices(node_ids)
+        for one in tx.scalars(select(_c.node_id).where(_c.node_id.in_(part)))
+    }
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Node, Capture]]:

@@ -8,6 +8,7 @@ to use it (`node_permissions`) and the installation it is in (`install_images`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from cod.model import Assignment, Node, Vcluster
 from cod.states import Disk
 from cod.store import dns_zones
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, slices
 from cod.store.images import templates
 from cod.store.nodes import bindings, host_keys
 from cod.store.nodes.nodes import Stale
@@ -44,15 +45,7 @@ def take(
 
     Raises `Stale` when the node has moved on or somebody holds it: then nothing may be committed.
     """
-    columns: dict[str, Any] = {
-        "vcluster_id": vcluster.id,
-        "request_id": request_id,
-        "position": position,
-        "template_id": template_id,
-        "hostname": hostname,
-        "assigned_at": now,
-        "reason": "",
-    }
+    columns = held_by(vcluster.id, request_id, position, template_id, hostname, now)
     nodes = t.nodes
     done = tx.execute(
         update(nodes)
@@ -65,26 +58,69 @@ def take(
     )
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
-    _clear_rights(tx, node.id)
-    reservations.drop(tx, [node.id])
-    cached = (node.disk, node.cached_template_id, node.cached_group_id)
-    if cached != (Disk.CACHED, template_id, vcluster.group_id):
-        host_keys.forget(tx, node.id)
     held = replace(node, **columns)
-    bindings.reserve(tx, held, node.boot_mac, vcluster, hostname, now)
-    tx.execute(
-        insert(t.node_permissions).values(node_id=node.id, group_id=vcluster.group_id, right="use")
-    )
-    tx.execute(
-        insert(t.install_images).values(
-            node_id=node.id,
-            generation=node.generation + 1,
-            template_id=template_id,
-            state="pending",
-            at=now,
-        )
-    )
+    follow(tx, [(held, vcluster)], now)
     return held
+
+
+def held_by(
+    vcluster_id: int,
+    request_id: int,
+    position: int | None,
+    template_id: int,
+    hostname: str,
+    now: float,
+) -> dict[str, Any]:
+    """Return the columns of a node that is in the hands of that vcluster from now on."""
+    return {
+        "vcluster_id": vcluster_id,
+        "request_id": request_id,
+        "position": position,
+        "template_id": template_id,
+        "hostname": hostname,
+        "assigned_at": now,
+        "reason": "",
+    }
+
+
+def follow(tx: Tx, taken: Sequence[tuple[Node, Vcluster]], now: float) -> None:
+    """Write what follows the new holders of nodes, whose own rows are written already; the nodes
+    come as they are in their holders' hands, in the generation in which they were free."""
+    ids = [node.id for node, _ in taken]
+    _clear_rights(tx, ids)
+    reservations.drop(tx, ids)
+    host_keys.forget_all(tx, [node.id for node, holder in taken if not _is_cached(node, holder)])
+    wanted = [
+        bindings.Reserve(node.id, node.boot_mac, holder, node.hostname or "")
+        for node, holder in taken
+    ]
+    bindings.reserve_all(tx, wanted, now)
+    tx.execute(
+        insert(t.node_permissions),
+        [
+            {"node_id": node.id, "group_id": holder.group_id, "right": "use"}
+            for node, holder in taken
+        ],
+    )
+    tx.execute(
+        insert(t.install_images),
+        [
+            {
+                "node_id": node.id,
+                "generation": node.generation + 1,
+                "template_id": node.template_id,
+                "state": "pending",
+                "at": now,
+            }
+            for node, _ in taken
+        ],
+    )
+
+
+def _is_cached(node: Node, holder: Vcluster) -> bool:
+    """Return whether the node's disk holds what it is to run, kept for its holder's group."""
+    cached = (node.disk, node.cached_template_id, node.cached_group_id)
+    return cached == (Disk.CACHED, node.template_id, holder.group_id)
 
 
 def give_back(
@@ -132,7 +168,7 @@ def give_back(
     bindings.release(tx, node.id, up_until)
     if not keep_disk:
         host_keys.forget(tx, node.id)
-    _clear_rights(tx, node.id)
+    _clear_rights(tx, [node.id])
     return replace(node, **columns)
 
 
@@ -167,6 +203,14 @@ def set_installation(
     )
 
 
-def _clear_rights(tx: Tx, node_id: int) -> None:
-    tx.execute(delete(t.node_permissions).where(t.node_permissions.c.node_id == node_id))
-    tx.execute(delete(t.install_images).where(t.install_images.c.node_id == node_id))
+def set_installed(tx: Tx, node_ids: Sequence[int], now: float) -> None:
+    """Note that nothing is to be installed on those nodes: they have it."""
+    i = t.install_images
+    for part in slices(node_ids):
+        tx.execute(update(i).where(i.c.node_id.in_(part)).values(state="done", reason="", at=now))
+
+
+def _clear_rights(tx: Tx, node_ids: Sequence[int]) -> None:
+    for table in (t.node_permissions, t.install_images):
+        for part in slices(node_ids):
+            tx.execute(delete(table).where(table.c.node_id.in_(part)))

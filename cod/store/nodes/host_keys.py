@@ -3,7 +3,7 @@ being installed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import delete, insert, select, update
 
@@ -64,3 +64,9 @@ def forget(tx: Tx, node_id: int) -> bool:
     """Forget the keys of a node whose disk does not hold them any more; return whether there were
     any."""
     return tx.execute(delete(t.host_keys).where(_k.node_id == node_id)).rowcount > 0
+
+
+def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
+    """Forget the keys of all those nodes."""
+    for part in slices(node_ids):
+        tx.execute(delete(t.host_keys).where(_k.node_id.in_(part)))

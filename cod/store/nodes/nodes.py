@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from sqlalchemy import and_, bindparam, delete, exists, func, insert, literal, select, update
+from sqlalchemy import (
+    Update,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 
 from cod import states
 from cod.model import Node, NodePlace, PowerAction
@@ -285,27 +297,90 @@ def set_state(
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
     moved = replace(node, **values)
-    written = node.progress_done if node.state in states.WORKING else None
-    tx.execute(
-        insert(t.node_history).values(
-            node_id=node.id,
-            at=moved.since,
-            event=event,
-            from_state=node.state,
-            to_state=moved.state,
-            generation=moved.generation,
-            vcluster_id=moved.vcluster_id,
-            cause=cause,
-            actor=actor,
-            bytes_written=written,
-            rate=(
-                node.progress_rate or written / max(moved.since - node.since, 0.001)
-                if written
-                else None
-            ),
-        )
-    )
+    tx.execute(insert(t.node_history).values(_transition(node, moved, event, cause, actor)))
     return moved
+
+
+def _transition(
+    node: Node, moved: Node, event: NodeEvent, cause: str, actor: str
+) -> dict[str, Any]:
+    """Return the row of the history for a transition from `node` to `moved`."""
+    written = node.progress_done if node.state in states.WORKING else None
+    return dict(
+        node_id=node.id,
+        at=moved.since,
+        event=event,
+        from_state=node.state,
+        to_state=moved.state,
+        generation=moved.generation,
+        vcluster_id=moved.vcluster_id,
+        cause=cause,
+        actor=actor,
+        bytes_written=written,
+        rate=(
+            node.progress_rate or written / max(moved.since - node.since, 0.001)
+            if written
+            else None
+        ),
+    )
+
+
+class Transition(NamedTuple):
+    """A transition that is written with others. `values`: all columns that it changes; `power`: the
+    power wish that goes with it, or ''."""
+
+    node: Node
+    moved: Node
+    values: Mapping[str, Any]
+    event: NodeEvent
+    cause: str
+    power: str
+
+
+def set_states(tx: Tx, transitions: Sequence[Transition], actor: str, now: float) -> None:
+    """Write transitions of free nodes, each with its row of the history and its power wish. Raises
+    `Stale` when one of the rows has moved on, or somebody holds it: then nothing may be
+    committed."""
+    alike: dict[tuple[str, ...], list[Transition]] = {}
+    for one in transitions:
+        alike.setdefault(tuple(one.values), []).append(one)
+    for names, each in alike.items():
+        rows = [
+            {f"to_{name}": one.values[name] for name in names}
+            | {"node": one.node.id, "before": one.node.generation}
+            for one in each
+        ]
+        if tx.execute(_moving(names), rows).rowcount != len(rows):
+            raise Stale(each[0].node.id, each[0].node.generation)
+    history = [_transition(one.node, one.moved, one.event, one.cause, actor) for one in transitions]
+    tx.execute(insert(t.node_history), history)
+    wishes = [
+        {
+            "node_id": one.node.id,
+            "generation": one.moved.generation,
+            "desired": one.power,
+            "next_at": now,
+            "wished_at": now,
+        }
+        for one in transitions
+        if one.power
+    ]
+    if wishes:
+        tx.execute(insert(t.power_actions), wishes)
+
+
+@lru_cache(maxsize=64)
+def _moving(names: tuple[str, ...]) -> Update:
+    """Return the statement that sets those columns of a free node."""
+    return (
+        update(t.nodes)
+        .where(
+            _n.id == bindparam("node"),
+            _n.generation == bindparam("before"),
+            _n.vcluster_id.is_(None),
+        )
+        .values({name: bindparam(f"to_{name}") for name in names})
+    )
 
 
 def note_erased(tx: Tx, moved: Node, document: str) -> None:

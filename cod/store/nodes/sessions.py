@@ -3,7 +3,7 @@ wins."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from sqlalchemy import ColumnElement, String, bindparam, cast, delete, func, select, update
@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, String, bindparam, cast, delete, func, sel
 from cod.model import AgentSession, ImageReceiver, Node, Peer, Refused
 from cod.states import NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
 from cod.store.rows import Rows
 
@@ -91,6 +91,12 @@ def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
 def set_reported(tx: Tx, peer: Peer) -> None:
     """Record that the agent has reported on this connection, and waits for orders."""
     tx.execute(update(t.sessions).where(*_is(peer)).values(reported=True))
+
+
+def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
+    """Forget the connections of those nodes."""
+    for part in slices(node_ids):
+        tx.execute(delete(t.sessions).where(_s.node_id.in_(part)))
 
 
 def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import SwitchPort, SwitchPortView
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, slices
 from cod.store.rows import Rows
 
 _p = t.switch_ports.c
@@ -40,6 +40,13 @@ def at(tx: Tx, switch: str, port: str, *, lock: bool = False) -> SwitchPort | No
 def of_mac(tx: Tx, mac: str, *, lock: bool = False) -> SwitchPort | None:
     """Return the port that the NIC is on, as far as that is known."""
     return ROWS.find(tx, _p.mac == mac, lock=lock)
+
+
+def known(tx: Tx, macs: Sequence[str]) -> set[str]:
+    """Return those of the NICs whose ports are known."""
+    return {
+        mac for part in slices(macs) for mac in tx.scalars(select(_p.mac).where(_p.mac.in_(part)))
+    }
 
 
 def of_node(tx: Tx, node_id: int) -> list[SwitchPort]:

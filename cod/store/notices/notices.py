@@ -7,7 +7,7 @@ over what another did meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Select, delete, exists, func, insert, or_, select, update
@@ -38,6 +38,12 @@ def add(tx: Tx, targets: Iterable[tuple[str, str]], *, now: float, **columns: An
     for channel, target in targets:
         send(tx, notice.id, channel, target, now)
     return notice
+
+
+def add_all(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add notices that are delivered to nobody, only shown; each with the same columns."""
+    if rows:
+        tx.execute(insert(t.notices), rows)
 
 
 def add_events(tx: Tx, group: Group, kind: str, subject: str, events: str, now: float) -> None:

@@ -16,9 +16,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, and_, case, func, or_, select
+from sqlalchemy import Select, and_, bindparam, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import Node
@@ -446,6 +447,43 @@ def pick_free(
     if len(still) < count:
         raise nodes.Changed(f"{count} nodes of a kind were free, {len(still)} are left")
     return [node for node in locked if node.id in still]
+
+
+def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey, list[Node]]:
+    """Return so many free nodes of each sort, those with the lowest ids, locked; fewer where fewer
+    are left. None of a sort of which `pick_free` would choose others for one group than for
+    another, or that is told apart by switch ports."""
+    picked: dict[int, FreeKey] = {}
+    for key, count in wanted.items():
+        if not key.kind.port:
+            found = tx.execute(_lowest(key, many), {"most": count}).all()
+            if not (found and found[0][1]):
+                picked.update(dict.fromkeys((row[0] for row in found), key))
+    ids = sorted(picked)
+    locked = nodes.lock(tx, ids)
+    r = t.reservations.c
+    still: dict[int, FreeKey] = {}
+    for part in slices(ids):  # as in `pick_free`
+        rows = tx.execute(select(_n.id, *_ALIKE).where(_FREE, _n.id.in_(part)))
+        still.update((row[0], _free_key(row[1:], many, "")) for row in rows)
+    for part in slices(ids):
+        for node_id, own in tx.execute(select(r.node_id, r.request_id).where(r.node_id.in_(part))):
+            if node_id in still:
+                still[node_id] = still[node_id]._replace(reserved=own)
+    chosen: dict[FreeKey, list[Node]] = {key: [] for key in wanted}
+    for node in locked:
+        if still.get(node.id) == picked[node.id]:
+            chosen[picked[node.id]].append(node)
+    return chosen
+
+
+@lru_cache(maxsize=4096)
+def _lowest(key: FreeKey, many: bool) -> Select[Any]:
+    """Return the query for the first `most` free nodes that are alike: their ids, and whether only
+    their tables were erased; those first, then by id."""
+    tables = case((_n.disk == Disk.TABLES, 1), else_=0)
+    query = select(_n.id, tables).where(_FREE, _n.state == key.state, _alike(key, many))
+    return query.order_by(tables.desc(), _n.id).limit(bindparam("most"))
 
 
 def _erased_first(group_id: int | None) -> tuple[ColumnElement[int], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -76,6 +76,14 @@ def get(tx: Tx, request_id: int, *, lock: bool = False) -> Request | None:
     """Return the request with that id; with `lock`, nobody else decides about it until this
     transaction ends."""
     return _one(tx, _r.id == request_id, lock)
+
+
+def lock(tx: Tx, request_ids: Collection[int]) -> dict[int, Request]:
+    """Return those requests, by id; nobody else decides about them until this transaction ends."""
+    found: list[Request] = []
+    for part in slices(sorted(request_ids)):
+        found += ROWS.every(tx, _r.id.in_(part), order=_r.id, lock=True)
+    return {one.id: one for one in _with_tuples(tx, found)}
 
 
 def by_key(tx: Tx, key: str) -> Request | None:
@@ -171,13 +179,22 @@ def _pending_tuples(tx: Tx) -> dict[int, tuple[RequestTuple, ...]]:
 
 def end(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
     """End the wait of a request that is not over. False when it was: nothing was changed."""
+    return end_all(tx, [request_id], state, reason, now) == 1
+
+
+def end_all(
+    tx: Tx, request_ids: Sequence[int], state: RequestState, reason: str, now: float
+) -> int:
+    """End the wait of those of the requests that are not over; return how many these were."""
     r = t.node_requests
-    done = tx.execute(
-        update(r)
-        .where(r.c.id == request_id, r.c.state.in_(UNDECIDED))
-        .values(state=state, reason=reason, decided_at=now)
+    return sum(
+        tx.execute(
+            update(r)
+            .where(r.c.id.in_(part), r.c.state.in_(UNDECIDED))
+            .values(state=state, reason=reason, decided_at=now)
+        ).rowcount
+        for part in slices(request_ids)
     )
-    return done.rowcount == 1
 
 
 def turn(

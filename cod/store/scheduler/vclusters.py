@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from itertools import count, filterfalse
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, delete, func, insert, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Update,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from cod.model import Refused, Subnet, Vcluster
 from cod.states import NodeState, ReclaimState, VclusterState
 from cod.store import dns_zones, vcms
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
 from cod.store.rows import Rows
 from cod.store.scheduler import address_blocks
@@ -43,6 +56,15 @@ def every(tx: Tx, states: Iterable[str] = (), group_id: int | None = None) -> li
     own = [] if group_id is None else [_v.group_id == group_id]
     there = _v.state.in_(list(states)) if states else _v.live_name.is_not(None)
     return ROWS.every(tx, there, *own, order=_v.id)
+
+
+def lock(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, Vcluster]:
+    """Return those vclusters, by id; nobody else changes them until this transaction ends."""
+    return {
+        one.id: one
+        for part in slices(sorted(vcluster_ids))
+        for one in ROWS.every(tx, _v.id.in_(part), order=_v.id, lock=True)
+    }
 
 
 class Live(NamedTuple):
@@ -123,7 +145,7 @@ def add(
         if addresses and not isolated and not address_blocks.claim(tx, made.id, subnet, size):
             part.rollback()
             return None
-        _note(tx, made, "created", now)
+        tx.execute(insert(t.vcluster_history).values(_noted(made, "created", now)))
         dns_zones.touch(tx, [dns_zones.SITE, ("vcluster", name)], now)
         return made
 
@@ -131,12 +153,45 @@ def add(
 def change(tx: Tx, vcluster: Vcluster, now: float, **columns: Any) -> Vcluster:
     """Set columns; returns the vcluster as it is now. What matters to its owners is written to its
     history."""
-    changed = ROWS.change(tx, vcluster, **columns)
-    for event, column in EVENTS.items():
-        if getattr(changed, column) != getattr(vcluster, column):
-            _note(tx, changed, event, now)
-            break
+    changed = replace(vcluster, **columns)
+    change_all(tx, [(vcluster, changed, columns)], now)
     return changed
+
+
+def change_all(
+    tx: Tx, changes: Sequence[tuple[Vcluster, Vcluster, Mapping[str, Any]]], now: float
+) -> None:
+    """Write changes of vclusters as `change` does: (before, after, columns). A vcluster that
+    changes twice changes in the same columns, or in others."""
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for before, _, columns in changes:
+        row = {f"to_{name}": value for name, value in columns.items()} | {"key": before.id}
+        alike.setdefault(tuple(columns), []).append(row)
+    for names, rows in alike.items():
+        if names:
+            tx.execute(_changing(names), rows)
+    history = [
+        _noted(after, event, now)
+        for before, after, _ in changes
+        if (event := _event(before, after))
+    ]
+    if history:
+        tx.execute(insert(t.vcluster_history), history)
+
+
+@lru_cache(maxsize=64)
+def _changing(names: tuple[str, ...]) -> Update:
+    values: dict[str, Any] = {name: bindparam(f"to_{name}") for name in names}
+    return update(t.vclusters).where(_v.id == bindparam("key")).values(values)
+
+
+def _event(before: Vcluster, after: Vcluster) -> str | None:
+    differ = (
+        event
+        for event, column in EVENTS.items()
+        if getattr(before, column) != getattr(after, column)
+    )
+    return next(differ, None)
 
 
 EVENTS = {
@@ -150,16 +205,15 @@ EVENTS = {
 first."""
 
 
-def _note(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
-    tx.execute(
-        insert(t.vcluster_history).values(
-            vcluster_id=vcluster.id,
-            at=now,
-            event=event,
-            state=vcluster.state,
-            size=vcluster.size,
-            expires_at=vcluster.expires_at,
-        )
+def _noted(vcluster: Vcluster, event: str, now: float) -> dict[str, Any]:
+    """Return the row of the history that says that."""
+    return dict(
+        vcluster_id=vcluster.id,
+        at=now,
+        event=event,
+        state=vcluster.state,
+        size=vcluster.size,
+        expires_at=vcluster.expires_at,
     )
 
 
@@ -203,10 +257,18 @@ def deserted(tx: Tx) -> list[Vcluster]:
     return ROWS.every(tx, *empty, order=_v.id)
 
 
-def free_hostnames(tx: Tx, vcluster_id: int) -> Iterator[str]:
-    """Yield hostnames that no node of the vcluster has, without end: n1, n2 …"""
-    taken = set(tx.scalars(select(t.nodes.c.hostname).where(t.nodes.c.vcluster_id == vcluster_id)))
-    return filterfalse(taken.__contains__, (f"n{number}" for number in count(1)))
+def free_hostnames(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, Iterator[str]]:
+    """Return, for each vcluster, hostnames that none of its nodes has, without end: n1, n2 …"""
+    n = t.nodes.c
+    taken: dict[int, set[str]] = {one: set() for one in vcluster_ids}
+    for part in slices(sorted(taken)):
+        query = select(n.vcluster_id, n.hostname).where(n.vcluster_id.in_(part))
+        for vcluster_id, hostname in tx.execute(query):
+            taken[vcluster_id].add(hostname)
+    return {
+        one: filterfalse(there.__contains__, (f"n{number}" for number in count(1)))
+        for one, there in taken.items()
+    }
 
 
 def active_nodes(tx: Tx, vcluster_id: int) -> int:

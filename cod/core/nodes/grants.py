@@ -1,0 +1,408 @@
+"""Grants of nodes that a plan has counted: one request's, or those of many requests by one statement
+for all.
+
+`give` and `give_all` come to the same rows. What is rare, `give_all` leaves to `give`: moves,
+reservations in advance, vclusters with a VCM, nodes with a capture or with switch ports that
+count, and whatever a rule says no to or has changed since the plan was made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cod import notice_texts
+from cod.core import advance_reservations, entitlements, node_hours, notices, vcm_outbox
+from cod.core import requests as core_requests
+from cod.core.networks import address_blocks, isolation
+from cod.core.nodes import transitions
+from cod.model import Assignment, Effect, Group, Node, Refused, Request, Result, Site, Vcluster
+from cod.policy.nodes import lifecycle
+from cod.policy.scheduler import leases, reserve_pool
+from cod.policy.scheduler.snapshot import WARM, FreeNodes, PassPlan, RequestGrant, Share
+from cod.states import NodeEvent, NodeState, RequestState, Step, VclusterState
+from cod.store import vcms, watermarks
+from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import captures, holding, nodes, sessions, switch_ports
+from cod.store.people import groups
+from cod.store.scheduler import address_blocks as block_rows
+from cod.store.scheduler import node_counts, requests, vclusters
+
+ACTOR = "manager"
+Seat = tuple[Node, Share]
+
+
+def give(tx: Tx, granted: RequestGrant, plan: PassPlan, site: Site, now: float) -> Result[int]:
+    """Give the request its nodes: all of them, or `Stale` is raised and none. A move gets those
+    that have come. Raises `Refused` where a rule says no."""
+    request = requests.get(tx, granted.request_id, lock=True)
+    if request is None or request.state != RequestState.PENDING:
+        return Result(0)
+    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
+    alive = vcluster is not None and vcluster.state in (VclusterState.PENDING, VclusterState.ACTIVE)
+    if vcluster is None or not alive or vcluster.drain_until is not None:
+        raise nodes.Changed(f"vcluster {request.vcluster_id} gets no nodes any more")
+    if watermarks.version(tx, watermarks.RESERVED, lock=True) != plan.version:
+        raise nodes.Changed("what reservations in advance leave to others has changed")
+    seats = _seats(tx, granted.shares, site, vcluster.group_id)
+    if request.source_id is None:
+        core_requests.decide(tx, request.id, RequestState.GRANTED, "", now)
+    owner, guarantees = groups.get(tx, vcluster.group_id), entitlements.guaranteed(tx)
+    chosen = [node for node, _ in seats]
+    columns = _admission(tx, vcluster, request, owner, chosen, guarantees, plan, site, now)
+    began = vcluster.state == VclusterState.PENDING
+    if columns:
+        vcluster = vclusters.change(tx, vcluster, now, **columns)
+    if began:
+        notices.tell(tx, vcluster, _began(vcluster, now), now)
+        advance_reservations.tell_begun(tx, vcluster, request, now)
+    elif columns and request.starts_at is not None:
+        advance_reservations.begin(tx, vcluster, request, site.policy, now)
+    address_blocks.extend(tx, vcluster, vcluster.size, site, now=now)
+    hostnames = vclusters.free_hostnames(tx, [vcluster.id])[vcluster.id]
+    effects: set[Effect] = set()
+    slow = now + wake_time(tx, sum(node.state == NodeState.OFF for node, _ in seats), site)
+    for node, share in seats:
+        held = holding.take(
+            tx,
+            node,
+            vcluster=vcluster,
+            request_id=request.id,
+            position=share.position,
+            template_id=share.template_id,
+            hostname=next(hostnames),
+            now=now,
+        )
+        effects.update(_set_going(tx, node, held, vcluster, slow, site, now))
+    vcm_outbox.granted(
+        tx, request, vclusters.get(tx, vcluster.id) or vcluster, [node.id for node, _ in seats], now
+    )
+    if request.source_id is not None:
+        requests.count_granted(tx, request.id, len(seats))
+        core_requests.conclude_move(tx, request.id, now)
+    return Result(len(seats), tuple(effects))
+
+
+def _seats(tx: Tx, shares: Sequence[Share], site: Site, group_id: int) -> list[tuple[Node, Share]]:
+    """Return each granted node with its share. Tuples that are served from one pool get different
+    nodes of it."""
+    wanted: Counter[FreeNodes] = Counter()
+    for share in shares:
+        wanted[share.free_nodes] += share.count
+    many = len(site.subnets) > 1
+    picked = {
+        free: iter(node_counts.pick_free(tx, pool_key(free), count, many, group_id=group_id))
+        for free, count in wanted.items()
+    }
+    return [(next(picked[share.free_nodes]), share) for share in shares for _ in range(share.count)]
+
+
+def pool_key(free: FreeNodes) -> node_counts.FreeKey:
+    """Return what makes the nodes of a pool alike, for the store."""
+    template, group = free.cache or (None, None)
+    state = NodeState.INACTIVE if free.readiness == WARM else NodeState.OFF
+    return node_counts.FreeKey(
+        state, node_counts.NodeKindRow(*free.kind), template, group, free.reserved
+    )
+
+
+def _set_going(
+    tx: Tx, node: Node, held: Node, vcluster: Vcluster, slow: float, site: Site, now: float
+) -> tuple[Effect, ...]:
+    """Have the holder's software primed or booted on a node that is awake; wake a node that is
+    off."""
+    wanted = holding.assignment(tx, held)
+    assert wanted is not None
+    step = _first_step(node, wanted, vcluster, slow)
+    return transitions.wakes(
+        node, transitions.apply(tx, held, step, now=now, actor=ACTOR, policy=site.policy)
+    )
+
+
+def _first_step(node: Node, wanted: Assignment, vcluster: Vcluster, slow: float) -> Step:
+    if node.state == NodeState.OFF:
+        cause = f"woken for vcluster {vcluster.name}"
+        return Step(NodeEvent.WOKEN, cause, {"deadline": slow}, "on")
+    return lifecycle.assign(node, wanted)
+
+
+def _admission(
+    tx: Tx,
+    vcluster: Vcluster,
+    request: Request,
+    owner: Group,
+    granted: Sequence[Node],
+    guarantees: Mapping[int, Mapping[int, int]],
+    plan: PassPlan,
+    site: Site,
+    now: float,
+) -> dict[str, Any]:
+    """Return the columns that the grant of those nodes changes in the vcluster's row: the lease of
+    one that waited begins, another one grows. Raises `Refused` as `check_hours` does.
+    `guarantees`: as of `entitlements.guaranteed`."""
+    if vcluster.state != VclusterState.PENDING:
+        check_hours(tx, vcluster, request, owner, len(granted), site, now)
+        grows = request.kind in ("grow", "move")
+        return {"size": vcluster.size + len(granted)} if grows else {}
+    until = now + vcluster.lease_time
+    if request.starts_at is None:  # else its node-hours were checked when it was reserved
+        until = min(until, _until(tx, vcluster, owner, len(granted), until, site, now))
+    types = Counter(node.type_id or 0 for node in granted)
+    return {
+        "state": VclusterState.ACTIVE,
+        "leased_at": now,
+        "expires_at": until,
+        "warned": leases.begun(until - now, site.policy),
+        "creation_size": entitlements.creation_size(tx, vcluster, types, plan.sharing, guarantees),
+    }
+
+
+def _began(vcluster: Vcluster, now: float) -> notice_texts.NoticeText:
+    """Return what the group of a vcluster whose lease begins now is told."""
+    cut = (vcluster.expires_at or 0.0) < now + vcluster.lease_time
+    return notice_texts.lease_began(vcluster, cut=cut)
+
+
+def check_hours(
+    tx: Tx, vcluster: Vcluster, request: Request, owner: Group, nodes_: int, site: Site, now: float
+) -> None:
+    """Raise `Refused` if the group's remaining node-hours are too few for the request."""
+    if vcluster.state == VclusterState.PENDING and request.starts_at is None:
+        _until(tx, vcluster, owner, nodes_, now + vcluster.lease_time, site, now)
+    elif request.kind == "grow" and request.starts_at is None:
+        end = leases.end(vcluster, now)
+        node_hours.check(tx, owner, nodes_, end, now, field="size", waits=False)
+
+
+def _until(
+    tx: Tx, vcluster: Vcluster, owner: Group, nodes_: int, asked: float, site: Site, now: float
+) -> float:
+    """Return when a lease that begins now ends, so that its nodes stay within the group's
+    node-hours. Raise `Refused` where it would be over before its nodes could be of use."""
+    found = node_hours.bound(tx, owner, nodes_, asked, now)
+    if found is None:
+        return asked
+    if found.end < now + site.policy.turnaround:
+        node_hours.check(tx, owner, nodes_, asked, now, field="lease", waits=False)
+    return found.end
+
+
+def wake_time(tx: Tx, count: int, site: Site) -> float:
+    """Return seconds that `count` nodes more have for waking, together with those that are waking
+    already."""
+    return _wake_time(node_counts.waking(tx) + count, site) if count else 0.0
+
+
+def _wake_time(waking: int, site: Site) -> float:
+    return reserve_pool.wake_deadline(site.energy, waking) * site.policy.patience
+
+
+# ---------------------------------------------------------------- many requests at once
+
+
+def give_all(
+    tx: Tx, granted: Sequence[RequestGrant], plan: PassPlan, site: Site, now: float
+) -> Result[list[int]]:
+    """Give many requests their nodes, as `give` would one after the other. Returns the ids of
+    those that it leaves to `give`: nothing was written for these."""
+    asked = {
+        one.id: one
+        for one in requests.lock(tx, [one.request_id for one in granted]).values()
+        if one.state == RequestState.PENDING
+    }
+    holders = vclusters.lock(tx, {one.vcluster_id for one in asked.values()})
+    if watermarks.version(tx, watermarks.RESERVED, lock=True) != plan.version:
+        raise nodes.Changed("what reservations in advance leave to others has changed")
+    spoken_for = vcms.enrolled(tx, holders)
+    plain, left = [], []
+    for one in granted:
+        if (request := asked.get(one.request_id)) is not None:
+            holder = holders.get(request.vcluster_id)
+            if holder is None or holder.id in spoken_for or not _is_plain(request, holder):
+                left.append(request.id)
+            else:
+                plain.append(one)
+    if not plain:
+        return Result(left)
+    batch = _Batch(tx, plain, holders, plan, site, now)
+    left += [one.request_id for one in plain if not batch.give(asked[one.request_id], one.shares)]
+    return Result(left, batch.write())
+
+
+def _is_plain(request: Request, holder: Vcluster) -> bool:
+    alive = holder.state in (VclusterState.PENDING, VclusterState.ACTIVE)
+    dated = request.source_id is not None or request.starts_at is not None
+    return alive and holder.drain_until is None and not dated
+
+
+class _Batch:
+    """Grants in one transaction: what was read for all of them, and what is to be written."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        plain: Sequence[RequestGrant],
+        holders: dict[int, Vcluster],
+        plan: PassPlan,
+        site: Site,
+        now: float,
+    ) -> None:
+        self._tx, self._plan, self._site, self._now = tx, plan, site, now
+        self._holders = holders
+        wanted: Counter[node_counts.FreeKey] = Counter()
+        for share in (share for one in plain for share in one.shares):
+            wanted[pool_key(share.free_nodes)] += share.count
+        picked = node_counts.pick_each(tx, wanted, len(site.subnets) > 1)
+        self._free = {key: deque(each) for key, each in picked.items()}
+        self._guarantees = entitlements.guaranteed(tx)
+        self._groups = {one.id: one for one in groups.every(tx)}
+        self._documents = templates.for_matching(
+            tx, {share.template_id for one in plain for share in one.shares}
+        )
+        self._hostnames = vclusters.free_hostnames(tx, holders)
+        blocks = block_rows.of_each(tx, holders)
+        self._room = {one: sum(block.room for block in each) for one, each in blocks.items()}
+        self._waking = node_counts.waking(tx)
+        self._granted: list[int] = []
+        self._admitted: list[tuple[Vcluster, Vcluster, dict[str, Any]]] = []
+        self._began: list[tuple[Vcluster, Group, notice_texts.NoticeText]] = []
+        self._taken: list[tuple[Node, Vcluster]] = []
+        self._moves: list[nodes.Transition] = []
+
+    def give(self, request: Request, shares: Sequence[Share]) -> bool:
+        """Grant the request; return False, with nothing written, where `give` has to decide."""
+        holder = self._holders[request.vcluster_id]
+        owner = self._groups[holder.group_id]
+        seats = self._seats(shares)
+        steps = [
+            _first_step(
+                node,
+                Assignment(share.template_id, self._documents[share.template_id], owner.id),
+                holder,
+                0.0,
+            )
+            for node, share in seats
+        ]
+        if (
+            len(seats) < sum(share.count for share in shares)
+            or any(step.event is NodeEvent.WIPE_ORDERED for step in steps)
+            or not self._has_room(request, holder, owner, len(seats))
+        ):
+            for node, share in reversed(seats):
+                self._free[pool_key(share.free_nodes)].appendleft(node)
+            return False
+        chosen = [node for node, _ in seats]
+        columns = _admission(
+            self._tx,
+            holder,
+            request,
+            owner,
+            chosen,
+            self._guarantees,
+            self._plan,
+            self._site,
+            self._now,
+        )
+        admitted = self._holders[holder.id] = replace(holder, **columns)
+        if columns:
+            self._admitted.append((holder, admitted, columns))
+        if holder.state == VclusterState.PENDING:
+            self._began.append((admitted, owner, _began(admitted, self._now)))
+        if self._guarantees or owner.hours_limit is not None:  # the next one's are counted by these
+            self._write_vclusters()
+        off = sum(node.state == NodeState.OFF for node in chosen)
+        self._waking += off
+        slow = self._now + _wake_time(self._waking, self._site)
+        for (node, share), step in zip(seats, steps, strict=True):
+            if step.event is NodeEvent.WOKEN:
+                step = replace(step, columns={"deadline": slow})
+            self._take(node, share, step, request, admitted, owner)
+        self._granted.append(request.id)
+        return True
+
+    def _seats(self, shares: Sequence[Share]) -> list[Seat]:
+        """Return nodes for the shares, as many as there are."""
+        return [
+            (free.popleft(), share)
+            for share in shares
+            for free in [self._free[pool_key(share.free_nodes)]]
+            for _ in range(min(share.count, len(free)))
+        ]
+
+    def _has_room(self, request: Request, holder: Vcluster, owner: Group, count: int) -> bool:
+        """Return whether the group has node-hours and the vcluster addresses for so many nodes;
+        further blocks of addresses are claimed."""
+        size = holder.size + (count if request.kind == "grow" else 0)
+        try:
+            check_hours(self._tx, holder, request, owner, count, self._site, self._now)
+            if self._room.get(holder.id, 0) < size:
+                address_blocks.extend(self._tx, holder, size, self._site, now=self._now)
+                self._room[holder.id] = block_rows.room(self._tx, holder.id)
+        except Refused:
+            return False
+        return True
+
+    def _take(
+        self,
+        node: Node,
+        share: Share,
+        step: Step,
+        request: Request,
+        vcluster: Vcluster,
+        owner: Group,
+    ) -> None:
+        columns = holding.held_by(
+            vcluster.id,
+            request.id,
+            share.position,
+            share.template_id,
+            next(self._hostnames[vcluster.id]),
+            self._now,
+        )
+        held = replace(node, **columns)
+        values = dict(step.columns)
+        if step.event is not NodeEvent.WOKEN:
+            document = self._documents[share.template_id]
+            values["wipe"] = transitions.wipe_for(held, document, owner)
+        power = step.power if step.power and node.power_driver != "none" else ""
+        if power:
+            values |= {"power_wanted": power, "power_seq": node.power_seq + 1}
+        values = columns | transitions.changes(
+            held,
+            step.event,
+            now=self._now,
+            patience=self._site.policy.patience,
+            columns=values,
+        )
+        moved = replace(node, **values)
+        self._taken.append((held, vcluster))
+        self._moves.append(nodes.Transition(node, moved, values, step.event, step.cause, power))
+
+    def write(self) -> tuple[Effect, ...]:
+        """Write what the grants change; return who should look at once."""
+        if not self._granted:
+            return ()
+        tx, now, moves = self._tx, self._now, self._moves
+        core_requests.grant_all(tx, self._granted, now)
+        self._write_vclusters()
+        notices.tell_all(tx, self._began, now)
+        nodes.set_states(tx, moves, ACTOR, now)
+        holding.follow(tx, self._taken, now)
+        booted = [one.moved.id for one in moves if one.moved.state == NodeState.BOOT]
+        holding.set_installed(tx, booted, now)
+        sessions.forget_all(tx, [one.moved.id for one in moves if one.power])
+        captured = captures.of_nodes(tx, [one.node.id for one in moves])
+        ports = switch_ports.known(tx, [one.node.boot_mac for one in moves])
+        for one, (held, _) in zip(moves, self._taken, strict=True):
+            if held.id in captured:
+                transitions.note_capture(tx, held, one.event, one.cause, now)
+            if one.event is NodeEvent.WOKEN and one.node.boot_mac in ports:
+                isolation.leave(tx, one.moved, now)
+        return tuple({effect for one in moves for effect in transitions.wakes(one.node, one.moved)})
+
+    def _write_vclusters(self) -> None:
+        vclusters.change_all(self._tx, self._admitted, self._now)
+        self._admitted.clear()
