@@ -227,7 +227,7 @@ def give_all(
                 plain.append(one)
     if not plain:
         return Result(left)
-    batch = _Batch(tx, plain, holders, plan, site, now)
+    batch = _GrantBatch(tx, plain, holders, plan, site, now)
     left += [one.request_id for one in plain if not batch.give(asked[one.request_id], one.shares)]
     return Result(left, batch.write())
 
@@ -238,7 +238,7 @@ def _is_plain(request: Request, holder: Vcluster) -> bool:
     return alive and holder.drain_until is None and not dated
 
 
-class _Batch:
+class _GrantBatch:
     """Grants in one transaction: what was read for all of them, and what is to be written."""
 
     def __init__(
@@ -270,7 +270,7 @@ class _Batch:
         self._admitted: list[tuple[Vcluster, Vcluster, dict[str, Any]]] = []
         self._began: list[tuple[Vcluster, Group, notice_texts.NoticeText]] = []
         self._taken: list[tuple[Node, Vcluster]] = []
-        self._moves: list[nodes.Transition] = []
+        self._moves: list[nodes.NodeMove] = []
 
     def give(self, request: Request, shares: Sequence[Share]) -> bool:
         """Grant the request; return False, with nothing written, where `give` has to decide."""
@@ -379,7 +379,7 @@ class _Batch:
         )
         moved = replace(node, **values)
         self._taken.append((held, vcluster))
-        self._moves.append(nodes.Transition(node, moved, values, step.event, step.cause, power))
+        self._moves.append(nodes.NodeMove(node, moved, values, step.event, step.cause, power))
 
     def write(self) -> tuple[Effect, ...]:
         """Write what the grants change; return who should look at once."""

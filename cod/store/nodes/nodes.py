@@ -325,7 +325,7 @@ def _transition(
     )
 
 
-class Transition(NamedTuple):
+class NodeMove(NamedTuple):
     """A transition that is written with others. `values`: all columns that it changes; `power`: the
     power wish that goes with it, or ''."""
 
@@ -337,11 +337,11 @@ class Transition(NamedTuple):
     power: str
 
 
-def set_states(tx: Tx, transitions: Sequence[Transition], actor: str, now: float) -> None:
+def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) -> None:
     """Write transitions of free nodes, each with its row of the history and its power wish. Raises
     `Stale` when one of the rows has moved on, or somebody holds it: then nothing may be
     committed."""
-    alike: dict[tuple[str, ...], list[Transition]] = {}
+    alike: dict[tuple[str, ...], list[NodeMove]] = {}
     for one in transitions:
         alike.setdefault(tuple(one.values), []).append(one)
     for names, each in alike.items():
