@@ -316,7 +316,7 @@ def storm(
     from cod.lab.storm import report, site  # late: other commands need neither the wire nor charts
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    site.allow_descriptors(count)
+    site.make_room(count, processes)
     wanted = only or [kind for kind in STORMS if kind != WHOLE_FILES or whole_files]
     storms: dict[str, Any] = {}
     with site.StormSite(name, processes, loss, database) as there:

@@ -107,13 +107,18 @@ def test_the_picture_of_steps_has_each_step_and_each_storm() -> None:
         assert f">{label}<" in text
 
 
+def test_more_machines_than_addresses_are_refused() -> None:
+    with pytest.raises(Refused, match="--processes 4 or more"):
+        site.make_room(3 * site.MOST + 1, 3)
+
+
 def test_more_machines_than_descriptors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (20, 1000))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
-    site.allow_descriptors(1000 - site.OTHERS)
+    site.make_room(1000 - site.OTHERS, 1)
     assert limits == []
-    site.allow_descriptors(1000)
+    site.make_room(1000, 1)
     assert limits == [(20, 1000 + site.OTHERS)]
 
     def refuse(*_: object) -> None:
@@ -121,7 +126,7 @@ def test_more_machines_than_descriptors_are_refused(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(resource, "setrlimit", refuse)
     with pytest.raises(Refused, match="1,000 machines need 1,500 descriptors"):
-        site.allow_descriptors(1000)
+        site.make_room(1000, 1)
 
 
 @pytest.mark.parametrize("start", [1.0, 50.0, 400.0])

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,6 +35,7 @@ START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 FILES = {"vmlinuz": 8 << 20, "ramdisk": 7 << 20}  # bytes of what stands for the trampoline
 SAMPLE = 1.0  # seconds between two looks at what the server has used
+MOST = 25_000  # machines of a process: its network's block pool, in clusters' blocks
 OTHERS = 500  # descriptors of a process besides one for each machine
 SITE = """\
 name = "storm"
@@ -274,9 +276,18 @@ class StormSite:
             time.sleep(0.1)
 
 
-def allow_descriptors(machines: int) -> None:
+def make_room(machines: int, processes: int) -> None:
     """Let this process, and those that it starts, have a descriptor for each of so many machines.
-    Raises `Refused` where the system does not let it."""
+
+    Raises `Refused` where the system does not let it, and where the networks of so many processes
+    have too few addresses.
+    """
+    if machines > processes * MOST:
+        raise Refused(
+            "conflict",
+            f"a process has addresses for {MOST:,} machines: take --processes"
+            f" {ceil(machines / MOST)} or more",
+        )
     needed = machines + OTHERS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
