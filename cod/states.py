@@ -61,6 +61,7 @@ PHASES = {
     "zero": "clearing",
     "write": "writing",
     "verify": "checking",
+    "pass on": "passing on",
     "capture": "reading",
     "memory": "testing memory",
     "disk": "testing disks",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from cod.orders import Order, TestResult
 from cod.wire.confd import protocol
@@ -117,6 +118,7 @@ class Agent:
     keep    remembers a secret for an agent that is started after this one in the same boot
     leave   'reboot' or 'off' once the machine is to go; the shell does it
     ordered   the server has given it an order to do something: the machine is the site's
+    source  where the order's image comes from, for people; the shell says so, '' for nothing
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class Agent:
     ) -> None:
         self.leave: str | None = None
         self.ordered = False
+        self.source = ""
         self.welcomed = False
         self._mac, self._secrets, self._keep = mac, secrets, keep
         self._scan, self._act, self._wake, self._log = scan, act, wake, log
@@ -222,7 +225,8 @@ class Agent:
         if self._job and now >= self._progress_at:
             self._progress_at = now + PROGRESS_EVERY
             if (progress := self._job.take_progress()) and not self._job.result:
-                self._say(progress)
+                source = self.source if progress.phase == "write" else ""
+                self._say(replace(progress, source=source))
         job = self._job
         if not job or not job.result or self._next:
             return
@@ -278,6 +282,7 @@ class Agent:
             return
         order, self._next = self._next, None
         self._order, self._job, self._said, self._leave_at = order.id, None, None, 0.0
+        self.source = ""
         self._log(f"order {order.id}: {order.action}")
         if order.action != "wait":
             self.ordered = True

@@ -149,8 +149,7 @@ class ChunkSources:
     """All used chunks of an image, compressed, each from where it is to be had.
 
     ring      keeps what is received; None: nothing is passed on
-    took      is told of each source that chunks begin to come from: a node's name, '' for the
-              server
+    took      is told of each source that chunks begin to come from: its name, '' for the server
     in_order  from the first chunk to the last; else those that other nodes receive just now come
               first
     """

@@ -195,6 +195,7 @@ def prime(
     patience: Patience = PATIENT,
     bios: bool = False,
     room: ChunkRoom = LITTLE_ROOM,
+    took: Callable[[str], None] = lambda name: None,
 ) -> Written:
     """Carry out a prime order. Raises PrimeError; the target's content is then undefined, unless
     nothing was begun.
@@ -202,6 +203,7 @@ def prime(
     bios  the machine's firmware is a BIOS: the disk gets a signature that no other disk of the
           machine has
     room  where chunks are kept for other nodes, if the order says so
+    took  is told where an image comes from, as `ChunkSources` is
     """
     planned = plan(order, disks, patience)
     started = time.monotonic()
@@ -209,7 +211,7 @@ def prime(
     wiped = time.monotonic()
     server = _chunk_server(order, planned, room)
     try:
-        written = _write(order, planned, disks, progress, patience, bios, server)
+        written = _write(order, planned, disks, progress, patience, bios, server, took)
         if server:
             server.linger(progress)
     finally:
@@ -242,6 +244,7 @@ def _write(
     patience: Patience,
     bios: bool,
     server: ChunkServer | None,
+    took: Callable[[str], None],
 ) -> Written:
     """Write what was planned; the disks are wiped."""
     began = time.monotonic()
@@ -256,7 +259,7 @@ def _write(
             progress,
             {} if order.verify else None,
             server.ring if server else None,
-            _told,
+            took,
         )
         if planned.spans:
             _make_table(target, planned)
@@ -292,10 +295,6 @@ def _write(
         same,
         writing.fetched_from_nodes,
     )
-
-
-def _told(name: str) -> None:
-    print(f"cprime: the image comes from {name or 'the server'}", flush=True)
 
 
 def _signatures(paths: Iterable[str]) -> dict[int, str]:
@@ -404,6 +403,7 @@ def main() -> None:
                     f"{phase}: {done} of {total} bytes, {rate / 1e6:.1f} MB/s", flush=True
                 ),
                 room=ChunkRoom(asked.memory),
+                took=lambda name: print(f"from {name or 'the server'}", flush=True),
             )
         )
     except PrimeError as error:

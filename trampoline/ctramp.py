@@ -19,7 +19,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -192,7 +192,9 @@ class Shell:
         if order.action == "prime":
             bios = not (self._options.root / "sys/firmware/efi").is_dir()
             room = cprime.ChunkRoom(self._spare_memory(), self._address)
-            written = cprime.prime(order, self._disks(), tell, bios=bios, room=room)
+            written = cprime.prime(
+                order, self._disks(), tell, bios=bios, room=room, took=self._took(order)
+            )
             return Done(
                 order.id,
                 _figures(written),
@@ -217,6 +219,16 @@ class Shell:
                 STAND_IN_MEMORY if self._options.disks else None,
             )
         raise PrimeError(f"this trampoline cannot {order.action}")
+
+    def _took(self, order: Order) -> Callable[[str], None]:
+        """Return what is told where an image comes from; a server of before is not told."""
+
+        def took(name: str) -> None:
+            source = name or "the server"
+            log(f"order {order.id}: the image comes from {source}")
+            self.agent.source = source if order.pass_on else ""
+
+        return took
 
     def _spare_memory(self) -> int:
         """Return the bytes in which an image's chunks are kept for other nodes: half of what is

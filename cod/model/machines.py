@@ -119,6 +119,7 @@ class Node:
     boot_served_at: Undescribed[float | None]
     position: Undescribed[int | None] = None
     progress_phase: Undescribed[str] = ""
+    progress_source: Undescribed[str] = ""
     disk_signature: Undescribed[int | None] = None
     keep: Undescribed[str] = ""
     waits_for: Undescribed[str] = ""

@@ -1,10 +1,10 @@
 """Which nodes pass an image on to which, while they are primed with it. Pure.
 
 Nodes form a chain in the order in which their priming began, those that began together by block and
-switch port; each is to ask the one before it, and the ones before that where it fails. A chain uses
-every link once in each direction, and costs no more than one chunk's time for each node; with trees,
-which are less deep, nodes would share the link of the one that they ask. So that the end of a long
-row does not wait for that, every `CHAIN`th node asks the server.
+switch port; each asks the node before it, and those before that one where it fails. A chain uses
+every link once in each direction, and costs one chunk's time for each node. In a tree, which is
+less deep, nodes would share the link of the node that they ask. So that the end of a long row does
+not wait too long, every `CHAIN`th node asks the server.
 """
 
 from __future__ import annotations

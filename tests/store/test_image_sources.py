@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cod.flows.agents import orders
+from cod.flows.agents import orders, progress
 from cod.model import ChunkKeys, Site
 from cod.orders import Order
 from cod.store.engine import Tx
@@ -80,6 +80,15 @@ def test_each_node_is_told_of_those_before_it(lab: Lab) -> None:
     assert first.pass_on
     assert (first.pass_on.rate, first.pass_on.key) == (125_000_000, key(first.id))
     assert chunktoken.allows(source.token, first.pass_on.key, DIGEST, "10.77.1.1", lab.now)
+
+
+def test_progress_says_where_the_image_comes_from_until_it_is_written(lab: Lab) -> None:
+    primes(lab, 1)
+    order, peer = given(lab)["node1"], lab.again(1)
+    progress.progress(lab.tx, peer, order.id, "write", 1, 9, 1.0, lab.site, lab.now, "n7")
+    assert lab.node(1).progress_source == "n7"
+    lab.done(peer, order.id)
+    assert lab.node(1).progress_source == ""
 
 
 def test_a_late_one_joins_at_the_end_of_those_that_still_receive(lab: Lab) -> None:

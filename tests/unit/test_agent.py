@@ -266,6 +266,22 @@ def test_heartbeats_and_progress_go_on_while_it_works(world: World, gate: Gate) 
     assert world.job_ends().heard(Done) == [Done("1.2", {"bytes_written": 10.0})]
 
 
+def test_progress_tells_where_the_image_comes_from_and_forgets_it_with_the_order(
+    gate: Gate,
+) -> None:
+    def act(order: Order, tell: Tell) -> Mapping[str, float]:
+        world.agent.source = "n7"
+        return gate(order, tell)
+
+    world = World(act)
+    world.connect().say(Ack()).order("1.2", "prime")
+    assert gate.told.wait(60)
+    assert world.later(1.0).heard(Progress) == [Progress("1.2", "write", 1, 10, 1.0, "n7")]
+    gate.go.set()
+    world.job_ends().order("1.3", "wait")
+    assert world.agent.source == ""
+
+
 def test_an_order_that_is_repeated_is_done_once_and_its_result_said_again(
     world: World, gate: Gate
 ) -> None:

@@ -82,6 +82,7 @@ MESSAGES: list[Message] = [
     Order("1.2", "wipe", purge=True),
     Order("1.2", "wipe", tables=True),
     Progress("1.2", "write", 5, 1 << 40, 1.5e9),
+    Progress("1.2", "write", 5, 1 << 40, 1.5e9, "n12"),
     Done("1.2", {"bytes_written": 1e12, "seconds": 0.25}),
     Done("1.2"),
     Done("1.2", erased=(Erasure("sda", "M", "S", "", 1 << 40, "discard", 2.5, 4096),) * 2),

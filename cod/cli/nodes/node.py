@@ -135,11 +135,12 @@ def immunity(until: float | None, now: float | None = None) -> str | None:
 
 
 def progress(value: dict[str, Any] | None) -> str | None:
-    """Return how far a node is: 'write 41 % 120.0 MiB/s', or None."""
+    """Return how far a node is: 'write 41 % 120.0 MiB/s from n12', or None."""
     if not value or not value["total"]:
         return None
     phase = f"{value['phase']} " if value.get("phase") else ""
-    return f"{phase}{100 * value['done'] // value['total']:.0f} % {size(value['rate'])}/s"
+    source = f" from {value['source']}" if value.get("source") else ""
+    return f"{phase}{100 * value['done'] // value['total']:.0f} % {size(value['rate'])}/s{source}"
 
 
 @node.command()

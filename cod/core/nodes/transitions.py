@@ -251,6 +251,7 @@ def changes(
         "progress_total": 0,
         "progress_rate": 0.0,
         "progress_phase": "",
+        "progress_source": "",
         "boot_served_at": None,
     }
     # its agent is there: whoever switched it on, no power command is waited for

@@ -55,9 +55,10 @@ def progress(
     rate: float,
     site: Site,
     now: float,
+    source: str = "",
 ) -> Result[None]:
-    """Note `done` of `total` bytes of a phase (wipe, write, verify …) at `rate` bytes/s. The
-    state's deadline moves on if, and only if, something was done."""
+    """Note `done` of `total` bytes of a phase (wipe, write, verify …) at `rate` bytes/s, and where
+    the image comes from. The state's deadline moves on if, and only if, something was done."""
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _AT_WORK:
         return Result(None)
@@ -71,6 +72,7 @@ def progress(
         progress_total=total,
         progress_rate=rate,
         progress_phase=phase[:16],
+        progress_source=source[:63],
         last_seen=now,
     )
     return Result(None)

@@ -272,6 +272,7 @@ class AgentConnection(Protocol):
             message.rate,
             server.site.current,
             server.clock(),
+            message.source,
         )
 
     async def _done(self, message: Done) -> None:

@@ -137,6 +137,13 @@ nodes = table(
         server_default="",
         comment="of which step these are, as its agent calls it: wipe, write, verify …",
     ),
+    not_null(
+        "progress_source",
+        Name,
+        default="",
+        server_default="",
+        comment="where the image comes from: a node's name, or 'the server'; empty: not told",
+    ),
     not_null("power", String(8), default="unknown", comment="on, off or unknown, as last verified"),
     not_null(
         "power_driver", String(16), default="none", comment="none, lab, ipmi, redfish, wol, pdu"

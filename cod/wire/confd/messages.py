@@ -81,13 +81,15 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Agent: how far an order is. Bytes, bytes per second; `phase` is wipe, zero, write, verify or
-    the like."""
+    the like; `source` the node that the image comes from, or 'the server'. Only an agent whose
+    order says how to pass images on tells a source: a server of before would not know it."""
 
     order: str
     phase: str
     done: int
     total: int
     rate: float
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,7 @@ _LEFT_OUT = (
     "tables",
     "what",
     "mirror",
+    "source",
 )  # where they say nothing: agents of former versions do not know them
 _AS_TEXT = ("reason",)
 

@@ -159,13 +159,17 @@ class Because(Body):
 class Progress(Reply):
     """Bytes of the running step that are done; `rate` in bytes per second.
 
-    phase  what they are of: wipe, zero, write, verify or capture; empty: its agent has not said
+    phase   what they are of: wipe, zero, write, verify, pass on or capture; empty: its agent has
+            not said
+    source  where the image comes from: the name of a node that passes it on, or 'the server';
+            empty: its agent has not said
     """
 
     done: int
     total: int
     rate: float
     phase: str = ""
+    source: str = ""
 
 
 class Power(Reply):
@@ -220,6 +224,7 @@ class NodeReply(ReplyOf[model.NodeView]):
             total=node.progress_total,
             rate=node.progress_rate,
             phase=node.progress_phase,
+            source=node.progress_source,
         )
         return super().values(view) | {
             "power": power,
