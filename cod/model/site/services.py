@@ -75,6 +75,15 @@ class ImageRules(SiteTable):
         ge=1,
         le=1_000_000,
     )
+    ingest_time: Positive = site_key(
+        3600.0, "seconds that taking in a file may last; a large file has one more for each 4 MiB"
+    )
+    open_uploads: int = site_key(
+        50, "uploads of a group that are not complete; 0: no limit", ge=0, le=100_000
+    )
+    open_captures: int = site_key(
+        20, "nodes that are being captured for a group at once; 0: no limit", ge=0, le=100_000
+    )
     pass_on: bool = site_key(
         True,
         "nodes that are installed with the same template pass its images on to each other; "
@@ -85,15 +94,6 @@ class ImageRules(SiteTable):
         "bytes per second that a node sends to others at most; 0: no limit",
         ge=0,
         le=1 << 40,
-    )
-    ingest_time: Positive = site_key(
-        3600.0, "seconds that taking in a file may last; a large file has one more for each 4 MiB"
-    )
-    open_uploads: int = site_key(
-        50, "uploads of a group that are not complete; 0: no limit", ge=0, le=100_000
-    )
-    open_captures: int = site_key(
-        20, "nodes that are being captured for a group at once; 0: no limit", ge=0, le=100_000
     )
 
 
