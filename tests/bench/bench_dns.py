@@ -3,21 +3,27 @@ database and back.
 
 ``python -m tests.bench.bench_dns [NODES]``. Questions come in batches, as the server takes them
 from its socket; the socket itself and the client are left out. SQLite, one process; seconds are of
-its CPU.
+its CPU. Then the whole server beside NSD, which has the same names in a file, both asked by dnsperf
+over the wire (as root, where both are installed).
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 from dnslib import DNSRecord
 from sqlalchemy import insert
 
 from cod.flows.boot import dns as flow
 from cod.flows.boot import zones
-from cod.model import Site, Subnet
+from cod.model import Site, Subnet, dotted
 from cod.store import schema
 from cod.store import tables as t
 from cod.store.engine import Tx, connect, new_id
@@ -25,9 +31,32 @@ from cod.store.nodes import holding, nodes
 from cod.store.people import groups
 from cod.store.scheduler import vclusters
 from cod.wire import dns as wire
-from tests.bench.arena import Measure, Smoke, write
+from tests.bench.arena import SERVER, Arena, Measure, Run, Smoke, alternate, compare, python, write
 
 NODES, BATCH, SECONDS = 2000, 256, 3.0
+QUERIES = 40_000
+PATH = f"{os.environ['PATH']}:/usr/sbin"
+NSD, DNSPERF = (shutil.which(name, path=PATH) for name in ("nsd", "dnsperf"))
+COD_PORT, NSD_PORT = 5353, 5354
+ZONE = "farm.bench.test"
+NSD_CONF = """\
+server:
+  server-count: 1
+  rrl-ratelimit: 0
+  ip-address: {server}
+  port: {port}
+  username: ""
+  database: ""
+  pidfile: {folder}/pid
+  xfrdfile: {folder}/xfrd
+  zonelistfile: {folder}/zones
+  zonesdir: {folder}
+remote-control:
+  control-enable: no
+zone:
+  name: {zone}
+  zonefile: zone
+"""
 SITE = Site(
     "bench",
     "bench.test",
@@ -42,7 +71,7 @@ SITE = Site(
         ),
     ),
 )
-SMOKE = Smoke(rows=("DNS: ",), sizes={"NODES": 20, "SECONDS": 0.1})
+SMOKE = Smoke(rows=("DNS: ",), sizes={"NODES": 20, "SECONDS": 0.1, "QUERIES": 200})
 
 
 def fill(tx: Tx, count: int) -> None:
@@ -109,6 +138,65 @@ def answered(tx: Tx, packets: list[bytes]) -> float:
     return done / (time.process_time() - began)
 
 
+def beside_nsd(folder: Path, url: str, addresses: dict[str, str]) -> list[Measure]:
+    """Measure the server beside NSD; nothing without NSD, dnsperf or root. `addresses` by name."""
+    if NSD is None or DNSPERF is None or os.geteuid() != 0:
+        print("not measured beside NSD: that needs nsd, dnsperf and root")
+        return []
+    lines = [f"$ORIGIN {ZONE}.", "$TTL 60", "@ SOA ns hostmaster 1 3600 600 86400 60", "@ NS ns"]
+    lines += [f"ns A {SERVER}", *(f"{name} A {address}" for name, address in addresses.items())]
+    (folder / "zone").write_text("\n".join(lines) + "\n")
+    (folder / "nsd.conf").write_text(
+        NSD_CONF.format(server=SERVER, port=NSD_PORT, folder=folder, zone=ZONE)
+    )
+    names = list(addresses)
+    measures = []
+    with (
+        Arena("dns") as arena,
+        arena.serving(
+            python("tests.bench.dns_serve", url, SERVER, COD_PORT), _answers(arena, COD_PORT)
+        ),
+        arena.serving([NSD, "-d", "-c", folder / "nsd.conf"], _answers(arena, NSD_PORT)),
+    ):
+        for what, prefix in (("addresses of nodes", ""), ("names that are not there", "x")):
+            asked = folder / "asked"
+            asked.write_text(
+                "".join(f"{prefix}{names[n % len(names)]}.{ZONE} A\n" for n in range(QUERIES))
+            )
+            results = alternate(
+                {
+                    "cod": _round(arena, COD_PORT, asked),
+                    "nsd": _round(arena, NSD_PORT, asked),
+                }
+            )
+            measures += compare(f"DNS: {what}", "answer", results, "cod", "nsd", "")
+    return measures
+
+
+def _answers(arena: Arena, port: int) -> Callable[[], bool]:
+    command = ["ip", "netns", "exec", arena.client_side, "dig", "+short", "+time=1", "+tries=1"]
+    command += ["-p", str(port), f"@{SERVER}", f"n1.{ZONE}"]
+    return lambda: bool(subprocess.run(command, check=False, capture_output=True).stdout.strip())
+
+
+def _round(arena: Arena, port: int, asked: Path) -> Callable[[], Run]:
+    """Ask all of a file's questions once, with up to 100 that wait for their answers."""
+    command = [
+        str(DNSPERF),
+        "-s",
+        SERVER,
+        "-p",
+        str(port),
+        "-d",
+        str(asked),
+        "-n",
+        "1",
+        "-q",
+        "100",
+    ]
+    return lambda: arena.measured([command], QUERIES)
+
+
 def main() -> int:
     """Measure, and write the results."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else NODES
@@ -140,6 +228,13 @@ def main() -> int:
                 )
             )
             whole = time.process_time() - began
+        engine.dispose()
+        known = {
+            each.name.partition(".")[0]: dotted(each.data)
+            for each in zone.records
+            if each.type == "A" and isinstance(each.data, int)
+        }
+        beside = beside_nsd(Path(folder), f"sqlite:///{folder}/bench.db", known)
     print(
         f"{count} nodes: {addresses:.0f} addresses/s, {missing:.0f} names that are not there/s; the"
         f" whole zone, {sent} bytes, in {whole:.3f} s"
@@ -150,6 +245,7 @@ def main() -> int:
             Measure("DNS: addresses of nodes, answers in a second of CPU", addresses, "/s"),
             Measure("DNS: names that are not there", missing, "/s"),
             Measure(f"DNS: read and encode a zone of {count:,} nodes", whole, "s"),
+            *beside,
         ],
     )
     return 0

@@ -7,7 +7,7 @@ are the product's and have their orders from the server; what they would write t
 nowhere (`tests.bench.fanout_node`). Some nodes may come late, whose time is counted from their own
 order, and some may vanish while they fetch, with their links.
 
-    python -m tests.bench.bench_fanout [--nodes N --mib MIB --rate MBIT --late N --dying N]
+    python -m tests.bench.bench_fanout [--nodes N --mib MIB --rate MBIT --late N --dying N --alone]
 
 Without options: the sets of `SETS`, and the curve of docs/plots/fanout.svg.
 """
@@ -18,11 +18,12 @@ import argparse
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -43,7 +44,8 @@ TEMPLATE = '<template name="{0}"><image target="disk" name="{0}"/><boot mode="di
 @dataclass(frozen=True, slots=True)
 class Fan:
     """So many nodes at once, an image of `mib` MiB that nothing can make smaller, links of `rate`
-    Mbit/s; `late` of the nodes come late, and `dying` vanish; `goal`: of the ratio."""
+    Mbit/s; `late` of the nodes come late, and `dying` vanish; `goal`: of the ratio; `alone`: nodes pass
+    nothing on."""
 
     nodes: int
     mib: int
@@ -51,13 +53,16 @@ class Fan:
     late: int = 0
     dying: int = 0
     goal: str = ""
+    alone: bool = False
 
     def __str__(self) -> str:
         odd = f", {self.late} late" * bool(self.late) + f", {self.dying} dying" * bool(self.dying)
+        odd += ", server alone" * self.alone
         return f"{self.nodes} nodes, {self.mib} MiB at {self.rate} Mbit/s{odd}"
 
 
 SETS = (
+    Fan(16, 32, 50, alone=True),
     Fan(16, 256, 50, goal="<= 1.3"),
     Fan(16, 1024, 50, goal="<= 1.1"),
     Fan(64, 1024, 20, 6, 2, goal="<= 1.1"),
@@ -122,10 +127,12 @@ class Found:
 
 
 class Stand(Stage):
-    """The lab, its server and its nodes. `rate`: Mbit/s of each link."""
+    """The lab, its server and its nodes. `rate`: Mbit/s of each link; `alone`: nodes pass nothing
+    on."""
 
-    def __init__(self, folder: Path, nodes: int, size: int, rate: int) -> None:
-        super().__init__(folder, (), f"fan{os.getpid()}", patience=30.0, policy=POLICY)
+    def __init__(self, folder: Path, nodes: int, size: int, rate: int, *, alone: bool) -> None:
+        policy = POLICY + "[images]\npass_on = false\n" * alone
+        super().__init__(folder, (), f"fan{os.getpid()}", patience=30.0, policy=policy)
         self._count, self._size, self._rate = nodes, size, rate
         self.nodes: list[Node] = []
         self._images = 0
@@ -143,6 +150,7 @@ class Stand(Stage):
                 self._limit(node.namespace, "eth0")
                 node.on()
             self._wait("all nodes wait", self._all_idle, 120 + 3 * self._count)
+            self._take_for_clean()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -157,6 +165,13 @@ class Stand(Stage):
         words = f"root tbf rate {self._rate}mbit burst {BURST} latency 200ms"
         command = ["tc", "qdisc", "add", "dev", interface, *words.split()]
         subprocess.run(network.inside(namespace, command), check=True)
+
+    def _take_for_clean(self) -> None:
+        """Have the site take all disks for erased ones, as those of a reserve are: nodes whose
+        disks are erased first get no image from each other."""
+        with closing(sqlite3.connect(self.folder / "data/cod.db", timeout=60.0)) as database:
+            database.execute("UPDATE nodes SET disk = 'clean'")
+            database.commit()
 
     def _all_idle(self) -> bool:
         with self.client() as client:
@@ -236,20 +251,20 @@ class Stand(Stage):
 
 
 @contextmanager
-def stand(nodes: int, mib: int, rate: int) -> Iterator[Stand]:
+def stand(nodes: int, mib: int, rate: int, *, alone: bool = False) -> Iterator[Stand]:
     """A stand with so many nodes that wait. Nothing of it is left, however this process ends: the
     folder has the name that `cod.lab.cleaner` looks for."""
     with (
         tempfile.TemporaryDirectory(prefix=f"codf{os.getpid()}-") as folder,
         patch.dict(os.environ, {"COD_LAB_ROOT": f"{folder}/labs"}),
-        Stand(Path(folder) / "s", nodes, (mib + 1) * MIB, rate) as there,
+        Stand(Path(folder) / "s", nodes, (mib + 1) * MIB, rate, alone=alone) as there,
     ):
         yield there
 
 
 def run(fan: Fan) -> list[Measure]:
     """Measure one set: one node, then all others at once."""
-    with stand(fan.nodes + 1, fan.mib, fan.rate) as there:
+    with stand(fan.nodes + 1, fan.mib, fan.rate, alone=fan.alone) as there:
         one = there.give(1, fan.mib)
         many = there.give(fan.nodes, fan.mib, one.seconds, fan.late, fan.dying)
     return measures(fan, one, many)
@@ -264,7 +279,7 @@ def measures(fan: Fan, one: Found, many: Found) -> list[Measure]:
             f"{name}: images sent by the server",
             round(many.sent / many.stored, 3),
             "images",
-            goal="<= 2 images",
+            goal="" if fan.alone else "<= 2 images",
         ),
     ]
     if many.late:
@@ -322,9 +337,11 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=0, help="measure one set of so many nodes")
     for name, default in (("mib", 256), ("rate", 50), ("late", 0), ("dying", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--alone", action="store_true", help="nodes pass nothing on")
     asked = parser.parse_args()
     if asked.nodes:
-        run(Fan(asked.nodes, asked.mib, asked.rate, asked.late, asked.dying))
+        sizes = (asked.nodes, asked.mib, asked.rate, asked.late, asked.dying)
+        run(Fan(*sizes, alone=asked.alone))
         return
     write("fanout", [*curve(), *(row for fan in SETS for row in run(fan))])
 
