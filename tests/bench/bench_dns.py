@@ -169,7 +169,7 @@ def beside_nsd(folder: Path, url: str, addresses: dict[str, str]) -> list[Measur
                     "nsd": _round(arena, NSD_PORT, asked),
                 }
             )
-            measures += compare(f"DNS: {what}", "answer", results, "cod", "nsd", "")
+            measures += compare(f"DNS: {what}, over the wire", "answer", results, "cod", "nsd", "")
     return measures
 
 

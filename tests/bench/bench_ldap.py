@@ -1,14 +1,17 @@
 """The LDAP server with 1,000 vclusters of 50 users each: time and CPU of a search as SSSD asks it,
-and memory beside a site with one vcluster.
+beside slapd with the same entries, and memory beside a site with one vcluster.
 
 Each search comes from a node of another vcluster, over a connection that stays, one after the
 other: the time is that of the whole round trip on loopback. The server is the product's, on SQLite,
-in a process of its own.
+in a process of its own. slapd has a subtree for each vcluster in one indexed database, and checks
+no rights.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import socket
 import statistics
 import subprocess
 import tempfile
@@ -25,6 +28,8 @@ from cod.store.engine import connect
 from tests.attack.mutants import memory
 from tests.bench.arena import ROOT, Measure, Smoke, python, write
 from tests.net.ldapclient import LdapClient
+from tests.ports import free_port
+from tests.waiting import until
 
 VCLUSTERS, USERS, ASKED, SEARCHED = 1000, 50, 100, 600
 SEARCHES = {
@@ -55,6 +60,27 @@ ATTRIBUTES = (
     "memberUid",
     "modifyTimestamp",
 )
+SLAPD, SLAPADD = (
+    shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") for name in ("slapd", "slapadd")
+)
+SLAPD_CONF = """\
+include /etc/ldap/schema/core.schema
+include /etc/ldap/schema/cosine.schema
+include /etc/ldap/schema/nis.schema
+attributetype ( 1.3.6.1.4.1.24552.500.1.1.1.13 NAME 'sshPublicKey'
+  EQUALITY octetStringMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.40 )
+objectclass ( 1.3.6.1.4.1.24552.500.1.1.2.0 NAME 'ldapPublicKey' SUP top AUXILIARY
+  MAY ( sshPublicKey $ uid ) )
+modulepath /usr/lib/ldap
+moduleload back_mdb
+pidfile {folder}/pid
+sizelimit unlimited
+database mdb
+maxsize 1073741824
+suffix dc=cod,dc=bench
+directory {folder}
+index objectClass,uid,uidNumber,gidNumber,memberUid eq
+"""
 SMOKE = Smoke(rows=("LDAP: ",), sizes={"VCLUSTERS": 3, "ASKED": 2, "SEARCHED": 8})
 
 
@@ -174,6 +200,59 @@ def serving(url: str) -> Iterator[tuple[int, int]]:
             server.kill()
 
 
+def entries(vclusters: int) -> Iterator[str]:
+    """Yield the entries of the vclusters as LDIF."""
+    yield "dn: dc=cod,dc=bench\nobjectClass: dcObject\nobjectClass: organization\ndc: cod\no: cod\n"
+    for n in range(1, vclusters + 1):
+        base = f"dc=v{n},dc=cod,dc=bench"
+        yield f"dn: {base}\nobjectClass: dcObject\nobjectClass: organization\ndc: v{n}\no: v{n}\n"
+        for unit in ("people", "groups"):
+            yield f"dn: ou={unit},{base}\nobjectClass: organizationalUnit\nou: {unit}\n"
+        users = range((n - 1) * USERS + 1, n * USERS + 1)
+        members = "".join(f"memberUid: u{user}\n" for user in users)
+        yield (
+            f"dn: cn=g{n},ou=groups,{base}\nobjectClass: posixGroup\ncn: g{n}\n"
+            f"gidNumber: {1_000_000 + n}\n{members}"
+        )
+        for user in users:
+            yield (
+                f"dn: uid=u{user},ou=people,{base}\nobjectClass: account\n"
+                "objectClass: posixAccount\nobjectClass: ldapPublicKey\n"
+                f"uid: u{user}\ncn: User {user}\ngecos: User {user}\nloginShell: /bin/bash\n"
+                f"uidNumber: {20_000 + user}\ngidNumber: {20_000 + user}\n"
+                f"homeDirectory: /home/u{user}\nsshPublicKey: ssh-ed25519 {'A' * 68}\n"
+            )
+
+
+@contextmanager
+def slapd(folder: Path, vclusters: int) -> Iterator[tuple[int, int]]:
+    """A slapd's process id and port."""
+    assert SLAPD
+    assert SLAPADD
+    folder.mkdir()
+    conf = folder / "slapd.conf"
+    conf.write_text(SLAPD_CONF.format(folder=folder))
+    (folder / "ldif").write_text("\n".join(entries(vclusters)))
+    subprocess.run(
+        [SLAPADD, "-q", "-f", conf, "-l", folder / "ldif"], check=True, capture_output=True
+    )
+    port = free_port()
+    with subprocess.Popen(
+        [SLAPD, "-d", "0", "-f", conf, "-h", f"ldap://127.0.0.1:{port}"],
+        stderr=subprocess.DEVNULL,
+    ) as server:
+        try:
+            until(lambda: _listens(port), "slapd listens")
+            yield server.pid, port
+        finally:
+            server.kill()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def cpu(pid: int) -> float:
     """Seconds of CPU that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -206,6 +285,20 @@ def ask(pid: int, port: int, vclusters: int) -> tuple[dict[str, tuple[list[float
     return found, memory(pid)
 
 
+def beside(folder: Path, vclusters: int) -> dict[str, tuple[list[float], float]]:
+    """Return what the same searches take of slapd; nothing where it is not installed."""
+    if SLAPD is None or SLAPADD is None:
+        print("not measured beside slapd, which is not installed")
+        return {}
+    with slapd(folder, vclusters) as (pid, port):
+        return ask(pid, port, vclusters)[0]
+
+
+def _ratio(name: str, own: float, peer: float) -> Measure:
+    ratio = round(own / peer, 2) if peer else None
+    return Measure(name, round(1000 * own, 2), "ms", "slapd", round(1000 * peer, 3), ratio)
+
+
 def main() -> None:
     """Measure, and write build/bench/ldap.json."""
     grown = {}
@@ -216,6 +309,7 @@ def main() -> None:
             populate(url, vclusters)
             with serving(url) as (pid, port):
                 found, grown[vclusters] = ask(pid, port, vclusters)
+                peer = beside(Path(folder) / "slapd", vclusters) if vclusters > 1 else {}
             if vclusters > 1:
                 for what, (times, each) in found.items():
                     one = sorted(times)
@@ -236,6 +330,15 @@ def main() -> None:
                             f"LDAP: {what}, server CPU", round(1000 * each, 2), "ms", goal=goal
                         ),
                     ]
+                    if what in peer:
+                        measures += [
+                            _ratio(
+                                f"LDAP: {what}, median beside slapd",
+                                statistics.median(times),
+                                statistics.median(peer[what][0]),
+                            ),
+                            _ratio(f"LDAP: {what}, CPU beside slapd", each, peer[what][1]),
+                        ]
     measures.append(
         Measure(
             "LDAP: memory with 50,000 users beside 50",
