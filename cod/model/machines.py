@@ -14,6 +14,7 @@ from typing import Annotated, NamedTuple
 from cod.choices import PowerDriverKind
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.names import DNS_LABEL
+from cod.model.records import record
 from cod.model.rights import Right
 
 
@@ -194,7 +195,7 @@ class NodeType:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Binding:
     """A row of `bindings`: an IPv4 address (as an integer) bound to a client."""
 

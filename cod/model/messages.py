@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cod.model.records import record
 from cod.model.site.network import Subnet
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DhcpQuery:
     """A client's message as the flow sees it (RFC 2131 field and option names).
 
@@ -37,7 +38,7 @@ class DhcpQuery:
     remote: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DhcpClient:
     """What the DHCP flow needs to know of the node that owns a MAC: columns of `nodes`, and its
     vcluster's name.
@@ -77,7 +78,7 @@ class DhcpClient:
     cycled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DhcpAnswer:
     """What the flow decided: `kind` OFFER, ACK or NAK. Options that are None are left out.
 

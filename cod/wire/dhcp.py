@@ -218,7 +218,7 @@ def stage(options: Mapping[int, bytes]) -> str:
 
 
 def _text(address: bytes) -> str:
-    return socket.inet_ntoa(address)
+    return "0.0.0.0" if address == _NO_ADDRESS else socket.inet_ntoa(address)
 
 
 def _address(value: bytes | None) -> str | None:
@@ -266,8 +266,8 @@ def reply(
             options[SERVER_NAME] = subnet.server.encode()
     _echo(packet, options)
     _fit(options, int.from_bytes(packet.options.get(MAX_SIZE, b""), "big"))
-    yiaddr = ipv4(answer.yiaddr).to_bytes(4, "big")
-    siaddr = ipv4(subnet.server).to_bytes(4, "big") if answer.bootfile else _NO_ADDRESS
+    yiaddr = socket.inet_aton(answer.yiaddr)
+    siaddr = socket.inet_aton(subnet.server) if answer.bootfile else _NO_ADDRESS
     ciaddr = packet.ciaddr if answer.kind == "ACK" else _NO_ADDRESS  # RFC 2131 table 3
     addresses = (ciaddr, yiaddr, siaddr, packet.giaddr, packet.chaddr)
     return Packet(2, 1, 6, 0, packet.xid, 0, packet.flags, *addresses, bytes(64), file, options)

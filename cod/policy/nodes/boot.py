@@ -78,6 +78,7 @@ from cod.model import (
     Site,
     Subnet,
 )
+from cod.model.records import record
 from cod.policy.nodes import architecture
 from cod.policy.nodes.prime import boot_files
 from cod.policy.nodes.template import Configuration
@@ -99,7 +100,7 @@ _FIRMWARE = frozenset({"firmware", "ipxe", "pxelinux", "httpclient"})
 _RESET = WORKING | {NodeState.INACTIVE}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Verdict:
     """What to do with a client's message.
 
