@@ -191,7 +191,7 @@ def world(
     tmp_path: Path, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, site: Site
 ) -> Iterator[World]:
     subnet = replace(site.subnets[0], server="127.0.0.1", network="127.0.0.0/8")
-    site = replace(site, subnets=(subnet,), policy=Policy(auto_approve=True, heartbeat=0.5))
+    site = replace(site, subnets=(subnet,), policy=Policy(auto_approve=True, heartbeat=30.0))
     world = World(tmp_path, engine, pool, reactor, in_reactor, site)
     yield world
     if world.confd.running:
