@@ -31,7 +31,7 @@ from tests.net.credentials import join
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = int(os.environ.get("COD_SCHEMATHESIS_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("COD_SCHEMATHESIS_EXAMPLES", "2"))
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,

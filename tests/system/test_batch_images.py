@@ -102,6 +102,7 @@ def test_it_is_small(built: Path) -> None:
     assert image_of(name_of(built)).stat().st_blocks * 512 < 100 << 20
 
 
+@pytest.mark.nightly  # test_images.py shows it of smaller images
 def test_the_same_inputs_make_the_same_bytes(built: Path, tmp_path: Path) -> None:
     again = build.build(name_of(built), tmp_path, CACHE)
     assert again["sha256"] == disk.digest(image_of(name_of(built)))

@@ -71,6 +71,7 @@ def test_it_is_little_larger_than_the_papers(lab: Path) -> None:
     assert len(unpacked) <= 16_500_000
 
 
+@pytest.mark.nightly  # test_images.py shows it of ramdisks that are packed by the same code
 def test_the_same_inputs_give_the_same_bytes(lab: Path, tmp_path: Path) -> None:
     """Unpacked anew, elsewhere, with another hash seed, time zone and umask."""
     (tmp_path / "cache").mkdir()

@@ -216,7 +216,7 @@ ENOUGH_FOR_THE_SECOND = [
 
 
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @example(jobs=ENOUGH_FOR_THE_SECOND, discipline="easy", per_node=1.0)
 @given(jobs=Jobs, discipline=st.sampled_from(sorted(WAITS)), per_node=st.sampled_from([1.0, 3.0]))
 def test_queues_ask_for_no_more_than_jobs_need_and_keep_what_they_could_use(
