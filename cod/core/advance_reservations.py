@@ -8,7 +8,18 @@ from dataclasses import replace
 
 from cod import notice_texts
 from cod.core import notices, snapshot, vcm_outbox
-from cod.model import Group, Policy, Refused, Request, RequestTuple, Site, Vcluster
+from cod.model import (
+    AskedNodes,
+    AskedVcluster,
+    FlowContext,
+    Group,
+    Policy,
+    Refused,
+    Request,
+    RequestTuple,
+    Site,
+    Vcluster,
+)
 from cod.policy.nodes import energy_accounting
 from cod.policy.reservations import admission, forecast
 from cod.policy.scheduler import leases, reasons, whatif
@@ -28,18 +39,15 @@ def check(
     tx: Tx,
     vcluster: Vcluster,
     tuples: Sequence[RequestTuple],
-    *,
-    spread: bool,
-    wait: bool,
+    asked: AskedNodes | AskedVcluster,
     starts_at: float | None,
     duration: float | None,
-    site: Site,
-    groups: frozenset[int] | None,
-    now: float,
+    context: FlowContext,
 ) -> None:
     """Raise `Refused` unless the nodes can be reserved from `starts_at` on for `duration` seconds,
-    beside the other reservations and within the group's limits. `groups`: whose names the sentence
-    may have; None: all."""
+    beside the other reservations and within the group's limits. The sentence has names that who
+    asks may see."""
+    site, now, groups = context.site, context.now, context.who.groups
     if starts_at is None or duration is None:
         raise Refused(
             "invalid",
@@ -59,7 +67,7 @@ def check(
             f"the start {reasons.at(starts_at)} is over: it is {reasons.at(now)}",
             "starts_at",
         )
-    if not wait:
+    if not asked.wait:
         raise Refused(
             "invalid",
             "a reservation in advance waits for its start: leave out that it does not wait",
@@ -70,9 +78,7 @@ def check(
     _check_lease(vcluster, owner, starts_at, duration, site.policy)
     watermarks.version(tx, watermarks.RESERVED, lock=True)
     seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True)
-    request = unmade(
-        tx, vcluster, owner, tuples, spread=spread, duration=duration, site=site, now=now
-    )
+    request = unmade(tx, vcluster, owner, tuples, asked, duration, context)
     request = replace(request, starts_at=starts_at)
     if owner.hours_limit is not None:
         used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
@@ -97,22 +103,20 @@ def unmade(
     vcluster: Vcluster,
     owner: Group,
     tuples: Sequence[RequestTuple],
-    *,
-    spread: bool,
+    asked: AskedNodes | AskedVcluster,
     duration: float,
-    site: Site,
-    now: float,
+    context: FlowContext,
 ) -> PendingRequest:
     """Return a request that is not made yet, as the planner sees it; it has no start."""
     return PendingRequest(
         admission.LAST,
         vcluster.id,
         owner.priority,
-        now,
+        context.now,
         owner.id,
-        (vcluster.subnet or "") if len(site.subnets) > 1 else "",
+        (vcluster.subnet or "") if len(context.site.subnets) > 1 else "",
         tuple(tuples),
-        may_spread=spread,
+        may_spread=asked.spread,
         own=Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id)),
         lease=duration,
         isolated=vcluster.isolated,

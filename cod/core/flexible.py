@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cod.core import advance_reservations, energy_curve, snapshot
-from cod.model import Refused, RequestTuple, Site, Vcluster
+from cod.model import AskedNodes, FlowContext, Refused, RequestTuple, Vcluster
 from cod.policy.energy import flexible
 from cod.policy.energy.curve import UNITS
 from cod.policy.nodes import energy_accounting
@@ -24,16 +24,14 @@ def place(
     tx: Tx,
     vcluster: Vcluster,
     tuples: Sequence[RequestTuple],
-    *,
-    spread: bool,
-    duration: float | None,
+    asked: AskedNodes,
     before: float,
-    site: Site,
-    now: float,
+    context: FlowContext,
 ) -> tuple[float, str]:
-    """Return the start of a request for `duration` seconds that are over `before` then, and why it
-    is that one. Raise `Refused` where there is none. The start is to be checked like any other
+    """Return the start of a request for some seconds that are over `before` then, and why it is
+    that one. Raise `Refused` where there is none. The start is to be checked like any other
     reservation's (`core.advance_reservations.check`), which says what else stands against it."""
+    site, now, duration = context.site, context.now, asked.duration
     if duration is None:
         raise Refused("invalid", "a request with a deadline has a duration", "duration")
     leases.check(duration, "duration")
@@ -49,9 +47,7 @@ def place(
     seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True).site
     documents = templates.for_matching(tx, {one.template_id for one in tuples})
     seen = replace(seen, templates={**seen.templates, **documents})
-    request = advance_reservations.unmade(
-        tx, vcluster, owner, tuples, spread=spread, duration=duration, site=site, now=now
-    )
+    request = advance_reservations.unmade(tx, vcluster, owner, tuples, asked, duration, context)
     used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
 
     def over_hours(one: PendingRequest) -> str:

@@ -17,28 +17,31 @@ from cod.store.people import groups
 from cod.store.scheduler import reclaims, requests, reservations, vclusters
 
 
-def checked(
+def tuples(
     tx: Tx,
-    one: AskedTuple,
+    asked: Sequence[AskedTuple],
     field: str,
-    attributes: str,
-    template_id: int,
+    default: RequestTuple,
     group_id: int,
     rules: TypeRules,
-) -> RequestTuple:
-    """Return the tuple of a request that is asked for so. Raises `Refused`, with the name of what
-    is wrong.
+) -> list[RequestTuple]:
+    """Return the tuples of a request of the group that are asked for so. Raises `Refused`, with the
+    name of what is wrong.
 
-    field        what names in refusals begin with
-    attributes, template_id  for what `one` leaves out
-    rules        what makes the site's node types: what takes no part cannot be asked for
+    field    the list's, with which names in refusals begin
+    default  has what they leave out
+    rules    what makes the site's node types: what takes no part cannot be asked for
     """
-    if one.count < 1:
-        raise Refused("invalid", "a request is for one node at least", f"{field}count")
-    match.check(one.attributes, rules, field=f"{field}attributes")
-    if one.template:
-        template_id = templates.usable(tx, one.template, group_id, f"{field}template").id
-    return RequestTuple(one.count, one.attributes or attributes, template_id)
+    found = []
+    for place, one in enumerate(asked):
+        part, template_id = f"{field}.{place}.", default.template_id
+        if one.count < 1:
+            raise Refused("invalid", "a request is for one node at least", f"{part}count")
+        match.check(one.attributes, rules, field=f"{part}attributes")
+        if one.template:
+            template_id = templates.usable(tx, one.template, group_id, f"{part}template").id
+        found.append(RequestTuple(one.count, one.attributes or default.attributes, template_id))
+    return found
 
 
 def replace(tx: Tx, node: Node, now: float) -> Request | None:

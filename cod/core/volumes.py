@@ -14,6 +14,7 @@ from typing import Any
 from cod import notice_texts
 from cod.core import notices
 from cod.model import (
+    AskedVcluster,
     AskedVolume,
     FileServer,
     FlowContext,
@@ -112,6 +113,20 @@ def home(tx: Tx, group: Group, context: FlowContext) -> Volume | None:
         kind="home",
         server=site.fileservers[0],
     )
+
+
+def attach_asked(
+    tx: Tx, vcluster: Vcluster, group: Group, asked: AskedVcluster, context: FlowContext
+) -> None:
+    """Attach the volumes that a new vcluster of the group asks for, and the group's home volume if
+    it mounts home directories. Raises `Refused`."""
+    if context.site.volumes.homes if asked.homes is None else asked.homes:
+        own = home(tx, group, context)
+        if own is not None:
+            attach(tx, own, vcluster, AskedVolume(own.name), context)
+    for each in asked.mounts:
+        full = each.volume if "/" in each.volume else f"{group.name}/{each.volume}"
+        attach(tx, volumes.named(tx, full, lock=True), vcluster, each, context)
 
 
 def attach(

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from cod.core.networks import switch_ports
 from cod.model import (
+    AskedVcluster,
     DhcpClient,
     DhcpQuery,
     Isolation,
@@ -82,6 +83,28 @@ def rules_of(site: Site) -> Isolation:
             "isolated",
         )
     return site.isolation
+
+
+def asked_prefix(asked: AskedVcluster, count: int, site: Site) -> int | None:
+    """Return the prefix length of the network of a vcluster of `count` nodes that is to be
+    isolated; None: it is to have addresses of a block. Raise `Refused` where the site has too
+    few."""
+    if site.isolates if asked.isolated is None else asked.isolated:
+        return isolation.size(asked.network_size, count, rules_of(site))
+    if asked.network_size is not None:
+        raise Refused(
+            "invalid",
+            "only an isolated vcluster has a network whose size can be chosen",
+            "network_size",
+        )
+    most = max(map(address_blocks.capacity, site.subnets))
+    if count > most:
+        raise Refused(
+            "invalid",
+            f"a vcluster has addresses for {most} nodes at most (block_pool in the site file)",
+            "size",
+        )
+    return None
 
 
 def claim(tx: Tx, vcluster: Vcluster, site: Site) -> None:

@@ -15,6 +15,7 @@ from cod.model import (
     FlowContext,
     Refused,
     Request,
+    RequestTuple,
     RequestView,
     Result,
     set_values,
@@ -55,57 +56,27 @@ def submit(
         return Result(shown)
     check_size(asked.tuples)
     holder = vclusters.active(tx, vcluster, lock=True)
-    tuples = [
-        core_requests.checked(
-            tx,
-            one,
-            f"tuples.{place}.",
-            holder.attributes,
-            holder.template_id,
-            holder.group_id,
-            site.types,
-        )
-        for place, one in enumerate(asked.tuples)
-    ]
+    default = RequestTuple(0, holder.attributes, holder.template_id)
+    tuples = core_requests.tuples(tx, asked.tuples, "tuples", default, holder.group_id, site.types)
     if not tuples:
         raise Refused("invalid", "a request is for one node at least", "wanted")
     starts_at, why = asked.starts_at, ""
     if asked.before is not None:
         if starts_at is not None:
             raise Refused("invalid", "a request has a start or a deadline, not both", "before")
-        starts_at, why = flexible.place(
-            tx,
-            holder,
-            tuples,
-            spread=asked.spread,
-            duration=asked.duration,
-            before=asked.before,
-            site=site,
-            now=now,
-        )
-    more = address_blocks.asked(tx, holder.id) + sum(one.count for one in tuples)
+        starts_at, why = flexible.place(tx, holder, tuples, asked, asked.before, context)
+    count = sum(one.count for one in tuples)
+    size = holder.size + address_blocks.asked(tx, holder.id) + count
     if starts_at is None and asked.duration is None:
-        address_blocks.check(tx, holder, holder.size + more, site, "count")
+        address_blocks.check(tx, holder, size, site, "count")
         if possible:
             field = "tuples.0.count" if len(tuples) == 1 else "tuples"
             core_possible.check(tx, holder, tuples, spread=asked.spread, site=site, field=field)
     else:
-        address_blocks.extend(tx, holder, holder.size + more, site, "count", now=now)
-        advance_reservations.check(
-            tx,
-            holder,
-            tuples,
-            spread=asked.spread,
-            wait=asked.wait,
-            starts_at=starts_at,
-            duration=asked.duration,
-            site=site,
-            groups=context.who.groups,
-            now=now,
-        )
+        address_blocks.extend(tx, holder, size, site, "count", now=now)
+        advance_reservations.check(tx, holder, tuples, asked, starts_at, asked.duration, context)
     owner = group_rows.get(tx, holder.group_id)
     if starts_at is None:
-        count = sum(one.count for one in tuples)
         node_hours.check(tx, owner, count, leases.end(holder, now), now, field="tuples")
     quota.check_request(tx, owner, site.policy)
     request = requests.add(

@@ -7,7 +7,6 @@ value is the vcluster as `flows.views.vcluster` shows it: a view and its nodes' 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from cod import notice_texts
 from cod.core import (
@@ -27,7 +26,6 @@ from cod.core.networks import isolation as core_isolation
 from cod.core.nodes import assignment, transitions
 from cod.model import (
     AskedVcluster,
-    AskedVolume,
     Effect,
     FlowContext,
     Group,
@@ -45,12 +43,11 @@ from cod.policy.hardware import match
 from cod.policy.nodes import isolation
 from cod.policy.scheduler import leases
 from cod.states import UNDECIDED, VclusterState
-from cod.store import vcms, views, volumes
+from cod.store import vcms, views
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes
 from cod.store.people import groups
-from cod.store.scheduler import address_blocks as blocks
 from cod.store.scheduler import reclaims, requests, reservations, vclusters
 
 _WAKE = (Effect("wake", "manager"),)
@@ -70,69 +67,43 @@ def create(
     if before := _asked_before(tx, context, asked.name):
         return Result(before)
     leases.check(asked.lease)
-    isolated = site.isolates if asked.isolated is None else asked.isolated
-    rules = core_isolation.rules_of(site) if isolated else None
-    if asked.network_size is not None and not isolated:
-        raise Refused(
-            "invalid",
-            "only an isolated vcluster has a network whose size can be chosen",
-            "network_size",
-        )
     owner = groups.named(tx, asked.group, "group")
     quota.check_request(tx, owner, site.policy)
     wanted = templates.usable(tx, asked.template, owner.id)
     vcluster_names.check_new(tx, asked.name)
     match.check(asked.attributes, site.types)
-    tuples = [
-        RequestTuple(asked.size, asked.attributes, wanted.id),
-        *(
-            core_requests.checked(
-                tx, one, f"also.{place}.", asked.attributes, wanted.id, owner.id, site.types
-            )
-            for place, one in enumerate(asked.also)
-        ),
-    ]
+    first = RequestTuple(asked.size, asked.attributes, wanted.id)
+    tuples = [first, *core_requests.tuples(tx, asked.also, "also", first, owner.id, site.types)]
     lease_time = leases.granted_time(asked.lease, owner, site.policy)
-    columns: dict[str, Any] = {
-        "name": asked.name,
-        "group_id": owner.id,
-        "template_id": wanted.id,
-        "attributes": asked.attributes,
-        "lease_time": lease_time,
-        "user_id": context.who.user_id,
-        **set_values(Vcluster, asked),
-    }
+    duration = None if asked.starts_at is None else lease_time
     count = sum(one.count for one in tuples)
     _check_size(count)
-    if asked.starts_at is None:
+    if duration is None:
         node_hours.check(tx, owner, count, now + lease_time, now, field="lease")
-    if rules is None:
-        _check_addresses(site, count)
-    else:
-        columns |= {
-            "isolated": True,
-            "network_prefix": isolation.size(asked.network_size, count, rules),
-        }
-    source = sources.choose(tx, site, tuples, isolated=isolated)
+    prefix = core_isolation.asked_prefix(asked, count, site)
     # addresses, or its VLAN and subnet, come with its nodes: what waits takes none from others
-    vcluster = vclusters.add(tx, subnet=source, addresses=False, size=count, now=now, **columns)
+    vcluster = vclusters.add(
+        tx,
+        name=asked.name,
+        group_id=owner.id,
+        template_id=wanted.id,
+        size=count,
+        attributes=asked.attributes,
+        lease_time=lease_time,
+        subnet=sources.choose(tx, site, tuples, isolated=prefix is not None),
+        addresses=False,
+        isolated=prefix is not None,
+        network_prefix=prefix,
+        user_id=context.who.user_id,
+        now=now,
+        **set_values(Vcluster, asked),
+    )
     assert vcluster is not None, "it wants no block that could be taken"
     if possible:
         core_possible.check(tx, vcluster, tuples, spread=asked.spread, site=site, field="size")
-    if asked.starts_at is not None:
+    if duration is not None:
         address_blocks.extend(tx, vcluster, count, site, now=now)
-        advance_reservations.check(
-            tx,
-            vcluster,
-            tuples,
-            spread=asked.spread,
-            wait=asked.wait,
-            starts_at=asked.starts_at,
-            duration=lease_time,
-            site=site,
-            groups=context.who.groups,
-            now=now,
-        )
+        advance_reservations.check(tx, vcluster, tuples, asked, asked.starts_at, duration, context)
     requests.add(
         tx,
         vcluster_id=vcluster.id,
@@ -144,18 +115,9 @@ def create(
         may_spread=asked.spread,
         tuples=tuples,
         starts_at=asked.starts_at,
-        duration=None if asked.starts_at is None else lease_time,
+        duration=duration,
     )
-    home = (
-        core_volumes.home(tx, owner, context)
-        if (site.volumes.homes if asked.homes is None else asked.homes)
-        else None
-    )
-    if home is not None:
-        core_volumes.attach(tx, home, vcluster, AskedVolume(home.name), context)
-    for each in asked.mounts:
-        full = each.volume if "/" in each.volume else f"{owner.name}/{each.volume}"
-        core_volumes.attach(tx, volumes.named(tx, full, lock=True), vcluster, each, context)
+    core_volumes.attach_asked(tx, vcluster, owner, asked, context)
     return Result(_shown(tx, vcluster, site), _WAKE)
 
 
@@ -354,16 +316,6 @@ def _within_hours(
         waits=False,
     )
     return until
-
-
-def _check_addresses(site: Site, size: int) -> None:
-    most = max(map(blocks.capacity, site.subnets))
-    if size > most:
-        raise Refused(
-            "invalid",
-            f"a vcluster has addresses for {most} nodes at most (block_pool in the site file)",
-            "size",
-        )
 
 
 def _shrink(
