@@ -26,8 +26,8 @@ SECONDS = 60.0  # that the server has for the stand-in's boot
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A start of the spec's node at `position`: its snapshot, which need not exist, and the `secret`
-    that the server has issued for this boot."""
+    """A start of the spec's node at `position`: its snapshot, which need not exist, and the
+    `secret` that the server has issued for this boot."""
 
     spec: LabSpec
     position: int

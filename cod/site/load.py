@@ -97,7 +97,8 @@ class Settings:
 
     @property
     def webhook_key(self) -> Path:
-        """The secret from which webhooks' keys are derived. Servers that share a database share it."""
+        """The secret from which webhooks' keys are derived. Servers that share a database share
+        it."""
         return self.data / "webhook.key"
 
     @property

@@ -230,8 +230,9 @@ class Rows(Generic[Record]):
         return self.known(tx, key) if won.rowcount == 1 else None
 
     def settle(self, tx: Tx, record: Record, *where: ColumnElement[bool], **columns: Any) -> bool:
-        """End the claim that `record` has of its row, and set what came of it; False, and nothing is
-        set, when the claim is no longer valid: its server or its count of attempts has changed."""
+        """End the claim that `record` has of its row, and set what came of it; False, and nothing
+        is set, when the claim is no longer valid: its server or its count of attempts has
+        changed."""
         own = (self._table.c[name] for name in (self._key.name, "claimed_by", "attempts"))
         done = tx.execute(
             update(self._table)

@@ -45,8 +45,8 @@ class MacTables:
         self._slots = DeferredSemaphore(AT_ONCE)
 
     async def ports_of(self, mac: str) -> tuple[Ports, ...]:
-        """Return the access ports that the MAC of a node that has just booted was heard on, one of a
-        switch at most."""
+        """Return the access ports that the MAC of a node that has just booted was heard on, one of
+        a switch at most."""
         switches = self._site.current.switches
         tell = [each for each in switches if each.driver in self._drivers and each.nodes_on]
         if all(self._does_rest(each) for each in tell):

@@ -44,8 +44,8 @@ TEMPLATE = '<template name="{0}"><image target="disk" name="{0}"/><boot mode="di
 @dataclass(frozen=True, slots=True)
 class Fan:
     """So many nodes at once, an image of `mib` MiB that nothing can make smaller, links of `rate`
-    Mbit/s; `late` of the nodes come late, and `dying` vanish; `goal`: of the ratio; `alone`: nodes pass
-    nothing on."""
+    Mbit/s; `late` of the nodes come late, and `dying` vanish; `goal`: of the ratio; `alone`: nodes
+    pass nothing on."""
 
     nodes: int
     mib: int

@@ -1,5 +1,5 @@
-"""Grants of nodes that a plan has counted: one request's, or those of many requests by one statement
-for all.
+"""Grants of nodes that a plan has counted: one request's, or those of many requests by one
+statement for all.
 
 `give` and `give_all` come to the same rows. What is rare, `give_all` leaves to `give`: moves,
 reservations in advance, vclusters with a VCM, nodes with a capture or with switch ports that

@@ -31,8 +31,8 @@ class ImageChoice:
     sector   bytes of the logical sectors that the disk must have; 0: any will do, or it is not
              known
     ends_at  byte behind the image's last partition; 0: not known
-    Of an added image, `size`, `sector` and `ends_at` are known where the document has them in <known>
-    (`store.images.templates`).
+    Of an added image, `size`, `sector` and `ends_at` are known where the document has them in
+    <known> (`store.images.templates`).
     """
 
     target: str

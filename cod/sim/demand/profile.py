@@ -20,7 +20,8 @@ class FreeProfile:
             self._free[-1] += count
 
     def earliest(self, size: int, duration: float) -> float:
-        """Return when `size` nodes are free for so long, as soon as that can be; infinity: never."""
+        """Return when `size` nodes are free for so long, as soon as that can be; infinity:
+        never."""
         start = math.inf
         for at, free in zip(self._times, self._free, strict=True):
             if start + duration <= at:

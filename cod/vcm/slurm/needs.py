@@ -168,7 +168,8 @@ def plan(
     there   nodes that take jobs
     coming  nodes asked for, or granted and not yet joined, by the nodeset's name
     fixed   those of the nodes that are there that COD did not give
-    untried associations of a job that want `FIRST_NODES` at first, or what one job needs, as a limit
+    untried associations of a job that want `FIRST_NODES` at first, or what one job needs, as a
+    limit
             may keep their jobs from every node
     """
     found = Plan()
