@@ -17,7 +17,7 @@ from sqlalchemy import Engine, insert, update
 from twisted.internet.task import Clock
 
 from cod.core.nodes import transitions
-from cod.flows.agents import orders
+from cod.flows.agents import orders, progress
 from cod.flows.boot import script
 from cod.model import Binding, Node, Policy, RequestTuple, Site, SiteRef, ipv4
 from cod.net.confd.connection import AgentConnection
@@ -446,6 +446,39 @@ def test_primed_through_lost_connections(world: World, timed: Timed) -> None:
         assert agent.next(Ack) == Ack(order.id)
     assert agent.next(Order).action == "reboot"
     assert world.node(0).state == "boot"
+
+
+def test_of_frequent_progress_the_newest_is_written_every_two_seconds(
+    world: World, timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+
+    def note(tx: Tx, peer: Any, order: str, phase: str, done: int, *rest: Any) -> Any:
+        written.append(done)
+        return write(tx, peer, order, phase, done, *rest)
+
+    write = progress.progress
+    monkeypatch.setattr(progress, "progress", note)
+    world.machine(0)
+    agent = world.ready(0)
+    agent.next(Order)
+    to_prime(world, 0)
+    timed.advance(0.5)
+    order = agent.next(Order)
+    for done in (100, 200, 300):
+        agent.say(Progress(order.id, "write", done, 1000, 12.5))
+    connection: Any = world.server.nodes[world.node(0).id]
+    until(lambda: connection._newest and connection._newest.done == 300)
+    assert written == [100]
+    timed.advance(2.0)
+    until(lambda: written == [100, 300])
+    until(lambda: world.node(0).progress_done == 300)
+    agent.say(Progress(order.id, "write", 400, 1000, 12.5))
+    agent.say(Failed(order.id, "the disk broke"))
+    assert agent.next(Ack) == Ack(order.id)
+    assert written == [100, 300, 400]
+    last = world.flow(nodes.history, world.node(0).id)[-1]
+    assert last["bytes_written"] == 400, "by when it failed"
 
 
 def test_failure_is_acknowledged_and_told(

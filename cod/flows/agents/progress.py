@@ -62,12 +62,14 @@ def progress(
     node = _current(tx, peer, order_id)
     if node is None or node.state not in _AT_WORK:
         return Result(None)
+    deadline = node.deadline
     if (phase, done, total) != (node.progress_phase, node.progress_done, node.progress_total):
-        deadline = NODE_RULES[NodeState(node.state)].deadline or 0.0
-        nodes.extend_deadline(tx, node, now + deadline * site.policy.patience)
-    nodes.change(
+        longest = NODE_RULES[NodeState(node.state)].deadline or 0.0
+        deadline = now + longest * site.policy.patience
+    nodes.set_progress(
         tx,
         node,
+        deadline,
         progress_done=done,
         progress_total=total,
         progress_rate=rate,

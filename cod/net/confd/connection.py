@@ -21,6 +21,9 @@ from cod.wire.confd import protocol
 from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
 
 BEHIND = 32  # messages that may wait before the connection is not read from
+PROGRESS_EVERY = (
+    2.0  # seconds between two writes of a node's progress; agents tell it twice as often
+)
 LAST_WORDS = 2.0  # seconds for a peer to take the reason why it is closed
 # 'unknown' makes an agent of before reboot, once its order is done, into the trampoline of now
 OUTDATED = "this trampoline encrypts nothing: build the trampolines anew (cod trampoline build)"
@@ -62,6 +65,9 @@ class AgentConnection(Protocol):
         self._waiting: deque[protocol.Event] = deque()
         self._busy = False
         self._timer: Any = None
+        self._progress_at = -PROGRESS_EVERY  # when progress was written last
+        self._newest: Progress | None = None  # it waits to be written
+        self._turn: Any = None  # when that will be
 
     def connectionMade(self) -> None:
         """Count the stranger, or refuse it where there is no room."""
@@ -86,7 +92,7 @@ class AgentConnection(Protocol):
         look at the state."""
         self._side.state = protocol.State.CLOSED
         self._stop_timer()
-        self._waiting.clear()
+        self._forget_waiting()
         self.server.gone(self)
 
     def send(self, message: Message) -> None:
@@ -99,7 +105,7 @@ class AgentConnection(Protocol):
         if self._side.state is not protocol.State.CLOSED:
             self._side.refuse(code, reason)
             self.transport.write(self._side.to_send())
-        self._waiting.clear()
+        self._forget_waiting()
         self.transport.loseConnection()
         self._set_timer(LAST_WORDS, self.transport.abortConnection)
 
@@ -109,13 +115,19 @@ class AgentConnection(Protocol):
         self._say("%s: closed: %s", reason)
         self._side.state = protocol.State.CLOSED
         self._stop_timer()
-        self._waiting.clear()
+        self._forget_waiting()
         self.transport.abortConnection()
 
     def _say(self, what: str, why: str) -> None:
         """Log it; of strangers not each time."""
         if self.peer is not None or self.server.stranger_lines.allows(self.address):
             self._log.info(what, self.name, _line(why))
+
+    def _forget_waiting(self) -> None:
+        self._waiting.clear()
+        self._newest = None
+        if self._turn and self._turn.active():
+            self._turn.cancel()
 
     def _set_timer(self, seconds: float, call: Callable[..., Any], *args: Any) -> None:
         self._stop_timer()
@@ -138,6 +150,9 @@ class AgentConnection(Protocol):
                 self.server.seen[self.peer.node_id] = self.server.clock()
         if len(self._waiting) > BEHIND:
             self.transport.pauseProducing()
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._waiting and not self._busy:
             ensureDeferred(self._work())
 
@@ -261,7 +276,31 @@ class AgentConnection(Protocol):
         server.done(result, reported=True)
 
     async def _progress(self, message: Progress) -> None:
+        """Write it, or keep it in the place of an older one until its turn."""
+        wait = self._progress_at + PROGRESS_EVERY - self.server.reactor.seconds()
+        if wait <= 0:
+            await self._write_progress(message)
+            return
+        if self._newest is None:
+            self._turn = self.server.reactor.callLater(wait, self._write_newest)
+        self._newest = message
+
+    def _write_newest(self) -> None:
+        if self._newest is not None:
+            self._waiting.append(self._newest)
+            self._newest = None
+            self._go_on()
+
+    async def _write_kept(self) -> None:
+        """Write the progress that waits, as its order ends with what was done by then."""
+        if self._newest is not None:
+            newest, self._newest = self._newest, None
+            self._turn.cancel()
+            await self._write_progress(newest)
+
+    async def _write_progress(self, message: Progress) -> None:
         server = self.server
+        self._progress_at = server.reactor.seconds()
         await self._run(
             progress.progress,
             self.peer,
@@ -278,6 +317,7 @@ class AgentConnection(Protocol):
     async def _done(self, message: Done) -> None:
         server = self.server
         self._log.info("%s: order %s done", self.name, message.order)
+        await self._write_kept()
         result = await self._run(
             progress.done,
             self.peer,
@@ -297,6 +337,7 @@ class AgentConnection(Protocol):
         self._log.warning(
             "%s: order %s failed: %s", self.name, message.order, _line(message.reason)
         )
+        await self._write_kept()
         result = await self._run(
             progress.failed,
             self.peer,

@@ -283,6 +283,11 @@ def extend_deadline(tx: Tx, node: Node, deadline: float) -> None:
     )
 
 
+def set_progress(tx: Tx, node: Node, deadline: float | None, **columns: Any) -> None:
+    """Set columns of a locked node together with its state's deadline. Not a transition."""
+    ROWS.set(tx, node.id, deadline=deadline, **columns)
+
+
 def set_state(
     tx: Tx, node: Node, values: Mapping[str, Any], *, event: NodeEvent, cause: str, actor: str
 ) -> Node:
