@@ -14,12 +14,15 @@ from types import NoneType, UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sqlalchemy import (
+    ClauseElement,
     Column,
     ColumnElement,
+    CursorResult,
     FromClause,
     Insert,
     Select,
     Table,
+    Update,
     bindparam,
     delete,
     func,
@@ -90,7 +93,11 @@ class Rows(Generic[Record]):
             self.select = self.select.select_from(source)
         # made once: SQLAlchemy keeps with a statement what it works out of it
         self._locked = table if source is not None else None  # alone, of what is joined
-        self._by_key = self._looked_up(self._key) if len(table.primary_key) == 1 else ()
+        self._by_key: tuple[Select[Any], ...] = ()
+        if len(table.primary_key) == 1:
+            self._by_key = self._looked_up(self._key)
+            self._update = update(table).where(self._key == bindparam("of_key"))
+        self._insert = insert(table)
         self._by_name = self._looked_up(table.c[name]) if name in table.c else ()
 
     @property
@@ -173,7 +180,7 @@ class Rows(Generic[Record]):
 
     def add(self, tx: Tx, **columns: Any) -> Record:
         """Return the record of a new row. IntegrityError: something that is unique is there."""
-        made = tx.execute(insert(self._table).values(**columns)).inserted_primary_key
+        made = _write(tx, self._insert, columns).inserted_primary_key
         assert made is not None
         return self.known(tx, made[0])
 
@@ -181,12 +188,12 @@ class Rows(Generic[Record]):
         """Add a row for each of the records. IntegrityError: as of `add`."""
         if records:
             rows = [dict(zip(self.names, self.values(one), strict=True)) for one in records]
-            tx.execute(insert(self._table), rows)
+            tx.execute(self._insert, rows)
 
     def set(self, tx: Tx, key: int | str, **columns: Any) -> None:
         """Set columns of the row with that key."""
         if columns:
-            tx.execute(update(self._table).where(self._key == key).values(**columns))
+            _write(tx, self._update, columns, of_key=key)
 
     def change(self, tx: Tx, record: Record, **columns: Any) -> Record:
         """Set columns of the record's row; returns the record as it is now."""
@@ -197,9 +204,7 @@ class Rows(Generic[Record]):
         """Write a record over the row with its key; return whether that was there."""
         columns = dict(zip(self.names, self.values(record), strict=True))
         key = columns.pop(self._key.name)
-        return (
-            tx.execute(update(self._table).where(self._key == key).values(**columns)).rowcount == 1
-        )
+        return tx.execute(self._update, columns | {"of_key": key}).rowcount == 1
 
     def remove(self, tx: Tx, key: int | str) -> bool:
         """Delete the row with that key; return whether it was there."""
@@ -249,6 +254,21 @@ class Rows(Generic[Record]):
             .where(c.claimed_by == server, c.claim_expires > until, *where)
             .values(claim_expires=until)
         )
+
+
+def _write(
+    tx: Tx, statement: Insert | Update, columns: Mapping[str, Any], **values: Any
+) -> CursorResult[Any]:
+    """Run an INSERT or UPDATE of `columns`, whose conditions have these `values`.
+
+    Columns as parameters of a statement that is made once cost a fifth of what they cost as parts
+    of a new one. Only expressions have to be parts of it.
+    """
+    parts = {name: value for name, value in columns.items() if isinstance(value, ClauseElement)}
+    if parts:
+        statement = statement.values(**parts)
+        columns = {name: value for name, value in columns.items() if name not in parts}
+    return tx.execute(statement, {**columns, **values})
 
 
 def _column(table: Table, record: type[Any], field: str, kind: Any) -> ColumnElement[Any]:

@@ -42,6 +42,15 @@ _BY_MAC = [
     )
     for query in (ROWS.select, ROWS.select.with_for_update())
 ]
+# made once, as of `Rows`: what changes are their parameters
+_MOVE = update(t.nodes).where(_n.id == bindparam("of_node"), _n.generation == bindparam("left"))
+_HISTORY = insert(t.node_history)
+_NICS_NEAR = select(t.nics.c.mac, t.nics.c.node_id).where(
+    t.nics.c.mac.in_(bindparam("macs", expanding=True)) | (t.nics.c.node_id == bindparam("node"))
+)
+_PLACES_OF = _PLACES.select.where(t.node_places.c.node_id == bindparam("node")).order_by(
+    t.node_places.c.id
+)
 _OTHERS_WITH_UUID = ROWS.select.where(_n.uuid == bindparam("value"), _n.id != bindparam("node"))
 
 
@@ -94,8 +103,7 @@ def macs_and_others(
     tx: Tx, node_id: int, macs: Collection[str]
 ) -> tuple[set[str], dict[str, Node]]:
     """Return all MACs of a node, and the other nodes that own any of `macs`, by MAC."""
-    near = t.nics.c.mac.in_(macs) | (t.nics.c.node_id == node_id)
-    rows = tx.execute(select(t.nics.c.mac, t.nics.c.node_id).where(near)).all()
+    rows = tx.execute(_NICS_NEAR, {"macs": list(macs), "node": node_id}).all()
     others = [row[0] for row in rows if row[1] != node_id]
     return {row[0] for row in rows if row[1] == node_id}, by_macs(tx, others) if others else {}
 
@@ -294,15 +302,11 @@ def set_state(
     """Write a transition with all that it changes, and a row of the history; returns the node as it
     is now. For `core.nodes.transitions.move`, which knows what goes with a transition. Raises
     `Stale` when the row has moved on."""
-    done = tx.execute(
-        update(t.nodes)
-        .where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation)
-        .values(**values)
-    )
+    done = tx.execute(_MOVE, {**values, "of_node": node.id, "left": node.generation})
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
     moved = replace(node, **values)
-    tx.execute(insert(t.node_history).values(_transition(node, moved, event, cause, actor)))
+    tx.execute(_HISTORY, _transition(node, moved, event, cause, actor))
     return moved
 
 
@@ -358,7 +362,7 @@ def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) 
         if tx.execute(_moving(names), rows).rowcount != len(rows):
             raise Stale(each[0].node.id, each[0].node.generation)
     history = [_transition(one.node, one.moved, one.event, one.cause, actor) for one in transitions]
-    tx.execute(insert(t.node_history), history)
+    tx.execute(_HISTORY, history)
     wishes = [
         {
             "node_id": one.node.id,
@@ -432,7 +436,7 @@ def count_lost(tx: Tx, since: float) -> int:
 def places(tx: Tx, node_id: int) -> list[NodePlace]:
     """Return the places where the node's MACs were heard besides the one that is remembered, the
     oldest first."""
-    return _PLACES.every(tx, t.node_places.c.node_id == node_id, order=t.node_places.c.id)
+    return _PLACES.all(tx, _PLACES_OF, {"node": node_id})
 
 
 def add_place(

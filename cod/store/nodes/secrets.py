@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import delete
+from sqlalchemy import bindparam, delete
 
 from cod.model import BootSecret
 from cod.store import tables as t
@@ -15,16 +15,20 @@ from cod.store.rows import Rows
 _s = t.boot_secrets.c
 ROWS = Rows(BootSecret, t.boot_secrets)
 get, spend = ROWS.get, ROWS.remove
+_OF_MACS = ROWS.select.where(_s.mac.in_(bindparam("macs", expanding=True))).order_by(
+    _s.expires_at.desc(), _s.id
+)
+_SPEND = delete(t.boot_secrets).where(_s.id.in_(bindparam("ids", expanding=True)))
 
 
 def of_mac(tx: Tx, mac: str) -> list[BootSecret]:
     """Return all verifiers of a machine, the last to expire first."""
-    return ROWS.every(tx, _s.mac == mac, order=(_s.expires_at.desc(), _s.id))
+    return of_macs(tx, [mac])
 
 
 def of_macs(tx: Tx, macs: Collection[str]) -> list[BootSecret]:
-    """Return all verifiers of those MACs."""
-    return ROWS.every(tx, _s.mac.in_(macs))
+    """Return all verifiers of those MACs, the last to expire first."""
+    return ROWS.all(tx, _OF_MACS, {"macs": list(macs)})
 
 
 def add(tx: Tx, secret: BootSecret) -> None:
@@ -35,7 +39,7 @@ def add(tx: Tx, secret: BootSecret) -> None:
 def spend_all(tx: Tx, ids: Collection[str]) -> None:
     """Delete verifiers by their ids."""
     if ids:
-        tx.execute(delete(t.boot_secrets).where(_s.id.in_(ids)))
+        tx.execute(_SPEND, {"ids": list(ids)})
 
 
 def purge(tx: Tx, now: float) -> None:

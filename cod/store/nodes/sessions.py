@@ -23,6 +23,15 @@ _SENT = (
     .where(_s.node_id == bindparam("node"), _s.epoch == bindparam("begun"))
     .values(order_sent=bindparam("order"))
 )
+_REPORTED = (
+    update(t.sessions)
+    .where(
+        _s.node_id == bindparam("node"),
+        _s.server == bindparam("by"),
+        _s.epoch == bindparam("begun"),
+    )
+    .values(reported=True)
+)
 # the node first, which is locked first wherever both are
 _OF_PEER = (
     nodes.ROWS.select.add_columns(*ROWS.columns)
@@ -90,7 +99,7 @@ def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
 
 def set_reported(tx: Tx, peer: Peer) -> None:
     """Record that the agent has reported on this connection, and waits for orders."""
-    tx.execute(update(t.sessions).where(*_is(peer)).values(reported=True))
+    tx.execute(_REPORTED, {"node": peer.node_id, "by": peer.server, "begun": peer.epoch})
 
 
 def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
