@@ -41,8 +41,7 @@ def report(
     """
     node, session = sessions.of_peer(tx, peer)
     hardware = identity.read(document)
-    own_macs, owners = nodes.macs_and_others(tx, node.id, hardware.macs)
-    twins = [] if hardware.uuid is None else nodes.others_with_uuid(tx, hardware.uuid, node.id)
+    own_macs, owners, twins, placed = nodes.neighbours(tx, node.id, hardware.macs, hardware.uuid)
     connected = sessions.connected(tx, [other.id for other in (*owners.values(), *twins)])
     joining = identity.join(node, peer.mac, hardware, owners, twins, connected)
     if joining.refused:
@@ -95,7 +94,8 @@ def report(
         known = (*node_places.ports(tx, stored.id), by_lldp)
         by_switch = place.by_switch(heard_on, stored.home_port, known, site.switches)
     port = by_switch or by_lldp
-    approved = node_places.of_report(tx, stored, port)
+    placed = placed or joining.heir is not None
+    approved = node_places.of_report(tx, stored, port) if placed else None
     source = "LLDP" if by_switch is None else "the switch's table of MAC addresses"
     elsewhere = "" if approved else place.moved(stored, port, site.policy, source)
     if elsewhere:

@@ -17,6 +17,7 @@ from sqlalchemy import (
     insert,
     literal,
     select,
+    union_all,
     update,
 )
 
@@ -45,13 +46,21 @@ _BY_MAC = [
 # made once, as of `Rows`: what changes are their parameters
 _MOVE = update(t.nodes).where(_n.id == bindparam("of_node"), _n.generation == bindparam("left"))
 _HISTORY = insert(t.node_history)
-_NICS_NEAR = select(t.nics.c.mac, t.nics.c.node_id).where(
-    t.nics.c.mac.in_(bindparam("macs", expanding=True)) | (t.nics.c.node_id == bindparam("node"))
+_NEAR = union_all(
+    select(literal("nic"), t.nics.c.mac, t.nics.c.node_id).where(
+        t.nics.c.mac.in_(bindparam("macs", expanding=True))
+        | (t.nics.c.node_id == bindparam("node"))
+    ),
+    select(literal("twin"), literal(""), _n.id).where(
+        _n.uuid == bindparam("value"), _n.id != bindparam("node")
+    ),
+    select(literal("place"), literal(""), t.node_places.c.id).where(
+        t.node_places.c.node_id == bindparam("node")
+    ),
 )
 _PLACES_OF = _PLACES.select.where(t.node_places.c.node_id == bindparam("node")).order_by(
     t.node_places.c.id
 )
-_OTHERS_WITH_UUID = ROWS.select.where(_n.uuid == bindparam("value"), _n.id != bindparam("node"))
 
 
 class Stale(Exception):
@@ -99,23 +108,37 @@ def by_mac(tx: Tx, mac: str, *, lock: bool = False) -> Node | None:
     return None if row is None else ROWS.read(row)
 
 
-def macs_and_others(
-    tx: Tx, node_id: int, macs: Collection[str]
-) -> tuple[set[str], dict[str, Node]]:
-    """Return all MACs of a node, and the other nodes that own any of `macs`, by MAC."""
-    rows = tx.execute(_NICS_NEAR, {"macs": list(macs), "node": node_id}).all()
-    others = [row[0] for row in rows if row[1] != node_id]
-    return {row[0] for row in rows if row[1] == node_id}, by_macs(tx, others) if others else {}
+class Neighbours(NamedTuple):
+    """What touches a node by its MACs, UUID or places.
+
+    macs    all of the node itself
+    owners  the other nodes that own any of the MACs in question, by MAC
+    twins   other nodes with the same DMI UUID
+    placed  the node has been heard at other places than the one that is remembered
+    """
+
+    macs: set[str]
+    owners: dict[str, Node]
+    twins: list[Node]
+    placed: bool
+
+
+def neighbours(tx: Tx, node_id: int, macs: Collection[str], uuid: str | None) -> Neighbours:
+    """Return what touches a node that reports those MACs and that UUID."""
+    rows = tx.execute(_NEAR, {"macs": list(macs), "node": node_id, "value": uuid}).all()
+    others = [mac for kind, mac, owner in rows if kind == "nic" and owner != node_id]
+    twins = any(row[0] == "twin" for row in rows)
+    return Neighbours(
+        {mac for kind, mac, owner in rows if kind == "nic" and owner == node_id},
+        by_macs(tx, others) if others else {},
+        ROWS.every(tx, _n.uuid == uuid, _n.id != node_id) if twins else [],
+        any(row[0] == "place" for row in rows),
+    )
 
 
 def by_uuid(tx: Tx, uuid: str) -> Node | None:
     """Return the node with that DMI UUID."""
     return ROWS.find(tx, _n.uuid == uuid)
-
-
-def others_with_uuid(tx: Tx, uuid: str, node_id: int) -> list[Node]:
-    """Return nodes with that DMI UUID, without `node_id` itself."""
-    return ROWS.all(tx, _OTHERS_WITH_UUID, {"value": uuid, "node": node_id})
 
 
 def switched_by(tx: Tx, address: str) -> list[tuple[str, str | None]]:
