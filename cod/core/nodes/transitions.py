@@ -5,7 +5,7 @@ carries the step out with `apply`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -311,6 +311,21 @@ def move(
         # back.
         sessions.forget_report(tx, node.id, newer=event is NodeEvent.ASKED)
     vcm_outbox.moved(tx, moved, moved.vcluster_id, moved.state, cause, now)
+    return moved
+
+
+def register(
+    tx: Tx, node: Node, steps: Sequence[Step], *, now: float, actor: str, policy: Policy
+) -> Node:
+    """Apply the first steps of a new machine, which nobody holds or has held, one after the other;
+    returns the node as it is now. To be called for steps without a power wish."""
+    written, at = [], node
+    for step in steps:
+        columns = changes(at, step.event, now=now, patience=policy.patience, columns=step.columns)
+        written.append((step.event, step.cause, columns))
+        at = replace(at, **columns)
+    moved = nodes.set_last_state(tx, node, written, actor)
+    isolation.leave(tx, moved, now)
     return moved
 
 

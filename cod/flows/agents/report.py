@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cod import notice_texts
 from cod.core import notices
@@ -217,16 +218,19 @@ def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
 
 
 def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
+    registered = Step(NodeEvent.REGISTERED, "its first hardware report")
+    approved = Step(NodeEvent.APPROVED, "the site approves new machines by itself")
+    approves = site.policy.auto_approve
+    if node.state == NodeState.NEW and approves and not site.burnin.at_registration:
+        # Nobody could ask for a capture or a burn-in of a machine that had not reported.
+        idled = lifecycle.settle(replace(node, state=NodeState.TRAMPOLINE), None)
+        if idled.event is NodeEvent.IDLED:
+            steps = registered, approved, idled
+            return transitions.register(tx, node, steps, now=now, actor="agent", policy=site.policy)
     if node.state == NodeState.NEW:
-        node = _apply(tx, node, Step(NodeEvent.REGISTERED, "its first hardware report"), site, now)
-    if node.state == NodeState.REGISTERING and site.policy.auto_approve:
-        node = _apply(
-            tx,
-            node,
-            Step(NodeEvent.APPROVED, "the site approves new machines by itself"),
-            site,
-            now,
-        )
+        node = _apply(tx, node, registered, site, now)
+    if node.state == NodeState.REGISTERING and approves:
+        node = _apply(tx, node, approved, site, now)
         if site.burnin.at_registration:
             burnins.ask(
                 tx, node, site, now, cause=burnins.NEW, actor="agent", erase=site.burnin.erase_new

@@ -18,8 +18,9 @@ in a limited number; the address of a machine that never reported gives way to o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from cod import notice_texts
 from cod.core import notices
@@ -54,6 +55,12 @@ UNFIT_EVERY, UNFIT_AT_MOST = 86400.0, 200
 
 @dataclass(slots=True)
 class _Batch:
+    """What one transaction answers with.
+
+    admitted  whether newcomers are within their limits, by MAC, where that was asked ahead
+    enrolled  newcomers that were enrolled ahead, until their first message is answered
+    """
+
     tx: Tx
     site: Site
     now: float
@@ -62,6 +69,8 @@ class _Batch:
     bindings: BindingBatch
     newcomers: Newcomers
     heard: dict[int, DhcpClient]
+    admitted: dict[str, bool] = field(default_factory=dict)
+    enrolled: dict[str, DhcpClient] = field(default_factory=dict)
 
 
 def answer(
@@ -76,6 +85,7 @@ def answer(
     batch = _Batch(tx, site, now, subnets, clients, BindingBatch(tx, macs), newcomers, {})
     asked = [(query, batch.subnets.of(query)) for query in queries]
     _read_ahead(batch, asked)
+    _enrol_ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
     batch.bindings.write()
     if batch.heard:
@@ -99,22 +109,78 @@ def _read_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> Non
     batch.bindings.look(ahead)
 
 
+def _enrol_ahead(batch: _Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
+    """Add machines never seen before, by a statement for all of them. What is not plain is left to
+    `_make_room_for` and `_enrol`: a limit or a full pool, and a UUID that another machine has."""
+    first: dict[str, tuple[DhcpQuery, Net]] = {}
+    for query, net in asked:
+        if net and not net.isolated and query.mac not in batch.clients:
+            first.setdefault(query.mac, (query, net))
+    fresh = [(query, net) for query, net in first.values() if _is_new(batch, query, net)]
+    if len(fresh) < 2:
+        return
+    for query, net in fresh:  # in the order in which they asked
+        batch.admitted[query.mac] = _admits(batch, query, net.subnet.name)
+    fresh = [(query, net) for query, net in fresh if batch.admitted[query.mac]]
+    if nodes.unapproved(batch.tx) + len(fresh) > batch.site.policy.new_machines:
+        return
+    uuids = {query.mac: query.uuid for query, _ in fresh if identity.is_unique(query.uuid)}
+    others = Counter(uuids.values())
+    known = nodes.known_uuids(batch.tx, sorted(each for each in others if each))
+    added: list[tuple[dict[str, object], str]] = []
+    lent: set[int] = set()
+    for query, net in fresh:
+        uuid = uuids.get(query.mac)
+        address = _free(batch, query, net, None, frozenset(lent))
+        if address is not None and uuid not in known and others[uuid] < 2:
+            lent.add(address)
+            added.append(_newcomer(batch, query, uuid))
+    if added:
+        nodes.add_all(batch.tx, added, now=batch.now, actor="dhcp")
+        macs = [str(columns["boot_mac"]) for columns, _ in added]
+        batch.enrolled = dhcp_batch.clients(batch.tx, macs)
+
+
+def _is_new(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
+    held = batch.bindings.get(query.mac, "boot", net.subnet.name)
+    xid = held.xid if held else None
+    return boot.decide(query, None, xid, batch.site.policy, batch.now).new
+
+
+def _admits(batch: _Batch, query: DhcpQuery, subnet: str) -> bool:
+    """Return whether a newcomer is within its limits; a message counts once for them."""
+    known = batch.admitted.pop(query.mac, None)
+    if known is not None:
+        return known
+    return batch.newcomers.admits(query, subnet, batch.site.policy, batch.now)
+
+
 def _boot_range(batch: _Batch, net: Net, client: DhcpClient | None) -> range:
     """Return the boot addresses that the client may get."""
     approved = client is not None and client.state not in (NodeState.NEW, NodeState.REGISTERING)
     return net.pool if approved else net.open(batch.site.policy.approved_share)
 
 
-def _free(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> int | None:
-    """Return an address that the client may be lent now; None where the pool is empty."""
+def _free(
+    batch: _Batch,
+    query: DhcpQuery,
+    net: Net,
+    client: DhcpClient | None,
+    lent: frozenset[int] = frozenset(),
+) -> int | None:
+    """Return an address that the client may be lent now, none of those that are `lent` to others;
+    None where the pool is empty."""
     pool = _boot_range(batch, net, client)
     keeps = GIVES_WAY if client is None or client.state == NodeState.NEW else 0.0
     yielding = batch.now + batch.site.policy.boot_time - keeps
-    return batch.bindings.free(query.mac, pool, net.avoid, batch.now, yielding)
+    return batch.bindings.free(query.mac, pool, net.avoid | lent, batch.now, yielding)
 
 
 def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
+    enrolled = batch.enrolled.pop(query.mac, None)
     client = _looked_up(batch, query, batch.clients.get(query.mac))
+    if enrolled is not None:
+        batch.clients[query.mac] = enrolled
     if net.isolated:
         return _answer_isolated(batch, query, net, client)
     if (
@@ -135,8 +201,8 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         _record_unfit(batch, query, net, verdict.why)
     if verdict.noted and client is not None:
         _record_doubt(batch, query, net, client, verdict.why)
-    if verdict.new and _make_room_for(batch, query, net):
-        client = _enrol(batch, query, net)
+    if verdict.new and (enrolled is not None or _make_room_for(batch, query, net)):
+        client = enrolled or _enrol(batch, query, net)
     if client is None:
         return None
     if query.kind == "DISCOVER":
@@ -617,7 +683,7 @@ def _make_room_for(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
     reported is forgotten in its favour. If there is none, the unknown machine gets no row, and
     administrators are told."""
     policy, name = batch.site.policy, net.subnet.name
-    if not batch.newcomers.admits(query, name, policy, batch.now):
+    if not _admits(batch, query, name):
         _record_limited(
             batch,
             name,
@@ -688,21 +754,24 @@ def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:
             mac=query.mac,
         )
         uuid = None
+    columns, cause = _newcomer(batch, query, uuid)
+    nodes.add_all(batch.tx, [(columns, cause)], now=batch.now, actor="dhcp")
+    return _client(batch, query.mac)
+
+
+def _newcomer(batch: _Batch, query: DhcpQuery, uuid: str | None) -> tuple[dict[str, object], str]:
+    """Return the columns of a machine that asks for the first time, and why it is added."""
     name = f"node-{query.mac.replace(':', '')}"
     driver, address, account = power.rule_for(batch.site.power, name, query.mac)
-    nodes.add(
-        batch.tx,
-        name=name,
-        boot_mac=query.mac,
-        now=batch.now,
-        cause=f"asked to network-boot ({query.stage})",
-        actor="dhcp",
-        uuid=uuid,
-        power_driver=driver,
-        power_address=address,
-        power_account=account,
-    )
-    return _client(batch, query.mac)
+    columns: dict[str, object] = {
+        "name": name,
+        "boot_mac": query.mac,
+        "uuid": uuid,
+        "power_driver": driver,
+        "power_address": address,
+        "power_account": account,
+    }
+    return columns, f"asked to network-boot ({query.stage})"
 
 
 def _client(batch: _Batch, mac: str) -> DhcpClient:

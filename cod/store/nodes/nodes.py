@@ -35,6 +35,7 @@ _PLACES = Rows(NodePlace, t.node_places)
 _n = t.nodes.c
 get, by_name, named = ROWS.get, ROWS.by_name, ROWS.named
 change_place, remove_place = _PLACES.set, _PLACES.remove
+_IDS = select(_n.id, _n.name).where(_n.name.in_(bindparam("names", expanding=True)))
 
 
 _BY_MAC = [
@@ -141,6 +142,16 @@ def by_uuid(tx: Tx, uuid: str) -> Node | None:
     return ROWS.find(tx, _n.uuid == uuid)
 
 
+def known_uuids(tx: Tx, uuids: Sequence[str]) -> set[str]:
+    """Return those of the DMI UUIDs that nodes have."""
+    return {
+        uuid
+        for part in slices(uuids)
+        for uuid in tx.scalars(select(_n.uuid).where(_n.uuid.in_(part)))
+        if uuid is not None
+    }
+
+
 def switched_by(tx: Tx, address: str) -> list[tuple[str, str | None]]:
     """Return names and power addresses of nodes whose power address has `address` in it, by
     name."""
@@ -196,25 +207,35 @@ def add(
     tx: Tx, *, name: str, boot_mac: str, now: float, cause: str, actor: str, **columns: Any
 ) -> Node:
     """Add a machine never seen before, in state new, with its boot NIC."""
-    values = (
-        dict(name=name, boot_mac=boot_mac, state=NodeState.NEW, since=now, disk=Disk.FOREIGN)
-        | columns
-    )
-    node = ROWS.add(tx, **values)
-    add_mac(tx, node.id, boot_mac)
-    tx.execute(
-        insert(t.node_history).values(
-            node_id=node.id,
-            at=now,
-            event="seen",
-            from_state=None,
-            to_state=values["state"],
-            generation=0,
-            cause=cause,
-            actor=actor,
-        )
-    )
-    return node
+    found = {"name": name, "boot_mac": boot_mac, **columns}
+    add_all(tx, [(found, cause)], now=now, actor=actor)
+    return ROWS.named(tx, name)
+
+
+def add_all(tx: Tx, found: Sequence[tuple[dict[str, Any], str]], *, now: float, actor: str) -> None:
+    """Add machines never seen before, in state new, each with its boot NIC: (name, boot_mac and
+    further columns, the same for all; why)."""
+    plain = {"state": NodeState.NEW, "since": now, "disk": Disk.FOREIGN}
+    tx.execute(insert(t.nodes), [plain | columns for columns, _ in found])
+    ids: dict[str, int] = {}
+    for part in slices([columns["name"] for columns, _ in found]):
+        ids.update((row[1], row[0]) for row in tx.execute(_IDS, {"names": part}))
+    nics = [{"mac": one["boot_mac"], "node_id": ids[one["name"]]} for one, _ in found]
+    tx.execute(insert(t.nics), nics)
+    history = [
+        {
+            "node_id": ids[columns["name"]],
+            "at": now,
+            "event": "seen",
+            "from_state": None,
+            "to_state": (plain | columns)["state"],
+            "generation": 0,
+            "cause": cause,
+            "actor": actor,
+        }
+        for columns, cause in found
+    ]
+    tx.execute(_HISTORY, history)
 
 
 def add_mac(tx: Tx, node_id: int, mac: str) -> None:
@@ -325,12 +346,24 @@ def set_state(
     """Write a transition with all that it changes, and a row of the history; returns the node as it
     is now. For `core.nodes.transitions.move`, which knows what goes with a transition. Raises
     `Stale` when the row has moved on."""
+    return set_last_state(tx, node, [(event, cause, values)], actor)
+
+
+def set_last_state(
+    tx: Tx, node: Node, steps: Sequence[tuple[NodeEvent, str, Mapping[str, Any]]], actor: str
+) -> Node:
+    """Write transitions that follow one another at once, (event, cause, columns) each, as
+    `set_state` does: the row as it is after the last, and a row of the history for each."""
+    before, values, history = node, dict[str, Any](), list[dict[str, Any]]()
+    for event, cause, columns in steps:
+        moved = replace(before, **columns)
+        history.append(_transition(before, moved, event, cause, actor))
+        before, values = moved, {**values, **columns}
     done = tx.execute(_MOVE, {**values, "of_node": node.id, "left": node.generation})
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
-    moved = replace(node, **values)
-    tx.execute(_HISTORY, _transition(node, moved, event, cause, actor))
-    return moved
+    tx.execute(_HISTORY, history)
+    return before
 
 
 def _transition(
