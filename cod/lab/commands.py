@@ -285,7 +285,7 @@ def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
 @click.option(
     "--svg-steps",
     type=click.Path(file_okay=True, dir_okay=False, path_type=Path),
-    help="Draw p50 and p99 of each step into FILE.",
+    help="Draw p50 and p99 of unknown machines' steps into FILE.",
     metavar="FILE",
 )
 @as_json
@@ -331,12 +331,11 @@ def storm(
             said = there.storm(count, over, patience, linger=linger, whole=whole)
             last = "metadata" if which == "in a cluster" else "order"
             storms[which] = report.summary(said, there.samples, last, linger)
+            title = f"{count:,} unknown machines switched on within {over:g} s"
             if picture is not None and which == STORMS[0]:
-                title = f"{count:,} unknown machines switched on within {over:g} s"
                 picture.write_text(report.picture(title, said))
-    if svg_steps is not None:
-        title = f"{count:,} machines switched on within {over:g} s: each step"
-        svg_steps.write_text(report.latencies(title, storms))
+            if svg_steps is not None and which == STORMS[0]:
+                svg_steps.write_text(report.latencies(f"{title}: each step", storms[which]))
     if json_:
         click.echo(json.dumps(storms, indent=1))
     else:

@@ -94,17 +94,12 @@ def test_what_is_done_while_all_wait_is_no_part_of_their_boots() -> None:
     assert found["parts"]["edge"]["memory"] == 250
 
 
-def test_the_picture_of_steps_has_each_step_and_each_storm() -> None:
-    storms = {
-        "unknown": report.summary([said(machine(0.0, loader=2.0, order=5.0))], samples(only=1.0)),
-        "in a cluster": report.summary(
-            [said(machine(0.0, metadata=4.0))], samples(only=1.0), "metadata"
-        ),
-    }
-    text = report.latencies("steps", storms)
+def test_the_picture_of_steps_ends_where_machines_are_served() -> None:
+    boots = [said(machine(0.0, loader=2.0, order=5.0, work=6.0))]
+    text = report.latencies("steps", report.summary(boots, samples(only=1.0)))
     assert ET.fromstring(text).tag.endswith("svg")
-    for label in ("unknown, p50", "in a cluster, p99", "welcome", "metadata"):
-        assert f">{label}<" in text
+    assert all(f">{label}<" in text for label in ("p50", "p99", "loader", "order"))
+    assert ">work<" not in text
 
 
 def test_more_machines_than_addresses_are_refused() -> None:

@@ -182,21 +182,22 @@ def _most(part: Mapping[str, Any] | None) -> str:
     return f"{part['memory'] / 1e6:.0f} MB, {part['descriptors']:,}" if part else "-"
 
 
-def latencies(title: str, storms: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a chart of each step's p50 and p99, in ms, for each of the storms, as SVG. Steps that
-    took no time are drawn as 1 ms."""
-    names = [step for step in STEPS if any(step in storm["steps"] for storm in storms.values())]
-    drawn = []
-    for name, storm in storms.items():
-        for share in ("p50", "p99"):
-            points = [
+def latencies(title: str, storm: Mapping[str, Any]) -> str:
+    """Return a chart of p50 and p99 of each step until machines are served, as SVG. A step that
+    took less than 1 ms is drawn as 1 ms."""
+    steps = [step for step in STEPS if storm["steps"].get(step, {}).get("machines")]
+    steps = [step for step in steps if step != "work"]  # what comes after
+    drawn = [
+        svg.Line(
+            share,
+            [
                 (float(place), max(1000 * storm["steps"][step][share], 1.0))
-                for place, step in enumerate(names)
-                if storm["steps"].get(step, {}).get("machines")
-            ]
-            if points:
-                drawn.append(svg.Line(f"{name}, {share}", points))
-    ticks = [(float(place), name) for place, name in enumerate(names)]
+                for place, step in enumerate(steps)
+            ],
+        )
+        for share in ("p50", "p99")
+    ]
+    ticks = [(float(place), step) for place, step in enumerate(steps)]
     return svg.lines(title, drawn, svg.Axis("step", ticks), svg.Axis("ms", log=True))
 
 
