@@ -32,6 +32,8 @@ CONNECTIONS = 16  # at the same time; of those that only ask, and of children to
 _REQUEST = 4096  # bytes of a request at most
 _TIMEOUT = 15.0  # seconds in which a child has to take a block, or ask its question
 _BLOCK = 1 << 18
+_STAY = 10.0  # seconds that a node stays for others in any case
+_STAY_SHARE = 0.2  # of the time that its own priming took
 _BURST = 0.1  # seconds' worth that may be sent at once
 
 Tell = Callable[[str, int, int, float], None]
@@ -186,8 +188,10 @@ class ChunkServer:
             self._start(self._accept, self._socket)
 
     def linger(self, tell: Tell) -> None:
-        """Stay until no node is being served, and as long as the order says at most."""
-        until = time.monotonic() + self._order.linger
+        """Stay until no node is being served: at most as long as the order says, and not much
+        longer for a slow one than it took to get here."""
+        now = time.monotonic()
+        until = now + min(self._order.linger, max(_STAY, (now - self._began) * _STAY_SHARE))
         while time.monotonic() < until:
             with self._lock:
                 left = sum(self.ring.left(each.digest, each.number) for each in self._children)

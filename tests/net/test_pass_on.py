@@ -59,12 +59,14 @@ class Site:
         chunk = self.manifest.chunks[number]
         return self.stored[chunk.offset : chunk.offset + chunk.length]
 
-    def node(self, chunks: int = CHUNKS, *, room: int = 64 * MIB, rate: int = 0) -> ChunkServer:
+    def node(
+        self, chunks: int = CHUNKS, *, room: int = 64 * MIB, rate: int = 0, linger: int = 60
+    ) -> ChunkServer:
         """A node that has received so many chunks."""
         ring = ChunkRing(room)
         ring.expect(self.image.digest, self.manifest)
         ring.begin(self.image.digest, 0)
-        node = ChunkServer(PassOn(0, KEY, rate, 60, NOW), ring, "127.0.0.1")
+        node = ChunkServer(PassOn(0, KEY, rate, linger, NOW), ring, "127.0.0.1")
         self.give(node, range(chunks))
         self.nodes.append(node)
         return node
@@ -314,6 +316,17 @@ def test_a_node_stays_until_its_children_have_all(site: Site) -> None:
     assert site.sent() == 0
 
 
+def test_a_child_that_takes_nothing_keeps_a_node_for_a_bounded_time(site: Site) -> None:
+    node = site.node(linger=1)
+    told: list[str] = []
+    with socket.create_connection(("127.0.0.1", node.port)) as child:
+        question = f"GET /{site.image.digest}/0 HTTP/1.1\r\n"
+        child.sendall(f"{question}Authorization: Bearer {site.token()}\r\n\r\n".encode())
+        until(lambda: node.sent)
+        node.linger(lambda phase, *_: told.append(phase))
+    assert set(told) == {"pass on"}
+
+
 def test_a_node_that_serves_nobody_does_not_stay(site: Site) -> None:
     told: list[str] = []
     site.node().linger(lambda phase, *_: told.append(phase))
@@ -344,35 +357,39 @@ def chain(site: Site, folder: Path, nodes: int) -> list[tuple[Order, cprime.Chun
     return made
 
 
-def primed(order: Order, room: cprime.ChunkRoom, disk: Path) -> cprime.Written:
-    return cprime.prime(order, [file_disk(disk)], lambda *_: None, PATIENT, room=room)
+def together(site: Site, nodes: int) -> Callable[[str], None]:
+    """Let the server send nothing before so many nodes have begun to receive from another, which
+    is told as it is to `ChunkSources`."""
+    begun = threading.Semaphore(0)
+
+    def waits(request: Request) -> None:
+        for _ in range(nodes):
+            begun.acquire(timeout=60)
+        request.wfile.write(request.body)
+
+    site.server.faults = [waits]
+
+    def took(name: str) -> None:
+        if name:
+            begun.release()
+
+    return took
 
 
-@pytest.fixture
-def together(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Let the server send nothing before so many nodes have begun to receive from another."""
-
-    def hold(nodes: int) -> None:
-        begun = threading.Semaphore(0)
-        monkeypatch.setattr(cprime, "_told", lambda name: name and begun.release())
-
-        def waits(request: Request) -> None:
-            for _ in range(nodes):
-                begun.acquire(timeout=60)
-            request.wfile.write(request.body)
-
-        site.server.faults = [waits]
-
-    return hold
+def primed(
+    order: Order,
+    room: cprime.ChunkRoom,
+    disk: Path,
+    took: Callable[[str], None],
+    tell: cprime.Progress = lambda *_: None,
+) -> cprime.Written:
+    return cprime.prime(order, [file_disk(disk)], tell, PATIENT, room=room, took=took)
 
 
-def test_a_chain_of_nodes_costs_the_server_one_image(
-    site: Site, tmp_path: Path, together: Callable[[int], None]
-) -> None:
-    orders = chain(site, tmp_path, 5)
-    together(4)
+def test_a_chain_of_nodes_costs_the_server_one_image(site: Site, tmp_path: Path) -> None:
+    orders, took = chain(site, tmp_path, 5), together(site, 4)
     with ThreadPoolExecutor(5) as pool:
-        written = list(pool.map(primed, *zip(*orders, strict=True)))
+        written = list(pool.map(lambda each: primed(*each, took), orders))
     stored = sum(chunk.length for chunk in site.manifest.chunks)
     assert [each.bytes_from_nodes for each in written] == [0, *[stored] * 4]
     assert sum(each.bytes_passed_on for each in written) == 4 * stored
@@ -381,23 +398,19 @@ def test_a_chain_of_nodes_costs_the_server_one_image(
         assert disk.read_bytes() == site.content
 
 
-def test_the_others_are_primed_when_a_node_of_the_chain_fails(
-    site: Site, tmp_path: Path, together: Callable[[int], None]
-) -> None:
-    orders = chain(site, tmp_path, 4)
-    together(3)
+def test_the_others_are_primed_when_a_node_of_the_chain_fails(site: Site, tmp_path: Path) -> None:
+    orders, took = chain(site, tmp_path, 4), together(site, 3)
 
     def dies(phase: str, done: int, *_: object) -> None:
         if phase == "write" and done:
             raise PrimeError("the power is off")
 
     def run(number: int) -> None:
-        order, room, disk = orders[number]
         if number == 1:
             with pytest.raises(PrimeError, match="power"):
-                cprime.prime(order, [file_disk(disk)], dies, PATIENT, room=room)
+                primed(*orders[number], took, dies)
         else:
-            primed(order, room, disk)
+            primed(*orders[number], took)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(run, range(4)))

@@ -17,7 +17,8 @@ def appoint(
 ) -> list[tuple[int, int, Order]]:
     """Return the orders, (node id, epoch, order), with the nodes that each is to ask for its images
     and the means to pass them on."""
-    receivers = sessions.image_receivers(tx)
+    primed = [node_id for node_id, _, order in orders if order.action == "prime"]
+    receivers = sessions.image_receivers(tx, primed)
     above = image_chains.chains(receivers)
     addresses = {each.node_id: each.address for each in receivers}
     return [

@@ -138,10 +138,10 @@ def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, AgentSess
     return [(nodes.ROWS.read(row, ROWS.width), ROWS.read(row)) for row in rows]
 
 
-def image_receivers(tx: Tx) -> list[ImageReceiver]:
-    """Return the nodes that are being primed and whose agents have reported: as their priming
-    began, those that began together by block and switch port."""
-    n = t.nodes.c
+def image_receivers(tx: Tx, node_ids: Collection[int]) -> list[ImageReceiver]:
+    """Return the nodes that are being primed with the templates of those nodes and whose agents
+    have reported: as their priming began, those that began together by block and switch port."""
+    n, some = t.nodes.c, t.nodes.alias().c
     near = (func.coalesce(n.block_id, 0), func.coalesce(n.remote, ""), func.coalesce(n.circuit, ""))
     query = (
         select(
@@ -156,6 +156,7 @@ def image_receivers(tx: Tx) -> list[ImageReceiver]:
         )
         .join_from(t.nodes, t.sessions, _s.node_id == n.id)
         .where(n.state == NodeState.PRIME, _s.reported)
+        .where(n.template_id.in_(select(some.template_id).where(some.id.in_(node_ids))))
         .order_by(n.since, *near, n.id)
     )
     return [ImageReceiver(*row) for row in tx.execute(query)]
