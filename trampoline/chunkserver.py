@@ -293,10 +293,10 @@ class ChunkServer:
 
 def _asked(connection: socket.socket) -> tuple[str, str, int, str]:
     """Return method, digest, number and token of the request. Raises ValueError and OSError."""
-    said = b""
+    said, until = b"", time.monotonic() + _TIMEOUT
     while b"\r\n\r\n" not in said:
         data = connection.recv(_REQUEST)
-        if not data or len(said) > _REQUEST:
+        if not data or len(said) > _REQUEST or time.monotonic() > until:
             raise ValueError("no request")
         said += data
     first, *lines = said.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")

@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 from cod.orders import ChunkSource, ImageSource
@@ -24,6 +25,7 @@ from trampoline.fetch import Download, NodePatience, Patience, split
 
 _BEHIND = 4  # chunks that a node may have less than the one that asks it
 _HELD_UP = 2  # chunks that a node may have more while it still holds the other up
+_LINES = 20  # of an answer's head at most
 _FASTER = 3.0  # times that the server has to be as fast as a node to be taken instead
 
 
@@ -125,7 +127,8 @@ class _Neighbour:
         asked.settimeout(self._patience.stall)
         asked.sendall(f"{question}Authorization: Bearer {self.source.token}\r\n\r\n".encode())
         file: Any = asked.makefile("rb", 1 << 16)
-        status, *lines = iter(lambda: file.readline(1000).decode("latin-1").strip(), "")
+        said = iter(lambda: file.readline(1000).decode("latin-1").strip(), "")
+        status, *lines = islice(said, _LINES)
         if status.split(" ")[1:2] != ["200"]:
             raise _Aside(f"it answered {status[:100]}")
         pairs = (line.partition(":") for line in lines)

@@ -231,14 +231,14 @@ class Shell:
         return took
 
     def _spare_memory(self) -> int:
-        """Return the bytes in which an image's chunks are kept for other nodes: half of what is
+        """Return the bytes in which an image's chunks are kept for other nodes: a third of what is
         available, or what the options say."""
         if self._options.memory or self._options.disks:
             return self._options.memory or STAND_IN_MEMORY
         try:
             lines = (self._options.root / "proc/meminfo").read_text().splitlines()
             available = next(line for line in lines if line.startswith("MemAvailable:"))
-            return int(available.split()[1]) * 1024 // 2
+            return int(available.split()[1]) * 1024 // 3
         except (OSError, ValueError, StopIteration):
             return STAND_IN_MEMORY
 

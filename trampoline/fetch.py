@@ -39,7 +39,7 @@ class NodePatience:
 
     start: float = 8.0
     connect: float = 2.0
-    stall: float = 5.0
+    stall: float = 3.0
     idle: float = 5.0
     starved: float = 20.0
     chunk: float = 30.0
