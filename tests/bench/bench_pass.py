@@ -88,6 +88,8 @@ SMOKE = Smoke(
         "pass_results.SIZES": [_SIZE],
         "pass_results.LARGEST": _SIZE,
         "pass_results.PEERS": (_SIZE,),
+        "DATABASES": ("SQLite",),  # both have the same code, and their own tests
+        "SHARED": ("SQLite, shares",),
     },
     system=True,
     needs=("slurmctld", "mariadbd"),
