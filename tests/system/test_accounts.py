@@ -34,6 +34,7 @@ pytestmark = [
     pytest.mark.xdist_group("accounts"),
 ]
 
+LOOK = 1.0  # seconds between looks that start a program in a node, which costs as much as a login
 COD = Path(sys.executable).with_name("cod")
 SERVER, ADDRESSES = "10.77.0.1", {"n1": "10.77.128.5", "n2": "10.77.128.6"}
 SITE = """\
@@ -106,7 +107,9 @@ class Nodes:
         ]
         self.node = self.nodes[0]
         for node in self.nodes:
-            until(lambda node=node: node.says("id", "-u", "ann"), node.log.read_text)  # SSSD is up
+            until(  # SSSD is up
+                lambda node=node: node.says("id", "-u", "ann"), node.log.read_text, every=0.2
+            )
 
     def key(self, name: str) -> Path:
         return self.folder / f"key-{name}"
@@ -151,6 +154,7 @@ class Nodes:
                 in (0, 32)
             ),
             (self.folder / "edge.log").read_text,
+            every=0.2,
         )
 
     def kill(self) -> None:
@@ -252,6 +256,7 @@ def test_a_new_member_logs_in(nodes: Nodes) -> None:
     until(
         lambda: nodes.ssh("dora", "sudo", "-n", "true").returncode == 0,
         nodes.node.log.read_text,
+        every=LOOK,
     )
     took = time.monotonic() - since
     print(f"a new member has logged in, with sudo, after {took:.1f} s")
@@ -259,11 +264,11 @@ def test_a_new_member_logs_in(nodes: Nodes) -> None:
 
 def test_a_removed_member_is_out(nodes: Nodes) -> None:
     nodes.tx(joins, "eve", "physics", nodes.key("eve"))
-    until(lambda: nodes.ssh("eve", "true").returncode == 0, seconds=90)
+    until(lambda: nodes.ssh("eve", "true").returncode == 0, seconds=90, every=LOOK)
     nodes.tx(people.remove, group="physics", user="eve")
     since = time.monotonic()
-    until(lambda: nodes.ssh("eve", "true").returncode == 255, seconds=90)
-    until(lambda: nodes.node.run("getent", "passwd", "eve").returncode == 2, seconds=90)
+    until(lambda: nodes.ssh("eve", "true").returncode == 255, seconds=90, every=LOOK)
+    until(lambda: nodes.node.run("getent", "passwd", "eve").returncode == 2, seconds=90, every=LOOK)
     took = time.monotonic() - since
     print(f"a removed member is out after {took:.1f} s")
     assert "eve" not in nodes.node.says("getent", "group", "physics")
@@ -283,6 +288,7 @@ def test_logins_go_on_while_the_server_is_away(nodes: Nodes) -> None:
         lambda: nodes.node.run("getent", "passwd", "fay").returncode == 0,
         "the server to be found again",
         seconds=90,
+        every=LOOK,
     )
 
 
@@ -300,7 +306,7 @@ tls_cacertfile /etc/sssd/cod-ca.pem
 """,
     )
     second.run("nslcd")
-    until(lambda: second.says("getent", "-s", "ldap", "passwd", "ann"), "nslcd")
+    until(lambda: second.says("getent", "-s", "ldap", "passwd", "ann"), "nslcd", every=LOOK)
     assert (
         second.says("getent", "-s", "ldap", "passwd", "ann")
         == "ann:*:20000:20000:Ann Example:/home/ann:/bin/bash"
