@@ -46,7 +46,7 @@ from cod.model import (
     set_by,
 )
 from cod.store import tables as t
-from cod.web.api.models import CreateOf, PatchOf, ReplyOf
+from cod.web.api.models import CreateOf, PatchOf, Reply, ReplyOf
 from cod.web.api.resources.groups import GroupCreate, GroupPatch, GroupReply
 from cod.web.api.resources.nodes import NodePatch, NodeReply, Power
 from cod.web.api.resources.people import UserReply
@@ -394,3 +394,18 @@ def test_a_form_sets_what_it_has() -> None:
     }
     with pytest.raises(HttpProblem, match="length of time"):
         body_by(Shelf, Right.MANAGE, Fields({"rest": ["long"]}))
+
+
+def test_a_reply_is_read_from_several_sources() -> None:
+    class Both(Reply):
+        name: str
+        depth: int
+        wood: str | None
+
+    class Named:
+        name = "first"
+
+    made = Both.read_from(Named(), SHELF, wood="pine")
+    assert made == Both(name="first", depth=3, wood="pine")
+    with pytest.raises(ValueError, match="depth"):
+        Both.read_from(Named(), wood=None)

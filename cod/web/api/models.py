@@ -174,6 +174,17 @@ class Reply(BaseModel):
     model_config = ConfigDict(from_attributes=True)
     closed: ClassVar[frozenset[str]] = frozenset()
 
+    @classmethod
+    def read_from(cls, *sources: object, **own: Any) -> Self:
+        """Return the reply with what the sources have by name, each field from the first that has
+        it, but for those that are given."""
+        for name in cls.model_fields.keys() - own.keys():
+            for source in sources:
+                if hasattr(source, name):
+                    own[name] = getattr(source, name)
+                    break
+        return cls.model_validate(own)
+
     def for_others(self) -> Self:
         """Return the reply as people see it who are not administrators, nested replies included."""
         parts = {name: _for_others(getattr(self, name)) for name in _with_closed(type(self))}

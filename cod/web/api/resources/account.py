@@ -60,10 +60,8 @@ class Myself(Reply):
     @classmethod
     def of_who(cls, who: model.Who, user: model.User | None, roles: list[model.Member]) -> Myself:
         """Return the reply from who asks, and what is known of them."""
-        return cls(
-            name=who.name,
-            admin=who.admin,
-            writes=who.writes,
+        return cls.read_from(
+            who,
             user=UserReply.of(user) if user else None,
             groups=[Membership.of(each) for each in roles],
         )
@@ -161,10 +159,7 @@ class TokenReply(Reply):
     @classmethod
     def of(cls, parts: tuple[model.ApiToken, str | None]) -> TokenReply:
         """Return the reply from the row and its group's name."""
-        own = {
-            key: getattr(parts[0], key) for key in cls.model_fields if key not in ("group", "token")
-        }
-        return cls(**own, group=parts[1])
+        return cls.read_from(parts[0], group=parts[1])
 
 
 class TokenList(Items[TokenReply]):

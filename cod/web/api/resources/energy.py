@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import asdict
 from functools import partial
 from io import StringIO
 from typing import Annotated, Literal
@@ -114,15 +113,7 @@ class EnergyReport(Reply):
         total = {
             name: sum(getattr(item, name) for item in items) for name in EnergySum.model_fields
         }
-        return cls(
-            since=report.since,
-            until=report.until,
-            by=report.by,
-            counted_until=report.counted_until,
-            items=items,
-            total=EnergySum(**total),
-            curve=None if report.curve is None else CurveReply(**asdict(report.curve)),
-        )
+        return cls.read_from(report, items=items, total=EnergySum(**total))
 
 
 def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[RequiredRight]:

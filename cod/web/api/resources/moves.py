@@ -57,11 +57,8 @@ class MoveReply(Reply):
     @classmethod
     def of(cls, view: model.RequestView) -> MoveReply:
         """Return the reply from the view of a request of kind 'move'."""
-        return cls(
-            source=view.source or OTHERS,
-            deadline=view.request.deadline or 0.0,
-            leaving=view.leaving,
-            granted=view.request.granted,
+        return cls.read_from(
+            view, view.request, source=view.source or OTHERS, deadline=view.request.deadline or 0.0
         )
 
 

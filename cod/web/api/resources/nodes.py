@@ -368,7 +368,10 @@ class NodeInFull(NodeReply):
                 if not name.startswith("pci ")
             ],
             pci=pci_devices(view.node),
-            bindings=[_binding(each) for each in bindings],
+            bindings=[
+                BindingReply.read_from(each, address=model.dotted(each.address))
+                for each in bindings
+            ],
             bmcs=[ProposedBmcReply.of(each) for each in view.bmcs],
             host_keys=[HostKeyReply.of(key) for key in view.host_keys],
             history=[
@@ -400,11 +403,6 @@ def pci_devices(node: model.Node) -> list[PciDevice]:
             )
         )
     return found
-
-
-def _binding(binding: model.Binding) -> BindingReply:
-    own = {key: getattr(binding, key) for key in BindingReply.model_fields if key != "address"}
-    return BindingReply(address=model.dotted(binding.address), **own)
 
 
 NODES = (

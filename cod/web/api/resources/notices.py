@@ -53,15 +53,7 @@ class SendReply(Reply):
             if send.channel == "webhook"
             else send.target or ADMINISTRATORS
         )
-        return cls(
-            channel=send.channel,
-            to=to,
-            state=send.state,
-            attempts=send.attempts,
-            done_at=send.done_at,
-            next_at=send.next_at if send.done_at is None else None,
-            error=send.error,
-        )
+        return cls.read_from(send, to=to, next_at=send.next_at if send.done_at is None else None)
 
 
 class DeliveryQuery(Paged):
@@ -86,14 +78,7 @@ class DeliveryReply(SendReply):
     def of_pair(cls, pair: tuple[model.Send, model.Notice]) -> DeliveryReply:
         """Return the reply from the two rows."""
         send, notice = pair
-        return cls(
-            **dict(SendReply.of(send)),
-            id=send.id,
-            notice=notice.id,
-            at=notice.at,
-            kind=notice.kind,
-            subject=notice.subject,
-        )
+        return cls.read_from(SendReply.of(send), notice, id=send.id, notice=notice.id)
 
 
 class DeliveryList(ListPage[DeliveryReply]):
@@ -119,16 +104,8 @@ class NoticeReply(Reply):
     @classmethod
     def of(cls, view: model.NoticeView) -> NoticeReply:
         """Return the reply from the view."""
-        own = {
-            key: getattr(view.notice, key)
-            for key in ("id", "at", "kind", "subject", "about", "link")
-        }
-        return cls(
-            **own,
-            group=view.group,
-            vcluster=view.vcluster,
-            deliveries=[SendReply.of(s) for s in view.sends],
-        )
+        deliveries = [SendReply.of(each) for each in view.sends]
+        return cls.read_from(view.notice, view, deliveries=deliveries)
 
 
 class NoticeList(ListPage[NoticeReply]):

@@ -68,13 +68,7 @@ class GroupKey(Reply):
     def of(cls, parts: tuple[str, model.SshKey]) -> GroupKey:
         """Return the reply from the user's name and the row."""
         user, key = parts
-        return cls(
-            user=user,
-            name=key.name,
-            algorithm=key.algorithm,
-            fingerprint=key.fingerprint,
-            line=key.line,
-        )
+        return cls.read_from(key, user=user)
 
 
 class GroupKeyList(Items[GroupKey]):

@@ -44,13 +44,7 @@ class PlannedReply(Reply):
         texts = {
             name: getattr(planned, name) or None for name in ("vcluster", "type", "block", "subnet")
         }
-        return cls(
-            kind=planned.kind,
-            request=planned.request_id,
-            nodes=planned.nodes,
-            about=planned.about,
-            **texts,
-        )
+        return cls.read_from(planned, request=planned.request_id, **texts)
 
 
 class PlanReply(Items[PlannedReply]):
@@ -165,37 +159,23 @@ class ExplainReply(Reply):
         """Return the reply from the request's view, its explanation, and the names of vclusters
         that may be seen, by id."""
         view, why, names = found.request, found.why, found.names
-        request = view.request
-        return cls(
-            request=request.id,
-            vcluster=view.vcluster,
-            state=RequestState(request.state),
-            code=why.code,
-            sentence=why.sentence,
-            reason=why.reason,
-            wanted=why.wanted,
-            fitting=why.fitting,
-            free=why.free,
-            coming=why.coming,
-            own=why.own,
-            aside=why.aside,
-            portless=why.portless,
-            position=why.position,
-            ahead=[
-                AheadReply(
-                    request=one.request_id if one.vcluster_id in names else None,
-                    vcluster=names.get(one.vcluster_id, OTHERS),
-                    priority=one.priority,
-                    wanted=one.wanted,
-                )
-                for one in why.ahead
-            ],
+        ahead = [
+            AheadReply.read_from(
+                one,
+                request=one.request_id if one.vcluster_id in names else None,
+                vcluster=names.get(one.vcluster_id, OTHERS),
+            )
+            for one in why.ahead
+        ]
+        return cls.read_from(
+            found,
+            why,
+            view,
+            request=view.request.id,
+            state=view.request.state,
+            ahead=ahead,
             types=[_fit(one) for one in why.types],
             holders=[_held(one) for one in why.holders],
-            chances=[ChanceReply.model_validate(one) for one in why.chances],
-            remedies=[RemedyReply.model_validate(one) for one in found.remedies],
-            at_once=found.at_once,
-            start=found.start,
         )
 
 
@@ -252,36 +232,22 @@ class MatchReply(Reply):
     def of(cls, found: explain.Match) -> MatchReply:
         """Return the reply from the flow's answer."""
         why = found.why
-        return cls(
+        return cls.read_from(
+            found,
+            why,
             granted=why.code == "granted",
-            code=why.code,
-            sentence=why.sentence,
-            wanted=why.wanted,
             matching=sum(fit.site for fit in why.types if not fit.lacks),
-            free=why.free,
-            coming=why.coming,
-            portless=why.portless,
-            room=found.room,
-            expected_at=found.expected_at,
             types=[_fit(one) for one in why.types],
-            chances=[ChanceReply.model_validate(one) for one in why.chances],
-            remedies=[RemedyReply.model_validate(one) for one in found.remedies],
-            faults=dict(found.faults),
         )
 
 
 def _fit(fit: Any) -> TypeFit:
-    counts = {
-        name: getattr(fit, name) for name in ("name", "cost", "site", "free", "coming", "held")
-    }
-    return TypeFit(**counts, lacks=[Lack(position=at, phrases=list(why)) for at, why in fit.lacks])
+    lacks = [Lack(position=at, phrases=list(why)) for at, why in fit.lacks]
+    return TypeFit.read_from(fit, lacks=lacks)
 
 
 def _held(held: Any) -> HeldReply:
-    own = {
-        name: getattr(held, name) for name in ("priority", "count", "takeable", "until", "sentence")
-    }
-    return HeldReply(vcluster=held.name, protected=held.protected or None, **own)
+    return HeldReply.read_from(held, vcluster=held.name, protected=held.protected or None)
 
 
 def _explained(

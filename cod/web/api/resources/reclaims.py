@@ -66,21 +66,11 @@ class ReclaimReply(Reply):
     @classmethod
     def of(cls, view: model.ReclaimView) -> ReclaimReply:
         """Return the reply from the view."""
-        own = {
-            key: getattr(view.reclaim, key)
-            for key in cls.model_fields
-            if hasattr(view.reclaim, key)
-        }
-        return cls(
-            **own,
-            vcluster=view.vcluster,
+        return cls.read_from(
+            view,
+            view.reclaim,
             wanted_by=view.wanted_by or OTHERS,
             request=view.reclaim.request_id if view.wanted_by else None,
-            type=view.type,
-            block=view.block,
-            chosen=list(view.chosen),
-            promised=dict(view.promised),
-            moves=view.moves,
         )
 
 

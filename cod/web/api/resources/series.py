@@ -93,19 +93,7 @@ class ReservationSeries(Reply):
     @classmethod
     def of(cls, view: model.SeriesView) -> ReservationSeries:
         """Return the reply from the view."""
-        own = {
-            key: getattr(view.series, key) for key in cls.model_fields if hasattr(view.series, key)
-        }
-        return cls(
-            **own,
-            group=view.group,
-            nodes=view.nodes,
-            template=view.template,
-            last=view.series.ends_at,
-            next_start=view.next_start,
-            occurrences=[OccurrenceReply.model_validate(each) for each in view.occurrences],
-            past=[OccurrenceReply.model_validate(each) for each in view.past],
-        )
+        return cls.read_from(view.series, view, last=view.series.ends_at)
 
 
 class SeriesList(ListPage[ReservationSeries]):

@@ -67,13 +67,7 @@ class ChartReply(Reply):
             SeriesReply(name=one.key, nodes=[round(each, 3) for each in one.nodes])
             for one in chart.series
         ]
-        return cls(
-            by=chart.by,
-            span=chart.span,
-            starts=list(chart.starts),
-            series=series,
-            counted_until=chart.counted_until,
-        )
+        return cls.read_from(chart, series=series)
 
     def csv(self) -> str:
         """Return a line for each span and series."""

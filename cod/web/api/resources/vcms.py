@@ -76,19 +76,7 @@ class VcmReply(Reply):
     def of(cls, view: VcmView) -> VcmReply:
         """Return the reply from a view."""
         vcm = view.vcm
-        return cls(
-            vcluster=view.vcluster,
-            serial=vcm.serial,
-            address=vcm.address or None,
-            about=vcm.about,
-            server=vcm.server,
-            since=vcm.connected_at,
-            enrolled_at=vcm.enrolled_at,
-            owed=view.owed,
-            head=vcm.head,
-            ends_at=vcm.ends_at,
-            warned_at=vcm.warned_at,
-        )
+        return cls.read_from(view, vcm, address=vcm.address or None, since=vcm.connected_at)
 
 
 class VcmQuery(Paged):

@@ -133,11 +133,8 @@ class VolumeReply(ReplyOf[VolumeView]):
     def values(cls, view: VolumeView) -> dict[str, Any]:
         """Return the described values, and the vclusters that mount the volume."""
         attachments = [
-            AttachmentReply(
-                vcluster=one.vcluster,
-                mount=one.mount,
-                read_only=one.read_only,
-                delete_after=one.delete_after,
+            AttachmentReply.read_from(
+                one,
                 state=(
                     "leaving"
                     if one.leaving
@@ -160,9 +157,8 @@ class VolumeInFull(VolumeReply):
     def of(cls, view: VolumeView) -> VolumeInFull:
         """Return the reply from the view."""
         shots = [
-            SnapshotReply(
-                name=one.name,
-                created_at=one.created_at,
+            SnapshotReply.read_from(
+                one,
                 state="erasing" if one.leaving else "making" if one.made_at is None else "ready",
             )
             for one in view.snapshots
@@ -199,12 +195,8 @@ class FileServerReply(Reply):
     def of(cls, found: tuple[FileServer, list[Volume]]) -> FileServerReply:
         """Return the reply from a file server and its volumes."""
         server, own = found
-        return cls(
-            name=server.name,
-            driver=server.driver,
-            address=server.address,
-            root=server.root,
-            squash=server.squash,
+        return cls.read_from(
+            server,
             volumes=len(own),
             size=sum(one.size for one in own),
             reason=next((one.reason for one in own if one.reason), ""),

@@ -42,18 +42,7 @@ class NameReply(Reply):
     @classmethod
     def of(cls, view: model.NameView) -> NameReply:
         """Return the reply from the view."""
-        row = view.name
-        return cls(
-            name=row.name,
-            full=view.full,
-            target=row.target,
-            external=row.external,
-            host=view.host,
-            address=view.address,
-            dangling=view.dangling,
-            created_at=row.created_at,
-            actor=row.actor,
-        )
+        return cls.read_from(view.name, view)
 
 
 class NameList(Items[NameReply]):
