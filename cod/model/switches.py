@@ -137,10 +137,7 @@ class SwitchSession:
     answered_at: Annotated[
         float | None,
         About(
-            "Answered",
-            FieldKind.MOMENT,
-            "when the last session that succeeded ended",
-            none="never",
+            "Answered", FieldKind.MOMENT, "when the last session that succeeded ended", none="never"
         ),
     ] = None
     check_wanted: Undescribed[bool] = False
@@ -151,10 +148,7 @@ class SwitchSession:
     ) -> Annotated[
         bool,
         About(
-            "Checking",
-            FieldKind.FLAG,
-            "a session is wanted or under way",
-            level=FieldLevel.DETAIL,
+            "Checking", FieldKind.FLAG, "a session is wanted or under way", level=FieldLevel.DETAIL
         ),
     ]:
         """Return whether a session is wanted or under way."""
@@ -177,8 +171,7 @@ class SwitchPort:
     source: Annotated[Literal["lldp", "manual"], About("Source", FieldKind.CHOICE)]
     seen_at: Annotated[float, About("Seen", FieldKind.MOMENT, level=FieldLevel.WIDE)]
     wanted_vlan: Annotated[
-        int | None,
-        About("Wanted", FieldKind.NUMBER, none="the provisioning VLAN of its switch"),
+        int | None, About("Wanted", FieldKind.NUMBER, none="the provisioning VLAN of its switch")
     ]
     seq: Undescribed[int]
     wished_at: Undescribed[float]

@@ -11,15 +11,7 @@ import click
 
 from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import Show, fields_table, lists
-from cod.cli.show import (
-    as_json,
-    client,
-    if_missing_option,
-    print_json,
-    said,
-    shown,
-    there_is,
-)
+from cod.cli.show import as_json, client, if_missing_option, print_json, said, shown, there_is
 from cod.client import full_name, path_of
 from cod.model.software import Template
 

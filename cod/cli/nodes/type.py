@@ -16,15 +16,7 @@ from cod.cli.record_fields import (
     options_named,
     set_options,
 )
-from cod.cli.show import (
-    as_json,
-    client,
-    node_word,
-    print_json,
-    print_table,
-    said,
-    shown,
-)
+from cod.cli.show import as_json, client, node_word, print_json, print_table, said, shown
 from cod.client import path
 from cod.model.views import TypeView
 

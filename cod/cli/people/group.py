@@ -9,15 +9,7 @@ import click
 
 from cod.choices import DeliveryState
 from cod.cli.people.member import group as invite
-from cod.cli.record_fields import (
-    OrNone,
-    Show,
-    body_of,
-    facts,
-    lists,
-    options_named,
-    set_options,
-)
+from cod.cli.record_fields import OrNone, Show, body_of, facts, lists, options_named, set_options
 from cod.cli.scheduler.shares import share_table
 from cod.cli.show import (
     ago,
@@ -187,11 +179,7 @@ def set_(
       cod group set physics --shares 40 --guarantee 8 --limit 20 --limit gpu=4
       cod group set vision --shares gpu=3 --guarantee gpu=2
     """
-    said_of_shares = {
-        "hours_limit": hours,
-        "parent": parent,
-        "user_shares": user_shares,
-    }
+    said_of_shares = {"hours_limit": hours, "parent": parent, "user_shares": user_shares}
     by_types = (
         by_type("--limit", limits, "node_limit", "type_limits")
         | by_type("--guarantee", guarantee, "guarantee", "type_guarantees")
@@ -261,9 +249,7 @@ def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> N
 @group.command()
 @click.argument("name")
 @click.option(
-    "--state",
-    type=click.Choice(DeliveryState.names()),
-    help="Only deliveries in this state.",
+    "--state", type=click.Choice(DeliveryState.names()), help="Only deliveries in this state."
 )
 @click.option(
     "--limit",

@@ -8,24 +8,8 @@ import click
 
 from cod.cli.people.links import print_link
 from cod.cli.people.member import site as invite
-from cod.cli.record_fields import (
-    Show,
-    body_of,
-    facts,
-    lists,
-    options_named,
-    set_options,
-)
-from cod.cli.show import (
-    SPAN,
-    as_json,
-    client,
-    created,
-    if_missing_option,
-    said,
-    shown,
-    table,
-)
+from cod.cli.record_fields import Show, body_of, facts, lists, options_named, set_options
+from cod.cli.show import SPAN, as_json, client, created, if_missing_option, said, shown, table
 from cod.client import path
 from cod.model.people import User
 

@@ -9,14 +9,7 @@ import click
 
 from cod.cli.nodes.node import node_table
 from cod.cli.owner import group_option, owner
-from cod.cli.record_fields import (
-    Show,
-    body_of,
-    facts,
-    fields_table,
-    lists,
-    set_options,
-)
+from cod.cli.record_fields import Show, body_of, facts, fields_table, lists, set_options
 from cod.cli.scheduler.nis import nis
 from cod.cli.scheduler.recurrence import MOST, DayNames, series_in_full, this_zone
 from cod.cli.show import (
@@ -225,8 +218,7 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
     help="With --repeat: no cluster starts later. [default: no limit]",
 )
 @click.option(
-    "--zone",
-    help="With --repeat: time zone whose clock counts. [default: this computer's]",
+    "--zone", help="With --repeat: time zone whose clock counts. [default: this computer's]"
 )
 @click.option(
     "--attributes",

@@ -32,12 +32,7 @@ MOST_TUPLES = 100
 
 
 def submit(
-    tx: Tx,
-    context: FlowContext,
-    *,
-    vcluster: str,
-    asked: AskedNodes,
-    possible: bool = False,
+    tx: Tx, context: FlowContext, *, vcluster: str, asked: AskedNodes, possible: bool = False
 ) -> Result[RequestView]:
     """Ask for more nodes for an active vcluster: all of them, or nothing. The value is the
     request's view.

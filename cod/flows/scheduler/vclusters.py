@@ -306,25 +306,13 @@ def _within_hours(
         found = node_hours.bound(tx, owner, vcluster.size, until, now, without=vcluster.id)
         return until if found is None else max(found.end, ends)
     node_hours.check(
-        tx,
-        owner,
-        vcluster.size,
-        until,
-        now,
-        field="lease",
-        without=vcluster.id,
-        waits=False,
+        tx, owner, vcluster.size, until, now, field="lease", without=vcluster.id, waits=False
     )
     return until
 
 
 def _shrink(
-    tx: Tx,
-    context: FlowContext,
-    vcluster: Vcluster,
-    size: int,
-    leaving: Sequence[Node],
-    cause: str,
+    tx: Tx, context: FlowContext, vcluster: Vcluster, size: int, leaving: Sequence[Node], cause: str
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Shrink the vcluster to `size` nodes: `leaving` go back, and replacements beyond that size are
     withdrawn.

@@ -74,10 +74,7 @@ def _withdraw(body: b.Withdraw, peer: VcmPeer, context: FlowContext) -> Any:
         if there.state != "pending":  # said twice, or overtaken by its grant
             return key, views.request(tx, body.request)
         done = requests.withdraw(
-            tx,
-            request_id=body.request,
-            reason="its VCM does not need it any more",
-            now=context.now,
+            tx, request_id=body.request, reason="its VCM does not need it any more", now=context.now
         )
         return Result((key, done.value), done.effects)
 

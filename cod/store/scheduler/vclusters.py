@@ -34,11 +34,7 @@ from cod.store.scheduler import address_blocks
 _v = t.vclusters.c
 ROWS = Rows(Vcluster, t.vclusters, noun="vcluster", name="live_name")
 get, by_name = ROWS.get, ROWS.by_name
-_FIRM = (
-    _v.state == VclusterState.ACTIVE,
-    _v.drain_until.is_(None),
-    _v.preemptible.is_(False),
-)
+_FIRM = (_v.state == VclusterState.ACTIVE, _v.drain_until.is_(None), _v.preemptible.is_(False))
 
 
 def active(tx: Tx, name: str, *, lock: bool = False) -> Vcluster:

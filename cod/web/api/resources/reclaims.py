@@ -109,10 +109,7 @@ RECLAIMS = (
         use("reclaim"),
         "Give nodes of the kind that is taken, in place of those that were chosen",
         lambda a: partial(
-            reclaims.answer,
-            context=a.context,
-            reclaim_id=number(a.names.id),
-            nodes_=a.body.nodes,
+            reclaims.answer, context=a.context, reclaim_id=number(a.names.id), nodes_=a.body.nodes
         ),
         reply=ReclaimReply,
         body=ReclaimAnswer,

@@ -28,18 +28,7 @@ from cod.web.api.models import (
 )
 from cod.web.api.resources import moves as moving
 from cod.web.api.resources.energy import Moment
-from cod.web.api.routes import (
-    ANYBODY,
-    Call,
-    Flow,
-    Named,
-    Numbered,
-    listed,
-    number,
-    route,
-    see,
-    use,
-)
+from cod.web.api.routes import ANYBODY, Call, Flow, Named, Numbered, listed, number, route, see, use
 
 
 class TupleAsk(Body):

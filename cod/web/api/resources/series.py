@@ -13,18 +13,7 @@ from cod.model import Refused, Result
 from cod.web.api.models import ListPage, Paged, Reply, ReplyOf
 from cod.web.api.resources import vclusters as clusters
 from cod.web.api.resources.energy import Moment
-from cod.web.api.routes import (
-    ANYBODY,
-    Call,
-    Flow,
-    Named,
-    Names,
-    in_parts,
-    listed,
-    route,
-    see,
-    use,
-)
+from cod.web.api.routes import ANYBODY, Call, Flow, Named, Names, in_parts, listed, route, see, use
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 

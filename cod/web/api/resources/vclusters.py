@@ -13,15 +13,7 @@ from cod.flows.nodes import host_keys
 from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
-from cod.model import (
-    AskedVcluster,
-    AskedVolume,
-    Refused,
-    Result,
-    Right,
-    SingleRight,
-    set_values,
-)
+from cod.model import AskedVcluster, AskedVolume, Refused, Result, Right, SingleRight, set_values
 from cod.pool import Tx
 from cod.states import VclusterState
 from cod.web.api.documents import checked
@@ -43,18 +35,7 @@ from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
 from cod.web.api.resources.requests import TupleAsk, tuples
 from cod.web.api.resources.volumes import DeleteAfter, MountPoint
-from cod.web.api.routes import (
-    ANYBODY,
-    Call,
-    Flow,
-    Named,
-    Names,
-    Shaped,
-    listed,
-    route,
-    see,
-    use,
-)
+from cod.web.api.routes import ANYBODY, Call, Flow, Named, Names, Shaped, listed, route, see, use
 
 _Shown = tuple[model.VclusterView, list[model.NodeView]]
 

@@ -87,9 +87,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 
 
 UNFIT = 20  # machines that COD has no loader for, shown below the nodes
-LISTED = {
-    *("name", "state", "reason", "boot_mac", "firmware", "hostname", "vcluster", "address"),
-}
+LISTED = {*("name", "state", "reason", "boot_mac", "firmware", "hostname", "vcluster", "address")}
 SHOWN = 2**13  # bytes of a console on the page
 SHOWN_WHOLE = 2**22  # in the file that the page offers
 ELSEWHERE = (
