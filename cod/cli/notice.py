@@ -8,7 +8,17 @@ from typing import Any
 import click
 
 from cod.choices import DeliveryState
-from cod.cli.show import ago, as_json, client, print_json, print_rich, shown, table, when
+from cod.cli.show import (
+    ago,
+    as_json,
+    client,
+    newest_option,
+    print_json,
+    print_rich,
+    shown,
+    table,
+    when,
+)
 from cod.client import Client, path
 
 TEST_TIME = 30.0  # seconds that a test notice is waited for
@@ -53,13 +63,7 @@ def delivery_table(value: Any) -> Any:
 @notice.command("list")
 @click.option("--group", help="Only notices to this group.")
 @click.option("--vcluster", help="Only notices about this vcluster.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 10_000),
-    default=100,
-    show_default=True,
-    help="Number of newest entries.",
-)
+@newest_option(100, 10_000)
 @as_json
 @click.pass_context
 def list_(

@@ -31,6 +31,17 @@ watching = click.option(
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
+def newest_option(default: int, most: int = 100_000) -> Callable[[Option], Option]:
+    """Return the option for how many of the newest entries are asked for."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(1, most),
+        default=default,
+        show_default=True,
+        help="Number of newest entries.",
+    )
+
+
 def interactive() -> bool:
     """Return whether somebody at a terminal can be asked."""
     return sys.stdin.isatty()
@@ -163,6 +174,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell or "-")) for cell in row))
     return made
+
+
+def table_of(values: Iterable[Any], *columns: tuple[str, str | Callable[[Any], object]]) -> Any:
+    """Return a table with a row for each value. A column has its title, and the key of its cells
+    or what makes them of a value."""
+    return table(
+        [title for title, _ in columns],
+        [
+            [one[cell] if isinstance(cell, str) else cell(one) for _, cell in columns]
+            for one in values
+        ],
+    )
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -22,7 +22,7 @@ from cod.cli.show import (
     said,
     shown,
     size,
-    table,
+    table_of,
     there_is,
     when,
 )
@@ -198,21 +198,16 @@ def _taken_in(api: Client, name: str, timeout: float) -> Any:
 
 def upload_table(values: list[Any]) -> Any:
     """Return uploads for people."""
-    return table(
-        ("IMAGE", "GROUP", "THERE", "OF", "BY", "BEGUN", "GIVEN UP", "UPLOAD"),
-        [
-            (
-                v["name"],
-                v["group"],
-                size(v["offset"]),
-                size(v["size"]),
-                v["actor"],
-                when(v["created_at"]),
-                when(v["expires_at"]),
-                v["id"],
-            )
-            for v in values
-        ],
+    return table_of(
+        values,
+        ("IMAGE", "name"),
+        ("GROUP", "group"),
+        ("THERE", lambda v: size(v["offset"])),
+        ("OF", lambda v: size(v["size"])),
+        ("BY", "actor"),
+        ("BEGUN", lambda v: when(v["created_at"])),
+        ("GIVEN UP", lambda v: when(v["expires_at"])),
+        ("UPLOAD", "id"),
     )
 
 

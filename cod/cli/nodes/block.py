@@ -16,6 +16,7 @@ from cod.cli.show import (
     said,
     shown,
     table,
+    table_of,
 )
 from cod.client import path
 
@@ -33,19 +34,16 @@ def block() -> None:
 
 def block_table(values: list[Any]) -> Any:
     """Return blocks for people."""
-    return table(
-        ("BLOCK", "NODES", "TYPES"),
-        [
-            (
-                v["name"],
-                str(v["nodes"]),
-                ", ".join(
-                    f"{count} {name or 'not reported'}"
-                    for name, count in sorted(v["types"].items())
-                ),
-            )
-            for v in values
-        ],
+    return table_of(
+        values,
+        ("BLOCK", "name"),
+        ("NODES", lambda v: str(v["nodes"])),
+        (
+            "TYPES",
+            lambda v: ", ".join(
+                (f"{count} {name or 'not reported'}" for name, count in sorted(v["types"].items()))
+            ),
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cod.cli.nodes.follow import follow
-from cod.cli.show import as_json, client, node_word, shown, size, table, when
+from cod.cli.show import as_json, client, node_word, shown, size, table_of, when
 from cod.cli.wait import wait_option
 from cod.client import path
 
@@ -102,21 +102,16 @@ def captures(ctx: click.Context, as_json: bool) -> None:
     shown(
         ctx,
         client(ctx).every("/captures"),
-        lambda values: table(
-            ("NODE", "IMAGE", "TEMPLATE", "GROUP", "STATE", "ASKED", "ENDED", "REASON"),
-            [
-                (
-                    v["node"],
-                    v["image"],
-                    v["template"],
-                    v["group"],
-                    about(v),
-                    when(v["asked_at"]),
-                    when(v["ended_at"]),
-                    v["reason"],
-                )
-                for v in values
-            ],
+        lambda values: table_of(
+            values,
+            ("NODE", "node"),
+            ("IMAGE", "image"),
+            ("TEMPLATE", "template"),
+            ("GROUP", "group"),
+            ("STATE", about),
+            ("ASKED", lambda v: when(v["asked_at"])),
+            ("ENDED", lambda v: when(v["ended_at"])),
+            ("REASON", "reason"),
         ),
         as_json,
     )

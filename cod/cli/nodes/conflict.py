@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, shown, table, when
+from cod.cli.show import as_json, client, newest_option, shown, table, when
 
 
 @click.group()
@@ -32,13 +32,7 @@ def conflict_table(values: list[Any]) -> Any:
 
 
 @conflict.command("list")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 100_000),
-    default=200,
-    show_default=True,
-    help="Number of newest entries.",
-)
+@newest_option(200)
 @as_json
 @click.pass_context
 def list_(ctx: click.Context, limit: int, as_json: bool) -> None:

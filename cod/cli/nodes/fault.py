@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, as_json, client, count, shown, table
+from cod.cli.show import ago, as_json, client, count, shown, table_of
 
 FEW = 5  # names that a line shows
 
@@ -39,19 +39,14 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 
 def fault_table(values: Sequence[Mapping[str, Any]]) -> Any:
     """Return faults for people."""
-    return table(
-        ("FAULT", "SINCE", "ENDED", "AFFECTS", "WAITING", "ABOUT"),
-        [
-            (
-                v["what"],
-                ago(v["since"]),
-                ago(v["ended"]),
-                _few(v["affects"]),
-                _few(v["waits"]),
-                v["about"],
-            )
-            for v in values
-        ],
+    return table_of(
+        values,
+        ("FAULT", "what"),
+        ("SINCE", lambda v: ago(v["since"])),
+        ("ENDED", lambda v: ago(v["ended"])),
+        ("AFFECTS", lambda v: _few(v["affects"])),
+        ("WAITING", lambda v: _few(v["waits"])),
+        ("ABOUT", "about"),
     )
 
 

@@ -26,6 +26,7 @@ from cod.cli.show import (
     client,
     confirm,
     machine_states,
+    newest_option,
     node_word,
     print_json,
     print_table,
@@ -230,13 +231,7 @@ def _proposal(name: str, bmc: dict[str, Any]) -> str:
 
 @node.command()
 @name_argument
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 100_000),
-    default=100,
-    show_default=True,
-    help="Number of newest entries.",
-)
+@newest_option(100)
 @as_json
 @click.pass_context
 def history(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:

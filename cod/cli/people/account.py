@@ -22,6 +22,7 @@ from cod.cli.show import (
     shown,
     size,
     table,
+    table_of,
     when,
 )
 from cod.client import ApiError, path
@@ -187,19 +188,14 @@ def list_sessions(ctx: click.Context, as_json: bool) -> None:
     shown(
         ctx,
         client(ctx).get("/me/sessions")["items"],
-        lambda values: table(
-            ("SESSION", "FROM", "BROWSER", "SINCE", "LAST SEEN", "UNTIL"),
-            [
-                (
-                    v["id"],
-                    v["address"],
-                    v["browser"],
-                    when(v["created_at"]),
-                    ago(v["last_seen"]),
-                    when(v["expires_at"]),
-                )
-                for v in values
-            ],
+        lambda values: table_of(
+            values,
+            ("SESSION", "id"),
+            ("FROM", "address"),
+            ("BROWSER", "browser"),
+            ("SINCE", lambda v: when(v["created_at"])),
+            ("LAST SEEN", lambda v: ago(v["last_seen"])),
+            ("UNTIL", lambda v: when(v["expires_at"])),
         ),
         as_json,
     )
@@ -252,20 +248,15 @@ def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: str | Non
     return shown(
         ctx,
         values[::-1],
-        lambda rows: table(
-            ("AT", "WHO", "FROM", "DID", "TO", "GROUP", "CHANGE"),
-            [
-                (
-                    when(v["at"]),
-                    v["actor"],
-                    v["address"],
-                    v["action"],
-                    v["thing"],
-                    v["group"],
-                    _change(v),
-                )
-                for v in rows
-            ],
+        lambda rows: table_of(
+            rows,
+            ("AT", lambda v: when(v["at"])),
+            ("WHO", "actor"),
+            ("FROM", "address"),
+            ("DID", "action"),
+            ("TO", "thing"),
+            ("GROUP", "group"),
+            ("CHANGE", _change),
         ),
         False,
     )

@@ -17,10 +17,12 @@ from cod.cli.show import (
     client,
     created,
     if_missing_option,
+    newest_option,
     print_json,
     said,
     shown,
     table,
+    table_of,
     when,
 )
 from cod.client import path
@@ -251,13 +253,7 @@ def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> N
 @click.option(
     "--state", type=click.Choice(DeliveryState.names()), help="Only deliveries in this state."
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 100_000),
-    default=100,
-    show_default=True,
-    help="Number of newest entries.",
-)
+@newest_option(100)
 @as_json
 @click.pass_context
 def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_json: bool) -> None:
@@ -273,23 +269,18 @@ def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_
 
 def delivery_table(values: list[Any]) -> Any:
     """Return deliveries for people."""
-    return table(
-        ("ID", "AT", "KIND", "SUBJECT", "CHANNEL", "TO", "STATE", "ATTEMPTS", "NEXT", "ERROR"),
-        [
-            (
-                v["id"],
-                when(v["at"]),
-                v["kind"],
-                v["subject"],
-                v["channel"],
-                v["to"],
-                v["state"],
-                str(v["attempts"]),
-                ago(v["next_at"]),
-                v["error"],
-            )
-            for v in values
-        ],
+    return table_of(
+        values,
+        ("ID", "id"),
+        ("AT", lambda v: when(v["at"])),
+        ("KIND", "kind"),
+        ("SUBJECT", "subject"),
+        ("CHANNEL", "channel"),
+        ("TO", "to"),
+        ("STATE", "state"),
+        ("ATTEMPTS", lambda v: str(v["attempts"])),
+        ("NEXT", lambda v: ago(v["next_at"])),
+        ("ERROR", "error"),
     )
 
 

@@ -8,7 +8,7 @@ import click
 
 from cod.choices import Role, SingleRight
 from cod.cli.people.links import print_link
-from cod.cli.show import SPAN, as_json, client, password_option, said, shown, table, when
+from cod.cli.show import SPAN, as_json, client, password_option, said, shown, table, table_of, when
 from cod.client import path
 
 ROLES = click.Choice(Role.names())
@@ -32,19 +32,14 @@ def member() -> None:
 
 
 def _members(values: list[Any]) -> Any:
-    return table(
-        ("USER", "NAME", "E-MAIL", "ROLE", "RIGHTS", "SHARES"),
-        [
-            (
-                v["user"],
-                v["full_name"],
-                v["email"],
-                v["role"],
-                ", ".join(v["rights"]),
-                f"{v['shares']:g}",
-            )
-            for v in values
-        ],
+    return table_of(
+        values,
+        ("USER", "user"),
+        ("NAME", "full_name"),
+        ("E-MAIL", "email"),
+        ("ROLE", "role"),
+        ("RIGHTS", lambda v: ", ".join(v["rights"])),
+        ("SHARES", lambda v: f"{v['shares']:g}"),
     )
 
 
@@ -236,20 +231,15 @@ def list_links(ctx: click.Context, as_json: bool) -> None:
     shown(
         ctx,
         client(ctx).get("/invitations")["items"],
-        lambda values: table(
-            ("LINK", "GROUP", "ROLE", "PASSWORD OF", "FOR", "BY", "UNTIL"),
-            [
-                (
-                    v["id"],
-                    v["group"],
-                    v["role"],
-                    v["user"],
-                    v["email"],
-                    v["invited_by"],
-                    when(v["expires_at"]),
-                )
-                for v in values
-            ],
+        lambda values: table_of(
+            values,
+            ("LINK", "id"),
+            ("GROUP", "group"),
+            ("ROLE", "role"),
+            ("PASSWORD OF", "user"),
+            ("FOR", "email"),
+            ("BY", "invited_by"),
+            ("UNTIL", lambda v: when(v["expires_at"])),
         ),
         as_json,
     )

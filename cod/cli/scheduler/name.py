@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, said, shown, table
+from cod.cli.show import as_json, client, said, shown, table_of
 from cod.client import path
 
 vcluster_option = click.option(
@@ -25,18 +25,13 @@ def name() -> None:
 
 
 def _names(values: list[Any]) -> Any:
-    return table(
-        ("NAME", "TARGET", "ADDRESS", "IN DNS", "BY"),
-        [
-            (
-                v["name"],
-                v["target"],
-                "no such node" if v["dangling"] else v["address"],
-                v["full"],
-                v["actor"],
-            )
-            for v in values
-        ],
+    return table_of(
+        values,
+        ("NAME", "name"),
+        ("TARGET", "target"),
+        ("ADDRESS", lambda v: "no such node" if v["dangling"] else v["address"]),
+        ("IN DNS", "full"),
+        ("BY", "actor"),
     )
 
 

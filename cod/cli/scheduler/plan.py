@@ -15,7 +15,7 @@ from cod.cli.show import (
     print_json,
     print_rich,
     print_table,
-    table,
+    table_of,
     when,
 )
 
@@ -62,21 +62,16 @@ def plan_table(items: Sequence[Mapping[str, Any]]) -> Any:
     """Return the actions of a plan for people, in their order."""
     from rich.text import Text
 
-    return table(
-        ("WHAT", "NODES", "TYPE", "BLOCK", "SUBNET", "VCLUSTER", "REQUEST", "WHY"),
-        [
-            (
-                Text(one["kind"], COLORS.get(one["kind"], "")),
-                one["nodes"],
-                one["type"],
-                one["block"],
-                one["subnet"],
-                one["vcluster"],
-                one["request"],
-                one["about"],
-            )
-            for one in items
-        ],
+    return table_of(
+        items,
+        ("WHAT", lambda one: Text(one["kind"], COLORS.get(one["kind"], ""))),
+        ("NODES", "nodes"),
+        ("TYPE", "type"),
+        ("BLOCK", "block"),
+        ("SUBNET", "subnet"),
+        ("VCLUSTER", "vcluster"),
+        ("REQUEST", "request"),
+        ("WHY", "about"),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, as_json, client, shown, table, watched, watching
+from cod.cli.show import ago, as_json, client, newest_option, shown, table_of, watched, watching
 from cod.client import path
 
 number_argument = click.argument("number", type=click.IntRange(1))
@@ -25,36 +25,22 @@ def reclaim() -> None:
 
 def reclaim_table(values: list[Any]) -> Any:
     """Return reclaims for people."""
-    return table(
+    return table_of(
+        values,
+        ("ID", "id"),
+        ("VCLUSTER", "vcluster"),
+        ("FOR", "wanted_by"),
+        ("REQUEST", "request"),
+        ("TYPE", "type"),
+        ("BLOCK", "block"),
+        ("NODES", "count"),
+        ("GIVEN", lambda v: str(v["given"])),
+        ("STATE", "state"),
+        ("DEADLINE", lambda v: ago(v["deadline"]) if v["state"] == "open" else "-"),
         (
-            "ID",
-            "VCLUSTER",
-            "FOR",
-            "REQUEST",
-            "TYPE",
-            "BLOCK",
-            "NODES",
-            "GIVEN",
-            "STATE",
-            "DEADLINE",
             "CHOSEN",
+            lambda v: " ".join(_chosen(name, v["promised"].get(name)) for name in v["chosen"]),
         ),
-        [
-            (
-                v["id"],
-                v["vcluster"],
-                v["wanted_by"],
-                v["request"],
-                v["type"],
-                v["block"],
-                v["count"],
-                str(v["given"]),
-                v["state"],
-                ago(v["deadline"]) if v["state"] == "open" else "-",
-                " ".join(_chosen(name, v["promised"].get(name)) for name in v["chosen"]),
-            )
-            for v in values
-        ],
     )
 
 
@@ -68,13 +54,7 @@ def _chosen(name: str, promised: float | None) -> str:
 @reclaim.command("list")
 @click.option("--vcluster", help="Only reclaims from this vcluster.")
 @click.option("--state", help="open, done or cancelled.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 100_000),
-    default=1000,
-    show_default=True,
-    help="Number of newest entries.",
-)
+@newest_option(1000)
 @as_json
 @watching
 @click.pass_context

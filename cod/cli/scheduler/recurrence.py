@@ -15,7 +15,7 @@ from cod.cli.show import (
     confirm,
     said,
     shown,
-    table,
+    table_of,
     watched,
     watching,
     when,
@@ -77,21 +77,16 @@ def series() -> None:
 
 def series_table(values: list[Any]) -> Any:
     """Return series for people."""
-    return table(
-        ("SERIES", "GROUP", "DAYS", "ZONE", "FIRST", "COUNT", "LAST", "REFUSED"),
-        [
-            (
-                one["name"],
-                one["group"],
-                "daily" if len(one["days"]) == len(DAYS) else ",".join(one["days"]),
-                one["zone"],
-                when(one["starts_at"]),
-                "open" if one["count"] is None else str(one["count"]),
-                "open" if one["last"] is None else when(one["last"]),
-                str(sum(bool(each["refused"]) for each in one["occurrences"])),
-            )
-            for one in values
-        ],
+    return table_of(
+        values,
+        ("SERIES", "name"),
+        ("GROUP", "group"),
+        ("DAYS", lambda one: "daily" if len(one["days"]) == len(DAYS) else ",".join(one["days"])),
+        ("ZONE", "zone"),
+        ("FIRST", lambda one: when(one["starts_at"])),
+        ("COUNT", lambda one: "open" if one["count"] is None else str(one["count"])),
+        ("LAST", lambda one: "open" if one["last"] is None else when(one["last"])),
+        ("REFUSED", lambda one: str(sum(bool(each["refused"]) for each in one["occurrences"]))),
     )
 
 
@@ -99,17 +94,12 @@ def series_in_full(value: Any) -> Any:
     """Return a series and its starts that were decided, for people."""
     from rich.console import Group
 
-    starts = table(
-        ("VCLUSTER", "STARTS", "STATE", "WHY NOT"),
-        [
-            (
-                one["vcluster"],
-                when(one["starts_at"]),
-                one["state"],
-                one["refused"],
-            )
-            for one in value["past"] + value["occurrences"]
-        ],
+    starts = table_of(
+        value["past"] + value["occurrences"],
+        ("VCLUSTER", "vcluster"),
+        ("STARTS", lambda one: when(one["starts_at"])),
+        ("STATE", "state"),
+        ("WHY NOT", "refused"),
     )
     return Group(series_table([value]), "", starts)
 

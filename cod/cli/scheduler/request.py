@@ -17,6 +17,7 @@ from cod.cli.show import (
     as_json,
     client,
     machine_states,
+    newest_option,
     print_json,
     said,
     shown,
@@ -69,13 +70,7 @@ COLUMNS = (
 @request.command("list")
 @click.option("--vcluster", help="Only this vcluster's.")
 @click.option("--state", help="waiting, stopped, granted, rejected or withdrawn.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 100_000),
-    default=1000,
-    show_default=True,
-    help="Number of newest entries.",
-)
+@newest_option(1000)
 @lists(RequestView, watch=True)
 def list_(
     ctx: click.Context, show: Show, vcluster: str | None, state: str | None, limit: int

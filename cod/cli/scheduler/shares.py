@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, shown, table, when
+from cod.cli.show import as_json, client, shown, table, table_of, when
 from cod.client import path
 
 
@@ -64,19 +64,14 @@ def share_table(values: list[Any]) -> Any:
 
 
 def _user_table(values: list[Any]) -> Any:
-    return table(
-        ("USER", "SHARES", "OF GROUP", "USAGE", "RATIO", "RANK"),
-        [
-            (
-                one["user"] or "(not known)",
-                f"{one['shares']:g}",
-                f"{100 * one['share']:.1f} %",
-                f"{one['usage']:,.1f} h",
-                _ratio(one),
-                "" if one["rank"] is None else f"{one['rank']} of {len(values)}",
-            )
-            for one in values
-        ],
+    return table_of(
+        values,
+        ("USER", lambda one: one["user"] or "(not known)"),
+        ("SHARES", lambda one: f"{one['shares']:g}"),
+        ("OF GROUP", lambda one: f"{100 * one['share']:.1f} %"),
+        ("USAGE", lambda one: f"{one['usage']:,.1f} h"),
+        ("RATIO", _ratio),
+        ("RANK", lambda one: "" if one["rank"] is None else f"{one['rank']} of {len(values)}"),
     )
 
 

@@ -26,6 +26,7 @@ from cod.cli.show import (
     count,
     created,
     if_missing_option,
+    newest_option,
     print_json,
     said,
     shown,
@@ -497,13 +498,7 @@ def move_table(values: list[Any]) -> Any:
 @vcluster.command()
 @click.option("--to", "target", help="Only moves to this vcluster.")
 @click.option("--all", "ended", is_flag=True, help="Include moves that are over.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 100_000),
-    default=1000,
-    show_default=True,
-    help="Number of newest entries.",
-)
+@newest_option(1000)
 @as_json
 @watching
 @click.pass_context

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cod.cli.show import ago, as_json, client, print_json, print_rich, said, shown, table
+from cod.cli.show import ago, as_json, client, print_json, print_rich, said, shown, table_of
 from cod.client import path
 
 if TYPE_CHECKING:
@@ -157,20 +157,15 @@ def _write(file: Path, text: str) -> None:
 
 def vcm_table(values: list[Any]) -> Any:
     """Return VCMs for people."""
-    return table(
-        ("VCLUSTER", "VCM", "SERVER", "SINCE", "OWED", "ADDRESS", "CERTIFICATE"),
-        [
-            (
-                v["vcluster"],
-                v["about"],
-                v["server"] or "away",
-                ago(v["since"]),
-                str(v["owed"]),
-                _from(v),
-                _end(v),
-            )
-            for v in values
-        ],
+    return table_of(
+        values,
+        ("VCLUSTER", "vcluster"),
+        ("VCM", "about"),
+        ("SERVER", lambda v: v["server"] or "away"),
+        ("SINCE", lambda v: ago(v["since"])),
+        ("OWED", lambda v: str(v["owed"])),
+        ("ADDRESS", _from),
+        ("CERTIFICATE", _end),
     )
 
 

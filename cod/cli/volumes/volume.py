@@ -20,6 +20,7 @@ from cod.cli.show import (
     shown,
     size,
     table,
+    table_of,
     when,
     yes_option,
 )
@@ -327,21 +328,16 @@ def servers(ctx: click.Context, as_json: bool) -> None:
     shown(
         ctx,
         client(ctx).get("/fileservers")["items"],
-        lambda values: table(
-            ("FILE SERVER", "DRIVER", "ADDRESS", "ROOT", "SQUASH", "VOLUMES", "SIZE", "REASON"),
-            [
-                (
-                    v["name"],
-                    v["driver"],
-                    v["address"],
-                    v["root"],
-                    v["squash"],
-                    str(v["volumes"]),
-                    size(v["size"]),
-                    v["reason"],
-                )
-                for v in values
-            ],
+        lambda values: table_of(
+            values,
+            ("FILE SERVER", "name"),
+            ("DRIVER", "driver"),
+            ("ADDRESS", "address"),
+            ("ROOT", "root"),
+            ("SQUASH", "squash"),
+            ("VOLUMES", lambda v: str(v["volumes"])),
+            ("SIZE", lambda v: size(v["size"])),
+            ("REASON", "reason"),
         ),
         as_json,
     )
