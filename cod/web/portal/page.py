@@ -110,3 +110,25 @@ def to(path: str) -> Callable[[Call, Any], str]:
     """Return what leads to that page, whatever was asked; {names} are those of the question's
     path."""
     return lambda ask, reply: fill(path, ask.names.texts())
+
+
+def act(
+    path: str,
+    asks: str,
+    page: str,
+    said: str | Callable[[Call[Any, Any, Any], Any], str] = "",
+    *,
+    then: Callable[[Call[Any, Any, Any], Any], str] | None = None,
+    **more: Any,
+) -> Action:
+    """Return what a form of a page does, which is shown again afterwards unless `then` leads
+    elsewhere.
+
+    asks  the route: 'POST /match'; without a path, that of the same path
+    said  may be a sentence, such as 'Volume {reply.name} is restored.'
+    """
+    method, _, route = asks.partition(" ")
+    words = (
+        (lambda ask, reply: said.format(ask=ask, reply=reply)) if isinstance(said, str) else said
+    )
+    return Action(path, api(method, route or path), page, then or to(page), words, **more)

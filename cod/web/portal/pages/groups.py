@@ -28,7 +28,7 @@ from cod.web.api.resources.people import MemberReply, MemberSet
 from cod.web.api.routes import ANYBODY, Call, Named, NamedMember, Names, see
 from cod.web.portal import forms
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.page import Action, Page, PageCall, act, api, to
 from cod.web.portal.record_fields import body_by, columns_of, facts_of, settings_of
 
 LISTED = {
@@ -194,93 +194,82 @@ _SECRET = SHOWN + "/webhook-secret"
 _MEMBER = SHOWN + "/members/{user}"
 
 ACTIONS = (
-    Action(
+    act(
         "/groups",
-        api("POST", "/groups"),
+        "POST",
         "/groups",
-        lambda ask, reply: f"/groups/{reply.name}",
         lambda ask, reply: (
             f"Group {reply.name} is created. "
             f"{'Invite its owner next' if ask.who.admin else 'You are its owner'}."
         ),
+        then=lambda ask, reply: f"/groups/{reply.name}",
         body=lambda fields: forms.body_of(GroupCreate, fields, {}),
     ),
-    Action(
+    act(
         SHOWN + "/settings",
-        api("PATCH", SHOWN),
+        f"PATCH {SHOWN}",
         SHOWN,
-        to(SHOWN),
-        lambda ask, reply: "Saved.",
+        "Saved.",
         body=partial(body_by, Group, Right.MANAGE),
     ),
-    Action(
+    act(
         SHOWN + "/limits",
-        api("PATCH", SHOWN),
+        f"PATCH {SHOWN}",
         SHOWN,
-        to(SHOWN),
-        lambda ask, reply: "Saved.",
+        "Saved.",
         body=partial(body_by, Group, Right.ADMIN),
     ),
-    Action(
+    act(
         SHOWN + "/remove",
-        api("DELETE", SHOWN),
+        f"DELETE {SHOWN}",
         SHOWN,
-        to("/groups"),
-        lambda ask, reply: f"Group {ask.names.name} is deleted.",
+        "Group {ask.names.name} is deleted.",
+        then=to("/groups"),
     ),
-    Action(
+    act(
         SHOWN + "/members",
-        api("PUT", _MEMBER),
+        f"PUT {_MEMBER}",
         SHOWN,
-        to(SHOWN),
         _role_said,
         body=_role,
         names=lambda names, fields: {**names, "user": fields.one("user").strip()},
     ),
     Action(_MEMBER + "/role", api("PUT", _MEMBER), SHOWN, to(SHOWN), _role_said, body=_role),
     Action(_MEMBER + "/shares", api("PUT", _MEMBER), SHOWN, to(SHOWN), _shares_said, body=_shared),
-    Action(
+    act(
         SHOWN + "/user-shares",
-        api("PATCH", "/shares/{name}"),
+        "PATCH /shares/{name}",
         SHOWN,
-        to(SHOWN),
         lambda ask, reply: f"Users' shares are {'on' if reply.user_shares else 'off'}.",
     ),
-    Action(
+    act(
         _MEMBER + "/remove",
-        api("DELETE", _MEMBER),
+        f"DELETE {_MEMBER}",
         SHOWN,
-        _left,
         lambda ask, reply: (
             f"{reply.user} is no longer in {reply.group}.{_open_sessions(reply.nodes)}"
         ),
+        then=_left,
     ),
-    Action(
-        SHOWN + "/invite", api("POST", SHOWN + "/invitations"), SHOWN, to(SHOWN), shows="link.html"
-    ),
-    Action(
+    act(SHOWN + "/invite", f"POST {SHOWN}/invitations", SHOWN, shows="link.html"),
+    act(
         SHOWN + "/invitations/{id}/revoke",
-        api("DELETE", "/invitations/{id}"),
+        "DELETE /invitations/{id}",
         SHOWN,
-        to(SHOWN),
-        lambda ask, reply: "The link is revoked.",
+        "The link is revoked.",
     ),
     Action(_SECRET, api("GET", _SECRET), SHOWN, to(SHOWN), shows="webhook-secret.html"),
-    Action(
-        _SECRET + "/change", api("POST", _SECRET), SHOWN, to(SHOWN), shows="webhook-secret.html"
-    ),
-    Action(
+    act(_SECRET + "/change", f"POST {_SECRET}", SHOWN, shows="webhook-secret.html"),
+    act(
         SHOWN + "/test",
-        api("POST", SHOWN + "/test-notice"),
+        f"POST {SHOWN}/test-notice",
         SHOWN,
-        to(SHOWN),
-        lambda ask, reply: "A test notice is on its way; its deliveries are shown below.",
+        "A test notice is on its way; its deliveries are shown below.",
     ),
-    Action(
+    act(
         SHOWN + "/deliveries/{id}/resend",
-        api("POST", SHOWN + "/deliveries/{id}/resend"),
+        "POST",
         SHOWN + "/deliveries",
-        to(SHOWN + "/deliveries"),
-        lambda ask, reply: "The delivery is repeated.",
+        "The delivery is repeated.",
     ),
 )

@@ -11,7 +11,7 @@ from cod.model import Right, TypeView
 from cod.pool import Tx
 from cod.web.api.routes import ADMINS, Named
 from cod.web.portal import attributes
-from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.record_fields import body_by, settings_of
 
 
@@ -46,54 +46,30 @@ PAGES = (
     Page(_BLOCK, "block.html", _block, ADMINS, nav="/blocks"),
 )
 ACTIONS = (
-    Action(
+    act(
         "/types/{name}/change",
-        api("PATCH", _TYPE),
+        f"PATCH {_TYPE}",
         _TYPE,
-        lambda ask, reply: f"/types/{reply.name}",
-        lambda ask, reply: f"{reply.name} is changed; the next plan goes by it.",
+        "{reply.name} is changed; the next plan goes by it.",
+        then=lambda ask, reply: f"/types/{reply.name}",
         body=partial(body_by, TypeView, Right.ADMIN),
     ),
-    Action(
+    act(
         "/types/{name}/forget",
-        api("DELETE", _TYPE),
+        f"DELETE {_TYPE}",
         _TYPE,
-        to("/types"),
-        lambda ask, reply: f"{ask.names.name} is forgotten.",
+        "{ask.names.name} is forgotten.",
+        then=to("/types"),
     ),
-    Action(
-        "/blocks",
-        api("POST", "/blocks"),
-        "/blocks",
-        to("/blocks"),
-        lambda ask, reply: f"Block {reply.name} is created. Add nodes to it.",
-    ),
-    Action(
-        "/blocks/proposal",
-        api("POST", "/blocks/proposal"),
-        "/blocks",
-        to("/blocks"),
-        lambda ask, reply: "The proposed blocks are created.",
-    ),
-    Action(
-        "/blocks/{name}/add",
-        api("POST", "/blocks/{name}/add"),
-        _BLOCK,
-        to(_BLOCK),
-        lambda ask, reply: f"{reply.name} has {reply.nodes} nodes now.",
-    ),
-    Action(
-        "/blocks/{name}/remove",
-        api("POST", "/blocks/{name}/remove"),
-        _BLOCK,
-        to(_BLOCK),
-        lambda ask, reply: f"{reply.name} has {reply.nodes} nodes now.",
-    ),
-    Action(
+    act("/blocks", "POST", "/blocks", "Block {reply.name} is created. Add nodes to it."),
+    act("/blocks/proposal", "POST", "/blocks", "The proposed blocks are created."),
+    act("/blocks/{name}/add", "POST", _BLOCK, "{reply.name} has {reply.nodes} nodes now."),
+    act("/blocks/{name}/remove", "POST", _BLOCK, "{reply.name} has {reply.nodes} nodes now."),
+    act(
         "/blocks/{name}/delete",
-        api("DELETE", _BLOCK),
+        f"DELETE {_BLOCK}",
         _BLOCK,
-        to("/blocks"),
-        lambda ask, reply: f"{ask.names.name} is deleted.",
+        "{ask.names.name} is deleted.",
+        then=to("/blocks"),
     ),
 )

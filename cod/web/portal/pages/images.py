@@ -10,7 +10,7 @@ from cod.model import ImageView
 from cod.pool import Tx
 from cod.web.api.resources.software import IMAGES, ImageQuery, Verified
 from cod.web.api.routes import ANYBODY, Call, Named, Names, see
-from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.page import Action, Page, PageCall, act, api, to
 from cod.web.portal.pages.wizard import owners
 from cod.web.portal.record_fields import columns_of, facts_of
 
@@ -77,19 +77,13 @@ def _verified(ask: Call, reply: Verified) -> str:
 
 
 ACTIONS = (
-    Action(
+    act(
         SHOWN + "/delete",
-        api("DELETE", SHOWN),
+        f"DELETE {SHOWN}",
         SHOWN,
-        to("/images"),
-        lambda ask, reply: f"Image {ask.names.name} is deleted.",
+        "Image {ask.names.name} is deleted.",
+        then=to("/images"),
     ),
     Action(SHOWN + "/verify", api("POST", SHOWN + "/verify"), SHOWN, to(SHOWN), _verified),
-    Action(
-        "/uploads/{id}/drop",
-        api("DELETE", "/uploads/{id}"),
-        NEW,
-        to(NEW),
-        lambda ask, reply: "The upload is cancelled.",
-    ),
+    act("/uploads/{id}/drop", "DELETE /uploads/{id}", NEW, "The upload is cancelled."),
 )

@@ -20,7 +20,7 @@ from cod.web.api.routes import Named, Names, see
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import formatting
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.page import Page, PageCall, act
 from cod.web.portal.pages.timeline import life
 from cod.web.portal.record_fields import body_by, columns_of, facts_of, settings_of
 
@@ -135,80 +135,40 @@ PAGES = (
     Page(_PAGE, "node.html", _one, see("node"), nav="/nodes"),
 )
 ACTIONS = (
-    Action(
+    act(
         "/nodes/{name}/change",
-        api("PATCH", _PAGE),
+        f"PATCH {_PAGE}",
         _PAGE,
-        lambda ask, reply: f"/nodes/{reply.name}",
-        _done("{} is changed."),
+        "{reply.name} is changed.",
+        then=lambda ask, reply: f"/nodes/{reply.name}",
         body=partial(body_by, NodeView, Right.ADMIN),
     ),
-    Action(
+    act(
         "/nodes/{name}/keep",
-        api("PATCH", _PAGE),
+        f"PATCH {_PAGE}",
         _PAGE,
-        to(_PAGE),
-        _done("The kept disks of {} are changed."),
+        "The kept disks of {reply.name} are changed.",
         body=lambda fields: {
             name: [line.strip() for line in fields.one(name).splitlines() if line.strip()]
             for name in ("keep", "keep_was")
         },
     ),
-    Action(
-        "/nodes/{name}/approve",
-        api("POST", "/nodes/{name}/approve"),
-        _PAGE,
-        to(_PAGE),
-        _done("{} belongs to the site now."),
-    ),
-    Action(
+    act("/nodes/{name}/approve", "POST", _PAGE, "{reply.name} belongs to the site now."),
+    act(
         "/nodes/{name}/power",
-        api("POST", "/nodes/{name}/power"),
+        "POST",
         _PAGE,
-        to(_PAGE),
-        _done("{} is being switched; what its power turns out to be is shown here."),
+        "{reply.name} is being switched; what its power turns out to be is shown here.",
     ),
-    Action(
-        "/nodes/{name}/port",
-        api("PUT", "/nodes/{name}/port"),
-        _PAGE,
-        to(_PAGE),
-        lambda ask, reply: "The switch port is entered.",
-    ),
-    Action(
+    act("/nodes/{name}/port", "PUT", _PAGE, "The switch port is entered."),
+    act(
         "/nodes/{name}/port-retry",
-        api("POST", "/nodes/{name}/port/retry"),
+        "POST /nodes/{name}/port/retry",
         _PAGE,
-        to(_PAGE),
-        lambda ask, reply: "The switch port is tried again; the outcome is shown here.",
+        "The switch port is tried again; the outcome is shown here.",
     ),
-    Action(
-        "/nodes/{name}/moved",
-        api("POST", "/nodes/{name}/moved"),
-        _PAGE,
-        to(_PAGE),
-        _done("{} may boot there."),
-    ),
-    Action(
-        "/nodes/{name}/quarantine",
-        api("POST", "/nodes/{name}/quarantine"),
-        _PAGE,
-        to(_PAGE),
-        body=_aside,
-        said=_done("{} is out of service."),
-    ),
-    Action(
-        "/nodes/{name}/restore",
-        api("POST", "/nodes/{name}/restore"),
-        _PAGE,
-        to(_PAGE),
-        _done("{} is back."),
-    ),
-    Action(
-        "/nodes/{name}/retire",
-        api("POST", "/nodes/{name}/retire"),
-        _PAGE,
-        to(_PAGE),
-        _done("{} is no longer part of the site."),
-    ),
+    act("/nodes/{name}/moved", "POST", _PAGE, "{reply.name} may boot there."),
+    act("/nodes/{name}/quarantine", "POST", _PAGE, "{reply.name} is out of service.", body=_aside),
+    act("/nodes/{name}/restore", "POST", _PAGE, "{reply.name} is back."),
+    act("/nodes/{name}/retire", "POST", _PAGE, "{reply.name} is no longer part of the site."),
 )

@@ -13,7 +13,7 @@ from cod.pool import Tx
 from cod.quantity import read_span
 from cod.web.api.resources.people import UserQuery
 from cod.web.api.routes import ADMINS, Named, Names, in_parts
-from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.page import Action, Page, PageCall, act, api, to
 from cod.web.portal.record_fields import body_by, columns_of, settings_of
 
 LISTED = {"name", "full_name", "email", "created_at", "directory", "uid"}
@@ -48,48 +48,43 @@ PAGES = (
 )
 ACTIONS = (
     Action("/people", api("POST", "/users"), "/people", to("/people"), shows=_SHOWN),
-    Action(
+    act(
         "/people/invite",
-        api("POST", "/invitations"),
+        "POST /invitations",
         "/people",
-        to("/people"),
         shows=_SHOWN,
         convert={"lifetime": read_span},
     ),
-    Action(
+    act(
         "/people/invitations/{id}/revoke",
-        api("DELETE", "/invitations/{id}"),
+        "DELETE /invitations/{id}",
         "/people",
-        to("/people"),
-        lambda ask, reply: "The link is revoked.",
+        "The link is revoked.",
     ),
-    Action(
+    act(
         "/people/{name}/change",
-        api("PATCH", "/users/{name}"),
+        "PATCH /users/{name}",
         _USER,
-        to(_USER),
-        lambda ask, reply: f"{reply.name} is changed.",
+        "{reply.name} is changed.",
         body=partial(body_by, User, Right.ADMIN),
     ),
-    Action(
+    act(
         "/people/{name}/delete",
-        api("DELETE", "/users/{name}"),
+        "DELETE /users/{name}",
         _USER,
-        to("/people"),
-        lambda ask, reply: f"{ask.names.name} is deleted.",
+        "{ask.names.name} is deleted.",
+        then=to("/people"),
     ),
-    Action(
+    act(
         "/people/{name}/sign-out",
-        api("DELETE", "/users/{name}/sessions"),
+        "DELETE /users/{name}/sessions",
         _USER,
-        to(_USER),
-        lambda ask, reply: f"{ask.names.name} is signed out everywhere.",
+        "{ask.names.name} is signed out everywhere.",
     ),
-    Action(
+    act(
         "/people/{name}/link",
-        api("POST", "/users/{name}/password-link"),
+        "POST /users/{name}/password-link",
         _USER,
-        to(_USER),
         shows=_SHOWN,
         convert={"lifetime": read_span},
     ),

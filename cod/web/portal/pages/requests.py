@@ -13,7 +13,7 @@ from cod.web.api.resources.plan import ExplainReply
 from cod.web.api.resources.requests import REQUESTS, RequestQuery
 from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
 from cod.web.portal import formatting
-from cod.web.portal.page import Action, Page, PageCall, api
+from cod.web.portal.page import Page, PageCall, act
 from cod.web.portal.pages.wizard import own_groups
 from cod.web.portal.record_fields import columns_of, facts_of
 
@@ -61,25 +61,25 @@ PAGES = (
     Page(SHOWN, "request.html", _one, see("request"), nav="/requests"),
 )
 ACTIONS = (
-    Action(
+    act(
         SHOWN + "/retry",
-        api("POST", SHOWN + "/retry"),
+        "POST",
         SHOWN,
-        lambda ask, reply: f"/requests/{reply.id}",
-        lambda ask, reply: "The request is tried again.",
+        "The request is tried again.",
+        then=lambda ask, reply: f"/requests/{reply.id}",
     ),
-    Action(
+    act(
         SHOWN + "/change",
-        api("POST", SHOWN + "/change"),
+        "POST",
         SHOWN,
-        lambda ask, reply: f"/requests/{reply.id}",
-        lambda ask, reply: "The request is changed. It keeps its place in the queue.",
+        "The request is changed. It keeps its place in the queue.",
+        then=lambda ask, reply: f"/requests/{reply.id}",
     ),
-    Action(
+    act(
         SHOWN + "/withdraw",
-        api("DELETE", SHOWN),
+        f"DELETE {SHOWN}",
         SHOWN,
-        lambda ask, reply: f"/vclusters/{reply.vcluster}",
-        lambda ask, reply: "The request is withdrawn.",
+        "The request is withdrawn.",
+        then=lambda ask, reply: f"/vclusters/{reply.vcluster}",
     ),
 )

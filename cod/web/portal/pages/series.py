@@ -16,7 +16,7 @@ from cod.web.api.resources.series import SERIES, SeriesCreate, SeriesQuery
 from cod.web.api.routes import ANYBODY, Named, Names, see
 from cod.web.portal import attributes, forms
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.pages.wizard import NewQuery, node_choices, own_groups
 
 LIST, NEW, SHOWN = "/series", "/series/new", "/series/{name}"
@@ -92,19 +92,19 @@ def _clock(zone: str) -> tzinfo:
 
 
 ACTIONS = (
-    Action(
+    act(
         LIST,
-        api("POST", "/series"),
+        "POST /series",
         NEW,
-        lambda ask, reply: f"/series/{reply.name}",
         lambda ask, reply: f"The series is made: {reply.occurrences[0].vcluster} is reserved.",
+        then=lambda ask, reply: f"/series/{reply.name}",
         body=_wanted,
     ),
-    Action(
+    act(
         SHOWN + "/end",
-        api("DELETE", SHOWN),
+        f"DELETE {SHOWN}",
         SHOWN,
-        to(LIST),
-        lambda ask, reply: f"Series {reply.name} has ended. Reserved clusters stay.",
+        "Series {reply.name} has ended. Reserved clusters stay.",
+        then=to(LIST),
     ),
 )

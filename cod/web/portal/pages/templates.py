@@ -26,7 +26,7 @@ from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields, Form
 from cod.web.portal.front import Portal
-from cod.web.portal.page import Action, Page, PageCall, SessionAction, api, to
+from cod.web.portal.page import Action, Page, PageCall, SessionAction, act, api, to
 from cod.web.portal.pages.wizard import owners
 
 MOST_COMPARED = 600  # lines of a document
@@ -204,11 +204,11 @@ ACTIONS = (
     Action("/templates/form/check", _CHECK, NEW, to(NEW), body=_from_form, again=AS_FORM),
     SessionAction("/templates/as-xml", NEW, _to_xml),
     SessionAction("/templates/as-form", NEW, _to_form),
-    Action(
+    act(
         SHOWN + "/retire",
-        api("DELETE", SHOWN),
+        f"DELETE {SHOWN}",
         SHOWN,
-        to("/templates"),
-        lambda ask, reply: f"{ask.names.name} is retired: nothing new can run it.",
+        "{ask.names.name} is retired: nothing new can run it.",
+        then=to("/templates"),
     ),
 )

@@ -37,7 +37,7 @@ from cod.web.api.resources.vclusters import (
 from cod.web.api.routes import ANYBODY, Call, Named, NamedLabel, Names, see
 from cod.web.portal import documents, formatting
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.page import Action, Page, PageCall, act, api, to
 from cod.web.portal.record_fields import columns_of, facts_of
 
 FEW = Part(limit=10)
@@ -217,67 +217,48 @@ _NAME = SHOWN + "/names/{label}"
 
 ACTIONS = (
     Action(SHOWN + "/resize", api("POST", "/vclusters/{name}/resize"), SHOWN, to(SHOWN), _resized),
-    Action(
+    act(
         SHOWN + "/extend",
-        api("POST", "/vclusters/{name}/extend"),
+        "POST /vclusters/{name}/extend",
         SHOWN,
-        to(SHOWN),
         _extended,
-        {"lease": quantity.read_span},
+        convert={"lease": quantity.read_span},
     ),
-    Action(
-        SHOWN + "/release", api("POST", "/vclusters/{name}/release"), SHOWN, to(SHOWN), _released
-    ),
-    Action(
+    act(SHOWN + "/release", "POST /vclusters/{name}/release", SHOWN, _released),
+    act(
         SHOWN + "/moves",
-        api("POST", "/vclusters/{name}/moves"),
+        "POST /vclusters/{name}/moves",
         SHOWN,
-        to(SHOWN),
         _moved,
-        {"within": quantity.read_span},
+        convert={"within": quantity.read_span},
     ),
-    Action(
+    act(
         SHOWN + "/end",
-        api("DELETE", "/vclusters/{name}"),
+        "DELETE /vclusters/{name}",
         SHOWN,
-        to("/vclusters"),
-        lambda ask, reply: f"{reply.name} ends; its nodes go back.",
+        "{reply.name} ends; its nodes go back.",
+        then=to("/vclusters"),
     ),
-    Action(
+    act(
         SHOWN + "/reclaims/{id}/answer",
-        api("POST", "/reclaims/{id}/answer"),
+        "POST /reclaims/{id}/answer",
         SHOWN,
-        to(SHOWN),
         lambda ask, reply: f"Released for {reply.wanted_by}: {', '.join(ask.body.nodes)}.",
     ),
-    Action(
+    act(
         SHOWN + "/names",
-        api("PUT", _NAME),
+        f"PUT {_NAME}",
         SHOWN,
-        to(SHOWN),
         _named,
         body=_target,
         names=lambda names, fields: {**names, "label": fields.one("name").strip()},
     ),
-    Action(
-        _NAME + "/remove",
-        api("DELETE", _NAME),
-        SHOWN,
-        to(SHOWN),
-        lambda ask, reply: f"{ask.names.label} is removed.",
-    ),
-    Action(
-        SHOWN + "/vcm/enrol",
-        api("POST", "/vclusters/{name}/vcm"),
-        SHOWN,
-        to(SHOWN),
-        shows="vcm-enrolled.html",
-    ),
-    Action(
+    act(_NAME + "/remove", f"DELETE {_NAME}", SHOWN, "{ask.names.label} is removed."),
+    act(SHOWN + "/vcm/enrol", "POST /vclusters/{name}/vcm", SHOWN, shows="vcm-enrolled.html"),
+    act(
         SHOWN + "/vcm/revoke",
-        api("DELETE", "/vclusters/{name}/vcm"),
+        "DELETE /vclusters/{name}/vcm",
         SHOWN,
-        to(SHOWN),
-        lambda ask, reply: f"The autoscaler of {ask.names.name} is revoked.",
+        "The autoscaler of {ask.names.name} is revoked.",
     ),
 )

@@ -17,7 +17,7 @@ from cod.pool import Tx
 from cod.web.api.models import FULL, Query
 from cod.web.api.resources.volumes import VOLUMES, VolumeDetach, VolumeInFull, VolumeQuery
 from cod.web.api.routes import ANYBODY, Call, Named, Names, see
-from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.page import Action, Page, PageCall, act, api, to
 from cod.web.portal.pages.wizard import own_groups
 from cod.web.portal.record_fields import columns_of, facts_of
 
@@ -93,64 +93,42 @@ def _detached(ask: Call[Named, VolumeDetach], reply: VolumeInFull) -> str:
 
 
 ACTIONS = (
-    Action(
+    act(
         "/volumes",
-        api("POST", "/volumes"),
+        "POST",
         NEW,
-        lambda ask, reply: f"/volumes/{reply.name}",
-        lambda ask, reply: f"Volume {reply.name} is being made.",
-        {"size": quantity.read_size},
+        "Volume {reply.name} is being made.",
+        then=lambda ask, reply: f"/volumes/{reply.name}",
+        convert={"size": quantity.read_size},
     ),
-    Action(
+    act(
         SHOWN + "/resize",
-        api("PATCH", SHOWN),
+        f"PATCH {SHOWN}",
         SHOWN,
-        to(SHOWN),
-        lambda ask, reply: "The size is changed.",
-        {"size": quantity.read_size},
+        "The size is changed.",
+        convert={"size": quantity.read_size},
     ),
-    Action(
+    act(
         SHOWN + "/attach",
-        api("POST", SHOWN + "/attach"),
+        "POST",
         SHOWN,
-        to(SHOWN),
-        lambda ask, reply: f"{ask.body.vcluster} mounts {reply.name} in a moment.",
-        {"delete_after": quantity.read_span},
+        "{ask.body.vcluster} mounts {reply.name} in a moment.",
+        convert={"delete_after": quantity.read_span},
     ),
     Action(SHOWN + "/detach", api("POST", SHOWN + "/detach"), SHOWN, to(SHOWN), _detached),
-    Action(
-        SHOWN + "/snapshots",
-        api("POST", SHOWN + "/snapshots"),
-        SHOWN,
-        to(SHOWN),
-        lambda ask, reply: f"Snapshot {ask.body.snapshot} is being taken.",
-    ),
-    Action(
+    act(SHOWN + "/snapshots", "POST", SHOWN, "Snapshot {ask.body.snapshot} is being taken."),
+    act(
         SHOWN + "/snapshots/{id}/delete",
-        api("DELETE", SHOWN + "/snapshots/{id}"),
+        f"DELETE {SHOWN}/snapshots/{{id}}",
         SHOWN,
-        to(SHOWN),
-        lambda ask, reply: f"Snapshot {ask.names.id} is deleted.",
+        "Snapshot {ask.names.id} is deleted.",
     ),
-    Action(
+    act(
         SHOWN + "/delete",
-        api("DELETE", SHOWN),
+        f"DELETE {SHOWN}",
         SHOWN,
-        to(SHOWN),
-        lambda ask, reply: f"Volume {reply.name} is deleted. It can be restored for a while.",
+        "Volume {reply.name} is deleted. It can be restored for a while.",
     ),
-    Action(
-        SHOWN + "/restore",
-        api("POST", SHOWN + "/restore"),
-        SHOWN,
-        to(SHOWN),
-        lambda ask, reply: f"Volume {reply.name} is restored.",
-    ),
-    Action(
-        SHOWN + "/remake",
-        api("POST", SHOWN + "/remake"),
-        SHOWN,
-        to(SHOWN),
-        lambda ask, reply: f"Volume {reply.name} begins anew, empty.",
-    ),
+    act(SHOWN + "/restore", "POST", SHOWN, "Volume {reply.name} is restored."),
+    act(SHOWN + "/remake", "POST", SHOWN, "Volume {reply.name} begins anew, empty."),
 )

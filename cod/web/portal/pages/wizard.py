@@ -40,7 +40,7 @@ from cod.web.api.routes import Call, Named, Names, use
 from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.record_fields import readers, settings_of
 
 MOST_VOLUMES = 3  # volumes that a new cluster's form has room for; more are attached afterwards
@@ -325,36 +325,34 @@ def _came(ask: Call[Names, VclusterCreate], reply: VclusterInFull) -> str:
 
 
 ACTIONS = (
-    Action(
+    act(
         "/vclusters",
-        api("POST", "/vclusters"),
+        "POST",
         NEW,
-        lambda ask, reply: f"/vclusters/{reply.name}",
         _came,
+        then=lambda ask, reply: f"/vclusters/{reply.name}",
         body=_wanted,
     ),
-    Action(
+    act(
         "/vclusters/{name}/requests",
-        api("POST", "/vclusters/{name}/requests"),
+        "POST",
         MORE,
-        to("/vclusters/{name}"),
         lambda ask, reply: f"The nodes are {'reserved' if reply.starts_at else 'requested'}.",
+        then=to("/vclusters/{name}"),
         body=_asked,
     ),
-    Action(
+    act(
         "/vclusters/check",
-        api("POST", "/match"),
+        "POST /match",
         NEW,
-        to(NEW),
         body=_supposed,
         again="/vclusters",
         edit=_helped("size"),
     ),
-    Action(
+    act(
         "/vclusters/{name}/check",
-        api("POST", "/match"),
+        "POST /match",
         MORE,
-        to(MORE),
         again="/vclusters/{name}/requests",
         body=lambda fields: _supposed(fields, "tuples.0.", "count"),
         edit=_helped("tuples.0.count"),

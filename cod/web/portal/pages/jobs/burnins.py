@@ -16,7 +16,7 @@ from cod.pool import Tx
 from cod.states import BurninState, NodeState
 from cod.web.api.routes import Named, see
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.page import Page, PageCall, act
 from cod.web.portal.pages.timeline import dated
 
 SHOWN = "/nodes/{name}/burnin"
@@ -93,19 +93,6 @@ def _wish(fields: Fields) -> dict[str, Any]:
 
 PAGES = (Page(SHOWN, "burnin.html", _one, see("node"), nav="/nodes"),)
 ACTIONS = (
-    Action(
-        SHOWN,
-        api("POST", SHOWN),
-        SHOWN,
-        to(SHOWN),
-        lambda ask, reply: f"{reply.node} is being tested.",
-        body=_wish,
-    ),
-    Action(
-        SHOWN + "/cancel",
-        api("DELETE", SHOWN),
-        SHOWN,
-        to(SHOWN),
-        lambda ask, reply: f"The burn-in of {reply.node} is cancelled.",
-    ),
+    act(SHOWN, "POST", SHOWN, "{reply.node} is being tested.", body=_wish),
+    act(SHOWN + "/cancel", f"DELETE {SHOWN}", SHOWN, "The burn-in of {reply.node} is cancelled."),
 )

@@ -13,7 +13,7 @@ from cod.states import CaptureState, NodeState
 from cod.web.api.resources.jobs.captures import CAPTURES, CaptureQuery, CaptureWish
 from cod.web.api.routes import ANYBODY, Call, Named, Names, see
 from cod.web.portal.forms import Fields, body_of
-from cod.web.portal.page import Action, Page, PageCall, api, to
+from cod.web.portal.page import Page, PageCall, act
 from cod.web.portal.pages.wizard import owners
 
 NODE = "/nodes/{name}"
@@ -73,19 +73,13 @@ def _wish(fields: Fields) -> dict[str, Any]:
 
 
 ACTIONS = (
-    Action(
-        SHOWN,
-        api("POST", SHOWN),
-        SHOWN,
-        to(SHOWN),
-        lambda ask, reply: f"{reply.node} is being made into the image {reply.image}.",
-        body=_wish,
+    act(
+        SHOWN, "POST", SHOWN, "{reply.node} is being made into the image {reply.image}.", body=_wish
     ),
-    Action(
+    act(
         SHOWN + "/cancel",
-        api("DELETE", SHOWN),
+        f"DELETE {SHOWN}",
         SHOWN,
-        to(SHOWN),
-        lambda ask, reply: "The capture is cancelled. The node returns to its previous state.",
+        "The capture is cancelled. The node returns to its previous state.",
     ),
 )
