@@ -3,7 +3,9 @@
 ``python -m tests.bench.scale FILE``, where FILE is what `cod lab storm COUNT --linger S --json`
 printed, writes them into the page. A part is one process, which fills one core at most, so the
 busiest part sets the pace of a server that has enough cores; what one machine costs is taken to
-stay the same. Memory is a part's own: what it had, and what each further machine added.
+stay the same. What a part costs while no machine is connected is taken from the storm of nodes in
+clusters, whose systems keep no connection. Memory is a part's own: what it had, and what each
+further machine added.
 """
 
 from __future__ import annotations
@@ -62,19 +64,20 @@ def _servers(size: int, cpu: float) -> str:
 def waiting(storms: Mapping[str, Storm]) -> str:
     """Return the table of what machines cost that wait in the trampoline, by part; an empty text
     where that was not measured."""
-    storm = next(iter(storms.values()))
-    if not storm["waiting"]:
+    storm, count = storms["unknown"], storms["unknown"]["machines"]
+    idle = storms.get("in a cluster", {}).get("waiting")
+    if not storm["waiting"] or not idle:
         return ""
     rows = []
     for name, part in storm["parts"].items():
-        cores, count = storm["waiting"][name], storm["machines"]
+        each = max(storm["waiting"][name] - idle[name], 0.0) / count
         row = [name, f"{part['memory'] / 1e6:.0f} MB", f"{part['memory_each'] / 1e3:.1f} kB"]
         for size in SIZES:
             memory = part["memory"] + (size - count) * max(part["memory_each"], 0.0)
-            row.append(f"{cores * size / count:.2f} cores, {memory / 1e6:,.0f} MB")
+            row.append(f"{idle[name] + size * each:.2f} cores, {memory / 1e6:,.0f} MB")
         rows.append(row)
     heads = [f"{size:,} wait" for size in SIZES]
-    return _table(["Part", f"Memory with {storm['machines']:,}", "Each adds", *heads], rows)
+    return _table(["Part", f"Memory with {count:,}", "Each adds", *heads], rows)
 
 
 def text(storms: Mapping[str, Storm]) -> str:

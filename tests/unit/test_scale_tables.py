@@ -33,8 +33,12 @@ def test_the_busiest_part_sets_the_pace() -> None:
 
 
 def test_what_waits_costs_cores_and_memory_for_each() -> None:
-    rows = scale.waiting({"unknown": storm(waiting={"edge": 0.1, "images": 0.0})}).splitlines()[2:]
-    assert "| edge | 130 MB | 13.0 kB | 0.50 cores, 234 MB | 5.00 cores, 1,404 MB |" in rows
+    storms = {
+        "unknown": storm(waiting={"edge": 0.12, "images": 0.0}),
+        "in a cluster": storm(waiting={"edge": 0.02, "images": 0.0}),
+    }
+    rows = scale.waiting(storms).splitlines()[2:]
+    assert "| edge | 130 MB | 13.0 kB | 0.52 cores, 234 MB | 5.02 cores, 1,404 MB |" in rows
     assert "| images | 118 MB | -0.0 kB | 0.00 cores, 118 MB | 0.00 cores, 118 MB |" in rows
     assert scale.waiting({"unknown": storm()}) == ""
 
