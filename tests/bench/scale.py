@@ -1,11 +1,13 @@
 """What a storm's figures mean for larger sites: the tables of docs/scale.md.
 
-``python -m tests.bench.scale FILE``, where FILE is what `cod lab storm COUNT --linger S --json`
-printed, writes them into the page. A part is one process, which fills one core at most, so the
-busiest part sets the pace of a server that has enough cores; what one machine costs is taken to
-stay the same. What a part costs while no machine is connected is taken from the storm of nodes in
-clusters, whose systems keep no connection. Memory is a part's own: what it had, and what each
-further machine added.
+``python -m tests.bench.scale FILE SMALLER`` writes them into the page. FILE is what
+`cod lab storm COUNT --linger S --json` printed, and SMALLER the same for fewer machines.
+
+A part is one process, which fills one core at most, so the busiest part sets the pace of a server
+that has enough cores; what one machine costs is taken to stay the same. What a part costs while no
+machine is connected is taken from the storm of nodes in clusters, whose systems keep no connection.
+Memory is a part's own peak, and what each machine adds to it is the difference between the two
+storms: what a part allocates once is in both.
 """
 
 from __future__ import annotations
@@ -61,9 +63,10 @@ def _servers(size: int, cpu: float) -> str:
     return f"no: {ceil(size * cpu / (60 * MINUTES))} servers"
 
 
-def waiting(storms: Mapping[str, Storm]) -> str:
+def waiting(storms: Mapping[str, Storm], smaller: Mapping[str, Storm]) -> str:
     """Return the table of what machines cost that wait in the trampoline, by part; an empty text
     where that was not measured."""
+    few = smaller["unknown"]
     storm, count = storms["unknown"], storms["unknown"]["machines"]
     idle = storms.get("in a cluster", {}).get("waiting")
     if not storm["waiting"] or not idle:
@@ -71,19 +74,22 @@ def waiting(storms: Mapping[str, Storm]) -> str:
     rows = []
     for name, part in storm["parts"].items():
         each = max(storm["waiting"][name] - idle[name], 0.0) / count
-        row = [name, f"{part['memory'] / 1e6:.0f} MB", f"{part['memory_each'] / 1e3:.1f} kB"]
+        more = part["memory"] - few["parts"][name]["memory"]
+        adds = max(more, 0.0) / (count - few["machines"])
+        row = [name, f"{part['memory'] / 1e6:.0f} MB", f"{adds / 1e3:.1f} kB"]
         for size in SIZES:
-            memory = part["memory"] + (size - count) * max(part["memory_each"], 0.0)
+            memory = part["memory"] + (size - count) * adds
             row.append(f"{idle[name] + size * each:.2f} cores, {memory / 1e6:,.0f} MB")
         rows.append(row)
     heads = [f"{size:,} wait" for size in SIZES]
     return _table(["Part", f"Memory with {count:,}", "Each adds", *heads], rows)
 
 
-def text(storms: Mapping[str, Storm]) -> str:
+def text(storms: Mapping[str, Storm], smaller: Mapping[str, Storm]) -> str:
     """Return both tables, with how many machines they were made of."""
-    count = next(iter(storms.values()))["machines"]
-    return "\n\n".join(filter(None, [f"From {count:,} machines:", pace(storms), waiting(storms)]))
+    count, fewer = storms["unknown"]["machines"], smaller["unknown"]["machines"]
+    told = f"From {count:,} machines; memory from {fewer:,} and {count:,}:"
+    return "\n\n".join(filter(None, [told, pace(storms), waiting(storms, smaller)]))
 
 
 def _table(heads: list[str], rows: Iterable[list[str]]) -> str:
@@ -94,7 +100,7 @@ def _table(heads: list[str], rows: Iterable[list[str]]) -> str:
 def main() -> None:
     page = PAGES / "scale.md"
     before, _, rest = page.read_text().partition(BEGIN)
-    made = text(json.loads(Path(sys.argv[1]).read_text()))
+    made = text(*(json.loads(Path(name).read_text()) for name in sys.argv[1:3]))
     page.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}")
     print(made)
 

@@ -12,8 +12,8 @@ from tests.bench import scale
 
 
 def storm(**more: Any) -> dict[str, Any]:
-    edge = {"cpu": 0.012, "memory": 130_000_000, "memory_each": 13_000.0}
-    images = {"cpu": 0.003, "memory": 118_000_000, "memory_each": -2.0}
+    edge = {"cpu": 0.012, "memory": 130_000_000}
+    images = {"cpu": 0.003, "memory": 118_000_000}
     parts = {"edge": edge, "images": images}
     return {"machines": 2000, "server": {"cpu": 0.015}, "parts": parts, "waiting": None} | more
 
@@ -37,25 +37,28 @@ def test_what_waits_costs_cores_and_memory_for_each() -> None:
         "unknown": storm(waiting={"edge": 0.12, "images": 0.0}),
         "in a cluster": storm(waiting={"edge": 0.02, "images": 0.0}),
     }
-    rows = scale.waiting(storms).splitlines()[2:]
+    fewer = storm(machines=1000)
+    fewer["parts"]["edge"]["memory"] -= 13_000_000
+    rows = scale.waiting(storms, {"unknown": fewer}).splitlines()[2:]
     assert "| edge | 130 MB | 13.0 kB | 0.52 cores, 234 MB | 5.02 cores, 1,404 MB |" in rows
-    assert "| images | 118 MB | -0.0 kB | 0.00 cores, 118 MB | 0.00 cores, 118 MB |" in rows
-    assert scale.waiting({"unknown": storm()}) == ""
+    assert "| images | 118 MB | 0.0 kB | 0.00 cores, 118 MB | 0.00 cores, 118 MB |" in rows
+    assert scale.waiting({"unknown": storm()}, {"unknown": fewer}) == ""
 
 
 def test_the_tables_are_written_into_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page, figures = tmp_path / "scale.md", tmp_path / "storm.json"
+    page, figures, fewer = (tmp_path / name for name in ("scale.md", "storm.json", "fewer.json"))
     page.write_text(f"before\n{scale.BEGIN}\nold\n{scale.END}\nafter\n")
     figures.write_text(json.dumps({"unknown": storm()}))
+    fewer.write_text(json.dumps({"unknown": storm(machines=200)}))
     monkeypatch.setattr(scale, "PAGES", tmp_path)
-    monkeypatch.setattr("sys.argv", ["scale", str(figures)])
+    monkeypatch.setattr("sys.argv", ["scale", str(figures), str(fewer)])
     scale.main()
     lines = page.read_text().splitlines()
     assert (lines[0], lines[-1]) == ("before", "after")
     assert "old" not in lines
-    assert "From 2,000 machines:" in lines
+    assert "From 2,000 machines; memory from 200 and 2,000:" in lines
 
 
 def test_the_page_has_a_place_for_them() -> None:

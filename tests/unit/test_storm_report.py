@@ -47,7 +47,7 @@ def test_a_machine_without_an_order_is_lost_at_a_step() -> None:
     assert (found["lost_at"], found["failed_at"]) == ({"welcome": 1}, {"script": 2})
     assert found["server"] == {"cpu": 1.0, "statements": 10.0, "commits": 0.0}
     edge = found["parts"]["edge"]
-    assert (edge["memory"], edge["memory_each"], edge["descriptors"]) == (150, 25.0, 71)
+    assert (edge["memory"], edge["descriptors"]) == (150, 71)
     assert found["waiting"] is None
     assert (found["generator_cpu"], found["generator_memory"]) == (0.375, 10)
     assert found["steps"][ORDER] == {"machines": 1, "p50": 4.0, "p99": 4.0}

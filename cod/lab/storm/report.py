@@ -37,10 +37,10 @@ def summary(
 ) -> dict[str, Any]:
     """Return what came of one storm. A machine is served that has got to the step `last`.
 
-    Times are in seconds; CPU, statements and commits those of a machine, and `memory_each` what it
-    added to a part's peak; memory is the peak of a part until the storm's end, in bytes;
-    descriptors the most that it had open in the storm. `waiting` is the part's CPU, in cores, while
-    all machines waited for `linger` seconds; None where that was too short to be seen.
+    Times are in seconds; CPU, statements and commits those of a machine; memory is the peak of a
+    part until the storm's end, in bytes; descriptors the most that it had open in the storm.
+    `waiting` is the parts' CPU, in cores, while all machines waited for `linger` seconds; None
+    where that was too short to be seen.
     """
     machines = [machine for process in said for machine in process["machines"]]
     served = [machine for machine in machines if last in machine["ended"]]
@@ -59,7 +59,6 @@ def summary(
             "statements": (now.statements - before[name].statements) / len(machines),
             "commits": (now.commits - before[name].commits) / len(machines),
             "memory": last_of_all.get(name, now).memory,
-            "memory_each": (now.memory - before[name].memory) / len(machines),
             "descriptors": max(each[name].descriptors for _, each in samples if name in each),
         }
         for name, now in sorted(after.items())
