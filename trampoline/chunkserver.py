@@ -2,7 +2,7 @@
 
 A node keeps the compressed chunks that it has checked last in RAM. `GET /DIGEST/NUMBER` with
 `Authorization: Bearer TOKEN` is answered by all chunks from that number on, each as soon as it is
-there: `RECORD`, then so many bytes. A record of no length comes first, and then each second in
+there: `RECORD`, then so many bytes. A record of no length comes first, and then each half second in
 which there is nothing to send. The connection ends with the last chunk, or at one that is no longer
 kept. `HEAD` tells whether that chunk is kept, in `Kept`, and in `First` at which chunk a node had
 better begin: at the first one if all are still kept, else at one that came lately, so that a late
@@ -27,7 +27,7 @@ from cod.wire.manifest import Manifest
 
 RECORD = struct.Struct("!IIII")
 """The chunk's number and length; the number of the chunk that came last here; how many have."""
-BEAT = 1.0  # seconds
+BEAT = 0.5  # seconds
 CONNECTIONS = 16  # at the same time; of those that only ask, and of children together
 _REQUEST = 4096  # bytes of a request at most
 _TIMEOUT = 15.0  # seconds in which a child has to take a block, or ask its question

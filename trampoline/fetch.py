@@ -38,13 +38,13 @@ class NodePatience:
     """
 
     start: float = 8.0
-    connect: float = 2.0
+    connect: float = 1.0
     stall: float = 3.0
-    idle: float = 5.0
+    idle: float = 8.0
     starved: float = 20.0
     chunk: float = 30.0
     compare: float = 10.0
-    aside: float = 10.0
+    aside: float = 20.0
     longest: float = 600.0
     ahead: int = 16
 
