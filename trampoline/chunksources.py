@@ -263,6 +263,8 @@ class ChunkSources:
     def _first(self) -> int:
         """Return the chunk to begin with. The first node may have got its order later than this
         one, and is waited for."""
+        usual = self._patience.nodes
+        until = self._began + min(usual.start, self._found.stored / usual.worth)
         for node in [] if self._in_order else self._nodes:
             while not self._is_closed:
                 try:
@@ -273,7 +275,7 @@ class ChunkSources:
                         break
                 except (ValueError, KeyError, _Aside):
                     break
-                if time.monotonic() - self._began > self._patience.nodes.start:
+                if time.monotonic() > until:
                     break
                 time.sleep(0.1)
             node.put_aside()

@@ -27,6 +27,8 @@ class NodePatience:
     """How long other nodes that an image comes from are given, in seconds.
 
     start    that the first choice may take to begin, as it may have got its order later
+    worth    bytes per second: nor longer than the image takes at that rate, for which the server is
+             soon asked for a small one
     connect  until a node has answered
     stall    of silence after which a node that sends is taken for dead
     idle     without a chunk, after which the next node is asked whether it has more
@@ -38,6 +40,7 @@ class NodePatience:
     """
 
     start: float = 8.0
+    worth: float = 4 << 20
     connect: float = 1.0
     stall: float = 3.0
     idle: float = 8.0

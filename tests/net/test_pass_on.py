@@ -32,7 +32,9 @@ MIB = 1 << 20
 KEY = "ab" * 32
 NOW = 1_700_000_000.0
 CHUNKS = 24
-SURE = NodePatience(start=60.0, connect=20.0, stall=20.0, idle=60.0, starved=60.0, compare=600.0)
+SURE = NodePatience(
+    start=60.0, worth=1.0, connect=20.0, stall=20.0, idle=60.0, starved=60.0, compare=600.0
+)
 PATIENT = Patience(stall=60, tries=3, pause=0.02, nodes=SURE)
 
 
@@ -160,6 +162,11 @@ def test_a_node_that_begins_later_is_waited_for(site: Site) -> None:
         site.nodes.append(late)
         site.give(late, range(CHUNKS))
         assert asking.result() == ["n0"]
+
+
+def test_a_small_image_is_not_worth_waiting(site: Site) -> None:
+    soon = replace(SURE, worth=1e12)
+    assert fetched(site.by(free_port(), site.node()), site, soon) == ["n1"]
 
 
 def test_a_node_that_dies_while_it_sends_is_left_and_the_next_goes_on(site: Site) -> None:
