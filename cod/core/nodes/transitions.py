@@ -161,12 +161,10 @@ def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Nod
     is."""
     if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, policy, now):
         return node
-    capture, burnin = burnins.owed(tx, node.id)
     step = lifecycle.settle(
         node,
         None if node.vcluster_id is None else holding.assignment(tx, node),
-        capture,
-        burnin,
+        *burnins.owed(tx, node.id),
         tables=policy.wipe == "tables",
     )
     return apply(tx, node, step, now=now, actor=actor, policy=policy)

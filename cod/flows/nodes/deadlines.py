@@ -81,8 +81,7 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
                 lifecycle.settle(
                     node,
                     holding.assignment(tx, node),
-                    captures.is_wanted(tx, node.id),
-                    burnins.wanted(tx, node.id),
+                    *burnins.owed(tx, node.id),
                     tables=site.policy.wipe == "tables",
                 ),
             )

@@ -23,24 +23,17 @@ _SENT = (
     .where(_s.node_id == bindparam("node"), _s.epoch == bindparam("begun"))
     .values(order_sent=bindparam("order"))
 )
-_REPORTED = (
-    update(t.sessions)
-    .where(
-        _s.node_id == bindparam("node"),
-        _s.server == bindparam("by"),
-        _s.epoch == bindparam("begun"),
-    )
-    .values(reported=True)
+_PEERS = (
+    _s.node_id == bindparam("node"),
+    _s.server == bindparam("by"),
+    _s.epoch == bindparam("begun"),
 )
+_REPORTED = update(t.sessions).where(*_PEERS).values(reported=True)
 # the node first, which is locked first wherever both are
 _OF_PEER = (
     nodes.ROWS.select.add_columns(*ROWS.columns)
     .join_from(t.nodes, t.sessions)
-    .where(
-        t.nodes.c.id == bindparam("node"),
-        _s.server == bindparam("by"),
-        _s.epoch == bindparam("begun"),
-    )
+    .where(t.nodes.c.id == bindparam("node"), *_PEERS)
     .with_for_update()
 )
 _SEEN = update(t.nodes).where(t.nodes.c.id == bindparam("node")).values(last_seen=bindparam("at"))
@@ -65,9 +58,7 @@ def open(
 def of_peer(tx: Tx, peer: Peer) -> tuple[Node, AgentSession]:
     """Return the node that speaks on that connection, and the connection, both locked. Raises
     `Refused` ('conflict') when a newer one replaced it."""
-    row = tx.execute(
-        _OF_PEER, {"node": peer.node_id, "by": peer.server, "begun": peer.epoch}
-    ).one_or_none()
+    row = tx.execute(_OF_PEER, _values(peer)).one_or_none()
     if row is None:
         raise Refused("conflict", "the node has a newer connection")
     return nodes.ROWS.read(row), ROWS.read(row, nodes.ROWS.width)
@@ -99,7 +90,7 @@ def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
 
 def set_reported(tx: Tx, peer: Peer) -> None:
     """Record that the agent has reported on this connection, and waits for orders."""
-    tx.execute(_REPORTED, {"node": peer.node_id, "by": peer.server, "begun": peer.epoch})
+    tx.execute(_REPORTED, _values(peer))
 
 
 def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
@@ -211,6 +202,10 @@ def to_settle(tx: Tx, since: float, limit: int = 500) -> list[Node]:
         n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since
     )
     return nodes.ROWS.all(tx, query.order_by(n.since, n.id).limit(limit))
+
+
+def _values(peer: Peer) -> dict[str, int | str]:
+    return {"node": peer.node_id, "by": peer.server, "begun": peer.epoch}
 
 
 def _is(peer: Peer) -> tuple[ColumnElement[bool], ...]:
