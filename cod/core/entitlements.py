@@ -46,6 +46,9 @@ def between(
     counted once for the plan (`PassPlan.sharing`).
     """
     pair, pool = {holder, asking}, sharing.pool(type_id)
+    sure = any(groups.get(tx, one).guarantee for one in pair)
+    if not (sure or sharing.shares or sharing.apart):  # as the planner has it where nobody is sure
+        return preemption.EVERYTHING, ""
     kept = _kept(tx, pair, sharing, now)
     terms = groups.type_terms(tx) if sharing.apart else {}
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from twisted.internet.task import Clock
 
 from cod.core.nodes import transitions
-from cod.flows.scheduler import plan
+from cod.flows.scheduler import apply_plan, plan
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedVcluster, Effect, Refused, Site, SiteRef
 from cod.states import NodeEvent
@@ -155,7 +155,7 @@ def test_one_manager_at_a_time(house: House, engine: Engine, site: Site) -> None
     other.manager.startService()
     create(engine, site)
     house.seconds(1)
-    assert (house.pool.flows.count("grant"), other.passes()) == (1, 0)
+    assert (house.pool.flows.count("grant_all"), other.passes()) == (1, 0)
     house.manager.running = 0  # its process is gone: it renews nothing and gives nothing up
     house.pool.before = lambda name: pytest.fail(f"a dead manager ran {name}")
     house.clock.advance(0.0)
@@ -166,7 +166,7 @@ def test_one_manager_at_a_time(house: House, engine: Engine, site: Site) -> None
     house.seconds(int(CLAIM) - 2)
     assert other.passes() == 0
     house.seconds(2)
-    assert other.pool.flows.count("grant") == 1
+    assert other.pool.flows.count("grant_all") == 1
     in_tx(engine, check_world)
 
 
@@ -184,8 +184,9 @@ def test_a_manager_that_stops_lets_the_next_one_in_at_once(
 
 
 def test_a_claim_lost_in_the_middle_of_a_pass_ends_it(
-    house: House, engine: Engine, site: Site
+    house: House, engine: Engine, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(apply_plan, "GRANTED", 1)
     create(engine, site, "p", size=1)
     create(engine, site, "q", size=1)
 
@@ -206,7 +207,7 @@ def test_a_stale_act_is_planned_anew(house: House, engine: Engine, site: Site) -
     create(engine, site, size=3)
 
     def reset_first(name: str) -> None:
-        if name == "grant":
+        if name == "grant_all":
             house.pool.before = lambda name: None
             with engine.begin() as tx:
                 node = nodes.by_name(tx, "node0")
@@ -229,7 +230,7 @@ def test_a_refused_grant_tells_its_request(house: House, engine: Engine, site: S
     create(engine, site)
 
     def refuse(name: str) -> None:
-        if name == "grant":
+        if name in ("grant", "grant_all"):
             raise Refused("conflict", "the block is full")
 
     house.pool.before = refuse
@@ -245,11 +246,11 @@ def test_an_act_that_fails_keeps_no_other_waiting(
 ) -> None:
     create(engine, site)
     create(engine, site, "two", size=1)
-    broken = [True]
+    broken = ["grant_all", "grant"]
 
     def fail_once(name: str) -> None:
-        if name == "grant" and broken:
-            broken.clear()
+        if name in broken:
+            broken.remove(name)
             raise ZeroDivisionError
 
     house.pool.before = fail_once
@@ -259,7 +260,8 @@ def test_an_act_that_fails_keeps_no_other_waiting(
         "pending",
     ]
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
-        "grant request 1 failed"
+        "grant 2 requests failed",
+        "grant request 1 failed",
     ]
     house.seconds(31)
     assert {request.state for request in in_tx(engine, requests.every)} == {"granted"}
@@ -273,6 +275,8 @@ def test_a_grant_that_is_refused_keeps_its_nodes_from_nobody(
     turn: list[int] = []
 
     def refuse_every_other(name: str) -> None:
+        if name == "grant_all":
+            raise Refused("conflict", "the block is full")
         if name == "grant":
             turn.append(1)
             if len(turn) % 2:

@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from sqlalchemy import Engine, insert, select, update
 from cod.flows.scheduler import apply_plan
 from cod.flows.scheduler import plan as plan_flow
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, AskedVcluster, Refused, Site
+from cod.model import AskedTuple, AskedVcluster, Refused, Result, Site
 from cod.states import Disk
 from cod.store import tables as t
 from cod.store import vcms
@@ -24,8 +25,15 @@ from cod.store.nodes import sessions
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 from tests.contexts import flow_context
-from tests.store.busy_site import GIB
-from tests.store.manager_world import OWNER, add_node, add_template, arrive, run_pass
+from tests.store.busy_site import GIB, everything, killed_at
+from tests.store.manager_world import (
+    OWNER,
+    add_node,
+    add_template,
+    arrive,
+    check_world,
+    run_pass,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -229,3 +237,90 @@ def test_bulk_writes_what_single_grants_write(
         assert sorted(single) == sorted(order)
         carry_out(tx, [single[one] for one in order], claim)
         assert written(tx) == ours
+
+
+def wanted(tx: Tx, site: Site, **limits: Any) -> tuple[Any, Any, apply_plan.Act]:
+    """Three vclusters that want two nodes each, the second's group with `limits`; the plan, the
+    claim and the act that grants all."""
+    add_template(tx, "debian")
+    for number in range(6):
+        add_node(tx, number)
+    groups.add(tx, "plain", 0.0)
+    groups.add(tx, "bound", 0.0)
+    for name, group in (("a", "plain"), ("b", "bound"), ("c", "plain")):
+        asked = AskedVcluster(name=name, size=2, template="debian", group=group, lease=36000.0)
+        owner_flows.create(tx, flow_context(site, NOW - 9.0, OWNER), asked)
+    claim = plan_flow.hold(tx, "a", NOW, 60.0)
+    planned = plan_flow.decide(plan_flow.snapshot(tx, site, NOW), site, NOW)
+    if limits:
+        groups.change(tx, groups.named(tx, "bound").id, **limits)
+    [act] = apply_plan.acts(planned, site, bulk=True)
+    return planned, claim, act
+
+
+def test_a_refused_grant_stops_no_other(tx: Tx, site: Site) -> None:
+    _, claim, act = wanted(tx, site, hours_limit=0.01)
+    done = act.flow(tx, claim=claim, now=NOW)
+    assert act.name == "grant 3 requests"
+    assert [request.state for request in requests.every(tx)] == ["granted", "pending", "granted"]
+    [left] = act.left(done)
+    with pytest.raises(Refused, match="node-hours"):
+        left.flow(tx, claim=claim, now=NOW)
+    check_world(tx)
+
+
+def test_a_node_that_has_gone_costs_one_grant(tx: Tx, site: Site) -> None:
+    _, claim, act = wanted(tx, site)
+    tx.execute(update(t.nodes).where(t.nodes.c.name == "node1").values(state="retired"))
+    [left] = act.left(act.flow(tx, claim=claim, now=NOW))
+    assert [request.state for request in requests.every(tx)] == ["granted", "granted", "pending"]
+    with pytest.raises(apply_plan.Stale):
+        left.flow(tx, claim=claim, now=NOW)
+    check_world(tx)
+
+
+def test_grants_that_are_run_again_or_late_change_nothing(tx: Tx, site: Site) -> None:
+    planned, claim, act = wanted(tx, site)
+    assert act.flow(tx, claim=claim, now=NOW).value == []
+    once = written(tx)
+    assert act.left(act.flow(tx, claim=claim, now=NOW)) == ()
+    assert written(tx) == once
+    with pytest.raises(apply_plan.Lost):
+        act.flow(tx, claim=replace(claim, generation=claim.generation + 1), now=NOW)
+    older = apply_plan.acts(replace(planned, version=planned.version + 1), site, bulk=True)[0]
+    with pytest.raises(apply_plan.Stale, match="reservations in advance"):
+        older.flow(tx, claim=claim, now=NOW)
+    assert older.left(None) == older.parts
+    assert written(tx) == once
+
+
+def test_grants_killed_between_any_two_statements_have_done_nothing(
+    engine: Engine, site: Site
+) -> None:
+    with engine.begin() as tx:
+        _, claim, act = wanted(tx, site)
+    before = everything(engine)
+    statement = 0
+    while killed_at(engine, act.flow, statement, claim=claim, now=NOW):
+        assert everything(engine) == before, statement
+        statement += 1
+    assert 20 < statement < 80  # one by one it takes some 150
+    with engine.begin() as tx:
+        assert {request.state for request in requests.every(tx)} == {"granted"}
+
+
+def test_preemptions_in_one_transaction_are_undone_one_by_one(tx: Tx, site: Site) -> None:
+    done: list[int] = []
+
+    def flow(tx: Tx, *, number: int, claim: Any, now: float) -> Result[int]:
+        tx.execute(insert(t.marks).values(name=str(number), at=now))
+        if number == 1:
+            raise Refused("conflict", "a rule")
+        done.append(number)
+        return Result(1)
+
+    acts = [apply_plan.Act(str(n), partial(flow, number=n), n) for n in range(3)]
+    [act] = apply_plan._together(acts)
+    left = act.left(act.flow(tx, claim=None, now=NOW))
+    assert (done, [one.name for one in left]) == ([0, 2], ["1"])
+    assert set(tx.scalars(select(t.marks.c.name).where(t.marks.c.at == NOW))) == {"0", "2"}

@@ -30,9 +30,9 @@ class Digests(NamedTuple):
     """What the longest of lists have been made of: where it is the same again, they are. None:
     nobody knows.
 
-    latest    when, in periods of `ANEW`; the newest transition, request and vcluster
-    held      of what vclusters hold, with what else plays a part there
-    requests  of vclusters that have not ended, and of pending requests
+    latest    the newest transition, request and vcluster
+    held      of what vclusters hold, with what else plays a part there, and the period of `ANEW`
+    requests  of vclusters that have not ended, and of pending requests, and the period
     """
 
     latest: tuple[object, ...]
@@ -98,6 +98,7 @@ def read(
     limited = [group.id for group in owners.values() if group.hours_limit is not None]
     sharing = [group.id for group in owners.values() if group.user_shares]
     same = before is not None and digests.held is not None and digests.held == before.digests.held
+    times = times or any(one.starts_at is not None for one in pending)
     return PassRows(
         types=types.every(tx),
         groups=owners,
@@ -105,7 +106,7 @@ def read(
         type_terms=groups.type_terms(tx),
         used=energy.node_seconds(tx, month, limited) if limited else {},
         free=node_counts.free(tx, kept, many, idle_since, ports),
-        coming=node_counts.coming(tx, kept, many, ports, times or requests.reserved(tx)),
+        coming=node_counts.coming(tx, kept, many, ports, times),
         held=before.held if before and same else node_counts.held(tx, kept, many, by, ports),
         site=node_counts.by_type(tx),
         live=live,
@@ -131,14 +132,14 @@ def _digests(
 ) -> Digests:
     """Return the digests of the rows. They are taken before the rows are read, and only where
     nothing seems to have happened since the last time: in busy times they would be taken in vain.
-    What is new and gone again meanwhile shows in `latest`. Every `ANEW` seconds they count for
-    nothing: rows and digest are not read at one moment, and a change undone in between would stay
-    unseen."""
+    What is new and gone again meanwhile shows in `latest`. Every `ANEW` seconds those of before
+    count for nothing: rows and digest are not read at one moment, and a change undone in between
+    would stay unseen."""
     ids = (
         select(func.max(table.c.id)).scalar_subquery()
         for table in (t.node_history, t.node_requests, t.vclusters)
     )
-    latest = (now // ANEW, *tx.execute(select(*ids)).one())
+    latest, period = tuple(tx.execute(select(*ids)).one()), now // ANEW
     held = (
         digest(tx, node_counts.held_rows(by, ports))
         if before and before.digests.latest == latest
@@ -148,8 +149,8 @@ def _digests(
         return Digests(latest)
     return Digests(
         latest,
-        (held, many, ports, frozenset(kept)),
-        (digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())),
+        (period, held, many, ports, frozenset(kept)),
+        (period, digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())),
     )
 
 
