@@ -166,7 +166,7 @@ def test_one_manager_at_a_time(house: House, engine: Engine, site: Site) -> None
     house.seconds(int(CLAIM) - 2)
     assert other.passes() == 0
     house.seconds(2)
-    assert other.pool.flows.count("grant_all") == 1
+    assert other.pool.flows.count("grant") == 1
     in_tx(engine, check_world)
 
 
