@@ -1,9 +1,9 @@
-"""Grants of nodes that a plan has counted: one request's, or those of many requests by one
-statement for all.
+"""Grants of nodes that a plan has counted: one request's, or many requests' with a statement for
+all of them.
 
 `give` and `give_all` come to the same rows. What is rare, `give_all` leaves to `give`: moves,
-reservations in advance, vclusters with a VCM, nodes with a capture or with switch ports that
-count, and whatever a rule says no to or has changed since the plan was made.
+reservations in advance, vclusters with a VCM, nodes that are told apart by their switch ports or
+that have to be erased first, and whatever a rule forbids or has changed since the plan was made.
 """
 
 from __future__ import annotations
