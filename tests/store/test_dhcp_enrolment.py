@@ -81,7 +81,7 @@ def told(
     return answers, rows
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 def test_machines_enrolled_together_are_enrolled_as_one_by_one(
     tx: Tx, site: Site, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
