@@ -18,6 +18,9 @@ from trampoline.options import parse
 from trampoline.target import Target
 
 KEPT = 1 << 20  # bytes of the disk
+# Bytes of chunks that a node keeps for others: a machine takes half of what it has, and all nodes
+# share one host's here.
+MEMORY = 128 << 20
 
 
 class Machine(standin.StandIn):
@@ -41,7 +44,7 @@ def agent() -> int:
 
     Target.write = sink  # type: ignore[method-assign, assignment]
     ctramp.log = log
-    return ctramp.main(ctramp.Options(**parse()))
+    return ctramp.main(ctramp.Options(**parse(), memory=MEMORY))
 
 
 if __name__ == "__main__":
