@@ -16,17 +16,25 @@ from tests.system.qemu import PATIENCE, build_all, offer
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
+def cases(names: dict[str, tuple[str, ...]], *marks: pytest.MarkDecorator) -> list[object]:
+    """Return a case for each firmware with machines, which one worker runs."""
+    return [
+        pytest.param(firmware, some, marks=[pytest.mark.xdist_group(f"shapes-{firmware}"), *marks])
+        for firmware, some in names.items()
+    ]
+
+
 @pytest.mark.parametrize(
-    "firmware",
-    [
-        pytest.param(name, marks=pytest.mark.xdist_group(f"shapes-{name}"))
-        for name in shapes.COVERING
-    ],
+    ("firmware", "names"),
+    [*cases(shapes.COVERING), *cases(shapes.BY_NIGHT, pytest.mark.nightly)],
+    ids=["bios", "uefi", "bios-by-night", "uefi-by-night"],
 )
-def test_machines_of_the_covering_set_become_active_or_are_refused(firmware: str) -> None:
+def test_machines_of_the_covering_set_become_active_or_are_refused(
+    firmware: str, names: tuple[str, ...]
+) -> None:
     image = shapes.LIGHT if firmware == "bios" else shapes.IMAGE
     build_all(image)
-    chosen = [shapes.named(name) for name in shapes.COVERING[firmware]]
+    chosen = [shapes.named(name) for name in names]
     with shapes.rack_of(chosen) as stand:
         offer(stand, image)
         for shape in chosen:
