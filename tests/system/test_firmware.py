@@ -141,12 +141,22 @@ def test_a_diskless_node_runs_and_its_disk_is_not_touched(
     says_who_it_is(stand, name, "hello-a")
     assert stand.states(name)[-3:] == ["inactive", "boot", "active"]
     assert stand.disk(name).stat().st_mtime_ns == before
-    stand.power(name, "reset")  # it has no other way to boot than the network
+    stand.wait(lambda: "hello: image=hello-a" in recorded(stand, name), "its console is recorded")
+    stand.cod("vcluster", "delete", "web")
+    stand.reaches(name, "inactive")
+
+
+@on(BIOS)
+@pytest.mark.nightly  # tests/store/test_dhcp_flow.py shows what an active diskless node is told
+def test_a_diskless_node_that_is_reset_runs_again(stand: Rack, name: str) -> None:
+    """Such a node has no other way to boot than the network."""
+    stand.cod("vcluster", "create", "web", "--size", "1", "--template", "live")
+    stand.reaches(name, "active")
     hellos = stand.console(name).count("hello: image=hello-a")
+    stand.power(name, "reset")
     stand.wait(
         lambda: stand.console(name).count("hello: image=hello-a") > hellos, f"{name} runs again"
     )
-    stand.wait(lambda: "hello: image=hello-a" in recorded(stand, name), "its console is recorded")
     assert stand.states(name)[-1] == "active"
     stand.cod("vcluster", "delete", "web")
     stand.reaches(name, "inactive")
