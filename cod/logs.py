@@ -75,7 +75,7 @@ class TextLine(logging.Formatter):
         message += f" [{_one_line(more)}]" if more else ""
         line = (
             f"{at}.{record.msecs:03.0f}Z {record.levelname.lower()} {self._part}"
-            f" {_short(record.name)}: {message}"
+            f" {record.name.removeprefix('cod.')}: {message}"
         )
         if record.exc_info:
             line += "".join(
@@ -105,10 +105,6 @@ class JsonLine(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return masked(json.dumps(line, default=str))
-
-
-def _short(name: str) -> str:
-    return name.removeprefix("cod.")
 
 
 def _one_line(text: str) -> str:

@@ -279,13 +279,10 @@ def _option(name: str) -> str:
 
 def _make_option(field: RecordField, new: bool) -> Callable[[Option], Option]:
     if field.type is bool:
-        return click.option(_switch(field.name), default=None, help=_help(field, new))
+        name = field.name.replace("_", "-")
+        return click.option(f"--{name}/--no-{name}", default=None, help=_help(field, new))
     names = [_option(field.name)] + (["new_name"] if field.name == "name" else [])
     return click.option(*names, type=_type(field, new), help=_help(field, new))
-
-
-def _switch(name: str) -> str:
-    return f"{_option(name)}/--no-{name.replace('_', '-')}"
 
 
 def _type(field: RecordField, new: bool) -> click.ParamType[Any]:

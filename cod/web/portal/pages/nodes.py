@@ -113,10 +113,6 @@ def _offered(state: str) -> tuple[str, ...]:
     )
 
 
-def _done(sentence: str) -> Any:
-    return lambda ask, reply: sentence.format(reply.name)
-
-
 def _aside(fields: Fields) -> dict[str, Any]:
     """Return the reason. Of a node in use somebody has to say that the work on it may stop; all
     that is missing is told."""
