@@ -28,6 +28,7 @@ from cod.cli.record_fields import (
 from cod.cli.show import _plain
 from cod.model import (
     About,
+    AskedVcluster,
     FieldKind,
     FieldLevel,
     Group,
@@ -48,8 +49,12 @@ from cod.model import (
 from cod.store import tables as t
 from cod.web.api.models import CreateOf, PatchOf, Reply, ReplyOf
 from cod.web.api.resources.groups import GroupCreate, GroupPatch, GroupReply
+from cod.web.api.resources.network.switches import PortReply, SwitchReply
 from cod.web.api.resources.nodes import NodePatch, NodeReply, Power
 from cod.web.api.resources.people import UserReply
+from cod.web.api.resources.requests import RequestReply
+from cod.web.api.resources.series import SeriesCreate
+from cod.web.api.resources.vclusters import VclusterCreate
 from cod.web.http.errors import HttpProblem
 from cod.web.portal.forms import Fields
 from cod.web.portal.record_fields import body_by, facts_of, settings_of
@@ -409,3 +414,21 @@ def test_a_reply_is_read_from_several_sources() -> None:
     assert made == Both(name="first", depth=3, wood="pine")
     with pytest.raises(ValueError, match="depth"):
         Both.read_from(Named(), wood=None)
+
+
+def test_requests_switches_and_what_is_asked_for_are_described() -> None:
+    for model, name, label, kind in (
+        (RequestReply, "duration", "Lasts", "span"),
+        (SwitchReply, "answered_at", "Answered", "moment"),
+        (PortReply, "wanted_vlan", "Wanted", "number"),
+        (VclusterCreate, "preemptible", "Preemptible", "flag"),
+        (SeriesCreate, "homes", "Homes", "flag"),
+    ):
+        about = model.model_json_schema()["properties"][name]
+        assert (about["x-label"], about["x-kind"]) == (label, kind)
+    defs = SwitchReply.model_json_schema()["$defs"]
+    assert defs["SwitchDriverKind"]["enum"] == ["ovs", "snmp", "netmiko"]
+    assert set(VclusterCreate(name="a", size=1, template="t").model_dump()) == {
+        *(each.name for each in fields(AskedVcluster) if each.name != "mounts"),
+        *("volumes", "ends_at", "vcm_inside"),
+    }
