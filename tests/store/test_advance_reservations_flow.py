@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from cod.flows.scheduler import apply_plan, moves, plan
 from cod.flows.scheduler import requests as flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, AskedVcluster, EnergyUse, Refused, RequestView, Site
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, EnergyUse, Refused, RequestView, Site
 from cod.policy.scheduler import reasons
 from cod.states import RequestState
 from cod.store.nodes import energy
@@ -42,10 +42,7 @@ def reserve(
         flows.submit,
         flow_context(site, now, seen=groups),
         vcluster=name,
-        wanted=[AskedTuple(count)],
-        starts_at=at,
-        duration=length,
-        wait=wait,
+        asked=AskedNodes([AskedTuple(count)], starts_at=at, duration=length, wait=wait),
     ).value
     return made
 
@@ -274,7 +271,11 @@ def test_a_grant_planned_before_a_reservation_is_not_carried_out(
     engine: Engine, running: Site
 ) -> None:
     asked = in_tx(
-        engine, flows.submit, flow_context(running, 5.0), vcluster="web", wanted=[AskedTuple(3)]
+        engine,
+        flows.submit,
+        flow_context(running, 5.0),
+        vcluster="web",
+        asked=AskedNodes([AskedTuple(3)]),
     ).value
     claim, [grant] = acts(engine, running, 5.0)
     reserve(engine, running, 4, DAY, DAY)
@@ -289,7 +290,13 @@ def test_a_grant_planned_before_a_long_extension_is_not_carried_out(
 ) -> None:
     """Either of the two would be served: the extension of vcluster other, or the request of web."""
     reserve(engine, running, 4, DAY + 7200, DAY)
-    in_tx(engine, flows.submit, flow_context(running, 12.0), vcluster="web", wanted=[AskedTuple(1)])
+    in_tx(
+        engine,
+        flows.submit,
+        flow_context(running, 12.0),
+        vcluster="web",
+        asked=AskedNodes([AskedTuple(1)]),
+    )
     claim, [grant] = acts(engine, running, 13.0)
     in_tx(engine, owner_flows.extend, flow_context(running, 14.0), name="other", lease=2 * DAY)
     with pytest.raises(apply_plan.Stale, match="reservations in advance"):

@@ -13,7 +13,7 @@ from cod.flows.nodes import energy_curve
 from cod.flows.scheduler import plan
 from cod.flows.scheduler import requests as flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, AskedVcluster, Refused, RequestView, Site
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, Refused, RequestView, Site
 from cod.states import RequestState
 from cod.store.scheduler import requests, vclusters
 from tests.contexts import flow_context
@@ -41,8 +41,7 @@ def ask(engine: Engine, site: Site, count: int, **columns: Any) -> RequestView:
         flows.submit,
         flow_context(site, 10.0),
         vcluster="web",
-        wanted=[AskedTuple(count)],
-        **columns,
+        asked=AskedNodes([AskedTuple(count)], **columns),
     ).value
     return made
 

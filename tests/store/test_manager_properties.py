@@ -23,7 +23,7 @@ from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, AskedVcluster, Energy, Node, Policy, Refused, Site
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, Energy, Node, Policy, Refused, Site
 from cod.states import Disk, NodeEvent, WrongEvent
 from cod.store import tables
 from cod.store.engine import Tx, connect
@@ -146,7 +146,7 @@ class World(RuleBasedStateMachine):
     @rule(name=NAMES, count=st.integers(1, 2), attributes=st.sampled_from(["", BIG]))
     def submit(self, name: str, count: int, attributes: str) -> None:
         wanted = [AskedTuple(count), AskedTuple(1, attributes)]
-        self.ask(request_flows.submit, vcluster=name, wanted=wanted)
+        self.ask(request_flows.submit, vcluster=name, asked=AskedNodes(wanted))
 
     @rule(request=st.integers(1, 12))
     def withdraw(self, request: int) -> None:
