@@ -71,7 +71,17 @@ class Reads(ast.NodeVisitor):
             self.found[value[0]].add(value[1])
         self.generic_visit(node)
 
-    visit_Subscript = visit_Call = _note
+    visit_Subscript = _note
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Name) and node.func.id == "table_of":
+            number = len(self.named)
+            self.named[number] = f"{self._where}: table_of"
+            for column in node.args[1:]:
+                cell = column.elts[1] if isinstance(column, ast.Tuple) else None
+                if isinstance(cell, ast.Constant) and isinstance(cell.value, str):
+                    self.found[number].add((cell.value,))
+        self._note(node)
 
     def _scope(self, node: Any) -> None:
         before, where = dict(self._names), self._where
