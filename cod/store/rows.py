@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
+from functools import cached_property
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -96,7 +97,6 @@ class Rows(Generic[Record]):
         self._by_key: tuple[Select[Any], ...] = ()
         if len(table.primary_key) == 1:
             self._by_key = self._looked_up(self._key)
-            self._update = update(table).where(self._key == bindparam("of_key"))
         self._insert = insert(table)
         self._by_name = self._looked_up(table.c[name]) if name in table.c else ()
 
@@ -105,6 +105,10 @@ class Rows(Generic[Record]):
         """The column that tells rows apart; ValueError where it takes several."""
         [column] = self._table.primary_key
         return column
+
+    @cached_property
+    def _update(self) -> Update:
+        return update(self._table).where(self._key == bindparam("of_key"))
 
     def _looked_up(self, column: ColumnElement[Any]) -> tuple[Select[Any], ...]:
         """Return the statements for the row with a value in `column`: a plain and a locking one."""
