@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
-from functools import cached_property
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -94,9 +93,8 @@ class Rows(Generic[Record]):
             self.select = self.select.select_from(source)
         # made once: SQLAlchemy keeps with a statement what it works out of it
         self._locked = table if source is not None else None  # alone, of what is joined
-        self._by_key: tuple[Select[Any], ...] = ()
-        if len(table.primary_key) == 1:
-            self._by_key = self._looked_up(self._key)
+        self._by_key = self._looked_up(self._key) if len(table.primary_key) == 1 else ()
+        self._update: Update | None = None
         self._insert = insert(table)
         self._by_name = self._looked_up(table.c[name]) if name in table.c else ()
 
@@ -106,9 +104,11 @@ class Rows(Generic[Record]):
         [column] = self._table.primary_key
         return column
 
-    @cached_property
-    def _update(self) -> Update:
-        return update(self._table).where(self._key == bindparam("of_key"))
+    def _update_by_key(self) -> Update:
+        """Return the UPDATE of the row whose key is the parameter `of_key`."""
+        if self._update is None:
+            self._update = update(self._table).where(self._key == bindparam("of_key"))
+        return self._update
 
     def _looked_up(self, column: ColumnElement[Any]) -> tuple[Select[Any], ...]:
         """Return the statements for the row with a value in `column`: a plain and a locking one."""
@@ -197,7 +197,7 @@ class Rows(Generic[Record]):
     def set(self, tx: Tx, key: int | str, **columns: Any) -> None:
         """Set columns of the row with that key."""
         if columns:
-            _write(tx, self._update, columns, of_key=key)
+            _write(tx, self._update_by_key(), columns, of_key=key)
 
     def change(self, tx: Tx, record: Record, **columns: Any) -> Record:
         """Set columns of the record's row; returns the record as it is now."""
@@ -208,7 +208,7 @@ class Rows(Generic[Record]):
         """Write a record over the row with its key; return whether that was there."""
         columns = dict(zip(self.names, self.values(record), strict=True))
         key = columns.pop(self._key.name)
-        return tx.execute(self._update, columns | {"of_key": key}).rowcount == 1
+        return tx.execute(self._update_by_key(), columns | {"of_key": key}).rowcount == 1
 
     def remove(self, tx: Tx, key: int | str) -> bool:
         """Delete the row with that key; return whether it was there."""
