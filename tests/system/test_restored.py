@@ -11,6 +11,7 @@ import pytest
 from cod.lab.snapshots import Snapshot
 from cod.lab.spec import LabDisk, LabNode
 from tests.system.qemu import CHECKOUT, SNAPSHOTS, Rack, build_all, offer, rack
+from tests.system.shapes import LIGHT, LIGHT_HELLO
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("restored")]
 
@@ -35,6 +36,11 @@ def of_this_machine() -> Snapshot:
     return Snapshot(SNAPSHOTS, newest.stem)
 
 
+def says_hello(stand: Rack, times: int) -> None:
+    """Wait until the system on the machine's disk has booted so often."""
+    stand.wait(lambda: stand.console("r1").count(LIGHT_HELLO) >= times, f"{times} boots")
+
+
 def knocked(stand: Rack, secret: str, folder: Path) -> str:
     """What the server tells an agent at the machine's place that proves itself by `secret`."""
     (folder / "secret").write_text(secret)
@@ -57,7 +63,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     """The machine's, by a boot, unless an earlier run has left it."""
-    build_all("hello-a")
+    build_all(LIGHT)
     ledger = tmp_path_factory.mktemp("first") / "ledger"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COD_LAB_LEDGER", str(ledger))
@@ -85,13 +91,13 @@ def test_a_restored_machine_has_this_boots_secret_and_goes_on_to_its_disk(
             "the recorded boot's secret is nobody's"
         )
 
-        offer(stand, "hello-a")
-        stand.cod("vcluster", "create", "web", "--size", "1", "--template", "hello-a")
-        stand.booted("r1", 1)
+        offer(stand, LIGHT)
+        stand.cod("vcluster", "create", "web", "--size", "1", "--template", LIGHT)
         stand.reaches("r1", "active")
+        says_hello(stand, 1)
         # It has a disk that is not empty now: switched on again, it boots, and is not recorded.
         stand.power("r1", "reset")
-        stand.booted("r1", 2)
+        says_hello(stand, 2)
         assert began(ledger) == ["restored", "cold"]
         assert snapshot.file.read_bytes() == before
 
