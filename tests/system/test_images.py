@@ -1,6 +1,6 @@
 """Each image boots from its disk, as COD boots a node: network first, then the disk. One firmware
 for each here: test_disk_order.py and test_layouts.py boot hello-a on UEFI, test_capture.py hello-b
-on both, after a power cut too.
+on both (UEFI by night), after a power cut too.
 """
 
 from __future__ import annotations
