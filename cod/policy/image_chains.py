@@ -26,15 +26,20 @@ def chains(receivers: Iterable[ImageReceiver]) -> Mapping[int, tuple[ImageReceiv
     """Return the nodes that each node is to ask, the first choice first, by its id. `receivers`:
     all that are being primed, in the order of the chain.
 
-    A node asks others of its subnet that have the same template. One that erases its disks first
-    has nothing for others until it writes; one that only stays for others is about to leave.
+    A node asks others of its subnet that have the same template. Those that erase their disks first
+    have nothing for the others, but write at about the same time: they make a chain of their own,
+    and ask the others after it. One that only stays for others is about to leave.
     """
-    rows: dict[tuple[int | None, str | None], list[ImageReceiver]] = defaultdict(list)
+    rows: dict[tuple[int | None, str | None, bool], list[ImageReceiver]] = defaultdict(list)
     found = {}
     for each in receivers:
-        row = rows[each.template_id, each.subnet]
+        erases = each.phase not in ("write", "pass on") and each.disk != Disk.CLEAN
+        row, writing = (rows[each.template_id, each.subnet, which] for which in (erases, False))
         first = len(row) - len(row) % CHAIN
-        found[each.node_id] = tuple(reversed(row[first:][-ABOVE:]))
-        if each.phase == "write" or (each.disk == Disk.CLEAN and each.phase != "pass on"):
+        above = row[first:][-ABOVE:]
+        if erases:
+            above = [*writing[-ABOVE:], *above][-ABOVE:]
+        found[each.node_id] = tuple(reversed(above))
+        if each.phase != "pass on":
             row.append(each)
     return found

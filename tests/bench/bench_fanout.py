@@ -18,12 +18,11 @@ import argparse
 import json
 import os
 import re
-import sqlite3
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -150,7 +149,6 @@ class Stand(Stage):
                 self._limit(node.namespace, "eth0")
                 node.on()
             self._wait("all nodes wait", self._all_idle, 120 + 3 * self._count)
-            self._take_for_clean()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -165,13 +163,6 @@ class Stand(Stage):
         words = f"root tbf rate {self._rate}mbit burst {BURST} latency 200ms"
         command = ["tc", "qdisc", "add", "dev", interface, *words.split()]
         subprocess.run(network.inside(namespace, command), check=True)
-
-    def _take_for_clean(self) -> None:
-        """Have the site take all disks for erased ones, as those of a reserve are: nodes whose
-        disks are erased first get no image from each other."""
-        with closing(sqlite3.connect(self.folder / "data/cod.db", timeout=60.0)) as database:
-            database.execute("UPDATE nodes SET disk = 'clean'")
-            database.commit()
 
     def _all_idle(self) -> bool:
         with self.client() as client:

@@ -40,17 +40,30 @@ def test_nodes_of_other_subnets_and_templates_are_not_asked() -> None:
     assert names(others) == {"n1": [], "n2": [], "n3": [], "n4": ["n1"]}
 
 
-def test_nodes_that_erase_first_or_are_about_to_leave_are_not_asked() -> None:
+def test_nodes_that_erase_first_ask_each_other_and_then_those_that_write() -> None:
     others = [
         node(1),
         node(2, disk="dirty", phase="wipe"),
         node(3, disk="dirty", phase="write"),
         node(4, phase="pass on"),
-        node(5, disk="dirty"),
+        node(5, disk="foreign"),
         node(6),
+        node(7, disk="dirty"),
     ]
-    assert names(others)["n2"] == ["n1"]
-    assert names(others)["n6"] == ["n3", "n1"]
+    assert names(others) == {
+        "n1": [],
+        "n2": ["n1"],
+        "n3": ["n1"],
+        "n4": ["n3", "n1"],
+        "n5": ["n2", "n3", "n1"],
+        "n6": ["n3", "n1"],
+        "n7": ["n5", "n2", "n6"],
+    }
+
+
+def test_new_machines_that_are_installed_together_ask_each_other() -> None:
+    found = chains([node(number, disk="foreign") for number in range(CHAIN)])
+    assert [node_id for node_id, above in found.items() if not above] == [0]
 
 
 def test_the_server_sends_an_image_to_one_node_of_each_chain() -> None:
