@@ -157,6 +157,9 @@ def lists(record: type, *, watch: bool = False) -> Callable[[Callable[..., None]
             watch: bool = False,
             **only: Any,
         ) -> None:
+            if output == "csv" and (as_json or watch):
+                raise click.UsageError("-o csv goes neither with --json nor with --watch.")
+
             def show(ask: Callable[[], list[Any]], columns: Columns = ()) -> None:
                 if output == "csv":
                     click.echo(as_csv(record, in_order(ask(), sort), columns), nl=False)
@@ -193,8 +196,17 @@ def as_csv(record: type, values: Iterable[Any], columns: Columns = ()) -> str:
     text = StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(label for label, _ in cells)
-    lines.writerows([make(one) for _, make in cells] for one in values)
+    lines.writerows([_harmless(make(one)) for _, make in cells] for one in values)
     return text.getvalue()
+
+
+def _harmless(told: object) -> object:
+    """Return a cell that a spreadsheet takes for no formula and a terminal for no command: people
+    and machines choose texts, and somebody else opens the table."""
+    if told is None or isinstance(told, int | float):
+        return told
+    text = "".join(each if each.isprintable() or each in "\n\t" else " " for each in str(told))
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 
 def _exact_in(field: RecordField, value: Any) -> object:

@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass, fields
+from io import StringIO
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import click
@@ -57,7 +59,7 @@ from cod.web.api.resources.series import SeriesCreate
 from cod.web.api.resources.vclusters import VclusterCreate
 from cod.web.http.errors import HttpProblem
 from cod.web.portal.forms import Fields
-from cod.web.portal.record_fields import body_by, facts_of, settings_of
+from cod.web.portal.record_fields import body_by, columns_of, facts_of, settings_of
 
 
 @dataclass(frozen=True)
@@ -265,6 +267,23 @@ def test_a_list_for_spreadsheets_has_all_fields_with_their_exact_values() -> Non
     assert as_csv(Shelf, [VALUE | {"rest": None}]).splitlines()[1].startswith("a,3,,")
 
 
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        ("@a", "'@a"),
+        ("\t-1+1", "'\t-1+1"),
+        ("a\rb\0c\x1b[2J", "a b c [2J"),
+        ('a\nb, "c"', 'a\nb, "c"'),
+    ],
+)
+def test_a_cell_of_a_spreadsheet_is_no_formula_and_no_command(text: str, cell: str) -> None:
+    made = StringIO(as_csv(Shelf, [VALUE | {"note": text, "depth": -3}]), newline="")
+    head, line = list(csv.reader(made))
+    told = dict(zip(head, line, strict=True))
+    assert (told["Note"], told["Depth"]) == (cell, "-3")
+
+
 def test_a_command_that_lists_has_the_options_of_lists() -> None:
     @click.command()
     @click.option("--color")
@@ -280,6 +299,7 @@ def test_a_command_that_lists_has_the_options_of_lists() -> None:
     assert said("-o", "csv", "--sort", "-depth").splitlines()[1].startswith("a,3,9000.0,")
     assert [one["name"] for one in json.loads(said("--json"))] == ["a", "b"]
     assert "--watch" not in said("--help")
+    assert "neither with --json" in said("-o", "csv", "--json")
 
 
 def test_lists_are_sorted_by_a_field_with_what_has_none_last() -> None:
@@ -343,6 +363,15 @@ def test_a_page_has_the_facts_and_the_form() -> None:
     assert {"Open", "Price"}.isdisjoint(told)
     assert dict(facts_of(Shelf(2, "b"), 0.0))["Wood"] == "any"
     assert "Price" in dict(facts_of(SHELF, 0.0, admin=True))
+
+    def table(*, admin: bool) -> dict[str, Any]:
+        ask: Any = SimpleNamespace(who=SimpleNamespace(admin=admin), now=0.0)
+        found = columns_of(Shelf, ask, without=("open",))
+        assert found.heads == [label for label, _ in found.cells(SHELF)]
+        return dict(found.cells(SHELF))
+
+    assert table(admin=False).keys() == {"Name", "Depth", "Rest", "Wood", "Owner", "Note", "Colors"}
+    assert table(admin=True).keys() - table(admin=False) == {"Price"}
 
     rest, wood, colors = settings_of(SHELF, Right.MANAGE, none={"rest": "a day"})
     assert (rest.value, rest.help) == ("2 h 30 min", "How long, such as 2h. Empty: a day.")
