@@ -137,3 +137,14 @@ def test_a_promise_that_no_time_keeps_is_not_searched_for_ever() -> None:
     steps = {ORDER: {"p99": None}}
     with pytest.raises(RuntimeError, match="not within"):
         bench_storm.shortest(lambda _: {"lost": 9, "lost_at": {}, "steps": steps}, 10.0)
+
+
+def test_a_promise_that_any_time_keeps_is_not_searched_for_ever() -> None:
+    tried: list[float] = []
+
+    def trial(over: float) -> dict[str, Any]:
+        tried.append(over)
+        assert len(tried) < 20
+        return {"lost": 0, "lost_at": {}, "steps": {ORDER: {"p99": 1.0}}}
+
+    assert bench_storm.shortest(trial, 50.0) <= bench_storm.SHORTEST
