@@ -736,6 +736,21 @@ def test_an_active_node_that_is_power_cycled_boots_again_and_stays_active(
     assert node_of(tx).generation == 0
 
 
+def test_an_active_diskless_node_that_is_reset_gets_its_kernel_again_and_stays_active(
+    tx: Tx, site: Site
+) -> None:
+    own = held_node(tx, site, DISKLESS, state="active")
+    for turn in range(2):
+        now = NOW + 300 * turn
+        address = dora(tx, site, xid=5 + turn, now=now)
+        plan = boot_flow.script(tx, MAC, address, site, now)
+        assert (plan.action, plan.kernel) == ("kernel", "http://h/k")
+        answer = os_asks(tx, site, now + 20, requested=own)
+        assert answer is not None
+        assert answer.kind == "ACK"
+    assert (node_of(tx).state, node_of(tx).generation) == ("active", 0)
+
+
 def test_a_diskless_node_gets_its_kernel_and_no_secret(tx: Tx, site: Site) -> None:
     held_node(tx, site, DISKLESS)
     address = dora(tx, site)
