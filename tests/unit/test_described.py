@@ -399,6 +399,26 @@ def test_what_is_not_told_is_not_said_to_be_none() -> None:
     assert dict(facts(User, hidden))["Signed in"] is None
 
 
+@dataclass(frozen=True)
+class Alarm:
+    """A described record with a moment that people set."""
+
+    at: Annotated[float | None, About("At", FieldKind.MOMENT, none="never", set_by=Right.ADMIN)] = (
+        None
+    )
+
+
+class AlarmPatch(PatchOf[Alarm]):
+    """What to change of an alarm."""
+
+
+@pytest.mark.parametrize("at", [-1.0, 1e12, 1e300])
+def test_a_moment_whose_date_cannot_be_written_is_refused(at: float) -> None:
+    assert AlarmPatch.model_validate({"at": 1e9}).model_dump() == {"at": 1e9}
+    with pytest.raises(ValueError, match="than or equal to"):
+        AlarmPatch.model_validate({"at": at})
+
+
 def test_a_form_shows_all_digits_that_it_would_set() -> None:
     @dataclass(frozen=True)
     class Lamp:

@@ -15,6 +15,7 @@ from cod.model import FieldKind, RecordField, described
 _UNITS = {FieldKind.SPAN: "in seconds", FieldKind.SIZE: "in bytes"}
 _LONGEST_SPAN = 1e10
 _MOST_BYTES = 2**62
+_LAST_MOMENT = 1e11  # seconds since the epoch; dates of later ones cannot be written
 
 
 def record_of(model: type[BaseModel]) -> type | None:
@@ -81,6 +82,8 @@ def _bounds(field: RecordField) -> Any:
         return Field(**above, le=most or _LONGEST_SPAN, allow_inf_nan=False)
     if about.kind is FieldKind.SIZE:
         return Field(ge=least or 0, le=most or _MOST_BYTES)
+    if about.kind is FieldKind.MOMENT:
+        return Field(ge=least or 0, le=most or _LAST_MOMENT, allow_inf_nan=False)
     if isinstance(field.type, type) and issubclass(field.type, StrEnum):
         return Field(strict=False)  # a name of them; bodies are strict otherwise
     if field.type is float:
