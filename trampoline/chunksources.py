@@ -14,18 +14,19 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
 from cod.orders import ChunkSource, ImageSource
 from cod.wire.manifest import Chunk, Manifest
 from trampoline.chunkserver import RECORD, ChunkRing
-from trampoline.errors import WayError
-from trampoline.fetch import Download, NodePatience, Patience, split
+from trampoline.errors import PrimeError, WayError
+from trampoline.fetch import MIRROR_TRIES, Download, NodePatience, Patience, split
 
 _BEHIND = 4  # chunks that a node may have less than the one that asks it
 _HELD_UP = 2  # chunks that a node may have more while it still holds the other up
-_LINES = 20  # of an answer's head at most
+_LINES, _LINE = 20, 1000  # of an answer's head at most, and bytes of each
 _FASTER = 3.0  # times that the server has to be as fast as a node to be taken instead
 
 
@@ -127,8 +128,8 @@ class _Neighbour:
         asked.settimeout(self._patience.stall)
         asked.sendall(f"{question}Authorization: Bearer {self.source.token}\r\n\r\n".encode())
         file: Any = asked.makefile("rb", 1 << 16)
-        said = iter(lambda: file.readline(1000).decode("latin-1").strip(), "")
-        status, *lines = islice(said, _LINES)
+        until = time.monotonic() + self._patience.stall
+        status, *lines = islice(iter(lambda: _line(file, until), ""), _LINES)
         if status.split(" ")[1:2] != ["200"]:
             raise _Aside(f"it answered {status[:100]}")
         pairs = (line.partition(":") for line in lines)
@@ -146,6 +147,17 @@ class _Neighbour:
             if time.monotonic() > until:
                 raise _Aside("it is too slow")
         return data
+
+
+def _line(file: Any, until: float) -> str:
+    """Return a line of an answer's head. Raises _Aside if it takes longer than `until`: a node that
+    sends a byte now and then never runs into the socket's time limit."""
+    said = b""
+    while (byte := file.read(1)) not in (b"", b"\n"):
+        said += byte
+        if len(said) > _LINE or time.monotonic() > until:
+            raise _Aside("it does not come to the end of its answer's head")
+    return said.decode("latin-1").strip()
 
 
 class ChunkSources:
@@ -173,6 +185,7 @@ class ChunkSources:
         self._from: str | None = None
         self._nodes = [_Neighbour(each, source.digest, patience.nodes) for each in source.sources]
         self._server: Download | None = None
+        self._by_mirror: Download | None = None  # the last one that the mirror was asked for
         self._gave: dict[int, _Neighbour] = {}  # whose chunk it is, by its offset
         self._received = 0
         self._stop = 0  # the number after those that are fetched in a row now
@@ -207,7 +220,8 @@ class ChunkSources:
         if liar := self._gave.get(chunk.offset):
             liar.put_aside(longer=True)
         end = chunk.offset + chunk.length
-        return self._filled(chunk, self._download(chunk.offset, end, past_mirror=True))
+        own = Download(f"{self._source.url}/data.zst", self._patience, chunk.offset, end)
+        return self._filled(chunk, own)
 
     def close(self) -> None:
         """Stop, also a read that is waiting in another thread."""
@@ -219,8 +233,8 @@ class ChunkSources:
     def _next(self, number: int, chunk: Chunk) -> bytearray:
         waited_since = time.monotonic()
         while node := self._choose(number):
-            if self._tries_server:
-                return self._tried(node, chunk)
+            if self._tries_server and (tried := self._tried(node, chunk)) is not None:
+                return tried
             try:
                 data = node.take(number, chunk, self._patience.nodes.idle)
             except (OSError, ValueError, _Aside):
@@ -307,14 +321,21 @@ class ChunkSources:
         now = time.monotonic()
         self._looked, self._look_at = (now, self._received), now + self._pause
 
-    def _tried(self, node: _Neighbour, chunk: Chunk) -> bytearray:
+    def _tried(self, node: _Neighbour, chunk: Chunk) -> bytearray | None:
         """Return the chunk from the server, from which all further ones come for a while if it is
-        much faster than the node was."""
+        much faster than the node was; None if the server does not give it soon."""
         self._tries_server = False
         began, (since, first) = time.monotonic(), self._looked
         usual = (began - since) / max(self._received - first, 1)
-        data = self._alone(chunk)
-        if (time.monotonic() - began) * _FASTER < usual:
+        hasty = replace(self._patience, stall=self._patience.nodes.stall, tries=MIRROR_TRIES)
+        data = None
+        with suppress(PrimeError):
+            data = self._filled(
+                chunk, self._download(chunk.offset, chunk.offset + chunk.length, hasty)
+            )
+        if data is None:  # the node's stream is open, and the next to be taken
+            self._pause *= 2
+        elif (time.monotonic() - began) * _FASTER < usual:
             node.put_aside()
         else:
             node.close()  # its stream is at this chunk
@@ -331,14 +352,12 @@ class ChunkSources:
             self._leave()
             self._tell("")
             last = self._found.chunks[self._stop - 1]
-            self._server = self._download(chunk.offset, last.offset + last.length)
+            end = last.offset + last.length
+            self._server = self._download(chunk.offset, end, self._patience)
         self._server.skip_to(chunk.offset)
         data = bytearray(chunk.length)
         self._server.fill(memoryview(data))
         return data
-
-    def _alone(self, chunk: Chunk) -> bytearray:
-        return self._filled(chunk, self._download(chunk.offset, chunk.offset + chunk.length))
 
     def _filled(self, chunk: Chunk, download: Download) -> bytearray:
         data = bytearray(chunk.length)
@@ -346,12 +365,13 @@ class ChunkSources:
         download.close()
         return data
 
-    def _download(self, start: int, end: int, *, past_mirror: bool = False) -> Download:
+    def _download(self, start: int, end: int, patience: Patience) -> Download:
         """Return a download from the mirror, and from the server once that is of no use."""
         own, mirror = f"{self._source.url}/data.zst", self._source.mirror
-        if past_mirror or not mirror:
-            return Download(own, self._patience, start, end)
-        return Download(f"{mirror}/data.zst", self._patience, start, end, own)
+        if not mirror or (self._by_mirror and self._by_mirror.url == own):
+            return Download(own, patience, start, end)
+        self._by_mirror = Download(f"{mirror}/data.zst", patience, start, end, own)
+        return self._by_mirror
 
     def _tell(self, name: str) -> None:
         if name != self._from:

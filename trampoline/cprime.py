@@ -34,8 +34,8 @@ __all__ = ["Plan", "PrimeError", "Progress", "Written", "plan", "prime", "wipe"]
 
 Progress = Callable[[str, int, int, float], None]
 """progress(phase, done, total, rate): bytes, bytes, bytes per second. Called in the caller's thread
-at least each second; phase is 'wipe', 'zero', 'write' or 'verify'. An exception that it raises ends
-the work and is passed on."""
+at least each second; phase is 'wipe', 'zero', 'write', 'verify' or 'pass on'. An exception that it
+raises ends the work and is passed on."""
 
 
 @dataclass(frozen=True, slots=True)

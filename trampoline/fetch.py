@@ -266,10 +266,10 @@ class Download:
                 closing.close()
 
 
-def get(url: str, limit: int, patience: Patience, instead: str = "") -> bytes:
-    """Return all of a small resource; `instead` as for `Download`. Raises PrimeError, also when it
-    has more than `limit` bytes."""
-    download = Download(url, patience, instead=instead)
+def get(url: str, limit: int, patience: Patience) -> bytes:
+    """Return all of a small resource. Raises PrimeError, also when it has more than `limit`
+    bytes."""
+    download = Download(url, patience)
     data = bytearray()
     try:
         for block in download.blocks():

@@ -13,7 +13,7 @@ import mmap
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b, sha256
 
 from cod.orders import ImageSource
@@ -23,7 +23,7 @@ from trampoline.chunkserver import ChunkRing
 from trampoline.chunksources import ChunkSources, Packed
 from trampoline.crew import Crew, Meter, Progress
 from trampoline.errors import OrderError, PrimeError, WayError
-from trampoline.fetch import Download, Patience, get
+from trampoline.fetch import MIRROR_TRIES, Download, Patience, get
 from trampoline.target import Target
 from trampoline.zstd import Decompressor, ZstdError
 
@@ -108,11 +108,9 @@ class Tools(threading.local):
 
 def load_manifest(source: ImageSource, patience: Patience) -> Manifest:
     """Fetch and check an image's manifest. Raises PrimeError."""
-    own = f"{source.url}/manifest.json"
-    first = f"{source.mirror}/manifest.json" if source.mirror else own
-    data = get(first, manifest.LIMIT, patience, own if source.mirror else "")
-    if source.mirror and manifest.digest(data) != source.digest:
-        data = get(own, manifest.LIMIT, patience)
+    data = _of_mirror(source, patience) if source.mirror else b""
+    if manifest.digest(data) != source.digest:
+        data = get(f"{source.url}/manifest.json", manifest.LIMIT, patience)
     if manifest.digest(data) != source.digest:
         raise WayError(
             f"bad checksum: the manifest at {source.url} is not the one that was ordered"
@@ -126,6 +124,16 @@ def load_manifest(source: ImageSource, patience: Patience) -> Manifest:
             f"the image at {source.url} has {found.size} bytes, {source.size} were ordered"
         )
     return found
+
+
+def _of_mirror(source: ImageSource, patience: Patience) -> bytes:
+    """Return what the mirror has as the image's manifest, unchecked; nothing if that fails. It may
+    be no longer than the image's size allows, as a mirror must not fill a small node's memory."""
+    limit = min(manifest.LIMIT, (1 << 20) + source.size // 1024)
+    try:
+        return get(f"{source.mirror}/manifest.json", limit, replace(patience, tries=MIRROR_TRIES))
+    except PrimeError:
+        return b""
 
 
 def copy(piece: Piece, writing: Writing) -> None:

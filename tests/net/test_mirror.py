@@ -19,6 +19,7 @@ from cod.model import ImageMirror, Site
 from cod.net.bootfiles import OpenFile
 from cod.pool import in_transaction
 from cod.store.nodes import blocks, nodes
+from cod.wire import manifest
 from tests.conftest import SUBNET
 from tests.imageserver import Server, dies_after, flips, serving
 from tests.net.test_image_rights import DATA, MINE, NODE, OTHER, STRANGER, THEIRS, Lab, lab, world
@@ -26,6 +27,7 @@ from tests.net.test_prime import MIB, QUICK, added, dirty, image_file, one, run
 from tests.ports import free_port
 from tests.store.agentlab import hardware
 from tests.waiting import until
+from trampoline import images
 
 __all__ = ["lab"]
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin")
@@ -186,6 +188,18 @@ def test_what_a_mirror_has_damaged_comes_from_the_server(
     servers[0].seen.clear()
     servers[1].on, servers[1].faults = "manifest.json", [flips(100)]
     assert prime(servers, tmp_path) == ["manifest.json"]
+
+
+def test_a_mirrors_manifest_that_is_too_long_is_not_taken(
+    servers: tuple[Server, Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "LIMIT", MIB)
+    server, mirror = servers
+    image_file(tmp_path / "image", 6 * MIB)
+    source = added(server, tmp_path / "image")
+    (mirror.root / "manifest.json").write_bytes(bytes(2 * MIB))
+    assert images.load_manifest(replace(source, mirror=mirror.url), QUICK).size == 6 * MIB
+    assert [len(each.seen) for each in servers] == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from cod.images.ingest import ingest
 from cod.orders import ChunkSource, ImageSource, Order, PassOn
 from cod.wire import chunktoken, manifest
 from cod.wire.manifest import Manifest
-from tests.imageserver import Request, Server, serving
+from tests.imageserver import Request, Server, dies_after, serving
 from tests.waiting import until
 from trampoline import cprime
 from trampoline.chunkserver import ChunkRing, ChunkServer
@@ -299,6 +300,67 @@ def test_a_slow_node_holds_up_only_itself(site: Site, others: int) -> None:
         done.set()
     assert told == ["n0", "n1" if others else ""]
     assert (site.sent() == 0) == bool(others)
+
+
+def test_a_server_that_fails_is_not_taken_for_a_node_that_works(site: Site) -> None:
+    """The server is asked once whether it is faster, and the node goes on when it does not
+    answer."""
+    slow = site.node(1)
+    site.server.faults = [dies_after(0)] * 999
+
+    def has_sent(count: int) -> bool:
+        return slow.sent >= count
+
+    def follow() -> None:  # the node has what it sends, and no more
+        for number in range(1, CHUNKS):
+            sent = sum(chunk.length for chunk in site.manifest.chunks[:number])
+            until(partial(has_sent, sent))
+            site.give(slow, range(number, number + 1))
+
+    with ThreadPoolExecutor(1) as pool:
+        giving = pool.submit(follow)
+        assert fetched(site.by(slow), site, replace(SURE, compare=0.0, ahead=8)) == ["n0"]
+        giving.result()
+    assert site.sent()
+
+
+def test_a_node_that_never_ends_its_answers_head_is_left(site: Site) -> None:
+    def drip(listening: socket.socket) -> bool:
+        """Return whether the one that asks has left."""
+        connection, _ = listening.accept()
+        done = threading.Event()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\n")
+            for _ in range(200):
+                try:
+                    connection.sendall(b"x")
+                except OSError:
+                    return True
+                done.wait(0.02)
+        return False
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        dripping = pool.submit(drip, listening)
+        source = site.by(listening.getsockname()[1])
+        assert fetched(source, site, replace(SURE, start=0.0, stall=0.2)) == [""]
+        assert dripping.result()
+
+
+def test_a_mirror_without_the_image_is_asked_once(site: Site, tmp_path: Path) -> None:
+    node = site.node()
+    (tmp_path / "mirror").mkdir()
+    with serving(tmp_path / "mirror") as mirror:
+        source = replace(site.by(node), mirror=f"{mirror.url}/{site.image.digest}")
+        told: list[str] = []
+        sources = ChunkSources(source, site.manifest, PATIENT, None, told.append)
+        for packed in sources.chunks():
+            if packed.number in (3, 9):
+                sources._nodes[0].put_aside(longer=True)
+            elif packed.number == 6:
+                sources._nodes[0].asked_again_at = 0.0
+        assert told == ["n0", "", "n0", ""]
+        assert len(mirror.seen) == 1
+    assert site.sent() == 2
 
 
 def test_what_a_node_sends_is_limited(site: Site) -> None:
