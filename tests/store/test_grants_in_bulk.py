@@ -16,12 +16,12 @@ from sqlalchemy import Engine, insert, select, update
 from cod.flows.scheduler import apply_plan
 from cod.flows.scheduler import plan as plan_flow
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, AskedVcluster, Refused, Result, Site
+from cod.model import AskedTuple, AskedVcluster, Refused, Result, Site, TypeTerms
 from cod.states import Disk
 from cod.store import tables as t
 from cod.store import vcms
 from cod.store.engine import Tx, new_id
-from cod.store.nodes import sessions
+from cod.store.nodes import sessions, types
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 from tests.contexts import flow_context
@@ -256,6 +256,23 @@ def wanted(tx: Tx, site: Site, **limits: Any) -> tuple[Any, Any, apply_plan.Act]
         groups.change(tx, groups.named(tx, "bound").id, **limits)
     [act] = apply_plan.acts(planned, site, bulk=True)
     return planned, claim, act
+
+
+def test_creation_sizes_count_what_was_just_granted_of_a_type(tx: Tx, site: Site) -> None:
+    """What is guaranteed of one type goes by the nodes of it that others hold, not by their
+    vclusters' rows alone."""
+    _, claim, _ = wanted(tx, site)
+    [kind] = types.every(tx)
+    groups.give_types(tx, groups.add(tx, "sure", 0.0).id, {kind.id: TypeTerms(guarantee=3)})
+    planned = plan_flow.decide(plan_flow.snapshot(tx, site, NOW), site, NOW)
+    [act] = apply_plan.acts(planned, site, bulk=True)
+    found = []
+    for acts in ([act], act.parts):
+        with tx.begin_nested() as part:
+            carry_out(tx, acts, claim)
+            found.append([one.creation_size for one in vclusters.every(tx)])
+            part.rollback()
+    assert found == [[2, 1, 0], [2, 1, 0]]
 
 
 def test_a_refused_grant_stops_no_other(tx: Tx, site: Site) -> None:

@@ -271,6 +271,7 @@ class _GrantBatch:
         self._began: list[tuple[Vcluster, Group, notice_texts.NoticeText]] = []
         self._taken: list[tuple[Node, Vcluster]] = []
         self._moves: list[nodes.NodeMove] = []
+        self._effects: set[Effect] = set()
 
     def give(self, request: Request, shares: Sequence[Share]) -> bool:
         """Grant the request; return False, with nothing written, where `give` has to decide."""
@@ -321,6 +322,9 @@ class _GrantBatch:
                 step = replace(step, columns={"deadline": slow})
             self._take(node, share, step, request, admitted, owner)
         self._granted.append(request.id)
+        # of the next one's creation size: types that are apart are counted by held nodes
+        if self._guarantees and self._plan.sharing.apart:
+            self.write()
         return True
 
     def _seats(self, shares: Sequence[Share]) -> list[Seat]:
@@ -382,10 +386,15 @@ class _GrantBatch:
         self._moves.append(nodes.NodeMove(node, moved, values, step.event, step.cause, power))
 
     def write(self) -> tuple[Effect, ...]:
-        """Write what the grants change; return who should look at once."""
-        if not self._granted:
-            return ()
-        tx, now, moves = self._tx, self._now, self._moves
+        """Write what the grants change that is not written yet; return who should look at once."""
+        if self._granted:
+            self._write_grants(self._moves)
+            for each in (self._granted, self._began, self._taken, self._moves):
+                each.clear()
+        return tuple(self._effects)
+
+    def _write_grants(self, moves: Sequence[nodes.NodeMove]) -> None:
+        tx, now = self._tx, self._now
         core_requests.grant_all(tx, self._granted, now)
         self._write_vclusters()
         notices.tell_all(tx, self._began, now)
@@ -401,7 +410,7 @@ class _GrantBatch:
                 transitions.note_capture(tx, held, one.event, one.cause, now)
             if one.event is NodeEvent.WOKEN and one.node.boot_mac in ports:
                 isolation.leave(tx, one.moved, now)
-        return tuple({effect for one in moves for effect in transitions.wakes(one.node, one.moved)})
+            self._effects.update(transitions.wakes(one.node, one.moved))
 
     def _write_vclusters(self) -> None:
         vclusters.change_all(self._tx, self._admitted, self._now)
