@@ -143,8 +143,18 @@ class Pool:
     ) -> Deferred[T]:
         """Run a `flow` that only reads: on SQLite it does not hold up the writers of other
         processes."""
+        return self.read_at(USUAL, flow, *args, **kwargs)
+
+    def read_at(
+        self,
+        priority: int,
+        flow: Callable[Concatenate[Tx, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Deferred[T]:
+        """Run a `flow` like `read`, with a `priority` (0 goes first)."""
         reading = self.engine.execution_options(reading=True)
-        return self._put(USUAL, reading, _Call(flow, args, kwargs))
+        return self._put(priority, reading, _Call(flow, args, kwargs))
 
     def _put(self, priority: int, engine: Engine, call: _Call[T]) -> Deferred[T]:
         def job() -> None:

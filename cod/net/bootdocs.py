@@ -82,6 +82,6 @@ class BootDocs:
 
     def _plan(self, mac: str, address: str) -> Deferred[BootPlan]:
         asked = mac, address, self._site.current, self._clock()
-        return self._pool.read(script.unchanged, *asked).addCallback(
+        return self._pool.read_at(NODES, script.unchanged, *asked).addCallback(
             lambda plan: plan or self._pool.run_together(script.script, *asked)
         )

@@ -11,6 +11,9 @@ from sqlalchemy import Engine, event, exc, text
 from twisted.internet.defer import Deferred, gatherResults
 
 import cod.pool
+from cod.flows.boot import script
+from cod.model import BootPlan, Site, SiteRef
+from cod.net.bootdocs import BootDocs
 from cod.pool import SHARING, URGENT, Pool
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -194,3 +197,19 @@ def test_they_wait_for_a_database_that_was_killed(mariadb: MariaDB, mariadb_engi
     mariadb.start("--innodb-flush-log-at-trx-commit=0", *UNSYNCED)
     assert held.go(*asked) == [1, 2, 3]
     held.close()
+
+
+def test_a_boot_script_goes_before_what_people_ask(
+    held: Held, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def unchanged(tx: Tx, *_: object) -> BootPlan:
+        ran.append("script")
+        return BootPlan("none", "a reason")
+
+    monkeypatch.setattr(script, "unchanged", unchanged)
+    usual = held.pool.run(lambda tx: ran.append("usual"))
+    docs = BootDocs(held.pool, SiteRef(site), lambda: 0.0)
+    held.go(usual, docs.ipxe("52:54:00:00:00:01", "10.77.1.1"))
+    assert ran == ["script", "usual"]
