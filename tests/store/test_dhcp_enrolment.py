@@ -92,6 +92,20 @@ def test_machines_enrolled_together_are_enrolled_as_one_by_one(
     assert told(tx, batches, site) == together
 
 
+def test_an_address_that_gives_way_makes_room_for_one_machine(
+    tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [subnet] = site.subnets
+    crowded = replace(subnet, boot_pool=("10.77.0.16", "10.77.0.23"))
+    site = replace(site, subnets=(crowded,), policy=replace(site.policy, approved_share=0.0))
+    lent = [discover(number) for number in range(8)]
+    new = [discover(number) for number in range(8, 20)]
+    together = told(tx, [lent, new], site)
+    monkeypatch.setattr(flow, "_enrol_ahead", lambda batch, asked: None)
+    assert told(tx, [lent, new], site) == together
+    assert len(together[1]["nodes"]) == 16
+
+
 def test_enrolment_costs_no_statement_for_each_machine(tx: Tx, site: Site) -> None:
     site = replace(site, policy=Policy(new_burst=1000))
     seen = []

@@ -160,12 +160,11 @@ class BindingBatch:
                 self.look([address])
                 if self._is_free(address, now):
                     return address
-        for row in bindings.giving_way(
-            self._tx, pool[0], pool[-1], yielding, len(self._changed) + 1
-        ):
+        most = len(self._changed) + len(avoid) + 1
+        for row in bindings.giving_way(self._tx, pool[0], pool[-1], yielding, most):
             self.look([row.address])
             # neither this batch nor another server has changed it meanwhile
-            if self._at[row.address] == row:
+            if self._at[row.address] == row and row.address not in avoid:
                 return row.address
         return None
 
