@@ -477,7 +477,7 @@ def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey
     return chosen
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)  # some 20 KB each; each request that nodes are kept for has its own
 def _lowest(key: FreeKey, many: bool) -> Select[Any]:
     """Return the query for the first `most` free nodes that are alike: their ids, and whether only
     their tables were erased; those first, then by id."""
