@@ -6,6 +6,7 @@ import hashlib
 import json
 import lzma
 import os
+import re
 import struct
 import subprocess
 from pathlib import Path
@@ -84,6 +85,32 @@ def test_the_cpio_program_reads_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["init", "udhcpc"])
 def test_the_shell_can_read_it(script: str) -> None:
     subprocess.run(["sh", "-n", ROOT / "trampoline" / script], check=True)
+
+
+def test_an_interface_that_comes_back_is_waited_for_and_brought_up(tmp_path: Path) -> None:
+    """`network` of init, with what it calls in its place."""
+    found = re.search(
+        r"^network\(\) \{.*?^\}$", (ROOT / "trampoline/init").read_text(), re.M | re.S
+    )
+    assert found
+    script = (
+        found[0].replace("/run/", f"{tmp_path}/")
+        + """
+    says() { echo "$1"; }
+    links() { says links; }
+    carrier() { says "carrier $1"; }
+    say() { :; }
+    pause() { says pause; }
+    udhcpc() { [ "$2" = eth1 ]; }
+    interfaces() { wired=$next; next=eth1; [ -n "$wired" ]; }
+    wired=eth0 next=
+    network
+    """
+    )
+    done = subprocess.run(["sh", "-c", script], check=True, capture_output=True, text=True)
+    lost = ["links", "carrier eth0", "pause"]
+    assert done.stdout.splitlines() == [*lost, "links", "pause", "links", "carrier eth1"]
+    assert (tmp_path / "nic").read_text() == "eth1\n"
 
 
 # ---------------------------------------------------------------- kernel modules
