@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import AfterValidator, TypeAdapter, WrapValidator
@@ -38,11 +38,13 @@ from cod.model import (
     Switch,
     TypeRules,
     VolumeKeys,
+    ipv4,
 )
 from cod.model.keys import ABSOLUTE, DAY, DOMAIN, InDays, SiteTable, site_key
 from cod.policy import volumes
 from cod.policy.hardware import keep
 from cod.policy.hardware.attributes import ATTRIBUTES
+from cod.policy.nodes.subnets import numbers
 from cod.policy.people.delivery import addresses
 from cod.site import coherence
 from cod.site.coherence import together
@@ -185,11 +187,7 @@ def _problems(file: SiteFile) -> Iterator[str]:
         for n, name in enumerate(names)
         if name in names[:n]
     )
-    subnets = {subnet.name for subnet in file.subnet}
-    for n, mirror in enumerate(file.mirror):
-        for name in mirror.subnets:
-            if name not in subnets:
-                yield f"mirror.{n}.subnets: there is no [[subnet]] named {name!r}"
+    yield from _mirror_problems(file)
     for n, subnet in enumerate(file.subnet):
         for other in file.subnet[:n]:
             if subnet.name == other.name:
@@ -245,6 +243,23 @@ def _single_keys(file: SiteFile) -> Iterator[str]:
                 keep.check(rule.disk)
         except Refused as refused:
             yield f"keep.{n}.disk: {refused.sentence}"
+
+
+def _mirror_problems(file: SiteFile) -> Iterator[str]:
+    """Yield what is wrong with mirrors: whoever has the address of one gets any image."""
+    subnets = {subnet.name for subnet in file.subnet}
+    for n, mirror in enumerate(file.mirror):
+        for name in mirror.subnets:
+            if name not in subnets:
+                yield f"mirror.{n}.subnets: there is no [[subnet]] named {name!r}"
+        for subnet in file.subnet:
+            if numbers(subnet).owns(ipv4(mirror.address)):
+                yield (
+                    f"mirror.{n}.address: {mirror.address} is among those that nodes of"
+                    f" {subnet.name!r} get; take one outside boot_pool and block_pool"
+                )
+        if file.isolation and ip_address(mirror.address) in ip_network(file.isolation.networks):
+            yield f"mirror.{n}.address: {mirror.address} is in isolation.networks"
 
 
 def _isolation_problems(file: SiteFile) -> Iterator[str]:

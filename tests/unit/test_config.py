@@ -474,6 +474,21 @@ def test_a_subnet_behind_a_relay_is_served_from_elsewhere(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
+    ("mirror", "words"),
+    [
+        ('address = "10.77.0.9"\nsubnets = ["far"]', "subnets: there is no [[subnet]] named 'far'"),
+        ('address = "10.77.4.255"', "address: 10.77.4.255 is among those that nodes of 'lab' get"),
+        ('address = "10.77.128.0"', "address: 10.77.128.0 is among those that nodes of 'lab' get"),
+        ('address = "10.9.0.7"', "address: 10.9.0.7 is in isolation.networks"),
+    ],
+)
+def test_no_node_can_take_a_mirrors_address(mirror: str, words: str) -> None:
+    networks = '[isolation]\nvlans = [100, 199]\nnetworks = "10.9.0.0/16"\ninterface = "br1"'
+    found = problems(f"{GOOD}\n{networks}\n[[mirror]]\n{mirror}\n")
+    assert any(line.startswith(f"mirror.0.{words}") for line in found)
+
+
+@pytest.mark.parametrize(
     ("content", "words"),
     [
         (None, "cannot be read"),
