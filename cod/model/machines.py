@@ -245,8 +245,12 @@ class AgentSession:
 
 
 class ImageReceiver(NamedTuple):
-    """A node that is being primed, as far as it matters to who passes images on to whom. `address`:
-    where its agent is; `phase`: which step its agent has told of last."""
+    """A node that is being primed, as far as it matters to who passes images on to whom.
+
+    address  where its agent is
+    clean    its disk is written at once, and not erased before
+    phase    which step its agent has told of last
+    """
 
     node_id: int
     generation: int
@@ -254,7 +258,7 @@ class ImageReceiver(NamedTuple):
     template_id: int | None
     subnet: str | None
     address: str
-    disk: str
+    clean: bool
     phase: str
 
     @property

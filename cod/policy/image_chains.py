@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from cod.model import ImageReceiver
-from cod.states import Disk
 
 CHAIN = 64  # nodes
 ABOVE = 3  # of them that each is told of
@@ -33,7 +32,7 @@ def chains(receivers: Iterable[ImageReceiver]) -> Mapping[int, tuple[ImageReceiv
     rows: dict[tuple[int | None, str | None, bool], list[ImageReceiver]] = defaultdict(list)
     found = {}
     for each in receivers:
-        erases = each.phase not in ("write", "pass on") and each.disk != Disk.CLEAN
+        erases = each.phase not in ("write", "pass on") and not each.clean
         row, writing = (rows[each.template_id, each.subnet, which] for which in (erases, False))
         first = len(row) - len(row) % CHAIN
         above = row[first:][-ABOVE:]

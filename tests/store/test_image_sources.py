@@ -9,6 +9,7 @@ import pytest
 from cod.flows.agents import orders, progress
 from cod.model import ChunkKeys, Site
 from cod.orders import Order
+from cod.states import Disk
 from cod.store.engine import Tx
 from cod.store.images import images
 from cod.wire import chunktoken
@@ -80,6 +81,23 @@ def test_each_node_is_told_of_those_before_it(lab: Lab) -> None:
     assert first.pass_on
     assert (first.pass_on.rate, first.pass_on.key) == (125_000_000, key(first.id))
     assert chunktoken.allows(source.token, first.pass_on.key, DIGEST, "10.77.1.1", lab.now)
+
+
+def test_nodes_that_were_left_to_their_own_group_are_told_of_each_other(lab: Lab) -> None:
+    """Their disks are not erased before they are written, unlike those of another group's nodes."""
+    lab.site = replace(lab.site, policy=replace(lab.site.policy, wipe="tables"))
+    template = lab.template(document=DOCUMENT)
+    owners = [lab.vcluster(template, group, f"vc{group}") for group in ("own", "other")]
+    for number, owner in ((1, 0), (2, 0), (3, 1), (4, 0)):
+        group = owners[owner].group_id
+        lab.machine(number, "inactive", disk=Disk.TABLES, cached_group_id=group)
+        lab.boots(number)
+    given(lab)
+    for number in range(1, 5):
+        lab.assign(number, owners[0])
+    sent = given(lab)
+    assert [sent[f"node{number}"].wipe for number in range(1, 5)] == [False, False, True, False]
+    assert [each.name for each in sent["node4"].images[0].sources] == ["node2", "node1"]
 
 
 def test_progress_says_where_the_image_comes_from_until_it_is_written(lab: Lab) -> None:

@@ -16,7 +16,7 @@ from cod.wire.errors import PeerError
 
 
 def node(number: int, **more: object) -> ImageReceiver:
-    made = ImageReceiver(number, 7, f"n{number}", 1, "boot", f"10.0.0.{number}", "clean", "")
+    made = ImageReceiver(number, 7, f"n{number}", 1, "boot", f"10.0.0.{number}", True, "")
     return made._replace(**more)  # type: ignore[arg-type]
 
 
@@ -43,12 +43,12 @@ def test_nodes_of_other_subnets_and_templates_are_not_asked() -> None:
 def test_nodes_that_erase_first_ask_each_other_and_then_those_that_write() -> None:
     others = [
         node(1),
-        node(2, disk="dirty", phase="wipe"),
-        node(3, disk="dirty", phase="write"),
+        node(2, clean=False, phase="wipe"),
+        node(3, clean=False, phase="write"),
         node(4, phase="pass on"),
-        node(5, disk="foreign"),
+        node(5, clean=False),
         node(6),
-        node(7, disk="dirty"),
+        node(7, clean=False),
     ]
     assert names(others) == {
         "n1": [],
@@ -62,7 +62,7 @@ def test_nodes_that_erase_first_ask_each_other_and_then_those_that_write() -> No
 
 
 def test_new_machines_that_are_installed_together_ask_each_other() -> None:
-    found = chains([node(number, disk="foreign") for number in range(CHAIN)])
+    found = chains([node(number, clean=False) for number in range(CHAIN)])
     assert [node_id for node_id, above in found.items() if not above] == [0]
 
 

@@ -6,10 +6,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from sqlalchemy import ColumnElement, String, bindparam, cast, delete, func, select, update
+from sqlalchemy import (
+    ColumnElement,
+    String,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from cod.model import AgentSession, ImageReceiver, Node, Peer, Refused
-from cod.states import NodeState
+from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
@@ -132,7 +144,8 @@ def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, AgentSess
 def image_receivers(tx: Tx, node_ids: Collection[int]) -> list[ImageReceiver]:
     """Return the nodes that are being primed with the templates of those nodes and whose agents
     have reported: as their priming began, those that began together by block and switch port."""
-    n, some = t.nodes.c, t.nodes.alias().c
+    n, v, some = t.nodes.c, t.vclusters.c, t.nodes.alias().c
+    own = and_(n.disk == Disk.TABLES, n.cached_group_id == v.group_id)
     near = (func.coalesce(n.block_id, 0), func.coalesce(n.remote, ""), func.coalesce(n.circuit, ""))
     query = (
         select(
@@ -142,10 +155,11 @@ def image_receivers(tx: Tx, node_ids: Collection[int]) -> list[ImageReceiver]:
             n.template_id,
             n.subnet,
             _s.address,
-            n.disk,
+            case((or_(n.disk == Disk.CLEAN, own), True), else_=False),
             n.progress_phase,
         )
         .join_from(t.nodes, t.sessions, _s.node_id == n.id)
+        .join(t.vclusters, v.id == n.vcluster_id)
         .where(n.state == NodeState.PRIME, _s.reported)
         .where(n.template_id.in_(select(some.template_id).where(some.id.in_(node_ids))))
         .order_by(n.since, *near, n.id)
