@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cod.orders import Erasure, ImageSource, Namesake, Order
+from cod.orders import Erasure, ImageSource, Namesake, Order, PassOn
 from cod.wire.manifest import Manifest
 from trampoline import bootcode, efiboot, images, installer, namesakes, partitions, seed
 from trampoline.chunkserver import ChunkRing, ChunkServer
@@ -205,11 +205,12 @@ def prime(
     room  where chunks are kept for other nodes, if the order says so
     took  is told where an image comes from, as `ChunkSources` is
     """
+    came = time.monotonic()
     planned = plan(order, disks, patience)
     started = time.monotonic()
     erased = wipe_all(planned.erase, progress, order.purge)
     wiped = time.monotonic()
-    server = _chunk_server(order, planned, room)
+    server = _chunk_server(order.pass_on, planned, room, wiped - came)
     try:
         written = _write(order, planned, disks, progress, patience, bios, server, took)
         if server:
@@ -225,15 +226,18 @@ def prime(
     )
 
 
-def _chunk_server(order: Order, planned: Plan, room: ChunkRoom) -> ChunkServer | None:
-    """Return the server of the images' chunks; None if the order does not want one."""
-    if order.pass_on is None:
+def _chunk_server(
+    order: PassOn | None, planned: Plan, room: ChunkRoom, since: float
+) -> ChunkServer | None:
+    """Return the server of the images' chunks, so many seconds since the order came; None if it
+    does not want one."""
+    if order is None:
         return None
     ring = ChunkRing(room.memory)
     for piece in (*planned.pieces, *planned.later):
         if piece.manifest:
             ring.expect(piece.source.digest, piece.manifest)
-    return ChunkServer(order.pass_on, ring, room.address)
+    return ChunkServer(replace(order, now=order.now + since), ring, room.address)
 
 
 def _write(

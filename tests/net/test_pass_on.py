@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -465,6 +466,24 @@ def test_a_chain_of_nodes_costs_the_server_one_image(site: Site, tmp_path: Path)
     assert site.sent() == 1
     for _, _, disk in orders:
         assert disk.read_bytes() == site.content
+
+
+def test_tokens_grow_old_while_disks_are_erased(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Begun(Exception):
+        """The disks are erased."""
+
+    def begin(order: PassOn, *_: object) -> None:
+        raise Begun(order.now)
+
+    now = [0.0]
+    monkeypatch.setattr(cprime, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(cprime, "wipe_all", lambda *_: now.append(now.pop() + 3600.0))
+    monkeypatch.setattr(cprime, "ChunkServer", begin)
+    with pytest.raises(Begun) as begun:
+        primed(*chain(site, tmp_path, 1)[0], lambda name: None)
+    assert begun.value.args == (NOW + 3600.0,)
 
 
 def test_the_others_are_primed_when_a_node_of_the_chain_fails(site: Site, tmp_path: Path) -> None:
