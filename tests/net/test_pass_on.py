@@ -332,7 +332,7 @@ def test_a_node_that_never_ends_its_answers_head_is_left(site: Site) -> None:
         done = threading.Event()
         with connection:
             connection.sendall(b"HTTP/1.1 200 OK\r\n")
-            for _ in range(200):
+            for _ in range(900):
                 try:
                     connection.sendall(b"x")
                 except OSError:
