@@ -150,6 +150,8 @@ def mint(
     if reason := _lacks_nonce(tx, node, address, site, now):
         raise Refused("forbidden", reason)
     of_mac = secrets.of_mac(tx, mac)
+    if any(each.id == secret_id for each in of_mac):
+        return  # it has been run before, and was committed
     live = [each for each in of_mac if each.kind == "boot" and each.expires_at > now]
     gone = [each for each in of_mac if each.expires_at <= now]
     secrets.spend_all(tx, [each.id for each in (*gone, *live[LIVE_SECRETS - 1 :])])
