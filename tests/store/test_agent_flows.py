@@ -643,6 +643,7 @@ def test_opening_may_be_run_again(lab: Lab) -> None:
     second = lab.open(1, secret, "mine")
     assert second.epoch > first.epoch
     assert (lab.node(1).attempts, lab.events(1)) == (1, ["seen", "asked"])
+    assert lab.node(1).boot_unordered  # nobody has confirmed the boot since
 
 
 @pytest.mark.parametrize(

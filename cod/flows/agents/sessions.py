@@ -72,7 +72,7 @@ def open(
     older = sessions.get(tx, node.id, lock=True)
     moved = node
     columns: dict[str, Any] = {}
-    # else the session's own secret was used, or this is run once more
+    # None: this is run once more, after a commit that nobody knew of
     if used is not None and used.kind == "boot":
         heard = _is_heard(node, older, server, here, site, now)
         if why := boot_evidence.contradiction(tx, node, power, heard=heard, site=site, now=now):
@@ -81,7 +81,7 @@ def open(
         moved = _rebooted(tx, node, site, now)
         if power == "on":
             columns = {"power": power, "power_seen_at": now, "boot_unordered": False}
-    elif node.boot_unordered:  # the same boot as before: its machine was not reset
+    elif used is not None and node.boot_unordered:  # the same boot: its machine was not reset
         columns = {"boot_unordered": False}
     if columns or moved.last_seen != now:
         moved = nodes.change(tx, moved, **columns, last_seen=now)
