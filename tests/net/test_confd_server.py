@@ -516,6 +516,28 @@ def test_heartbeats_are_answered_and_written(world: World, timed: Timed) -> None
     until(lambda: world.node(0).last_seen == NOW + 77)
 
 
+def test_signs_of_life_are_not_written_beside_what_agents_say(
+    world: World, timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both lock rows of many nodes, in other orders: on MariaDB one would end the other."""
+    world.machine(0)
+    world.ready(0)
+    together: list[str] = []
+    run = world.server.pool.run_together
+
+    def noted(flow: Any, *args: Any) -> Any:
+        together.append(getattr(flow, "__name__", ""))
+        return run(flow, *args)
+
+    monkeypatch.setattr(world.server.pool, "run_together", noted)
+    world.server.site.current = replace(world.site, policy=Policy(heartbeat=1e6))
+    world.server.clock = lambda: NOW + 77
+    world.server.seen[world.node(0).id] = NOW + 77
+    timed.advance(BATCH)
+    until(lambda: world.node(0).last_seen == NOW + 77)
+    until(lambda: {"seen", "held"} <= set(together))
+
+
 def test_short_heartbeats_are_written_before_anybody_takes_the_node_for_silent(
     world: World, timed: Timed
 ) -> None:

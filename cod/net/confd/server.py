@@ -388,10 +388,11 @@ class ConfdServer(Service):
     def _write_seen(self) -> Generator[Deferred[Any], Any, None]:
         batch, self.seen = list(self.seen.items()), {}
         there = list(self.nodes.items())
+        # between what agents say: both lock rows of many nodes, and MariaDB would undo one of them
         try:
             for start in range(0, len(batch), BATCH_SIZE):
-                yield self.pool.run(sessions.seen, batch[start : start + BATCH_SIZE])
-            mine = yield self.pool.run(sessions.held, self.server, self.clock())
+                yield self.pool.run_together(sessions.seen, batch[start : start + BATCH_SIZE])
+            mine = yield self.pool.run_together(sessions.held, self.server, self.clock())
         except Exception:
             log.exception("writing signs of life")
             return
