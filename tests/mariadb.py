@@ -59,6 +59,8 @@ class MariaDB:
                 f"--datadir={self.data}",
                 f"--socket={self.folder}/s.sock",
                 f"--pid-file={self.folder}/pid",
+                # at its start a server deletes the temporary tables that others have there
+                f"--tmpdir={self.folder}",
                 "--bind-address=127.0.0.1",
                 f"--port={self.port}",
                 "--innodb-buffer-pool-size=64M",
