@@ -259,7 +259,7 @@ def wanted(tx: Tx, site: Site, **limits: Any) -> tuple[Any, Any, apply_plan.Act]
 
 
 def test_creation_sizes_count_what_was_just_granted_of_a_type(tx: Tx, site: Site) -> None:
-    """What is guaranteed of one type goes by the nodes of it that others hold, not by their
+    """Show that a guarantee of one type counts the nodes of it that others hold, and not their
     vclusters' rows alone."""
     _, claim, _ = wanted(tx, site)
     [kind] = types.every(tx)

@@ -84,7 +84,7 @@ def test_each_node_is_told_of_those_before_it(lab: Lab) -> None:
 
 
 def test_nodes_that_were_left_to_their_own_group_are_told_of_each_other(lab: Lab) -> None:
-    """Their disks are not erased before they are written, unlike those of another group's nodes."""
+    """Show it of nodes whose disks are written without erasing, unlike those of another group."""
     lab.site = replace(lab.site, policy=replace(lab.site.policy, wipe="tables"))
     template = lab.template(document=DOCUMENT)
     owners = [lab.vcluster(template, group, f"vc{group}") for group in ("own", "other")]

@@ -274,7 +274,8 @@ class _GrantBatch:
         self._effects: set[Effect] = set()
 
     def give(self, request: Request, shares: Sequence[Share]) -> bool:
-        """Grant the request; return False, with nothing written, where `give` has to decide."""
+        """Grant the request; return False where `give` has to decide: then nothing was written but
+        blocks of addresses that the vcluster needs all the same."""
         holder = self._holders[request.vcluster_id]
         owner = self._groups[holder.group_id]
         seats = self._seats(shares)

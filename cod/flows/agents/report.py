@@ -82,9 +82,8 @@ def report(
         keep=own,
         boot_mac=node.boot_mac if node.vcluster_id else peer.mac,
     )
-    if (
-        node.type_id is not None and kind.id != node.type_id
-    ):  # whom it was kept for may have no use for it now
+    if node.type_id is not None and kind.id != node.type_id:
+        # whom it was kept for may have no use for it now
         reservations.drop(tx, [node.id])
         _tell_change(tx, node, stored, kind, site, now)
     if joining.heir is not None or owners or own_macs != set(hardware.macs):

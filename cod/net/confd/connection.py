@@ -21,9 +21,8 @@ from cod.wire.confd import protocol
 from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
 
 BEHIND = 32  # messages that may wait before the connection is not read from
-PROGRESS_EVERY = (
-    2.0  # seconds between two writes of a node's progress; agents tell it twice as often
-)
+# seconds between two writes of a node's progress; agents tell it twice as often
+PROGRESS_EVERY = 2.0
 LAST_WORDS = 2.0  # seconds for a peer to take the reason why it is closed
 # 'unknown' makes an agent of before reboot, once its order is done, into the trampoline of now
 OUTDATED = "this trampoline encrypts nothing: build the trampolines anew (cod trampoline build)"
