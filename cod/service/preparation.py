@@ -157,8 +157,18 @@ def forget_ended(counters: Path) -> None:
     """Remove the counts of this process and of those that are gone."""
     for file in counters.glob("*.db"):
         process = file.stem.rpartition("_")[2]
-        if process == str(os.getpid()) or not Path("/proc", process).exists():
+        if process == str(os.getpid()) or _has_ended(process):
             file.unlink(missing_ok=True)
+
+
+def _has_ended(process: str) -> bool:
+    """Return whether the process of that id is gone, or waits for its parent to notice its end:
+    an init that is slow to do so, as containers have, would keep its counts."""
+    try:
+        state = Path("/proc", process, "stat").read_text("latin-1").rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state in "ZX"
 
 
 def has_own_user() -> bool:

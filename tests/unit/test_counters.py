@@ -35,9 +35,13 @@ def test_a_folder_that_somebody_else_has_made_is_refused(tmp_path: Path) -> None
 
 
 def test_counts_of_processes_that_have_ended_go(tmp_path: Path) -> None:
-    for process in (1, os.getpid(), 2**22 + 1):  # alive; this one, at its end; gone
+    unnoticed = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitid(os.P_PID, unnoticed, os.WEXITED | os.WNOWAIT)
+    # alive; this one, at its end; ended, but its parent has not asked how; gone
+    for process in (1, os.getpid(), unnoticed, 2**22 + 1):
         (tmp_path / f"counter_{process}.db").touch()
     preparation.forget_ended(tmp_path)
+    os.waitpid(unnoticed, 0)
     assert [path.name for path in tmp_path.iterdir()] == ["counter_1.db"]
 
 
