@@ -72,4 +72,7 @@ def configure(tx: Tx, digest: str, now: float) -> bool:
 
 
 def _any(zones: Collection[Key]) -> ColumnElement[bool]:
-    return or_(*(and_(_z.kind == kind, _z.key == key) for kind, key in sorted(set(zones))))
+    keys: dict[str, list[str]] = {}
+    for kind, key in sorted(set(zones)):
+        keys.setdefault(kind, []).append(key)
+    return or_(*(and_(_z.kind == kind, _z.key.in_(of)) for kind, of in keys.items()))

@@ -42,7 +42,7 @@ from cod.store.scheduler import node_counts, reclaims, requests, vclusters
 
 ACTOR = "manager"
 SWITCHED = 50  # nodes woken or put to sleep by one transaction: tens of milliseconds
-GRANTED = 100  # nodes given by one transaction, where many requests are granted
+GRANTED = 200  # nodes given by one transaction, where many requests are granted
 TAKEN = 20  # preemptions carried out by one transaction
 TOLD = 100  # requests
 Claim = claims.Claim
@@ -206,11 +206,12 @@ def tell(tx: Tx, *, refusals: Sequence[RequestRefusal], claim: Claim, now: float
     """Tell requests why they wait or are rejected. A vcluster whose first request is rejected
     ends."""
     claims.confirm(tx, claim, now)
+    waiting = [refusal for refusal in refusals if not refusal.final]
+    requests.explain(tx, {one.request_id: one.sentence for one in waiting})
     for refusal in refusals:
         if not refusal.final:
             if refusal.code == "late":
                 advance_reservations.late(tx, refusal.request_id, refusal.sentence, now)
-            requests.explain(tx, refusal.request_id, refusal.sentence)
         elif refusal.code == "ended":
             core_requests.conclude_move(tx, refusal.request_id, now)
         else:
@@ -225,7 +226,7 @@ def waits(tx: Tx, request_id: int, refused: Refused, now: float) -> None:
     if request is not None and not request.may_wait:
         core_requests.reject(tx, request_id, refused.sentence, now)
     else:
-        requests.explain(tx, request_id, refused.sentence)
+        requests.explain(tx, {request_id: refused.sentence})
 
 
 def remember_odd(tx: Tx, *, plan: PassPlan, claim: Claim, now: float) -> Result[int]:

@@ -89,7 +89,7 @@ def submit(
         options=set_values(Request, asked),
     )
     if why and starts_at is not None:
-        requests.explain(tx, request.id, reasons.begins(starts_at, why))
+        requests.explain(tx, {request.id: reasons.begins(starts_at, why)})
     return Result(_shown(tx, request), (Effect("wake", "manager"),))
 
 

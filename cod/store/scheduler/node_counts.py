@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -421,6 +421,14 @@ def with_usable_ports(tx: Tx, node_ids: Collection[int]) -> set[int]:
 # ---------------------------------------------------------------- which nodes a count means
 
 
+Value = Callable[[str, Any], Any]
+"""Gives what a column is compared with, for a field of a key and its value."""
+
+
+def _literal(_name: str, value: Any) -> Any:
+    return value
+
+
 def pick_free(
     tx: Tx,
     key: FreeKey,
@@ -456,7 +464,7 @@ def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey
     picked: dict[int, FreeKey] = {}
     for key, count in wanted.items():
         if not key.kind.port:
-            found = tx.execute(_lowest(key, many), {"most": count}).all()
+            found = tx.execute(_lowest(_shape(key), many), _values(key) | {"most": count}).all()
             if not (found and found[0][1]):
                 picked.update(dict.fromkeys((row[0] for row in found), key))
     ids = sorted(picked)
@@ -477,13 +485,25 @@ def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey
     return chosen
 
 
-@lru_cache(maxsize=256)  # some 20 KB each; each request that nodes are kept for has its own
-def _lowest(key: FreeKey, many: bool) -> Select[Any]:
+@lru_cache(maxsize=64)  # some 20 KB each; a site may have thousands of sorts, of few shapes
+def _lowest(shape: FreeKey, many: bool) -> Select[Any]:
     """Return the query for the first `most` free nodes that are alike: their ids, and whether only
-    their tables were erased; those first, then by id."""
+    their tables were erased; those first, then by id. What they are is said by `_values`."""
     tables = case((_n.disk == Disk.TABLES, 1), else_=0)
-    query = select(_n.id, tables).where(_FREE, _n.state == key.state, _alike(key, many))
+    alike = _alike(shape, many, lambda name, _: bindparam(name))
+    query = select(_n.id, tables).where(_FREE, _n.state == bindparam("state"), alike)
     return query.order_by(tables.desc(), _n.id).limit(bindparam("most"))
+
+
+def _shape(key: FreeKey) -> FreeKey:
+    """Return what all keys have in common that are asked for by the same conditions."""
+    kind = NodeKindRow(0, min(key.kind.block, 1), "subnet" if key.kind.subnet else "")
+    cached = None if key.template is None else 0
+    return FreeKey("", kind, cached, cached, min(key.reserved, 1))
+
+
+def _values(key: FreeKey) -> dict[str, Any]:
+    return key._asdict() | key.kind._asdict()
 
 
 def _erased_first(group_id: int | None) -> tuple[ColumnElement[int], ...]:
@@ -500,16 +520,16 @@ def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
     return nodes.ROWS.count(tx, _NOBODYS, _n.released == 0, *came, _alike(key, many))
 
 
-def _alike(key: FreeKey, many: bool) -> ColumnElement[bool]:
+def _alike(key: FreeKey, many: bool, value: Value = _literal) -> ColumnElement[bool]:
     cache = and_(
         _n.disk == Disk.CACHED,
-        _n.cached_template_id == key.template,
-        _n.cached_group_id == key.group,
+        _n.cached_template_id == value("template", key.template),
+        _n.cached_group_id == value("group", key.group),
     )
     return and_(
-        _of_kind(key.kind, many),
+        _of_kind(key.kind, many, value),
         _n.disk != Disk.CACHED if key.template is None else cache,
-        _kept_for(key.reserved),
+        _kept_for(key.reserved, value),
     )
 
 
@@ -527,14 +547,16 @@ def pick_held(
     return [node for node in nodes.lock(tx, tx.scalars(query)) if node.vcluster_id == vcluster_id]
 
 
-def _of_kind(kind: NodeKindRow, many: bool) -> ColumnElement[bool]:
-    block = _n.block_id == kind.block if kind.block else _n.block_id.is_(None)
-    subnet = _n.subnet == kind.subnet if kind.subnet else _n.subnet.is_(None)
+def _of_kind(kind: NodeKindRow, many: bool, value: Value = _literal) -> ColumnElement[bool]:
+    block = _n.block_id == value("block", kind.block) if kind.block else _n.block_id.is_(None)
+    subnet = _n.subnet == value("subnet", kind.subnet) if kind.subnet else _n.subnet.is_(None)
     port = {"": (), "usable": (_USABLE,), "unusable": (~_USABLE,)}[kind.port]
-    return and_(_n.type_id == kind.type, block, *([subnet] if many else []), *port)
+    of_type = _n.type_id == value("type", kind.type)
+    return and_(of_type, block, *([subnet] if many else []), *port)
 
 
-def _kept_for(request_id: int) -> ColumnElement[bool]:
+def _kept_for(request_id: int, value: Value = _literal) -> ColumnElement[bool]:
     r = t.reservations.c
     one = select(r.node_id).where(r.node_id == _n.id)
-    return one.where(r.request_id == request_id).exists() if request_id else ~one.exists()
+    own = r.request_id == value("reserved", request_id)
+    return one.where(own).exists() if request_id else ~one.exists()

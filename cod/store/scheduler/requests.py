@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Select, bindparam, func, insert, select, update
 
 from cod.model import Request, RequestTuple
 from cod.states import UNDECIDED, RequestState
@@ -223,14 +223,16 @@ def count_granted(tx: Tx, request_id: int, nodes: int) -> None:
     tx.execute(update(r).where(r.c.id == request_id).values(granted=r.c.granted + nodes))
 
 
-def explain(tx: Tx, request_id: int, reason: str) -> None:
-    """Say why a pending request waits."""
+def explain(tx: Tx, reasons: Mapping[int, str]) -> None:
+    """Say why pending requests wait: a sentence for each id."""
     r = t.node_requests
-    tx.execute(
+    said = (
         update(r)
-        .where(r.c.id == request_id, r.c.state == RequestState.PENDING)
-        .values(reason=reason)
+        .where(r.c.id == bindparam("request"), r.c.state == RequestState.PENDING)
+        .values(reason=bindparam("said"))
     )
+    if reasons:
+        tx.execute(said, [{"request": one, "said": reason} for one, reason in reasons.items()])
 
 
 def rank(tx: Tx, group_id: int, priority: int) -> None:
