@@ -143,13 +143,11 @@ def test_without_a_switch_it_waits_for_a_reboot(stand: Stand) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # the tests above, and tests/net/test_capture.py, have the same agent and server
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "firmware",
-    # by night the other machine has another firmware: what a disk holds boots on both, which
-    # test_images.py and test_layouts.py show of images that were not captured
-    ["bios", pytest.param("uefi", marks=pytest.mark.nightly)],
-)
+# what a disk holds boots on both firmwares, as test_images.py and test_layouts.py show of images
+# that were not captured
+@pytest.mark.parametrize("firmware", ["bios", "uefi"])
 def test_a_running_nodes_disk_boots_on_another_machine(tmp_path: Path, firmware: str) -> None:
     """To be captured its node loses its power: hello-b's root file system is left with a journal to
     be replayed."""

@@ -125,6 +125,7 @@ def boots(stand: Rack, name: str) -> int:
 
 
 @on(BIOS)
+@pytest.mark.nightly  # two more boots; test_bootscript.py shows that it loads as the trampoline does
 def test_a_diskless_node_runs_and_its_disk_is_not_touched(
     stand: Rack, name: str, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 from sqlalchemy import Engine, update
 
 from cod import consolefiles
@@ -44,20 +44,27 @@ def engine(portal: Portal) -> Iterator[Engine]:
     engine.dispose()
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
 @pytest.fixture
-def page(portal: Portal, engine: Engine) -> Iterator[Any]:
-    """A page of an administrator's, whose console is quiet to the end."""
+def page(portal: Portal, engine: Engine, browser: Browser) -> Iterator[Any]:
+    """A page of an administrator's, whose console is quiet to the end, in a profile of its own."""
     in_transaction(engine, _signed_in)
-    with chromium() as browser:
-        opened = context(browser)
-        opened.add_cookies(
-            [{"name": "__Host-cod", "value": "the-cookie", "url": portal.url, "secure": True}]
-        )
-        page = opened.new_page()
-        # a wrong code; a check refused
-        complaints = Complaints(page, ("404 (Not Found)", "429 (Too Many Requests)"))
-        yield page
-        assert complaints.found == []
+    opened = context(browser)
+    opened.add_cookies(
+        [{"name": "__Host-cod", "value": "the-cookie", "url": portal.url, "secure": True}]
+    )
+    page = opened.new_page()
+    # a wrong code; a check refused
+    complaints = Complaints(page, ("404 (Not Found)", "429 (Too Many Requests)"))
+    yield page
+    found = list(complaints.found)
+    opened.close()
+    assert found == []
 
 
 def _signed_in(tx: Tx) -> None:

@@ -22,8 +22,9 @@ pytestmark = [
 ]
 
 NAME = "old"
+# a NIC and a controller that no other machine of `make test` has: see shapes.py
 MACHINE = LabNode(
-    NAME, "bios", nics=(LabNic("e1000", network=FAR.name),), disks=(LabDisk(SIZE, "ahci"),)
+    NAME, "bios", nics=(LabNic("rtl8139", network=FAR.name),), disks=(LabDisk(SIZE, "megasas"),)
 )
 SITE = FAR_SUBNET + '\n[boot]\nbios_loader = "pxelinux.0"\n'
 

@@ -43,6 +43,8 @@ OUT, CACHE = build.CHECKOUT / "build/trampoline", build.CHECKOUT / "build/cache/
 MAC = "52:54:00:aa:bb:01"
 DISK = 24 << 20  # bytes
 SECRET = protocol.Secret("boot", bytes(range(32)))
+EMPTY = ("stick", "large-sectors")  # disks that a machine may have beside its own
+EMPTY_DISK = f"driver=null-co,node-name={{}},size={DISK},read-zeroes=on"
 
 
 @pytest.fixture(scope="session")
@@ -156,6 +158,7 @@ class Guest:
                 f"{nic},netdev=n,mac={MAC},romfile=",
                 "-drive",
                 f"file={self.disk},format=raw,if=none,id=d,discard=unmap",
+                *(word for name in EMPTY for word in ("-blockdev", EMPTY_DISK.format(name))),
                 *(word for d in disk for word in ("-device", d)),
                 *more,
             ],
@@ -234,6 +237,11 @@ AHCI = "e1000 ahci,id=a ide-hd,drive=d,bus=a.0,serial=S1"
 VIRTIO = "virtio-net-pci virtio-blk-pci,drive=d,serial=S1"
 # a second NIC, not plugged in
 NVME = "virtio-net-pci nvme,drive=d,serial=S1 e1000,mac=52:54:00:aa:bb:02,romfile="
+# disks that no usual image is written to: see tests/unit/test_needs.py
+UNUSUAL = (
+    f"{VIRTIO} qemu-xhci,id=usb usb-storage,bus=usb.0,drive=stick,serial=U1"
+    " nvme,drive=large-sectors,serial=N1,logical_block_size=4096,physical_block_size=4096"
+)
 # what only the generic flavour drives
 SERVER = "e1000e megasas,id=s scsi-hd,bus=s.0,drive=d,serial=S1"
 SCSI = "virtio-net-pci virtio-scsi-pci,id=s scsi-hd,bus=s.0,drive=d,serial=S1"
@@ -336,20 +344,28 @@ def test_it_asks_its_bmc_where_it_is(lab: Path, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("guest", [(VIRTIO, False)], indirect=True, ids=["virtio"])
+@pytest.mark.parametrize("guest", [(UNUSUAL, False)], indirect=True, ids=["virtio"])
 def test_it_primes_and_wipes(guest: Guest, tmp_path: Path) -> None:
-    """All that priming needs (HTTP, zstd, digests) is in the ramdisk."""
+    """All that priming needs (HTTP, zstd, digests) is in the ramdisk. It has two disks more, and
+    says what they are."""
     image, root = tmp_path / "image", tmp_path / "images"
     image.write_bytes(
         random.Random(2).randbytes(3 << 20) + bytes(2 << 20) + b"end".ljust(1 << 20, b".")
     )
     root.mkdir()
     served = ingest(image, root, raw=True)
-    assert guest.connect().find("disk") is not None
+    node = guest.connect()
+    while len(node.findall("disk")) < 3:  # a USB stick comes late
+        node = ET.fromstring(guest.next(Report).document)
+        guest.say(Ack())
+    assert {
+        disk.get("transport"): (disk.get("local"), disk.get("sector", "512"))
+        for disk in node.iter("disk")
+    } == {"virtio": ("yes", "512"), "usb": ("no", "512"), "nvme": ("yes", "4096")}
     with serving(root) as server:
         url = f"http://10.0.2.2:{server.server_port}/{served.digest}"
         source = ImageSource("disk", url, "chunks", served.digest, image.stat().st_size)
-        order = Order("1.2", "prime", table="keep", verify=True, images=(source,))
+        order = Order("1.2", "prime", "serial:S1", table="keep", verify=True, images=(source,))
         guest.say(order)
         result = guest.next(Done, Failed)
         assert isinstance(result, Done), result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,12 @@ sleep 5
 chain --replace --autofree ${filename} || reboot
 """
     )
+
+
+def test_a_diskless_systems_kernel_is_loaded_as_the_trampolines_is() -> None:
+    diskless = replace(TRAMPOLINE, action="kernel")
+    assert bootscript.ipxe(diskless) == bootscript.ipxe(TRAMPOLINE)
+    assert bootscript.pxelinux(diskless) == bootscript.pxelinux(TRAMPOLINE)
 
 
 def test_the_local_disk() -> None:
