@@ -53,13 +53,14 @@ BOOTS = 600_000.0  # milliseconds that machines may take: emulated processors ar
 
 
 @pytest.fixture(scope="module")
-def stand() -> Iterator[Rack]:
-    """Two machines, known to the site and awake, and its server."""
+def stand(request: pytest.FixtureRequest) -> Iterator[Rack]:
+    """Machines, known to the site and awake, and its server."""
     build_all("hello-a")
-    with rack(MACHINES, policy=TABLES, restored=True) as rack_:
-        for machine in MACHINES:
+    machines = MACHINES[: request.param]
+    with rack(machines, policy=TABLES, restored=True) as rack_:
+        for machine in machines:
             rack_.power(machine.name, "on")
-        for machine in MACHINES:
+        for machine in machines:
             rack_.reaches(machine.name, "inactive")
         yield rack_
 
@@ -166,13 +167,13 @@ def writes_a_template(page: Page) -> None:
     looked_at(page, "template")
 
 
-def asks_for_a_cluster(page: Page) -> None:
+def asks_for_a_cluster(page: Page, nodes: int) -> None:
     page.goto(f"{URL}/vclusters/new")
     field(page, "Name").fill("farm")
     page.locator("input[name=template][value='physics/pages']").check()
-    field(page, "Nodes").fill("2")
+    field(page, "Nodes").fill(str(nodes))
     field(page, "Lease").fill("2h")
-    expect(page.locator("[data-part=match]")).to_contain_text("2 free")
+    expect(page.locator("[data-part=match]")).to_contain_text(f"{nodes} free")
     looked_at(page, "wizard")
     press(page, "Request cluster")
     expect(page.get_by_role("heading", name="farm")).to_be_visible()
@@ -185,14 +186,14 @@ def watches_a_disk_being_written(page: Page) -> None:
     looked_at(page, "priming")
 
 
-def watches_it_grow(page: Page) -> None:
+def watches_it_grow(page: Page, nodes: int) -> None:
     """Without a reload."""
-    expect(page.get_by_text("2 in use", exact=True).first).to_be_visible(timeout=BOOTS)
+    expect(page.get_by_text(f"{nodes} in use", exact=True).first).to_be_visible(timeout=BOOTS)
     page.reload()
     looked_at(page, "running")
 
 
-def logs_in(page: Page, stand: Rack, key: Key) -> None:
+def logs_in(page: Page, stand: Rack, key: Key, nodes: int) -> None:
     """By the words on the page, with the names that COD's name server knows; and nobody else
     does."""
     folder = key.path.parent
@@ -206,7 +207,7 @@ def logs_in(page: Page, stand: Rack, key: Key) -> None:
     ]
     stranger, told = Key(folder, "stranger"), set[str]()
     shown = page.locator("tbody [data-copy]").all_inner_texts()
-    assert sorted(shown) == [f"ssh root@n{number}.farm.cod.demo" for number in (1, 2)]
+    assert sorted(shown) == [f"ssh root@n{n}.farm.cod.demo" for n in range(1, nodes + 1)]
     for words in shown:
 
         def tried(
@@ -228,15 +229,18 @@ def logs_in(page: Page, stand: Rack, key: Key) -> None:
         ] == [name]
         assert "Permission denied (publickey)" in tried(stranger).stderr
         told |= set(re.findall(r"SHA256:[\w+/]+", stand.page(address)))
-    assert len(told) == 2, "each node made itself a host key"
+    assert len(told) == nodes, "each node made itself a host key"
     assert fingerprints(folder / "known") == told
 
 
-def extends_and_shrinks(page: Page) -> None:
+def extends(page: Page) -> None:
     opened(page, "Extend the lease")
     field(page, "Length from now").fill("5h")
     press(page, "Extend")
     expect(page.get_by_text(re.compile("4 h 59 min|5 h")).first).to_be_visible()
+
+
+def shrinks(page: Page) -> None:
     opened(page, "Resize")
     field(page, "Nodes").fill("1")
     press(page, "Resize")
@@ -249,8 +253,14 @@ def ends_it(page: Page) -> None:
     expect(page.get_by_text("farm ends; its nodes go back")).to_be_visible()
 
 
+@pytest.mark.parametrize(
+    ("stand", "nodes"),
+    [(1, 1), pytest.param(2, 2, marks=pytest.mark.nightly)],
+    ids=["one", "two"],
+    indirect=["stand"],
+)
 def test_from_an_invitation_to_a_running_cluster_and_back(
-    stand: Rack, owner: Page, tmp_path: Path
+    stand: Rack, owner: Page, tmp_path: Path, nodes: int
 ) -> None:
     complaints = Complaints(owner)
     stand.cod("group", "create", "physics", "--priority", "10")
@@ -261,24 +271,29 @@ def test_from_an_invitation_to_a_running_cluster_and_back(
     uploads_an_image(owner)
     writes_a_template(owner)
     with slow_wire(stand):
-        asks_for_a_cluster(owner)
+        asks_for_a_cluster(owner, nodes)
         watches_a_disk_being_written(owner)
-    watches_it_grow(owner)
+    watches_it_grow(owner, nodes)
 
     addresses = set(re.findall(r"10\.77\.\d+\.\d+", owner.locator("tbody").first.inner_text()))
     assert addresses == {
         node["address"] for node in stand.nodes().values() if node["vcluster"] == "farm"
     }
     served = [re.search("<title>(.*?)</title>", stand.page(address)) for address in addresses]
-    assert sorted(found[1] for found in served if found) == ["n1", "n2"]
-    assert all(on_disk(stand.disk(machine.name), key.line.split()[1]) for machine in MACHINES), (
+    assert sorted(found[1] for found in served if found) == [
+        f"n{number}" for number in range(1, nodes + 1)
+    ]
+    machines = MACHINES[:nodes]
+    assert all(on_disk(stand.disk(machine.name), key.line.split()[1]) for machine in machines), (
         "the seed has the key"
     )
-    logs_in(owner, stand, key)
+    logs_in(owner, stand, key, nodes)
 
-    extends_and_shrinks(owner)
+    extends(owner)
+    if nodes > 1:
+        shrinks(owner)
     ends_it(owner)
-    for machine in MACHINES:
+    for machine in machines:
         stand.reaches(machine.name, "inactive")
         assert "wipe" in stand.states(machine.name)
         assert not on_disk(stand.disk(machine.name), key.line.split()[1])
