@@ -65,7 +65,6 @@ def guest(lab: Path, tmp_path: Path) -> Iterator[Guest]:
     guest.listener.close()
 
 
-@pytest.mark.nightly  # tests/unit/test_burnin_agent.py shows each of these tests and failures
 @pytest.mark.timeout(600)
 def test_a_machine_is_tested_and_its_failing_disks_are_found(guest: Guest, tmp_path: Path) -> None:
     guest.connect()
@@ -162,6 +161,7 @@ def test_two_nodes_are_tested_and_one_measures_to_the_other(stand: Stand) -> Non
     assert stand.cod("node", "burnin", "m1", "--history")[0]["state"] == "passed"
 
 
+@pytest.mark.nightly  # three memory tests of ten seconds; test_capture.py kills and resets so too
 def test_the_server_is_killed_and_the_machine_is_reset_while_it_is_tested(stand: Stand) -> None:
     stand.cod("node", "burnin", "m1", "--tests", "memory", "--seconds", "10")
     stand.reaches("m1", "burnin")
