@@ -5,12 +5,16 @@ A node that is asked is the order's first choice as long as it works. One that i
 (its chunk has another digest), that falls behind or no longer keeps what is wanted costs a step to
 the next, and is not asked again for a while, which doubles each time. A node that merely has
 nothing yet is waited for: whoever is before it is most likely at work on that, and a step up at
-every node of a chain would send all of them to the server at once.
+every node of a chain would send all of them to the server at once. A node that is merely behind the
+next one is not left, either: two that ask the same node share its link, so that both, and all after
+them, are at half their rate. What another could give is tried with one chunk, beside the stream.
 """
 
 from __future__ import annotations
 
+import math
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -27,7 +31,9 @@ from trampoline.fetch import MIRROR_TRIES, Download, NodePatience, Patience, spl
 _BEHIND = 4  # chunks that a node may have less than the one that asks it
 _HELD_UP = 2  # chunks that a node may have more while it still holds the other up
 _LINES, _LINE = 20, 1000  # of an answer's head at most, and bytes of each
-_FASTER = 3.0  # times that the server has to be as fast as a node to be taken instead
+# Times that a source has to be as fast as a node to be taken instead. What it gives in a trial it
+# sends besides what it sends to others, so half the rate of a link is less than 1.
+_FASTER_NODE, _FASTER_SERVER = 1.5, 3.0
 
 
 class Packed(NamedTuple):
@@ -40,6 +46,31 @@ class Packed(NamedTuple):
 
 class _Aside(Exception):
     """A neighbour that is of no use now."""
+
+
+class _Trial:
+    """One chunk, fetched in a thread of its own to see how long it takes, and thrown away.
+
+    faster   times that the source has to be as fast as the one it is compared with
+    is_done  whether it has come, after `seconds`, or failed
+    """
+
+    def __init__(
+        self, fetch: Callable[[], bytearray | None], close: Callable[[], None], faster: float
+    ) -> None:
+        self.faster, self.close = faster, close
+        self.is_done, self.seconds = False, math.inf
+        threading.Thread(target=self._run, args=(fetch,), name="trial", daemon=True).start()
+
+    def _run(self, fetch: Callable[[], bytearray | None]) -> None:
+        began = time.monotonic()
+        try:
+            with suppress(OSError, ValueError, PrimeError, _Aside):
+                if fetch() is not None:
+                    self.seconds = time.monotonic() - began
+        finally:
+            self.close()
+            self.is_done = True
 
 
 class _Neighbour:
@@ -99,6 +130,16 @@ class _Neighbour:
             if (got, length) != (number, chunk.length):
                 raise _Aside("it sent another chunk than was asked for")
             return self._read(length)
+
+    def trial(self, number: int, chunk: Chunk) -> _Trial:
+        """Try it with that chunk, beside its stream to this node, if it has one."""
+        beside = _Neighbour(self.source, self._digest, self._patience)
+
+        def fetch() -> bytearray | None:
+            beside.open(number, 0, 0)
+            return beside.take(number, chunk, self._patience.idle)
+
+        return _Trial(fetch, beside.close, _FASTER_NODE)
 
     def close(self) -> None:
         """End the stream, also one that another thread waits for."""
@@ -192,7 +233,7 @@ class ChunkSources:
         self._began = 0.0
         self._look_at = 0.0  # when the next comparison is due
         self._looked: tuple[float, int] = (0.0, 0)  # when the last one was, and how many were here
-        self._tries_server = False
+        self._trial: _Trial | None = None
         self._pause = patience.nodes.compare
         self._is_closed = False
 
@@ -233,8 +274,9 @@ class ChunkSources:
     def _next(self, number: int, chunk: Chunk) -> bytearray:
         waited_since = time.monotonic()
         while node := self._choose(number):
-            if self._tries_server and (tried := self._tried(node, chunk)) is not None:
-                return tried
+            if self._trial and self._trial.is_done and self._is_beaten(self._trial):
+                node.put_aside()
+                continue
             try:
                 data = node.take(number, chunk, self._patience.nodes.idle)
             except (OSError, ValueError, _Aside):
@@ -244,7 +286,7 @@ class ChunkSources:
             if data is not None:
                 self._gave[chunk.offset] = node
                 self.fetched_from_nodes += len(data)
-                if now >= self._look_at:
+                if now >= self._look_at and not self._trial:
                     self._look(node, number)
                 return data
             self._is_further(node, number)
@@ -297,51 +339,53 @@ class ChunkSources:
 
     # ------------------------------------------------------------ is another better?
 
-    def _is_further(self, node: _Neighbour, number: int) -> bool | None:
-        """Return whether the next node that answers has that chunk, and put `node` aside if so;
-        None if no other answers."""
+    def _is_further(self, node: _Neighbour, number: int) -> None:
+        """Put `node` aside if the next node that answers has that chunk."""
+        if self._above(node, number)[1]:
+            node.put_aside()
+
+    def _above(self, node: _Neighbour, number: int) -> tuple[_Neighbour | None, bool]:
+        """Return the next node that answers, None if there is none, and whether it has that
+        chunk."""
         for other in self._nodes[self._nodes.index(node) + 1 :]:
             if time.monotonic() >= other.asked_again_at and (has := other.has(number)) is not None:
-                if has:
-                    node.put_aside()
-                return has
-        return None
+                return other, has
+        return None, False
 
     def _look(self, node: _Neighbour, number: int) -> None:
-        """See whether a node that sends what it gets, and not what can be taken, holds this one
-        up."""
+        """See whether a node that sends what it gets, and not what can be taken, may hold this one
+        up; if so, try the next that has more, or the server if no other answers."""
         further = number + self._patience.nodes.ahead
-        held_up = number <= node.newest <= number + _HELD_UP and further < self._stop
-        if held_up and self._is_further(node, further) is None:
-            self._tries_server = True
-        else:
-            self._look_again()
+        if number <= node.newest <= number + _HELD_UP and further < self._stop:
+            other, has = self._above(node, further)
+            if has or not other:
+                self._try(other, further)
+        self._look_again()
 
     def _look_again(self) -> None:
         now = time.monotonic()
         self._looked, self._look_at = (now, self._received), now + self._pause
 
-    def _tried(self, node: _Neighbour, chunk: Chunk) -> bytearray | None:
-        """Return the chunk from the server, from which all further ones come for a while if it is
-        much faster than the node was; None if the server does not give it soon."""
-        self._tries_server = False
-        began, (since, first) = time.monotonic(), self._looked
-        usual = (began - since) / max(self._received - first, 1)
+    def _try(self, other: _Neighbour | None, number: int) -> None:
+        chunk = self._found.chunks[number]
+        if other:
+            self._trial = other.trial(number, chunk)
+            return
         hasty = replace(self._patience, stall=self._patience.nodes.stall, tries=MIRROR_TRIES)
-        data = None
-        with suppress(PrimeError):
-            data = self._filled(
-                chunk, self._download(chunk.offset, chunk.offset + chunk.length, hasty)
-            )
-        if data is None:  # the node's stream is open, and the next to be taken
+        own = self._download(chunk.offset, chunk.offset + chunk.length, hasty)
+        self._trial = _Trial(lambda: self._filled(chunk, own), own.close, _FASTER_SERVER)
+
+    def _is_beaten(self, trial: _Trial) -> bool:
+        """Return whether what was tried is faster than what came since. If not, the next trial is
+        later."""
+        since, before = self._looked
+        usual = (time.monotonic() - since) / max(self._received - before, 1)
+        beaten = trial.seconds * trial.faster < usual
+        if not beaten:
             self._pause *= 2
-        elif (time.monotonic() - began) * _FASTER < usual:
-            node.put_aside()
-        else:
-            node.close()  # its stream is at this chunk
-            self._pause *= 2
+        self._trial = None
         self._look_again()
-        return data
+        return beaten
 
     # ------------------------------------------------------------ the server
 
@@ -386,3 +430,6 @@ class ChunkSources:
         if server := self._server:
             self._server = None
             server.close()
+        if trial := self._trial:
+            self._trial = None
+            trial.close()

@@ -299,26 +299,54 @@ def test_a_slow_node_holds_up_only_itself(site: Site, others: int) -> None:
     assert (site.sent() == 0) == bool(others)
 
 
-def test_a_server_that_fails_is_not_taken_for_a_node_that_works(site: Site) -> None:
-    """The server is asked once whether it is faster, and the node goes on when it does not
-    answer."""
-    slow = site.node(1)
-    site.server.faults = [dies_after(0)] * 999
+def follow(site: Site, node: ChunkServer, tried: Callable[[], object]) -> None:
+    """Let a node with one chunk have what it sends, and no more; the last ones once another source
+    has been tried."""
 
     def has_sent(count: int) -> bool:
-        return slow.sent >= count
+        return node.sent >= count
 
-    def follow() -> None:  # the node has what it sends, and no more
-        for number in range(1, CHUNKS):
-            sent = sum(chunk.length for chunk in site.manifest.chunks[:number])
-            until(partial(has_sent, sent))
-            site.give(slow, range(number, number + 1))
+    for number in range(1, CHUNKS):
+        sent = sum(chunk.length for chunk in site.manifest.chunks[:number])
+        until(partial(has_sent, sent))
+        if number == CHUNKS // 2:
+            until(tried)
+        site.give(node, range(number, number + 1))
 
+
+def test_a_server_that_fails_is_not_taken_for_a_node_that_works(site: Site) -> None:
+    slow = site.node(1)
+    site.server.faults = [dies_after(0)] * 999
     with ThreadPoolExecutor(1) as pool:
-        giving = pool.submit(follow)
+        giving = pool.submit(follow, site, slow, site.sent)
         assert fetched(site.by(slow), site, replace(SURE, compare=0.0, ahead=8)) == ["n0"]
         giving.result()
-    assert site.sent()
+
+
+def test_a_server_that_is_tried_and_does_not_answer_holds_nobody_up(site: Site) -> None:
+    node, all_came, held_up = site.node(1), threading.Event(), []
+
+    def waits(request: Request) -> None:
+        held_up.append(not all_came.wait(20))
+
+    site.server.faults = [waits]
+    with ThreadPoolExecutor(1) as pool:
+        giving = pool.submit(follow, site, node, site.sent)
+        assert fetched(site.by(node), site, replace(SURE, compare=0.0, ahead=8)) == ["n0"]
+        all_came.set()
+        giving.result()
+    until(lambda: held_up)
+    assert held_up == [False]
+
+
+def test_a_node_behind_the_next_is_not_left_for_one_that_is_no_faster(site: Site) -> None:
+    """Two nodes that ask the same one share its link."""
+    node, above = site.node(1), site.node(rate=3000)
+    with ThreadPoolExecutor(1) as pool:
+        giving = pool.submit(follow, site, node, lambda: above._children)
+        assert fetched(site.by(node, above), site, replace(SURE, compare=0.0, ahead=8)) == ["n0"]
+        giving.result()
+    assert site.sent() == 0
 
 
 def test_a_node_that_never_ends_its_answers_head_is_left(site: Site) -> None:
