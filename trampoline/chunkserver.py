@@ -34,6 +34,7 @@ _TIMEOUT = 15.0  # seconds in which a child has to take a block, or ask its ques
 _BLOCK = 1 << 18
 _STAY = 10.0  # seconds that a node stays for others in any case
 _STAY_SHARE = 0.2  # of the time that its own priming took
+_LATELY = 4  # chunks with which a late node begins: this one has to stay for as many
 _BURST = 0.1  # seconds' worth that may be sent at once
 
 Tell = Callable[[str, int, int, float], None]
@@ -57,7 +58,7 @@ class _Kept:
         if self.count == len(self.chunks):
             return self.begins
         numbers = list(self.chunks)
-        return numbers[len(numbers) * 3 // 4] if numbers else 0
+        return numbers[max(len(numbers) * 3 // 4, len(numbers) - _LATELY)] if numbers else 0
 
 
 class ChunkRing:

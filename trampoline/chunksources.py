@@ -340,8 +340,9 @@ class ChunkSources:
     # ------------------------------------------------------------ is another better?
 
     def _is_further(self, node: _Neighbour, number: int) -> None:
-        """Put `node` aside if the next node that answers has that chunk."""
-        if self._above(node, number)[1]:
+        """Put `node` aside if the next node that answers has more than that chunk, which may be on
+        its way."""
+        if self._above(node, min(number + _BEHIND, self._stop - 1))[1]:
             node.put_aside()
 
     def _above(self, node: _Neighbour, number: int) -> tuple[_Neighbour | None, bool]:

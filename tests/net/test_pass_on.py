@@ -259,6 +259,34 @@ def test_a_node_that_gets_nothing_is_left_for_the_next_that_has_more(site: Site)
     assert site.sent() == 0
 
 
+def test_a_node_whose_next_chunk_may_be_on_its_way_is_waited_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of a long chain the first chunk comes late."""
+    node, above = site.node(0), site.node(1)
+    answered = threading.Semaphore(0)
+    is_kept = above.ring.is_kept
+
+    def kept(digest: str, number: int) -> bool:
+        answered.release()
+        return is_kept(digest, number)
+
+    monkeypatch.setattr(above.ring, "is_kept", kept)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(fetched, site.by(node, above), site, replace(SURE, idle=0.1))
+        for _ in range(2):
+            answered.acquire(timeout=60)
+        site.give(node, range(CHUNKS))
+        assert asking.result() == ["n0"]
+
+
+def test_a_late_node_begins_with_one_of_the_chunks_that_came_last(site: Site) -> None:
+    """So that nobody has to stay for it long."""
+    node = site.node(room=20 * len(site.chunk(0)))
+    first = node.ring.first(site.image.digest, 0.0)
+    assert CHUNKS - 4 <= first < CHUNKS
+
+
 def test_nodes_that_all_get_nothing_are_waited_for_and_then_the_server_is_asked(site: Site) -> None:
     stuck = replace(SURE, idle=0.1, starved=2.5)
     assert fetched(site.by(site.node(4), site.node(4)), site, stuck) == ["n0", ""]
