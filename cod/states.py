@@ -239,6 +239,9 @@ for _state in (S.NEW, S.REGISTERING, S.OFF, S.TRAMPOLINE, S.INACTIVE, S.QUARANTI
 OWN_SYSTEM = frozenset({S.BOOT, S.ACTIVE})
 WORKING = frozenset({S.WIPE, S.PRIME, S.CAPTURE, S.BURNIN})
 
+# What a database that is restored from a backup believes of no node: it goes to the trampoline.
+UNBELIEVED = frozenset({S.INACTIVE, S.OFF, S.TRAMPOLINE, S.BOOT, *WORKING})
+
 # Ends of a road: reaching one gives the node its whole retry budget back.
 ARRIVED = frozenset({S.INACTIVE, S.ACTIVE, S.OFF, S.REGISTERING, S.RETIRED})
 

@@ -4,7 +4,7 @@
 A real `cod serve` with simulated machines: virtual clusters come, grow and go, and meanwhile one of
 the server's parts, the whole server or a machine is killed with SIGKILL, again and again. All rows
 of nodes and of their history, and the disks of free machines, are read all the time
-(tests/node_history.py says what is wrong with them). At the end everything is given back. What is
+(`cod.policy.histories` says what is wrong with them). At the end everything is given back. What is
 killed and asked for next is drawn by the seed; how that falls together with the server's work is
 not.
 """
@@ -25,15 +25,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError
 
 from cod.client import ApiError, Client, Unreachable, path
+from cod.flows.nodes import history as flow
 from cod.lab import cleaner
+from cod.policy.histories import Histories, NodeRow, NodeTransition
 from cod.states import Disk, NodeState
-from cod.store import tables as t
+from cod.store import histories
 from cod.store.engine import Tx, connect, is_retryable
-from tests.node_history import HistoryChecker, NodeRow, Transition
 from tests.system.site_images import offer
 from tests.system.stand import Stand
 
@@ -70,27 +70,15 @@ class Outcome:
 # ---------------------------------------------------------------- what is read
 
 
-def history_after(tx: Tx, last: int) -> list[Transition]:
+def history_after(tx: Tx, last: int) -> list[NodeTransition]:
     """Return all transitions of all nodes after the row `last`."""
-    h = t.node_history.c
-    query = select(h.id, h.node_id, h.event, h.from_state, h.to_state, h.generation, h.vcluster_id)
-    return [Transition(*row) for row in tx.execute(query.where(h.id > last).order_by(h.id))]
+    rows = (NodeTransition(*row) for row in histories.transitions(tx, after=last))
+    return sorted(rows, key=lambda row: row.id)
 
 
 def node_rows(tx: Tx) -> list[NodeRow]:
     """Return all nodes with what follows their holders."""
-    n, v, p, b = t.nodes.c, t.vclusters.c, t.node_permissions.c, t.bindings.c
-    users: dict[int, tuple[int, ...]] = {}
-    for node, group in tx.execute(select(p.node_id, p.group_id).where(p.right == "use")):
-        users[node] = (*users.get(node, ()), group)
-    count = select(b.node_id, func.count()).where(b.kind == "vcluster", b.node_id.is_not(None))
-    addresses = dict(map(tuple, tx.execute(count.group_by(b.node_id))))
-    query = select(n.id, n.state, n.generation, n.disk, n.vcluster_id, v.state, v.group_id)
-    rows = tx.execute(query.outerjoin_from(t.nodes, t.vclusters, v.id == n.vcluster_id))
-    return [
-        NodeRow(*row, users=users.get(row.id, ()), addresses=addresses.get(row.id, 0))
-        for row in rows
-    ]
+    return flow.now(tx)[0]
 
 
 class Turns(threading.Thread):
@@ -123,8 +111,8 @@ class Watch:
     def __init__(self, stand: Stand, outcome: Outcome) -> None:
         self._stand, self._outcome = stand, outcome
         self._engine = connect(str(stand.engine.url))
-        self._checker = HistoryChecker()
-        self.history: list[Transition] = []
+        self._checker = Histories()
+        self.history: list[NodeTransition] = []
 
     def conclude(self) -> None:
         """Look a last time, and read the whole history again: nothing that was once read may be
@@ -155,8 +143,8 @@ class Watch:
         """Read what is new, compare all nodes, and look at the disk of one that is free."""
         last = self.history[-1].id if self.history else 0
         new, rows = self.read(lambda tx: (history_after(tx, last), node_rows(tx)))
-        found = [one for row in new for one in self._checker.add(row)]
-        found += self._checker.compare(rows)
+        told = [one for row in new for one in self._checker.add(row)]
+        found = list(map(str, [*told, *self._checker.compare(rows)]))
         self.history += new
         free = [row for row in rows if row.state == NodeState.INACTIVE and row.disk == Disk.CLEAN]
         if free:

@@ -87,7 +87,11 @@ COMMANDS = {
         "session",
         "Your browser sessions; a token for name and password.",
     ),
-    "audit": ("cod.cli.people.account", "audit", "Log of changes: who changed what, and when."),
+    "audit": (
+        "cod.cli.server.audit",
+        "audit",
+        "Log of changes: who changed what, and when. Nodes' owners over time, checked.",
+    ),
     "notice": ("cod.cli.notice", "notice", "Notices to groups, and their delivery."),
     "energy": (
         "cod.cli.nodes.energy",

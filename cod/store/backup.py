@@ -21,22 +21,12 @@ from typing import Any, TextIO
 
 from sqlalchemy import Engine, LargeBinary, case, delete, insert, or_, select, update
 
-from cod.states import NODE_RULES, BurninState, Disk, NodeState
+from cod.states import NODE_RULES, UNBELIEVED, BurninState, Disk, NodeState
 from cod.store import dns_zones, schema
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, snapshot
 
 _BATCH = 1000
-_UNBELIEVED = (
-    NodeState.INACTIVE,
-    NodeState.OFF,
-    NodeState.WIPE,
-    NodeState.PRIME,
-    NodeState.BOOT,
-    NodeState.CAPTURE,
-    NodeState.BURNIN,
-    NodeState.TRAMPOLINE,
-)
 _FORGOTTEN = (
     t.sessions,
     t.boot_secrets,
@@ -72,12 +62,8 @@ def backup(engine: Engine, path: Path) -> int:
 
 def _write(engine: Engine, text: TextIO) -> int:
     rows = 0
-    options: dict[str, Any] = {"reading": True}
-    # there, each statement of an ordinary transaction sees what is new
-    if engine.dialect.name != "sqlite":
-        options["isolation_level"] = "REPEATABLE READ"
     text.write(json.dumps({"cod": "backup", "schema": schema.current(engine)}) + "\n")
-    with engine.connect().execution_options(**options) as connection, connection.begin():
+    with snapshot(engine) as connection:
         for table in t.metadata.sorted_tables:
             for row in connection.execute(select(table)):
                 values = {
@@ -240,7 +226,7 @@ def _disbelieve(tx: Tx, now: float) -> None:
     tx.execute(
         update(n).values(disk=disk, cached_template_id=None, cached_group_id=None, last_seen=None)
     )
-    moved = n.c.state.in_(_UNBELIEVED)
+    moved = n.c.state.in_(UNBELIEVED)
     for node_id, state, generation, holder in tx.execute(
         select(n.c.id, n.c.state, n.c.generation, n.c.vcluster_id).where(moved)
     ).all():

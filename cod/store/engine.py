@@ -4,8 +4,8 @@ merit a retry."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -76,6 +76,18 @@ def _sqlite_begin(connection: Connection) -> None:
     # front.
     reading = connection.get_execution_options().get("reading")
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+
+@contextmanager
+def snapshot(engine: Engine) -> Iterator[Tx]:
+    """Provide a transaction that only reads, and sees one moment of the database; nobody who writes
+    waits for it."""
+    options: dict[str, Any] = {"reading": True}
+    # there, each statement of an ordinary transaction sees what is new
+    if engine.dialect.name != "sqlite":
+        options["isolation_level"] = "REPEATABLE READ"
+    with engine.connect().execution_options(**options) as tx, tx.begin():
+        yield tx
 
 
 def clock(engine: Engine) -> float | None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cod.core.nodes import transitions
+from cod.flows.nodes import history
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan as act_flows
 from cod.flows.scheduler import plan as flow
@@ -24,6 +25,7 @@ from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedNodes, AskedTuple, AskedVcluster, Energy, Node, Policy, Refused, Site
+from cod.policy.histories import ViolationKind
 from cod.states import Disk, NodeEvent, WrongEvent
 from cod.store import tables
 from cod.store.engine import Tx, connect
@@ -249,6 +251,9 @@ class World(RuleBasedStateMachine):
             waiting = {request.vcluster_id for request in requests.every(tx, states=["pending"])}
             assert {one.id for one in vclusters.every(tx, ["pending"])} <= waiting
             assert not vclusters.every(tx, ["releasing"])
+            # nobody erases disks here before they are written to, as agents do
+            found = history.check(tx).violations
+            assert [one for one in found if one.kind is not ViolationKind.HANDED_ON] == []
         self.engine.dispose()
 
 

@@ -225,7 +225,7 @@ def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> N
 # ---------------------------------------------------------------- the audit
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--group", help="Only changes of this group's things.")
 @click.option("--actor", help="Only changes by this actor: user:ann, token:ci.")
 @click.option(
@@ -242,6 +242,8 @@ def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: str | Non
     Example:
       cod audit --group physics --action vcluster
     """
+    if ctx.invoked_subcommand is not None:
+        return None
     values = client(ctx).get("/audit", limit=limit, **filters)["items"]
     if as_json:
         return print_json(values)

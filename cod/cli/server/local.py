@@ -54,6 +54,18 @@ def run(ctx: click.Context, flow: Callable[..., Any], *args: Any) -> Any:
             raise click.ClickException(refused.sentence) from None
 
 
+def read(ctx: click.Context, flow: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a flow that only reads, on one moment of the database; nobody who writes waits for it."""
+    from cod.model import Refused
+    from cod.store.engine import snapshot
+
+    with database(ctx) as engine, snapshot(engine) as tx:
+        try:
+            return flow(tx, *args, **kwargs)
+        except Refused as refused:
+            raise click.ClickException(refused.sentence) from None
+
+
 def local_user() -> str:
     """Return who runs this, as the audit shows those on the server itself."""
     return f"user:{'root' if os.getuid() == 0 else f'uid{os.getuid()}'}"

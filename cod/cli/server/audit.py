@@ -1,0 +1,100 @@
+"""`cod audit history`: who held each node over time, read from the site's database and checked."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cod.cli.people.account import audit
+from cod.cli.server.local import read
+from cod.cli.show import as_json, count, print_json
+from cod.quantity import span as length
+
+if TYPE_CHECKING:
+    from cod.flows.nodes.history import CheckedHistories
+
+SHOWN = 6  # owners in a node's line where all nodes are listed
+
+
+@audit.command()
+@click.argument("node", required=False)
+@as_json
+@click.pass_context
+def history(ctx: click.Context, node: str | None, as_json: bool) -> None:
+    """Show a line of owners over time for each node, or for NODE, and check the histories.
+
+    Reads the site's database, not the server, which may run. Exit code 1 if there is a violation:
+    two owners at once, a boot into another's image, a node that is free while it is dirty or was
+    handed on without a wipe, a foreign volume or VLAN, a gap. Vclusters are shown as GROUP/NAME.
+
+    \b
+    Example:
+      cod audit history
+      cod audit history m17 --json
+    """
+    from cod.flows.nodes import history as flow
+
+    found: CheckedHistories = read(ctx, flow.check, node=node)
+    if as_json:
+        print_json(_values(found))
+    else:
+        _print(found, None if node else SHOWN)
+    sys.exit(1 if found.violations else 0)
+
+
+def _print(found: CheckedHistories, last: int | None) -> None:
+    from cod.policy.histories import told
+
+    now = time.time()
+    for node, name in found.names.items():
+        spans = told(found.histories.spans(node), found.histories, last)
+        click.echo(
+            f"{name}: "
+            + ", ".join(
+                word if word == "erased" else f"{word} {length((span.until or now) - span.since)}"
+                for word, span in spans
+            )
+        )
+    for one in found.violations:
+        click.echo(f"{found.names.get(one.node, one.node)}: {one.kind}: {one.about}", err=True)
+    click.echo(
+        f"{count(len(found.names), 'node')}, {count(found.transitions, 'transition')},"
+        f" {count(len(found.violations), 'violation')}",
+        err=True,
+    )
+
+
+def _values(found: CheckedHistories) -> dict[str, Any]:
+    """Return what was found as JSON values."""
+    histories = found.histories
+    return {
+        "transitions": found.transitions,
+        "nodes": [
+            {
+                "node": name,
+                "owners": [
+                    {
+                        "vcluster": None if span.holder is None else histories.name(span.holder),
+                        "since": span.since,
+                        "until": span.until,
+                        "erased": span.erased,
+                    }
+                    for span in histories.spans(node)
+                ],
+            }
+            for node, name in found.names.items()
+        ],
+        "violations": [
+            {
+                "node": found.names.get(one.node),
+                "kind": one.kind,
+                "about": one.about,
+                "at": one.at,
+                "transition": one.row,
+            }
+            for one in found.violations
+        ],
+    }

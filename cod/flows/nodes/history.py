@@ -1,0 +1,46 @@
+"""The histories of nodes, checked: who held each node over time, and what may never be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cod.model import dotted
+from cod.policy.histories import Histories, NodeRow, NodeTransition, Owner, Violation
+from cod.store import histories as rows
+from cod.store.engine import Tx
+from cod.store.nodes import nodes
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedHistories:
+    """Histories of nodes. `names`: the nodes by id; `transitions`: how many were read."""
+
+    names: dict[int, str]
+    histories: Histories
+    violations: list[Violation]
+    transitions: int
+
+
+def check(tx: Tx, *, node: str | None = None) -> CheckedHistories:
+    """Read the histories of all nodes, or of one, and what nodes have now. Reads only; the
+    transaction has to see one moment of the database. Raises `Refused`."""
+    one = None if node is None else nodes.named(tx, node).id
+    histories = Histories({one[0]: Owner(*one[1:]) for one in rows.owners(tx)}, whole=False)
+    found: list[Violation] = []
+    count = 0
+    for row in rows.transitions(tx, one):
+        found += histories.add(NodeTransition(*row))
+        count += 1
+    present, names = now(tx, one)
+    found += histories.compare(present)
+    return CheckedHistories(names, histories, found, count)
+
+
+def now(tx: Tx, node_id: int | None = None) -> tuple[list[NodeRow], dict[int, str]]:
+    """Return each node, or one, with what it has now by its holder; and the nodes' names by id."""
+    found, names = [], dict[int, str]()
+    for values in rows.rows(tx, node_id):
+        names[values["node"]] = values.pop("name")
+        values["strange"] = tuple(map(dotted, values["strange"]))
+        found.append(NodeRow(**values))
+    return found, names
