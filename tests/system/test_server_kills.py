@@ -49,12 +49,12 @@ def test_a_free_disk_with_data_and_a_row_that_was_changed_are_found(stand: Stand
     with open(stand["m1"].folder / "disk", "r+b") as disk:
         disk.write(bytes(4))
     with stand.engine.begin() as tx:
-        tx.execute(update(t.nodes).where(t.nodes.c.id == 2).values(disk="dirty"))
+        tx.execute(update(t.nodes).where(t.nodes.c.id == 2).values(disk="system"))
         tx.execute(
             update(t.node_history).where(t.node_history.c.id == 1).values(event="registered")
         )
     watch.conclude()
     assert outcome.violations[1:] == [
-        "node 2: is inactive with a disk that is dirty",
+        "node 2: is inactive with a disk that is system",
         "rows of the history are gone, or have changed",
     ]
