@@ -274,7 +274,8 @@ class ChunkSources:
     def _next(self, number: int, chunk: Chunk) -> bytearray:
         waited_since = time.monotonic()
         while node := self._choose(number):
-            if self._trial and self._trial.is_done and self._is_beaten(self._trial):
+            trial = self._trial  # `close` takes it away in another thread
+            if trial and trial.is_done and self._is_beaten(trial):
                 node.put_aside()
                 continue
             try:

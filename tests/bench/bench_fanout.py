@@ -35,8 +35,8 @@ from tests.bench.arena import PLOTS, Measure, Smoke, write
 
 MIB = 1 << 20
 BURST = "128kb"  # of the limited links: 64 KiB, which the kernel sends as one, and their headers
-# TCP's congestion control. A node's kernel has cubic, which namespaces may not choose; this is its
-# like. With BBR, which the host may have, nodes that send and receive are some 8 % slower.
+# TCP's congestion control: Linux's own default is cubic, which namespaces may not choose. With BBR,
+# which the host may have, nodes that send and receive are some 8 % slower.
 CONGESTION = "reno"
 LATE_AT, DIES_AT = 0.4, 0.3  # shares of the time that one node takes
 POLICY = "new_rate = 1000.0\nnew_burst = 1000\nnew_machines = 1000\napproved_share = 0.0\n"

@@ -206,16 +206,16 @@ def tell(tx: Tx, *, refusals: Sequence[RequestRefusal], claim: Claim, now: float
     """Tell requests why they wait or are rejected. A vcluster whose first request is rejected
     ends."""
     claims.confirm(tx, claim, now)
+    for refusal in refusals:
+        if refusal.code == "late" and not refusal.final:
+            advance_reservations.late(tx, refusal.request_id, refusal.sentence, now)
+        elif refusal.final and refusal.code == "ended":
+            core_requests.conclude_move(tx, refusal.request_id, now)
+        elif refusal.final:
+            core_requests.reject(tx, refusal.request_id, refusal.sentence, now)
+    # last: whether the group is told that it is late depends on what was said before
     waiting = [refusal for refusal in refusals if not refusal.final]
     requests.explain(tx, {one.request_id: one.sentence for one in waiting})
-    for refusal in refusals:
-        if not refusal.final:
-            if refusal.code == "late":
-                advance_reservations.late(tx, refusal.request_id, refusal.sentence, now)
-        elif refusal.code == "ended":
-            core_requests.conclude_move(tx, refusal.request_id, now)
-        else:
-            core_requests.reject(tx, refusal.request_id, refusal.sentence, now)
     return Result(len(refusals))
 
 

@@ -421,8 +421,8 @@ def with_usable_ports(tx: Tx, node_ids: Collection[int]) -> set[int]:
 # ---------------------------------------------------------------- which nodes a count means
 
 
-Value = Callable[[str, Any], Any]
-"""Gives what a column is compared with, for a field of a key and its value."""
+_Operand = Callable[[str, Any], Any]
+"""Gives what a column is compared with: the value of a key's field, or a parameter of its name."""
 
 
 def _literal(_name: str, value: Any) -> Any:
@@ -520,7 +520,7 @@ def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
     return nodes.ROWS.count(tx, _NOBODYS, _n.released == 0, *came, _alike(key, many))
 
 
-def _alike(key: FreeKey, many: bool, value: Value = _literal) -> ColumnElement[bool]:
+def _alike(key: FreeKey, many: bool, value: _Operand = _literal) -> ColumnElement[bool]:
     cache = and_(
         _n.disk == Disk.CACHED,
         _n.cached_template_id == value("template", key.template),
@@ -547,7 +547,7 @@ def pick_held(
     return [node for node in nodes.lock(tx, tx.scalars(query)) if node.vcluster_id == vcluster_id]
 
 
-def _of_kind(kind: NodeKindRow, many: bool, value: Value = _literal) -> ColumnElement[bool]:
+def _of_kind(kind: NodeKindRow, many: bool, value: _Operand = _literal) -> ColumnElement[bool]:
     block = _n.block_id == value("block", kind.block) if kind.block else _n.block_id.is_(None)
     subnet = _n.subnet == value("subnet", kind.subnet) if kind.subnet else _n.subnet.is_(None)
     port = {"": (), "usable": (_USABLE,), "unusable": (~_USABLE,)}[kind.port]
@@ -555,7 +555,7 @@ def _of_kind(kind: NodeKindRow, many: bool, value: Value = _literal) -> ColumnEl
     return and_(of_type, block, *([subnet] if many else []), *port)
 
 
-def _kept_for(request_id: int, value: Value = _literal) -> ColumnElement[bool]:
+def _kept_for(request_id: int, value: _Operand = _literal) -> ColumnElement[bool]:
     r = t.reservations.c
     one = select(r.node_id).where(r.node_id == _n.id)
     own = r.request_id == value("reserved", request_id)
