@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cod import notice_texts
@@ -43,25 +43,12 @@ def report(
     node, session = sessions.of_peer(tx, peer)
     hardware = identity.read(document)
     own_macs, owners, twins, placed = nodes.neighbours(tx, node.id, hardware.macs, hardware.uuid)
-    connected = sessions.connected(tx, [other.id for other in (*owners.values(), *twins)])
-    joining = identity.join(node, peer.mac, hardware, owners, twins, connected)
+    joining = _join(tx, node, peer, hardware, owners, twins, site, now)
     if joining.refused:
-        conflicts.add_once(tx, "identity", joining.refused, now, within=AGAIN, mac=peer.mac)
         return Result(joining.refused)
-    if joining.doubtful and not site.policy.auto_approve:
-        joining = identity.Joining()  # a node of its own, which waits for approval
-    if twins and joining.uuid is None:
-        _record_twins(tx, node, twins, now)
     owner = (nodes.get(tx, joining.heir) if joining.heir is not None else None) or node
-    shadows = [
-        shadow
-        for shadow in (nodes.get(tx, node_id) for node_id in joining.absorb)
-        if shadow is not None
-    ]
-    own = keep.together((owner.keep, *(shadow.keep for shadow in shadows)))
-    marks = keep.marks(own, site.keep, owner.name, owner.boot_mac)
-    document = equal.steady(document, node.attributes)
-    document = keep.marked(document, keep.also_kept(marks, owner))
+    kept = _kept(tx, owner, joining)
+    document = _marked(equal.steady(document, node.attributes), owner, kept, site)
     try:
         kind = _type_of(tx, owner, document, site, now)
     except Refused as refused:
@@ -79,7 +66,7 @@ def report(
         firmware=hardware.firmware,
         type_id=kind.id,
         subnet=here.name if here else node.subnet,
-        keep=own,
+        keep=kept,
         boot_mac=node.boot_mac if node.vcluster_id else peer.mac,
     )
     if node.type_id is not None and kind.id != node.type_id:
@@ -88,41 +75,36 @@ def report(
         _tell_change(tx, node, stored, kind, site, now)
     if joining.heir is not None or owners or own_macs != set(hardware.macs):
         nodes.set_macs(tx, node.id, hardware.macs)
-    by_lldp = place.port_of(document, peer.mac, site.switches)
-    by_switch = None
-    if heard_on:
-        known = (*node_places.ports(tx, stored.id), by_lldp)
-        by_switch = place.by_switch(heard_on, stored.home_port, known, site.switches)
-    port = by_switch or by_lldp
     placed = placed or joining.heir is not None
-    approved = node_places.of_report(tx, stored, port) if placed else None
-    source = "LLDP" if by_switch is None else "the switch's table of MAC addresses"
-    elsewhere = "" if approved else place.moved(stored, port, site.policy, source)
-    if elsewhere:
-        node_places.heard(
-            tx,
-            stored.id,
-            now,
-            subnet=stored.subnet,
-            circuit=stored.circuit,
-            remote=stored.remote,
-            port=port,
-        )
-    else:
-        # what is known of two places is not mixed
-        if approved is None or stored.home_at is None:
-            stored = nodes.change(tx, stored, **place.remembered(stored, port, site.policy, now))
-        switch_ports.sighted(tx, stored, document, hardware.macs, site.switches, now)
+    stored, moved = _place(tx, stored, peer, hardware, site, now, heard_on, placed=placed)
     if not session.reported:
         sessions.set_reported(tx, peer)
-    if elsewhere and stored.state == NodeState.TRAMPOLINE:
-        step = Step(NodeEvent.QUARANTINED, elsewhere, {"reason": elsewhere})
-        moved = _apply(tx, stored, step, site, now)
-    elif stored.boot_unordered and (unproven := boot_evidence.unproven(tx, stored, site, now)):
-        moved = _apply(tx, stored, unproven, site, now)
-    else:
-        moved = _move_on(tx, stored, site, now)
-    return Result(peer, transitions.wakes(stored, moved))
+    after = _move_on(tx, stored, moved, site, now)
+    return Result(peer, transitions.wakes(stored, after))
+
+
+def _join(
+    tx: Tx,
+    node: Node,
+    peer: Peer,
+    hardware: identity.Hardware,
+    owners: Mapping[str, Node],
+    twins: Sequence[Node],
+    site: Site,
+    now: float,
+) -> identity.Joining:
+    """Return which other nodes are the reporting machine, too, by its MACs and its UUID. What an
+    administrator should know of it is recorded as a conflict."""
+    connected = sessions.connected(tx, [other.id for other in (*owners.values(), *twins)])
+    joining = identity.join(node, peer.mac, hardware, owners, twins, connected)
+    if joining.refused:
+        conflicts.add_once(tx, "identity", joining.refused, now, within=AGAIN, mac=peer.mac)
+        return joining
+    if joining.doubtful and not site.policy.auto_approve:
+        joining = identity.Joining()  # a node of its own, which waits for approval
+    if twins and joining.uuid is None:
+        _record_twins(tx, node, twins, now)
+    return joining
 
 
 def _record_twins(tx: Tx, node: Node, twins: Sequence[Node], now: float) -> None:
@@ -141,6 +123,19 @@ def _record_twins(tx: Tx, node: Node, twins: Sequence[Node], now: float) -> None
         subnet=node.subnet,
         mac=node.boot_mac,
     )
+
+
+def _kept(tx: Tx, owner: Node, joining: identity.Joining) -> str:
+    """Return the marks of disks to keep, of `owner` and of the nodes that it absorbs."""
+    shadows = (nodes.get(tx, node_id) for node_id in joining.absorb)
+    return keep.together((owner.keep, *(shadow.keep for shadow in shadows if shadow is not None)))
+
+
+def _marked(document: str, owner: Node, kept: str, site: Site) -> str:
+    """Return the report with the disks marked that are kept: by `kept`, by the site's rules, or
+    because the order that `owner` is working on spares them."""
+    marks = keep.marks(kept, site.keep, owner.name, owner.boot_mac)
+    return keep.marked(document, keep.also_kept(marks, owner))
 
 
 def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeType:
@@ -212,11 +207,57 @@ def _unite(
     return node, peer
 
 
+def _place(
+    tx: Tx,
+    stored: Node,
+    peer: Peer,
+    hardware: identity.Hardware,
+    site: Site,
+    now: float,
+    heard_on: Sequence[tuple[str, ...]],
+    *,
+    placed: bool,
+) -> tuple[Node, str]:
+    """Note where the node reports from. Return the changed node, and why that is not its place, a
+    sentence; '' if it is, or if nothing tells.
+
+    placed  other places of the node are known
+    """
+    document = stored.attributes or ""
+    port = by_lldp = place.port_of(document, peer.mac, site.switches)
+    source = "LLDP"
+    if heard_on:
+        known = (*node_places.ports(tx, stored.id), by_lldp)
+        by_switch = place.by_switch(heard_on, stored.home_port, known, site.switches)
+        if by_switch is not None:
+            port, source = by_switch, "the switch's table of MAC addresses"
+    approved = node_places.of_report(tx, stored, port) if placed else None
+    moved = "" if approved else place.moved(stored, port, site.policy, source)
+    if moved:  # what is known of two places is not mixed
+        here = {"subnet": stored.subnet, "circuit": stored.circuit, "remote": stored.remote}
+        node_places.heard(tx, stored.id, now, **here, port=port)
+        return stored, moved
+    if approved is None or stored.home_at is None:
+        stored = nodes.change(tx, stored, **place.remembered(stored, port, site.policy, now))
+    switch_ports.sighted(tx, stored, document, hardware.macs, site.switches, now)
+    return stored, ""
+
+
+def _move_on(tx: Tx, node: Node, moved: str, site: Site, now: float) -> Node:
+    """Return the node in the state into which its report leads. `moved` says why the node is not at
+    its place, or is ''."""
+    if moved and node.state == NodeState.TRAMPOLINE:
+        return _apply(tx, node, Step(NodeEvent.QUARANTINED, moved, {"reason": moved}), site, now)
+    if node.boot_unordered and (unproven := boot_evidence.unproven(tx, node, site, now)):
+        return _apply(tx, node, unproven, site, now)
+    return _settle(tx, node, site, now)
+
+
 def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
     return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
 
 
-def _move_on(tx: Tx, node: Node, site: Site, now: float) -> Node:
+def _settle(tx: Tx, node: Node, site: Site, now: float) -> Node:
     registered = Step(NodeEvent.REGISTERED, "its first hardware report")
     approved = Step(NodeEvent.APPROVED, "the site approves new machines by itself")
     approves = site.policy.auto_approve
