@@ -53,7 +53,7 @@ def test_a_single_right_is_enough_where_it_is_named_and_nowhere_else(
     bare = Who("user:ann", user_id=1, roles={} if role is None else {7: role})
     who = replace(bare, singles={7: have})
     elsewhere = replace(bare, singles={8: have})
-    ours, missing = Owned(frozenset({7})), Refused("not_found", "none", "name")
+    ours = Owned(frozenset({7}))
     for right in Right:
         for single in (None, *SingleRight):
             by_role = rights.may(bare, right, ours, single)
@@ -62,7 +62,7 @@ def test_a_single_right_is_enough_where_it_is_named_and_nowhere_else(
             assert rights.may(elsewhere, right, ours, single) == by_role
             if not rights.may(who, right, ours, single):
                 with pytest.raises(Refused):
-                    rights.require(who, right, ours, missing, single)
+                    rights.require(who, right, ours, "none", single)
 
 
 def test_a_token_for_one_group_has_the_single_rights_there() -> None:

@@ -13,7 +13,7 @@ GROUP, OTHER = 7, 8
 THEIRS = Owned(frozenset({GROUP}))
 SHARED = Owned(shared=True)
 SITES = Owned()
-MISSING = Refused("not_found", "there is no vcluster 'x'", "name")
+MISSING = "there is no vcluster 'x'"
 
 WHO = {
     "administrator": Who("user:root", admin=True),

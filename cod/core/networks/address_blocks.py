@@ -17,10 +17,10 @@ def check(tx: Tx, vcluster: Vcluster, size: int, site: Site, field: str = "size"
     give back. It gets them with its nodes (`extend`)."""
     subnet = next((one for one in site.subnets if one.name == vcluster.subnet), None)
     room = address_blocks.room(tx, vcluster.id)
-    network = networks.of(tx, vcluster.id)
-    if not room and network is not None:
-        room = isolation.nodes(network).room
-    if subnet is not None and not vcluster.isolated:
+    if vcluster.isolated:
+        network = None if room else networks.of(tx, vcluster.id)
+        room = isolation.nodes(network).room if network is not None else room
+    elif subnet is not None:
         room = max(room, address_blocks.capacity(subnet))
     if size > room:
         raise _too_small(vcluster, room, size, field, subnet)

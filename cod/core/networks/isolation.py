@@ -158,12 +158,6 @@ def is_on_its_way(tx: Tx, query: DhcpQuery, client: DhcpClient, vlan: int, now: 
     return query.stage == "os" or waited < isolation.MOMENT
 
 
-def leave(tx: Tx, node: Node, now: float) -> bool:
-    """Ask for the node's port in the provisioning network. Return False if the port is not known,
-    or is wanted there already."""
-    return bool(switch_ports.want(tx, node, None, now))
-
-
 def delays_power(tx: Tx, node: Node, desired: str) -> bool:
     """Return whether a power command has to wait, because it would boot the node before its port is
     in the wanted VLAN."""

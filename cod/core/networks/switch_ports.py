@@ -43,6 +43,12 @@ def want(tx: Tx, node: Node, vlan: int | None, now: float) -> tuple[Effect, ...]
     return (WAKE,)
 
 
+def leave(tx: Tx, node: Node, now: float) -> bool:
+    """Ask for the node's port in the provisioning network. Return False if the port is not known,
+    or is wanted there already."""
+    return bool(want(tx, node, None, now))
+
+
 def arrived(tx: Tx, node: Node) -> bool:
     """Return whether the port of the node's boot NIC was read back from its switch in the wanted
     VLAN. True for a node whose port is not known: no VLAN can be wanted for it."""
@@ -68,8 +74,6 @@ def sighted(
 ) -> None:
     """Store to which switch ports the node's NICs are connected, by the node's hardware report.
     `macs` are the addresses of all its NICs."""
-    if not switches:
-        return
     for port in store.of_node(tx, node.id):
         if port.mac not in macs:
             vacate(tx, port, now)

@@ -16,7 +16,7 @@ from typing import Any
 from cod import notice_texts
 from cod.core import advance_reservations, entitlements, node_hours, notices, vcm_outbox
 from cod.core import requests as core_requests
-from cod.core.networks import address_blocks, isolation
+from cod.core.networks import address_blocks, switch_ports
 from cod.core.nodes import transitions
 from cod.model import Assignment, Effect, Group, Node, Refused, Request, Result, Site, Vcluster
 from cod.policy.nodes import lifecycle
@@ -26,7 +26,8 @@ from cod.states import NodeEvent, NodeState, RequestState, Step, VclusterState
 from cod.store import vcms, watermarks
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import captures, holding, nodes, sessions, switch_ports
+from cod.store.nodes import captures, holding, nodes, sessions
+from cod.store.nodes import switch_ports as ports
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks as block_rows
 from cod.store.scheduler import node_counts, requests, vclusters
@@ -405,12 +406,12 @@ class _GrantBatch:
         holding.set_installed(tx, booted, now)
         sessions.forget_all(tx, [one.moved.id for one in moves if one.power])
         captured = captures.of_nodes(tx, [one.node.id for one in moves])
-        ports = switch_ports.known(tx, [one.node.boot_mac for one in moves])
+        connected = ports.known(tx, [one.node.boot_mac for one in moves])
         for one, (held, _) in zip(moves, self._taken, strict=True):
             if held.id in captured:
                 transitions.note_capture(tx, held, one.event, one.cause, now)
-            if one.event is NodeEvent.WOKEN and one.node.boot_mac in ports:
-                isolation.leave(tx, one.moved, now)
+            if one.event is NodeEvent.WOKEN and one.node.boot_mac in connected:
+                switch_ports.leave(tx, one.moved, now)
             self._effects.update(transitions.wakes(one.node, one.moved))
 
     def _write_vclusters(self) -> None:

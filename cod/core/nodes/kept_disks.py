@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from cod.model import Node, Site
 from cod.policy.hardware import equal, keep
-from cod.policy.nodes import lifecycle
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, types
 from cod.store.scheduler import reservations
@@ -28,5 +27,5 @@ def remark(tx: Tx, node: Node, site: Site, now: float) -> Node:
     kind = types.of(tx, equal.canonical(report, site.types), now)
     if kind.id != node.type_id:
         reservations.drop(tx, [node.id])
-    changed = lifecycle.marks_changed(node, report)
+    changed = keep.changed(node, report)
     return nodes.change(tx, node, attributes=report, type_id=kind.id, **changed)

@@ -12,7 +12,7 @@ from typing import Any
 from cod import notice_texts
 from cod.choices import CANNOT_SWITCH_OFF
 from cod.core import notices, requests, vcm_outbox
-from cod.core.networks import isolation
+from cod.core.networks import switch_ports
 from cod.core.nodes import blame
 from cod.model import Assignment, Effect, Group, Node, Policy
 from cod.policy.hardware import wiping
@@ -110,7 +110,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     power = step.power
     if target not in OWN_SYSTEM and (node.state in OWN_SYSTEM or target is NodeState.TRAMPOLINE):
         stranded = (
-            isolation.leave(tx, moved, now)
+            switch_ports.leave(tx, moved, now)
             and node.state in OWN_SYSTEM
             and target is NodeState.TRAMPOLINE
         )
@@ -323,7 +323,7 @@ def register(
         written.append((step.event, step.cause, columns))
         at = replace(at, **columns)
     moved = nodes.set_last_state(tx, node, written, actor)
-    isolation.leave(tx, moved, now)
+    switch_ports.leave(tx, moved, now)
     return moved
 
 

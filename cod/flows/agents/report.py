@@ -58,7 +58,7 @@ def report(
     stored = nodes.change(
         tx,
         node,
-        **lifecycle.marks_changed(node, document),
+        **keep.changed(node, document),
         attributes=document,
         reported_at=now,
         last_seen=now,
@@ -239,7 +239,8 @@ def _place(
         return stored, moved
     if approved is None or stored.home_at is None:
         stored = nodes.change(tx, stored, **place.remembered(stored, port, site.policy, now))
-    switch_ports.sighted(tx, stored, document, hardware.macs, site.switches, now)
+    if site.switches:
+        switch_ports.sighted(tx, stored, document, hardware.macs, site.switches, now)
     return stored, ""
 
 

@@ -124,8 +124,7 @@ def check(tx: Tx, who: Who, claim: RequiredRight) -> None:
     sentence = f"there is no {claim.kind} {claim.key!r}"
     if owned is None and (meant := access.in_full(tx, claim.kind, claim.key, who.groups)):
         raise Refused("not_found", f"{sentence}: is {' or '.join(map(repr, meant))} meant?", "name")
-    missing = Refused("not_found", sentence, "name")
-    rights.require(who, claim.right, owned, missing, claim.single)
+    rights.require(who, claim.right, owned, sentence, claim.single)
 
 
 def offered(

@@ -71,7 +71,7 @@ def submit(
         address_blocks.extend(tx, holder, size, site, "count", now=now)
         advance_reservations.check(tx, holder, tuples, asked, starts_at, asked.duration, context)
     owner = group_rows.get(tx, holder.group_id)
-    if starts_at is None:
+    if starts_at is None and owner.hours_limit is not None:
         node_hours.check(tx, owner, count, leases.end(holder, now), now, field="tuples")
     quota.check_request(tx, owner, site.policy)
     request = requests.add(

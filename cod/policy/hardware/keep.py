@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from cod.model import KeepRule, Node, Refused
-from cod.states import WORKING
+from cod.states import OWN_SYSTEM, WORKING, Disk
 
 KEPT = 'keep="yes"'  # in reports
 MOST = 1000  # characters of a node's own marks
@@ -114,6 +114,24 @@ def unkept(before_xml: str | None, after_xml: str) -> tuple[str, ...]:
         if disk.get("local") == "yes"
     }
     return tuple(disk for disk in kept(before_xml) if disk in local)
+
+
+def changed(node: Node, report_xml: str) -> dict[str, object]:
+    """Return the columns that change because other disks are kept in the node's new marked report.
+
+    What is on a disk that is kept no longer is nobody's to read, and a cached template may be on
+    one that is kept now: a free node's disks are wiped before anybody gets it. Under a running
+    system they count as foreign, so that they are wiped, not cached, when the node is released. A
+    system that comes back from a capture stays.
+    """
+    if kept(node.attributes) == kept(report_xml):
+        return {}
+    columns: dict[str, object] = {"cached_template_id": None, "cached_group_id": None}
+    if node.state in OWN_SYSTEM and node.disk != Disk.SYSTEM:
+        return columns | {"disk": Disk.FOREIGN}
+    exposed = node.disk == Disk.CLEAN and bool(unkept(node.attributes, report_xml))
+    left = node.disk in (Disk.CACHED, Disk.TABLES, Disk.DIRTY)
+    return columns | {"disk": Disk.DIRTY} if exposed or left else {}
 
 
 def for_order(report_xml: str | None, marks: Iterable[str]) -> tuple[str, ...]:

@@ -10,14 +10,13 @@ a retry budget within a second, and with it, node by node, the reserve.
 from __future__ import annotations
 
 from cod.model import Assignment, Burnin, Node, Policy
-from cod.policy.hardware import keep, wiping
+from cod.policy.hardware import wiping
 from cod.policy.nodes import blame, template
 from cod.policy.nodes import burnin as tests
 from cod.policy.scheduler import feasibility
 from cod.states import (
     IMAGE_SERVER,
     NODE_RULES,
-    OWN_SYSTEM,
     Disk,
     Fault,
     NodeEvent,
@@ -116,24 +115,6 @@ def may_keep_disk(node: Node, document: str) -> bool:
     keep all the time, and was not captured."""
     primed = node.disk in (Disk.DIRTY, Disk.CACHED)
     return node.state == NodeState.ACTIVE and primed and template.parse(document).cache
-
-
-def marks_changed(node: Node, report_xml: str) -> dict[str, object]:
-    """Return the columns that change because other disks are kept in the node's new marked report.
-
-    What is on a disk that is kept no longer is nobody's to read, and a cached template may be on
-    one that is kept now: a free node's disks are wiped before anybody gets it. Under a running
-    system they count as foreign, so that they are wiped, not cached, when the node is released. A
-    system that comes back from a capture stays.
-    """
-    if keep.kept(node.attributes) == keep.kept(report_xml):
-        return {}
-    columns: dict[str, object] = {"cached_template_id": None, "cached_group_id": None}
-    if node.state in OWN_SYSTEM and node.disk != Disk.SYSTEM:
-        return columns | {"disk": Disk.FOREIGN}
-    exposed = node.disk == Disk.CLEAN and bool(keep.unkept(node.attributes, report_xml))
-    left = node.disk in (Disk.CACHED, Disk.TABLES, Disk.DIRTY)
-    return columns | {"disk": Disk.DIRTY} if exposed or left else {}
 
 
 def on_trouble(

@@ -111,18 +111,16 @@ def require(
     who: Who,
     right: Right,
     owned: Owned | None,
-    missing: Refused,
+    missing: str,
     single: SingleRight | None = None,
 ) -> None:
-    """Raise `missing` where the thing is not there or not to be seen by `who`, `Refused`
-    'forbidden' where the right is not theirs. For an administrator what is not there is left to the
-    flow."""
-    if owned is None and not who.admin:
-        raise missing
-    if owned is None or may(who, right, owned, single):
+    """Raise `Refused`: 'not_found', with the sentence `missing`, where the thing is not there or
+    not to be seen by `who`; 'forbidden' where the right is not theirs. For an administrator what is
+    not there is left to the flow."""
+    if who.admin or (owned is not None and may(who, right, owned, single)):
         return
-    if right is not Right.ADMIN and not may(who, Right.SEE, owned):
-        raise missing
+    if owned is None or (right is not Right.ADMIN and not may(who, Right.SEE, owned)):
+        raise Refused("not_found", missing, "name")
     admins = right is Right.ADMIN  # a single right is of no use for it
     others = f", and those who have the right {single!s}," if single and not admins else ""
     raise Refused("forbidden", f"only {_WHO_MAY.get(right, 'some')}{others} may do that")

@@ -4,6 +4,7 @@ portal can do nothing that the API cannot.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,7 @@ from cod.web.api.changes import answered, change
 from cod.web.api.conditions import Answered, Conditions
 from cod.web.api.context import Context
 from cod.web.api.models import Filtered
-from cod.web.api.routes import B, Call, Flow, N, Q, Route, V
+from cod.web.api.routes import B, Call, Flow, N, Names, Q, Route, V
 from cod.web.http.errors import READS_ONLY, HttpProblem
 
 P = ParamSpec("P")
@@ -55,6 +56,38 @@ def checked(model: type[M], values: Any) -> M:
             faults.setdefault(".".join(map(str, each["loc"])), field_error(each))
         first = ".".join(map(str, every[0]["loc"]))
         raise HttpProblem(422, "invalid", faults[first], first or None, faults) from None
+
+
+def question(
+    context: Context,
+    who: Who,
+    names: Names,
+    body: Any = None,
+    query: Any = None,
+    key: str | None = None,
+    host: str = "",
+) -> Call[Any, Any, Any]:
+    """Return a checked question to a route, with what the route may want to know of this server.
+
+    key   the client's Idempotency-Key. Without one the flow still gets one, because a flow
+          whose commit has an unknown outcome is run again
+    host  by which a browser has reached this server
+    """
+    return Call(
+        site=context.site.current,
+        now=context.clock(),
+        who=who,
+        images=context.images,
+        names=names,
+        body=body,
+        query=query,
+        key=key or secrets.token_hex(16),
+        webhook_key=context.webhook_key,
+        authority=context.authority,
+        consoles=context.consoles,
+        host=host,
+        fingerprint=context.fingerprint(),
+    )
 
 
 async def carry_out(

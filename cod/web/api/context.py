@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from cod.model import Who
 from cod.security.signer import VcmAuthority
 from cod.web.api.events import Hub
-from cod.web.api.routes import Call, Names
 from cod.web.http.port import WebPort
 from cod.web.http.rate_limits import RateLimits
 from cod.web.http.uploads.intake import Intake
@@ -45,35 +42,3 @@ class Context(WebPort):
     fingerprint: Callable[[], str]
     hub: Hub
     rate_limits: RateLimits
-
-    def call(
-        self,
-        who: Who,
-        names: Names,
-        body: Any = None,
-        query: Any = None,
-        key: str | None = None,
-        host: str = "",
-    ) -> Call[Any, Any, Any]:
-        """Return a checked question to a route, with what the route may want to know of this
-        server.
-
-        key   the client's Idempotency-Key. Without one the flow still gets one, because a flow
-              whose commit has an unknown outcome is run again
-        host  by which a browser has reached this server
-        """
-        return Call(
-            site=self.site.current,
-            now=self.clock(),
-            who=who,
-            images=self.images,
-            names=names,
-            body=body,
-            query=query,
-            key=key or secrets.token_hex(16),
-            webhook_key=self.webhook_key,
-            authority=self.authority,
-            consoles=self.consoles,
-            host=host,
-            fingerprint=self.fingerprint(),
-        )

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from cod.flows.replies import Repeated
 from cod.model import Who
 from cod.web.api import openapi
-from cod.web.api.calls import carry_out, checked, permit, reply
+from cod.web.api.calls import carry_out, checked, permit, question, reply
 from cod.web.api.changes import place
 from cod.web.api.conditions import (
     CSV,
@@ -121,7 +121,8 @@ class JsonBody(MemoryBody):
         request, context = self.request, self.context
         permit(route, who)
         conditions = self._conditions(who)
-        ask = context.call(
+        ask = question(
+            context,
             who,
             named(route.path, self.names),
             self.model(route),

@@ -22,6 +22,7 @@ from pydantic import (
 
 from cod.model import DNS_LABEL, LONGEST, Page, described
 from cod.web.api.record_fields import add_to_body, add_to_reply, record_of
+from cod.wire import xmldoc
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
@@ -53,7 +54,23 @@ OwnName = Annotated[
 Seconds = Annotated[float, Field(gt=0, le=1e10, allow_inf_nan=False)]
 Reason = Annotated[str, Field(min_length=1, max_length=1000)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="of the file; checked")]
-Xml = Annotated[str, Field(max_length=2**20)]
+
+
+def _safe(document: str) -> str:
+    """Return requirements from outside, safe to be read. Raises ValueError with the line.
+
+    The flows check them by `policy.hardware.requirements`, which is stricter than their grammar and
+    names the attribute.
+    """
+    if document:
+        try:
+            xmldoc.well_formed(document.encode(), "requires")
+        except xmldoc.BadDocument as fault:
+            raise ValueError(str(fault)) from None
+    return document
+
+
+Requirements = Annotated[str, Field(max_length=2**20), AfterValidator(_safe)]
 
 
 @dataclass(frozen=True)

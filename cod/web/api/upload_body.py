@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from cod.flows.people.access import guarded
 from cod.model import Upload, Who
 from cod.pool import Tx
-from cod.web.api.calls import carry_out, checked, permit
+from cod.web.api.calls import carry_out, checked, permit, question
 from cod.web.api.conditions import encoded
 from cod.web.api.context import Context
 from cod.web.api.json_body import JsonBody
@@ -144,7 +144,7 @@ class PieceBody(FileBody):
         assert route.body is not None
         body = checked(route.body, tus.creation(self.request.getHeader) or {})
         check_size(self._context, body)
-        made = await carry_out(self._context, route, self._context.call(who, Names(), body))
+        made = await carry_out(self._context, route, question(self._context, who, Names(), body))
         assert isinstance(made, Upload)
         return made
 
@@ -152,7 +152,7 @@ class PieceBody(FileBody):
         """Return the upload that goes on with this piece, which is no change of its own for the
         audit."""
         context = self._context
-        ask = context.call(who, named(route.path, self._names))
+        ask = question(context, who, named(route.path, self._names))
         flow: Callable[[Tx], Any] = partial(
             guarded, flow=route.call(ask), who=who, claims=route.claims(ask)
         )

@@ -11,7 +11,7 @@ import secrets
 from twisted.internet.defer import ensureDeferred
 
 from cod.model import Refused, Upload, Who
-from cod.web.api.calls import carry_out, checked, permit
+from cod.web.api.calls import carry_out, checked, permit, question
 from cod.web.api.resources import ROUTE_MAP
 from cod.web.api.routes import Names
 from cod.web.api.upload_body import check_size
@@ -86,7 +86,7 @@ class FormBody(FileBody):
             },
         )
         check_size(context, body)
-        made = await carry_out(context, _ROUTE, context.call(who, Names(), body))
+        made = await carry_out(context, _ROUTE, question(context, who, Names(), body))
         assert isinstance(made, Upload)
         self.upload = made
         return await context.intake.begin(made, None, Flow(request))

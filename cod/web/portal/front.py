@@ -191,9 +191,8 @@ class Portal:
     def _ask(
         self, asked: PageRequest, names: Names, body: Any = None, query: Any = None, key: str = ""
     ) -> Call:
-        return self.context.call(
-            asked.visit.who or NOBODY, names, body, query, key, asked.header("host") or ""
-        )
+        who, host = asked.visit.who or NOBODY, asked.header("host") or ""
+        return calls.question(self.context, who, names, body, query, key, host)
 
     def _context(self, asked: PageRequest, place: str, form: Form | None = None) -> dict[str, Any]:
         """Return what every template is given; see `web.portal`."""

@@ -12,8 +12,7 @@ from cod.flows.scheduler import explain, plan
 from cod.model import Right, Site
 from cod.pool import Tx
 from cod.states import RequestState
-from cod.web.api.documents import checked
-from cod.web.api.models import REVISION, Body, Items, Reply, Seconds, Xml
+from cod.web.api.models import REVISION, Body, Items, Reply, Requirements, Seconds
 from cod.web.api.resources.server import RemedyReply
 from cod.web.api.routes import ADMINS, Call, Names, Numbered, listed, number, route, see
 
@@ -184,7 +183,9 @@ class MatchAsk(Body):
     `vcluster`. `name` and `lease` are those of the new vcluster."""
 
     count: int = Field(ge=1, le=100_000)
-    attributes: Xml = Field(default="", description="requirements (XML); empty for any node")
+    attributes: Requirements = Field(
+        default="", description="requirements (XML); empty for any node"
+    )
     template: str = Field(default="", max_length=REVISION, description="empty: any")
     group: str = Field(default="site", min_length=1, max_length=63)
     vcluster: str = Field(default="", max_length=63)
@@ -284,7 +285,7 @@ def _supposed(ask: Call[Names, MatchAsk]) -> explain.HypotheticalRequest:
     isolated = ask.site.isolates and not body.vcluster if body.isolated is None else body.isolated
     return explain.HypotheticalRequest(
         count=body.count,
-        attributes=checked(body.attributes, "requires", "attributes"),
+        attributes=body.attributes,
         template=body.template,
         group=body.group,
         vcluster=body.vcluster,

@@ -13,7 +13,6 @@ from cod.flows import views
 from cod.flows.scheduler import moves, requests
 from cod.model import AskedNodes, AskedTuple, Result, set_values
 from cod.states import RequestState
-from cod.web.api.documents import checked
 from cod.web.api.models import (
     REVISION,
     Body,
@@ -23,8 +22,8 @@ from cod.web.api.models import (
     Paged,
     Reply,
     ReplyOf,
+    Requirements,
     Seconds,
-    Xml,
 )
 from cod.web.api.resources import moves as moving
 from cod.web.api.resources.energy import Moment
@@ -35,7 +34,7 @@ class TupleAsk(Body):
     """One (count, attributes, template); '' stands for what the vcluster was created with."""
 
     count: int = Field(ge=1, le=100_000)
-    attributes: Xml = ""
+    attributes: Requirements = ""
     template: str = Field(default="", max_length=REVISION)
 
 
@@ -161,22 +160,15 @@ class RequestList(ListPage[RequestReply]):
     """Requests, the newest first."""
 
 
-def tuples(asked: Sequence[TupleAsk], place: str) -> list[AskedTuple]:
-    """Return tuples as flows take them; `place`: their field of the body. Raises `Refused`."""
-    return [
-        AskedTuple(
-            each.count,
-            checked(each.attributes, "requires", f"{place}.{number}.attributes"),
-            each.template,
-        )
-        for number, each in enumerate(asked)
-    ]
+def tuples(asked: Sequence[TupleAsk]) -> list[AskedTuple]:
+    """Return tuples as flows take them."""
+    return [AskedTuple(each.count, each.attributes, each.template) for each in asked]
 
 
 def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestView]]:
     body = ask.body
     asked = AskedNodes(
-        tuples(body.tuples, "tuples"),
+        tuples(body.tuples),
         spread=body.spread,
         wait=body.wait,
         starts_at=body.starts_at,

@@ -16,7 +16,6 @@ from cod.flows.people.access import RequiredRight
 from cod.images.verify import verify
 from cod.model import Right
 from cod.pool import Tx
-from cod.web.api.documents import checked
 from cod.web.api.models import FULL, Body, ListPage, OwnName, Paged, Reply, ReplyOf, Sha256
 from cod.web.api.routes import (
     ADMINS,
@@ -192,7 +191,11 @@ def _read_again(ask: Call, image: model.Image) -> Verified:
 
 def _read_template(ask: Call[Names, TemplateDocument]) -> Any:
     """Return the document, read. Runs in a thread. Raises `Refused`."""
-    return templates.read(checked(ask.body.document, "template", "document"))
+    try:
+        xmldoc.parse(ask.body.document.encode(), "template")
+    except xmldoc.BadDocument as fault:
+        raise model.Refused("invalid", str(fault), "document") from None
+    return templates.read(ask.body.document)
 
 
 def _faults(ask: Call[Names, TemplateDocument]) -> Any:

@@ -16,7 +16,6 @@ from cod.flows.vcms import vcms
 from cod.model import AskedVcluster, AskedVolume, Refused, Result, Right, SingleRight, set_values
 from cod.pool import Tx
 from cod.states import VclusterState
-from cod.web.api.documents import checked
 from cod.web.api.models import (
     Body,
     CreateOf,
@@ -27,9 +26,9 @@ from cod.web.api.models import (
     Query,
     Reply,
     ReplyOf,
+    Requirements,
     Seconds,
     TemplateName,
-    Xml,
 )
 from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
@@ -60,7 +59,7 @@ class VclusterCreate(CreateOf[AskedVcluster]):
     size: int = Field(ge=1, le=100_000, description="nodes")
     template: TemplateName
     group: str = Field(default="site", min_length=1, max_length=63)
-    attributes: Xml = Field(
+    attributes: Requirements = Field(
         default="", description="requirements for its nodes (XML); empty for any"
     )
     also: list[TupleAsk] = Field(
@@ -253,8 +252,8 @@ def asked(body: VclusterCreate) -> AskedVcluster:
         template=body.template,
         group=body.group,
         lease=_lease(body),
-        attributes=checked(body.attributes, "requires", "attributes"),
-        also=tuples(body.also, "also"),
+        attributes=body.attributes,
+        also=tuples(body.also),
         spread=body.spread,
         wait=body.wait,
         network_size=body.network_size,
