@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event, select
 
-from cod.core.nodes import transitions
+from cod.core.nodes import enrolment, transitions
 from cod.flows.boot import dhcp as flow
 from cod.model import DhcpAnswer, DhcpQuery, Policy, Site
 from cod.policy.nodes.newcomers import Newcomers
@@ -88,7 +88,7 @@ def test_machines_enrolled_together_are_enrolled_as_one_by_one(
     dice = random.Random(seed)
     site, batches = small(site, dice), [asked(dice), asked(dice)]
     together = told(tx, batches, site)
-    monkeypatch.setattr(flow, "_enrol_ahead", lambda batch, asked: None)
+    monkeypatch.setattr(enrolment, "ahead", lambda batch, asked: None)
     assert told(tx, batches, site) == together
 
 
@@ -101,7 +101,7 @@ def test_an_address_that_gives_way_makes_room_for_one_machine(
     lent = [discover(number) for number in range(8)]
     new = [discover(number) for number in range(8, 20)]
     together = told(tx, [lent, new], site)
-    monkeypatch.setattr(flow, "_enrol_ahead", lambda batch, asked: None)
+    monkeypatch.setattr(enrolment, "ahead", lambda batch, asked: None)
     assert told(tx, [lent, new], site) == together
     assert len(together[1]["nodes"]) == 16
 

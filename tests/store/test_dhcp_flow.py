@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, insert, select, update
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from cod.core.networks import dhcp_conflicts
 from cod.core.nodes import transitions
 from cod.flows.boot import dhcp as flow
 from cod.flows.boot import script as boot_flow
@@ -337,12 +338,12 @@ def test_a_machine_without_a_loader_is_listed_and_takes_nothing(tx: Tx, site: Si
 
 
 def test_made_up_machines_without_a_loader_cannot_fill_the_database(tx: Tx, site: Site) -> None:
-    for turn in range(flow.UNFIT_AT_MOST + 50):
+    for turn in range(dhcp_conflicts.UNFIT_AT_MOST + 50):
         query = ask(
             "DISCOVER", f"52:54:00:00:{turn >> 8:02x}:{turn & 255:02x}", stage="firmware", arch=27
         )
         assert one(tx, query, site) is None
-    assert len(conflicts.every(tx, 1000)) == flow.UNFIT_AT_MOST
+    assert len(conflicts.every(tx, 1000)) == dhcp_conflicts.UNFIT_AT_MOST
 
 
 # ---------------------------------------------------------------- what asking means for a node

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select
 
+from cod.core.networks import dhcp_batch
+from cod.core.nodes import enrolment
 from cod.flows import pruning
 from cod.flows.boot import dhcp as flow
 from cod.model import DhcpAnswer, DhcpQuery, Site, dotted, ipv4
@@ -167,7 +169,7 @@ def test_offers_give_way_to_the_next_new_machine(wire: Wire) -> None:
     assert wire.boots(mac(1), "ipxe"), "what a machine has it keeps"
     assert wire.boots(mac(2)) is None, "others have what they were given a second ago"
     assert nodes.by_mac(wire.tx, mac(2)) is None
-    wire.now += flow.GIVES_WAY + 1
+    wire.now += dhcp_batch.GIVES_WAY + 1
     assert wire.boots(mac(2))
 
 
@@ -204,7 +206,7 @@ def test_new_machines_are_limited_in_number(wire: Wire) -> None:
     wire.flood(3, 20)
     assert wire.count(NodeState.NEW) == 50
     assert [row["kind"] for row in conflicts.every(wire.tx)] == ["limited"]
-    wire.now += flow.GIVES_WAY + 1
+    wire.now += dhcp_batch.GIVES_WAY + 1
     assert wire.boots(mac(1)), "the oldest that never reported gives way"
     assert wire.count(NodeState.NEW) == 50
     oldest = wire.tx.scalar(select(func.min(t.nodes.c.since)))
@@ -237,7 +239,8 @@ def test_one_uuid_takes_no_end_of_network_cards(wire: Wire) -> None:
     uuid = "6b1d3a52-0c6e-4a8e-9a56-2f0e6f1b7a11"
     wire.ask(*(discover(wire.invent(), uuid=uuid) for _ in range(40)))
     assert (
-        max(nodes.count_macs(wire.tx, node.id) for node in nodes.every(wire.tx)) == flow.MOST_NICS
+        max(nodes.count_macs(wire.tx, node.id) for node in nodes.every(wire.tx))
+        == enrolment.MOST_NICS
     )
     assert len(conflicts.every(wire.tx)) == 1
 

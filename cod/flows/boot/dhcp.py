@@ -12,23 +12,21 @@ silence: there may be another DHCP server on the wire. A NAK goes only to a mach
 about an address that is COD's to give.
 
 Anybody on the wire can invent MACs. What that can cost is limited: approved machines have a part of
-each pool for themselves; new ones are registered at a limited rate (`policy.nodes.newcomers`) and
-in a limited number; the address of a machine that never reported gives way to one that needs it.
+each pool for themselves; new ones are registered (`core.nodes.enrolment`) at a limited rate and in
+a limited number; the address of a machine that never reported gives way to one that needs it.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from cod import notice_texts
-from cod.core import notices
-from cod.core.networks import isolation
-from cod.core.nodes import blame, node_places, transitions
+from cod.core.networks import dhcp_conflicts, isolation
+from cod.core.networks.dhcp_batch import Batch, boot_range, free_address
+from cod.core.networks.dhcp_conflicts import AGAIN
+from cod.core.nodes import blame, enrolment, node_places, transitions
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
-from cod.policy.hardware import identity
-from cod.policy.nodes import boot, power, template
+from cod.policy.nodes import boot, template
 from cod.policy.nodes.newcomers import Newcomers as Newcomers  # its owner is the socket
 from cod.policy.nodes.subnets import Net, Subnets
 from cod.states import NODE_RULES, OWN_SYSTEM, NodeEvent, NodeState, Step
@@ -42,35 +40,6 @@ from cod.store.scheduler import vclusters
 OFFER_TIME = 60.0  # seconds that an offered address is kept for its client
 DECLINED_FOR = 86400.0  # seconds that nobody is given an address that somebody was found to use
 DOUBTED_FOR = 300.0  # the same, where a machine says so that has never reported
-AGAIN = 60.0  # seconds between two records of the same trouble
-DOUBT_AGAIN = 3600.0  # the same, of a MAC that another machine may use
-OTHER_AGAIN = 3600.0  # seconds between two records that a node took another server's address
-LIMITED_AGAIN = 3600.0  # seconds between two records that new machines are refused
-# seconds that a machine which never reported keeps an address that another new one needs
-GIVES_WAY = 120.0
-MOST_NICS = 16  # of a machine that has not reported
-# seconds between two records of a machine without a loader; for all of them
-UNFIT_EVERY, UNFIT_AT_MOST = 86400.0, 200
-
-
-@dataclass(slots=True)
-class _Batch:
-    """What one transaction answers with.
-
-    admitted  whether newcomers are within their limits, by MAC, where that was asked ahead
-    enrolled  newcomers that were enrolled ahead, until their first message is answered
-    """
-
-    tx: Tx
-    site: Site
-    now: float
-    subnets: Subnets
-    clients: dict[str, DhcpClient]
-    bindings: BindingBatch
-    newcomers: Newcomers
-    heard: dict[int, DhcpClient]
-    admitted: dict[str, bool] = field(default_factory=dict)
-    enrolled: dict[str, DhcpClient] = field(default_factory=dict)
 
 
 def answer(
@@ -82,10 +51,11 @@ def answer(
     subnets = Subnets(
         site.subnets, isolation.subnets_of(tx, queries, site) if site.isolation else ()
     )
-    batch = _Batch(tx, site, now, subnets, clients, BindingBatch(tx, macs), newcomers, {})
+    batch = Batch(tx, site, now, subnets, clients, BindingBatch(tx, macs), newcomers, {})
     asked = [(query, batch.subnets.of(query)) for query in queries]
     _read_ahead(batch, asked)
-    _enrol_ahead(batch, asked)
+    if len(clients) < len(macs):
+        enrolment.ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
     batch.bindings.write()
     if batch.heard:
@@ -93,7 +63,7 @@ def answer(
     return answers
 
 
-def _read_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> None:
+def _read_ahead(batch: Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> None:
     """Read at once the addresses that the batch's new clients may get."""
     ahead: set[int] = set()
     for query, net in asked:
@@ -104,79 +74,12 @@ def _read_ahead(batch: _Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> Non
             and batch.bindings.get(query.mac, "boot", net.subnet.name) is None
         ):
             ahead.update(
-                probes(query.mac, _boot_range(batch, net, batch.clients.get(query.mac)), FIRST_LOOK)
+                probes(query.mac, boot_range(batch, net, batch.clients.get(query.mac)), FIRST_LOOK)
             )
     batch.bindings.look(ahead)
 
 
-def _enrol_ahead(batch: _Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
-    """Add machines never seen before, by a statement for all of them. What is not plain is left to
-    `_make_room_for` and `_enrol`: a limit or a full pool, and a UUID that another machine has."""
-    first: dict[str, tuple[DhcpQuery, Net]] = {}
-    for query, net in asked:
-        if net and not net.isolated and query.mac not in batch.clients:
-            first.setdefault(query.mac, (query, net))
-    fresh = [(query, net) for query, net in first.values() if _is_new(batch, query, net)]
-    if len(fresh) < 2:
-        return
-    for query, net in fresh:  # in the order in which they asked
-        batch.admitted[query.mac] = _admits(batch, query, net.subnet.name)
-    fresh = [(query, net) for query, net in fresh if batch.admitted[query.mac]]
-    if nodes.unapproved(batch.tx) + len(fresh) > batch.site.policy.new_machines:
-        return
-    uuids = {query.mac: query.uuid for query, _ in fresh if identity.is_unique(query.uuid)}
-    others = Counter(uuids.values())
-    known = nodes.known_uuids(batch.tx, sorted(each for each in others if each))
-    added: list[tuple[dict[str, object], str]] = []
-    lent: set[int] = set()
-    for query, net in fresh:
-        uuid = uuids.get(query.mac)
-        address = _free(batch, query, net, None, frozenset(lent))
-        if address is not None and uuid not in known and others[uuid] < 2:
-            lent.add(address)
-            added.append(_newcomer(batch, query, uuid))
-    if added:
-        nodes.add_all(batch.tx, added, now=batch.now, actor="dhcp")
-        macs = [str(columns["boot_mac"]) for columns, _ in added]
-        batch.enrolled = dhcp_batch.clients(batch.tx, macs)
-
-
-def _is_new(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
-    held = batch.bindings.get(query.mac, "boot", net.subnet.name)
-    xid = held.xid if held else None
-    return boot.decide(query, None, xid, batch.site.policy, batch.now).new
-
-
-def _admits(batch: _Batch, query: DhcpQuery, subnet: str) -> bool:
-    """Return whether a newcomer is within its limits; a message counts once for them."""
-    known = batch.admitted.pop(query.mac, None)
-    if known is not None:
-        return known
-    return batch.newcomers.admits(query, subnet, batch.site.policy, batch.now)
-
-
-def _boot_range(batch: _Batch, net: Net, client: DhcpClient | None) -> range:
-    """Return the boot addresses that the client may get."""
-    approved = client is not None and client.state not in (NodeState.NEW, NodeState.REGISTERING)
-    return net.pool if approved else net.open(batch.site.policy.approved_share)
-
-
-def _free(
-    batch: _Batch,
-    query: DhcpQuery,
-    net: Net,
-    client: DhcpClient | None,
-    lent: frozenset[int] = frozenset(),
-) -> int | None:
-    """Return an address that the client may be lent now, none of those that are `lent` to others;
-    None where the pool is empty."""
-    pool = _boot_range(batch, net, client)
-    keeps = GIVES_WAY if client is None or client.state == NodeState.NEW else 0.0
-    yielding = batch.now + batch.site.policy.boot_time - keeps
-    return batch.bindings.free(query.mac, pool, net.avoid | lent, batch.now, yielding)
-
-
-def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
+def _answer(batch: Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     enrolled = batch.enrolled.pop(query.mac, None)
     client = _looked_up(batch, query, batch.clients.get(query.mac))
     if enrolled is not None:
@@ -193,16 +96,16 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     if client and where and not node_places.may_ask(batch.tx, client.id, query, net.subnet.name):
         # each card has a port of its own, and a system may ask by all of them
         if query.stage != "os" or query.mac == client.boot_mac:
-            _record_moved(batch, query, net, client, where)
+            dhcp_conflicts.record_moved(batch, query, net, client, where)
         return None
     held = batch.bindings.get(query.mac, "boot", net.subnet.name)
     verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
     if verdict.listed and query.kind == "DISCOVER":
-        _record_unfit(batch, query, net, verdict.why)
+        dhcp_conflicts.record_unfit(batch, query, net, verdict.why)
     if verdict.noted and client is not None:
-        _record_doubt(batch, query, net, client, verdict.why)
-    if verdict.new and (enrolled is not None or _make_room_for(batch, query, net)):
-        client = enrolled or _enrol(batch, query, net)
+        dhcp_conflicts.record_doubt(batch, query, net, client, verdict.why)
+    if verdict.new and (enrolled is not None or enrolment.make_room_for(batch, query, net)):
+        client = enrolled or enrolment.enrol(batch, query, net)
     if client is None:
         return None
     if query.kind == "DISCOVER":
@@ -246,7 +149,7 @@ def _answer(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
 
 
 def _answer_isolated(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None
+    batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient | None
 ) -> DhcpAnswer | None:
     """Return the answer to a client on the network of an isolated vcluster; None for clients that
     are not the vcluster's nodes. A node's firmware and system get the same reserved address."""
@@ -255,7 +158,7 @@ def _answer_isolated(
         return None
     verdict = boot.decide(query, client, row.xid, batch.site.policy, batch.now)
     if verdict.noted:
-        _record_doubt(batch, query, net, client, verdict.why)
+        dhcp_conflicts.record_doubt(batch, query, net, client, verdict.why)
     if verdict.event is not None:
         client = _apply_event(batch, client, verdict.event, verdict.why)
     if verdict.binding == "none" or client.state not in OWN_SYSTEM:
@@ -268,15 +171,15 @@ def _answer_isolated(
 
 
 def _discover(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
+    batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> DhcpAnswer | None:
     until = batch.now + OFFER_TIME
     if row is not None and (row.kind == "vcluster" or row.expires_at >= until):
         # nothing to write: it is kept for longer already
         return _lend(batch, "OFFER", query, net, client, row)
-    address = row.address if row else _free(batch, query, net, client)
+    address = row.address if row else free_address(batch, query, net, client)
     if address is None:
-        _record_exhausted(batch, query, net, client)
+        dhcp_conflicts.record_exhausted(batch, query, net, client)
         return None
     xid = row.xid if row else 0  # of the last exchange that was completed; see policy.boot
     row = Binding(
@@ -296,7 +199,7 @@ def _discover(
 
 
 def _request(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
+    batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> DhcpAnswer | None:
     if query.server_id is not None and query.server_id not in batch.subnets.servers:
         if row is not None and row.state == "offered":
@@ -340,7 +243,7 @@ def _request(
 
 
 def _decline(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
+    batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> None:
     """Set an address aside that its client found in use (RFC 2131 §4.3.3); the client gets another
     when it asks. Any machine can forge this message, so it counts only after the ACK of the same
@@ -399,7 +302,7 @@ def _decline(
 
 
 def _release(
-    batch: _Batch, query: DhcpQuery, _net: Net, client: DhcpClient, row: Binding | None
+    batch: Batch, query: DhcpQuery, _net: Net, client: DhcpClient, row: Binding | None
 ) -> None:
     """RFC 2131 §4.3.4. The address of a machine that has never reported is free at once, and still
     its old client's first choice. A node keeps its addresses: COD takes them back itself, and
@@ -410,7 +313,7 @@ def _release(
 
 
 def _inform(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
+    batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> DhcpAnswer | None:
     """RFC 2131 §4.3.5: options without an address, for a client that has one of ours."""
     if row is None or query.ciaddr != dotted(row.address):
@@ -418,7 +321,7 @@ def _inform(
     return replace(_lend(batch, "ACK", query, net, client, row), yiaddr="0.0.0.0", lease_time=None)
 
 
-_Answer = Callable[[_Batch, DhcpQuery, Net, DhcpClient, Binding | None], DhcpAnswer | None]
+_Answer = Callable[[Batch, DhcpQuery, Net, DhcpClient, Binding | None], DhcpAnswer | None]
 _ANSWERS: dict[str, _Answer] = {
     "DISCOVER": _discover,
     "REQUEST": _request,
@@ -431,7 +334,7 @@ _ANSWERS: dict[str, _Answer] = {
 # ---------------------------------------------------------------- another DHCP server
 
 
-def _is_others(batch: _Batch, query: DhcpQuery) -> bool:
+def _is_others(batch: Batch, query: DhcpQuery) -> bool:
     """Return whether the message of a node's system is for another DHCP server: it names one, or
     the site leaves systems' addresses to another."""
     if query.kind == "REQUEST" and query.server_id is not None:
@@ -441,7 +344,7 @@ def _is_others(batch: _Batch, query: DhcpQuery) -> bool:
 
 
 def _take_others(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding
+    batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding
 ) -> None:
     """Take the address that another server gives a node's system as the node's, where the site says
     so; else tell that the node waits in vain. COD hears the request alone: the other server's
@@ -451,7 +354,7 @@ def _take_others(
         return
     server = query.server_id or "which it does not name"
     if batch.site.policy.os_addresses != "theirs":
-        _record_others(
+        dhcp_conflicts.record_others(
             batch,
             query,
             net,
@@ -464,7 +367,7 @@ def _take_others(
         return
     address = ipv4(wanted)
     if why := _unusable(batch, net, client, row, address):
-        _record_others(
+        dhcp_conflicts.record_others(
             batch,
             query,
             net,
@@ -491,7 +394,7 @@ def _take_others(
         _note_booted(batch, client)
 
 
-def _unusable(batch: _Batch, net: Net, client: DhcpClient, row: Binding, address: int) -> str:
+def _unusable(batch: Batch, net: Net, client: DhcpClient, row: Binding, address: int) -> str:
     """Return why a node cannot have that address of another server; '' where it can."""
     if address == row.address:
         return ""
@@ -511,34 +414,11 @@ def _unusable(batch: _Batch, net: Net, client: DhcpClient, row: Binding, address
     return ""
 
 
-def _record_others(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, about: str
-) -> None:
-    """Tell that a node's system takes an address of another server: on the node, as a conflict an
-    hour, and by a notice of the first of all."""
-    node = nodes.get(batch.tx, client.id)
-    if node is not None and node.reason != about:
-        nodes.change(batch.tx, node, reason=about)
-    first = not conflicts.count_since(batch.tx, "dhcp", batch.now - OTHER_AGAIN)
-    recorded = conflicts.add_once(
-        batch.tx,
-        "dhcp",
-        about,
-        batch.now,
-        within=OTHER_AGAIN,
-        subnet=net.subnet.name,
-        mac=query.mac,
-    )
-    if recorded and first:
-        text = notice_texts.other_dhcp_server(client.name, about)
-        notices.add(batch.tx, **text, group_id=None, now=batch.now)
-
-
 # ---------------------------------------------------------------- what is said
 
 
 def _lend(
-    batch: _Batch, kind: str, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding
+    batch: Batch, kind: str, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding
 ) -> DhcpAnswer:
     policy, subnet = batch.site.policy, net.subnet
     if row.kind == "vcluster" and query.stage == "os":
@@ -557,107 +437,17 @@ def _lend(
     )
 
 
-def _nak(batch: _Batch, query: DhcpQuery, net: Net, row: Binding | None) -> DhcpAnswer | None:
+def _nak(batch: Batch, query: DhcpQuery, net: Net, row: Binding | None) -> DhcpAnswer | None:
     wanted = query.requested or query.ciaddr
     if row is None and query.server_id not in batch.subnets.servers and not net.owns(ipv4(wanted)):
         return None
     return DhcpAnswer("NAK", "0.0.0.0", net.subnet.name, reason=f"{wanted} is not yours")
 
 
-def _record_exhausted(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> None:
-    name, pool = net.subnet.name, _boot_range(batch, net, client)
-    part = "" if pool == net.pool else f" for machines that are not approved, {len(pool)} of its"
-    about = f"the boot pool of subnet {name}{part} ({len(net.pool)} addresses) is empty"
-    conflicts.add_once(
-        batch.tx,
-        "exhausted",
-        about,
-        batch.now,
-        within=AGAIN,
-        same=("subnet",),
-        subnet=name,
-        mac=query.mac,
-    )
-
-
-def _record_unfit(batch: _Batch, query: DhcpQuery, net: Net, why: str) -> None:
-    """Tell the administrator of a machine that COD has no loader for: a conflict once a day, a
-    notice of the first.
-
-    Made-up machines cannot fill the database: there is a limit for all together.
-    """
-    about = f"{query.mac} asked to network-boot: {why}"
-    recorded = conflicts.count_since(batch.tx, "architecture", batch.now - UNFIT_EVERY)
-    if recorded < UNFIT_AT_MOST:
-        conflicts.add_once(
-            batch.tx,
-            "architecture",
-            about,
-            batch.now,
-            within=UNFIT_EVERY,
-            same=("mac", "about"),
-            subnet=net.subnet.name,
-            mac=query.mac,
-        )
-    if not recorded:
-        notices.add(batch.tx, **notice_texts.cannot_boot(about), group_id=None, now=batch.now)
-
-
-def _record_moved(
-    batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, where: str
-) -> None:
-    """Tell that a node's MAC was heard elsewhere: a conflict an hour, and a notice of the first of
-    all."""
-    node_places.heard(
-        batch.tx,
-        client.id,
-        batch.now,
-        subnet=net.subnet.name,
-        circuit=query.circuit,
-        remote=query.remote,
-    )
-    about = f"a machine with the MAC of {client.name} asked {where}"
-    first = not conflicts.count_since(batch.tx, "moved", batch.now - DOUBT_AGAIN)
-    if (
-        conflicts.add_once(
-            batch.tx,
-            "moved",
-            about,
-            batch.now,
-            within=DOUBT_AGAIN,
-            subnet=net.subnet.name,
-            mac=query.mac,
-        )
-        and first
-    ):
-        notices.add(
-            batch.tx,
-            **notice_texts.asked_elsewhere(client.name, about),
-            group_id=None,
-            now=batch.now,
-        )
-
-
-def _record_doubt(batch: _Batch, query: DhcpQuery, net: Net, client: DhcpClient, why: str) -> None:
-    about = (
-        f"a machine with the MAC of {client.name} asked to network-boot, but {why}: another machine"
-        " may use that MAC, or the node was reset a moment ago"
-    )
-    conflicts.add_once(
-        batch.tx,
-        "identity",
-        about,
-        batch.now,
-        within=DOUBT_AGAIN,
-        subnet=net.subnet.name,
-        mac=query.mac,
-    )
-
-
 # ---------------------------------------------------------------- what it means for the node
 
 
-def _looked_up(batch: _Batch, query: DhcpQuery, client: DhcpClient | None) -> DhcpClient | None:
+def _looked_up(batch: Batch, query: DhcpQuery, client: DhcpClient | None) -> DhcpClient | None:
     """Return the client with facts that only few answers need.
 
     They are `cycled`, whether its last transition was a timeout, and `sent_to_disk`, whether its
@@ -678,108 +468,7 @@ def _looked_up(batch: _Batch, query: DhcpQuery, client: DhcpClient | None) -> Dh
     return replace(client, sent_to_disk=local and not captures.is_wanted(batch.tx, client.id))
 
 
-def _make_room_for(batch: _Batch, query: DhcpQuery, net: Net) -> bool:
-    """Return whether an unknown machine may be added. At the limit a machine that has never
-    reported is forgotten in its favour. If there is none, the unknown machine gets no row, and
-    administrators are told."""
-    policy, name = batch.site.policy, net.subnet.name
-    if not _admits(batch, query, name):
-        _record_limited(
-            batch,
-            name,
-            f"more than {policy.new_rate:g} a second asked to network-boot for longer than usual"
-            " (policy.new_rate, new_burst). If nobody switched that many on, a machine there"
-            " invents MAC addresses. True ones are registered when they ask again",
-        )
-        return False
-    if _free(batch, query, net, None) is None:
-        _record_exhausted(batch, query, net, None)
-        batch.newcomers.refuse(query.mac, batch.now)
-        return False
-    if nodes.unapproved(batch.tx) < policy.new_machines:
-        return True
-    for node_id in nodes.never_reported(batch.tx, batch.now - GIVES_WAY, len(batch.clients) + 1):
-        if all(client.id != node_id for client in batch.clients.values()):
-            batch.bindings.write()
-            batch.bindings.lost(bindings.of_node(batch.tx, node_id))
-            nodes.forget(batch.tx, [node_id])
-            return True
-    _record_limited(
-        batch,
-        name,
-        f"{policy.new_machines} machines are not approved yet, which is the limit"
-        " (policy.new_machines). Approve or retire those that wait, or raise the limit",
-    )
-    batch.newcomers.refuse(query.mac, batch.now)
-    return False
-
-
-def _record_limited(batch: _Batch, name: str, why: str) -> None:
-    """Tell the administrators once that new machines are refused."""
-    about = f"new machines on subnet {name} are refused: {why}"
-    if conflicts.add_once(
-        batch.tx, "limited", about, batch.now, within=LIMITED_AGAIN, same=("subnet",), subnet=name
-    ):
-        notices.add(
-            batch.tx, **notice_texts.new_machines_refused(name, about), group_id=None, now=batch.now
-        )
-
-
-def _enrol(batch: _Batch, query: DhcpQuery, net: Net) -> DhcpClient:
-    """Add a machine as a new node; if its UUID is of a node that has not reported yet, add its MAC
-    to that node instead.
-
-    A node that has reported has all its NICs on record. A new MAC with its UUID is then another
-    machine to which the maker gave the same UUID: a node without UUID is added for it.
-    """
-    uuid = query.uuid if identity.is_unique(query.uuid) else None
-    known = nodes.by_uuid(batch.tx, uuid) if uuid else None
-    unreported = known is not None and known.reported_at is None and known.state == NodeState.NEW
-    if known is not None and unreported and nodes.count_macs(batch.tx, known.id) < MOST_NICS:
-        nodes.add_mac(batch.tx, known.id, query.mac)
-        return _client(batch, query.mac)
-    if known is not None:
-        about = (
-            f"{query.mac} says it has the UUID of {known.name}, {uuid}, which has other network"
-            " cards"
-        )
-        conflicts.add_once(
-            batch.tx,
-            "identity",
-            about,
-            batch.now,
-            within=AGAIN,
-            same=("subnet",),
-            subnet=net.subnet.name,
-            mac=query.mac,
-        )
-        uuid = None
-    columns, cause = _newcomer(batch, query, uuid)
-    nodes.add_all(batch.tx, [(columns, cause)], now=batch.now, actor="dhcp")
-    return _client(batch, query.mac)
-
-
-def _newcomer(batch: _Batch, query: DhcpQuery, uuid: str | None) -> tuple[dict[str, object], str]:
-    """Return the columns of a machine that asks for the first time, and why it is added."""
-    name = f"node-{query.mac.replace(':', '')}"
-    driver, address, account = power.rule_for(batch.site.power, name, query.mac)
-    columns: dict[str, object] = {
-        "name": name,
-        "boot_mac": query.mac,
-        "uuid": uuid,
-        "power_driver": driver,
-        "power_address": address,
-        "power_account": account,
-    }
-    return columns, f"asked to network-boot ({query.stage})"
-
-
-def _client(batch: _Batch, mac: str) -> DhcpClient:
-    batch.clients |= dhcp_batch.clients(batch.tx, [mac])
-    return batch.clients[mac]
-
-
-def _apply_event(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) -> DhcpClient:
+def _apply_event(batch: Batch, client: DhcpClient, event: NodeEvent, why: str) -> DhcpClient:
     node = nodes.get(batch.tx, client.id)
     assert node is not None
     if event is NodeEvent.TIMED_OUT and node.firmware == "uefi":
@@ -801,7 +490,7 @@ def _apply_event(batch: _Batch, client: DhcpClient, event: NodeEvent, why: str) 
     )
 
 
-def _note_booted(batch: _Batch, client: DhcpClient) -> None:
+def _note_booted(batch: Batch, client: DhcpClient) -> None:
     """Note that a node's own system has its address: the node is active, unless its template has a
     readiness check.
 
@@ -821,7 +510,7 @@ def _note_booted(batch: _Batch, client: DhcpClient) -> None:
     )
 
 
-def _moved(batch: _Batch, moved: Node) -> DhcpClient:
+def _moved(batch: Batch, moved: Node) -> DhcpClient:
     mine = [mac for mac, client in batch.clients.items() if client.id == moved.id]
     batch.clients.update(dhcp_batch.clients(batch.tx, mine))
     assert moved.state == batch.clients[mine[0]].state

@@ -1,0 +1,64 @@
+"""What one transaction answers DHCP messages with, and the boot addresses that their clients may
+get."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cod.model import DhcpClient, DhcpQuery, Site
+from cod.policy.nodes.newcomers import Newcomers
+from cod.policy.nodes.subnets import Net, Subnets
+from cod.states import NodeState
+from cod.store.engine import Tx
+from cod.store.nodes import dhcp_batch
+from cod.store.nodes.dhcp_batch import BindingBatch
+
+# seconds that a machine which never reported keeps an address that another new one needs
+GIVES_WAY = 120.0
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction answers with.
+
+    admitted  whether newcomers are within their limits, by MAC, where that was asked ahead
+    enrolled  newcomers that were enrolled ahead, until their first message is answered
+    """
+
+    tx: Tx
+    site: Site
+    now: float
+    subnets: Subnets
+    clients: dict[str, DhcpClient]
+    bindings: BindingBatch
+    newcomers: Newcomers
+    heard: dict[int, DhcpClient]
+    admitted: dict[str, bool] = field(default_factory=dict)
+    enrolled: dict[str, DhcpClient] = field(default_factory=dict)
+
+
+def boot_range(batch: Batch, net: Net, client: DhcpClient | None) -> range:
+    """Return the boot addresses that the client may get."""
+    approved = client is not None and client.state not in (NodeState.NEW, NodeState.REGISTERING)
+    return net.pool if approved else net.open(batch.site.policy.approved_share)
+
+
+def free_address(
+    batch: Batch,
+    query: DhcpQuery,
+    net: Net,
+    client: DhcpClient | None,
+    lent: frozenset[int] = frozenset(),
+) -> int | None:
+    """Return an address that the client may be lent now, none of those that are `lent` to others;
+    None where the pool is empty."""
+    pool = boot_range(batch, net, client)
+    keeps = GIVES_WAY if client is None or client.state == NodeState.NEW else 0.0
+    yielding = batch.now + batch.site.policy.boot_time - keeps
+    return batch.bindings.free(query.mac, pool, net.avoid | lent, batch.now, yielding)
+
+
+def read_client(batch: Batch, mac: str) -> DhcpClient:
+    """Return a node that was added meanwhile as a client of the batch, by its MAC."""
+    batch.clients |= dhcp_batch.clients(batch.tx, [mac])
+    return batch.clients[mac]

@@ -1,0 +1,138 @@
+"""What administrators are told of DHCP clients: conflicts, and notices of the first of a kind."""
+
+from __future__ import annotations
+
+from cod import notice_texts
+from cod.core import notices
+from cod.core.networks.dhcp_batch import Batch, boot_range
+from cod.core.nodes import node_places
+from cod.model import DhcpClient, DhcpQuery
+from cod.policy.nodes.subnets import Net
+from cod.store.nodes import conflicts, nodes
+
+AGAIN = 60.0  # seconds between two records of the same trouble
+DOUBT_AGAIN = 3600.0  # the same, of a MAC that another machine may use
+OTHER_AGAIN = 3600.0  # seconds between two records that a node took another server's address
+LIMITED_AGAIN = 3600.0  # seconds between two records that new machines are refused
+# seconds between two records of a machine without a loader; for all of them
+UNFIT_EVERY, UNFIT_AT_MOST = 86400.0, 200
+
+
+def record_others(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, about: str) -> None:
+    """Tell that a node's system takes an address of another server: on the node, as a conflict an
+    hour, and by a notice of the first of all."""
+    node = nodes.get(batch.tx, client.id)
+    if node is not None and node.reason != about:
+        nodes.change(batch.tx, node, reason=about)
+    first = not conflicts.count_since(batch.tx, "dhcp", batch.now - OTHER_AGAIN)
+    recorded = conflicts.add_once(
+        batch.tx,
+        "dhcp",
+        about,
+        batch.now,
+        within=OTHER_AGAIN,
+        subnet=net.subnet.name,
+        mac=query.mac,
+    )
+    if recorded and first:
+        text = notice_texts.other_dhcp_server(client.name, about)
+        notices.add(batch.tx, **text, group_id=None, now=batch.now)
+
+
+def record_exhausted(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> None:
+    name, pool = net.subnet.name, boot_range(batch, net, client)
+    part = "" if pool == net.pool else f" for machines that are not approved, {len(pool)} of its"
+    about = f"the boot pool of subnet {name}{part} ({len(net.pool)} addresses) is empty"
+    conflicts.add_once(
+        batch.tx,
+        "exhausted",
+        about,
+        batch.now,
+        within=AGAIN,
+        same=("subnet",),
+        subnet=name,
+        mac=query.mac,
+    )
+
+
+def record_unfit(batch: Batch, query: DhcpQuery, net: Net, why: str) -> None:
+    """Tell the administrator of a machine that COD has no loader for: a conflict once a day, a
+    notice of the first.
+
+    Made-up machines cannot fill the database: there is a limit for all together.
+    """
+    about = f"{query.mac} asked to network-boot: {why}"
+    recorded = conflicts.count_since(batch.tx, "architecture", batch.now - UNFIT_EVERY)
+    if recorded < UNFIT_AT_MOST:
+        conflicts.add_once(
+            batch.tx,
+            "architecture",
+            about,
+            batch.now,
+            within=UNFIT_EVERY,
+            same=("mac", "about"),
+            subnet=net.subnet.name,
+            mac=query.mac,
+        )
+    if not recorded:
+        notices.add(batch.tx, **notice_texts.cannot_boot(about), group_id=None, now=batch.now)
+
+
+def record_moved(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, where: str) -> None:
+    """Tell that a node's MAC was heard elsewhere: a conflict an hour, and a notice of the first of
+    all."""
+    node_places.heard(
+        batch.tx,
+        client.id,
+        batch.now,
+        subnet=net.subnet.name,
+        circuit=query.circuit,
+        remote=query.remote,
+    )
+    about = f"a machine with the MAC of {client.name} asked {where}"
+    first = not conflicts.count_since(batch.tx, "moved", batch.now - DOUBT_AGAIN)
+    if (
+        conflicts.add_once(
+            batch.tx,
+            "moved",
+            about,
+            batch.now,
+            within=DOUBT_AGAIN,
+            subnet=net.subnet.name,
+            mac=query.mac,
+        )
+        and first
+    ):
+        notices.add(
+            batch.tx,
+            **notice_texts.asked_elsewhere(client.name, about),
+            group_id=None,
+            now=batch.now,
+        )
+
+
+def record_doubt(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, why: str) -> None:
+    about = (
+        f"a machine with the MAC of {client.name} asked to network-boot, but {why}: another machine"
+        " may use that MAC, or the node was reset a moment ago"
+    )
+    conflicts.add_once(
+        batch.tx,
+        "identity",
+        about,
+        batch.now,
+        within=DOUBT_AGAIN,
+        subnet=net.subnet.name,
+        mac=query.mac,
+    )
+
+
+def record_limited(batch: Batch, name: str, why: str) -> None:
+    """Tell the administrators once that new machines are refused."""
+    about = f"new machines on subnet {name} are refused: {why}"
+    if conflicts.add_once(
+        batch.tx, "limited", about, batch.now, within=LIMITED_AGAIN, same=("subnet",), subnet=name
+    ):
+        notices.add(
+            batch.tx, **notice_texts.new_machines_refused(name, about), group_id=None, now=batch.now
+        )
