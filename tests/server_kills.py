@@ -28,12 +28,11 @@ from typing import Any
 from sqlalchemy.exc import DBAPIError
 
 from cod.client import ApiError, Client, Unreachable, path
-from cod.flows.nodes import history as flow
 from cod.lab import cleaner
 from cod.policy.histories import Histories, NodeRow, NodeTransition
 from cod.states import Disk, NodeState
-from cod.store import histories
 from cod.store.engine import Tx, connect, is_retryable
+from tests.history_rows import history_after, node_rows
 from tests.system.site_images import offer
 from tests.system.stand import Stand
 
@@ -68,17 +67,6 @@ class Outcome:
 
 
 # ---------------------------------------------------------------- what is read
-
-
-def history_after(tx: Tx, last: int) -> list[NodeTransition]:
-    """Return all transitions of all nodes after the row `last`."""
-    rows = (NodeTransition(*row) for row in histories.transitions(tx, after=last))
-    return sorted(rows, key=lambda row: row.id)
-
-
-def node_rows(tx: Tx) -> list[NodeRow]:
-    """Return all nodes with what follows their holders."""
-    return flow.now(tx)[0]
 
 
 class Turns(threading.Thread):

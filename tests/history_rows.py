@@ -1,0 +1,19 @@
+"""What `cod.policy.histories` checks, read from a site's database while it changes."""
+
+from __future__ import annotations
+
+from cod.flows.nodes import history as flow
+from cod.policy.histories import NodeRow, NodeTransition
+from cod.store import histories
+from cod.store.engine import Tx
+
+
+def history_after(tx: Tx, last: int) -> list[NodeTransition]:
+    """Return all transitions of all nodes after the row `last`."""
+    rows = (NodeTransition(*row) for row in histories.transitions(tx, after=last))
+    return sorted(rows, key=lambda row: row.id)
+
+
+def node_rows(tx: Tx) -> list[NodeRow]:
+    """Return all nodes with what follows their holders."""
+    return flow.now(tx)[0]

@@ -1,0 +1,241 @@
+"""The server's own object graph (`cod.service.parts`) on simulated time, network and threads.
+
+Each part is a process with a pool of its own, as in `cod serve`. What the code takes from the
+modules `threading`, `queue`, `time` and `os` in four places is given to it by `seams`; all else it
+takes from its reactor.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import OperationalError
+
+import cod.net.confd.server
+import cod.pool
+import cod.power.edge
+import cod.workers.manager
+import trampoline.agent
+from cod.model import Energy, Policy, Site, SiteRef, Subnet
+from cod.model.site.network import Boot, Dns, Nmp
+from cod.net.bootserver.sendfile import SendFile
+from cod.net.dhcp.server import DhcpServer
+from cod.pool import Pool
+from cod.service.parts import PARTS, PartContext
+from cod.site.load import Settings
+from cod.site.tables import ApiTable, ServerTable
+from cod.wire.confd import protocol
+from tests.world.clock import SimReactor, SimThreads
+from tests.world.machine import RELAY, SERVER, agree
+from tests.world.network import DatagramSocket
+
+SUBNET = Subnet(
+    name="lab",
+    network="10.80.0.0/16",
+    server=SERVER,
+    boot_pool=("10.80.1.0", "10.80.4.255"),
+    block_pool=("10.80.128.0", "10.80.255.255"),
+    block_size=16,
+    router=RELAY,
+    relay=RELAY,
+)
+LEFT_OUT = {
+    "Recorder",
+    "CertificateWatch",
+    "DirectorySync",
+    "FileServerEdge",
+    "CurveReader",
+    "TftpServer",
+}
+"""Services that have nothing to do in this world: machines here boot by HTTP."""
+
+
+def site(patience: float, energy: Energy) -> Site:
+    """Return the site of a world."""
+    policy = Policy(
+        auto_approve=True,
+        patience=patience,
+        new_rate=1000.0,
+        inertia=20.0,
+        reclaim_grace=10.0,
+        drain_grace=10.0,
+        default_lease=3600.0,
+        approved_share=0.0,
+    )
+    return Site(
+        name="world",
+        domain="cod.test",
+        subnets=(SUBNET,),
+        policy=policy,
+        energy=energy,
+        dns=Dns(port=0),
+        nmp=Nmp(port=0),
+        boot=Boot(),
+    )
+
+
+def settings(folder: Path) -> Settings:
+    """Return the settings of a server that keeps its files in `folder`."""
+    server = ServerTable(name="one", data_dir=folder, database="sqlite://")
+    made = Settings(folder / "site.toml", server, ApiTable())
+    for name, size in (("vmlinuz", 4096), ("ramdisk", 4096)):
+        (made.boot / "trampoline").mkdir(parents=True, exist_ok=True)
+        (made.boot / "trampoline" / name).write_bytes(bytes(size))
+    for each in (made.images, made.incoming, made.run):
+        each.mkdir(exist_ok=True)
+    return made
+
+
+# ---------------------------------------------------------------- the database
+
+
+class Away(Exception):
+    """What the driver says of a database that does not answer: its number comes first."""
+
+
+def trouble(number: int, words: str) -> OperationalError:
+    """Return the error that MariaDB's driver would raise."""
+    return OperationalError("COMMIT", {}, Away(number, words))
+
+
+class SimEngine:
+    """The engine of one process. A transaction takes no time of its own; it waits before it begins
+    and after its end, and may fail in all the ways that `world.database` draws."""
+
+    def __init__(self, world: Any, reactor: SimReactor, engine: Engine) -> None:
+        self._world, self._reactor, self._engine = world, reactor, engine
+        self.dialect = engine.dialect
+        self._reading = bool(engine.get_execution_options().get("reading"))
+
+    def execution_options(self, **options: Any) -> SimEngine:
+        return SimEngine(self._world, self._reactor, self._engine.execution_options(**options))
+
+    def dispose(self) -> None:
+        """Keep the connection, which all processes share."""
+
+    @contextmanager
+    def begin(self) -> Iterator[Any]:
+        world, reactor = self._world, self._reactor
+        reactor.pause(world.database.latency())
+        fault = world.database.fault(self._reading)
+        if fault == "away":
+            raise trouble(2002, "the database is away")
+        with self._engine.begin() as tx:
+            yield tx
+            if fault == "deadlock":
+                raise trouble(1213, "deadlock")
+        world.committed(reactor, self._reading)
+        if fault == "lost answer":
+            raise trouble(2013, "connection lost during COMMIT")
+        reactor.pause(world.database.latency())
+
+
+# ---------------------------------------------------------------- processes
+
+
+class SimWake:
+    """Wake-ups between the parts of the server, which may be lost."""
+
+    def __init__(self, world: Any, reactor: SimReactor) -> None:
+        self._world, self._reactor = world, reactor
+        self._calls: dict[str, list[Any]] = {}
+
+    def on(self, what: str, call: Any) -> None:
+        self._calls.setdefault(what, []).append(call)
+
+    def effects(self, effects: Any) -> None:
+        for effect in effects:
+            if effect.kind == "wake":
+                self.wake(effect.what)
+
+    def wake(self, what: str) -> None:
+        for part in self._world.parts.values():
+            self._world.clock.later(0.001, part.wake.heard, what, owner=part.reactor)
+
+    def heard(self, what: str) -> None:
+        if self._world.loses_wake():
+            return
+        for call in self._calls.get(what, ()):
+            call()
+
+    def close(self) -> None:
+        """Keep nothing."""
+
+
+class Part:
+    """One process of the server while it runs."""
+
+    def __init__(self, world: Any, name: str, site: Site, threads: int) -> None:
+        self.name = name
+        self.reactor = SimReactor(world.clock, world.network, SERVER, name)
+        world.clock.running = self.reactor
+        self.pool = Pool(SimEngine(world, self.reactor, world.engine), self.reactor, threads)
+        self.wake = SimWake(world, self.reactor)
+        context = PartContext(
+            self.reactor,
+            self.pool,
+            SiteRef(site),
+            world.settings,
+            self.wake,
+            lambda: world.clock.now,
+        )
+        self.services = [
+            each
+            for each in (PARTS[name](context) if name != "web" else ())
+            if type(each).__name__ not in LEFT_OUT
+        ]
+
+    def start(self) -> None:
+        for each in self.services:
+            each.startService()
+
+
+def _opened(self: Any) -> DatagramSocket:
+    reactor = self._reactor
+    return DatagramSocket(reactor.network, reactor, (self.subnet.server, 67), self)
+
+
+def _sent(sender: SendFile) -> Any:
+    sender._transport.write(os.pread(sender._file.fd, sender._end - sender.at, sender.at))
+    sender.at = sender._end
+    sender._transport._reactor.callLater(0, sender.done.callback, None)
+    return sender.done
+
+
+@contextmanager
+def seams(world: Any) -> Iterator[None]:
+    """Give the product the world's threads, time, chance and sockets."""
+    threads = SimThreads(world.clock)
+    chance = random.Random(f"{world.seed} urandom")
+    before = random.getstate()
+    random.seed(f"{world.seed} random")
+    defaults = protocol.AgentSide.__init__.__defaults__
+    patches = [
+        patch.multiple(cod.pool, threading=threads, queue=threads, time=threads),
+        patch.object(trampoline.agent, "threading", threads),
+        patch.object(os, "urandom", chance.randbytes),
+        patch.object(random, "_urandom", chance.randbytes),
+        patch.object(DhcpServer, "_open", _opened),
+        patch.object(SendFile, "start", _sent),
+        patch.object(protocol.AgentSide.__init__, "__defaults__", (*defaults[:-1], agree)),
+        # what looks twice a second looks once in two: a wake-up comes in between
+        patch.object(cod.net.confd.server, "POLL", 2.0),
+        patch.object(cod.power.edge, "POLL", 2.0),
+        patch.object(cod.workers.manager, "PERIOD", 2.0),
+    ]
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in reversed(patches):
+            with suppress(RuntimeError):
+                each.stop()
+        random.setstate(before)

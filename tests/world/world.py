@@ -1,0 +1,635 @@
+"""A world by seed: a whole server on virtual time, machines that converse with it, people who ask,
+and all that goes wrong.
+
+What happens is planned by the seed before the world begins, as a list of acts, so that a shorter
+list can be tried. Chance within (delays, losses, what the database does) is drawn from the same
+seed as the world goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, func, insert, select
+from twisted.internet.defer import Deferred
+
+from cod.flows.nodes import nodes as node_flows
+from cod.flows.scheduler import vclusters as owner_flows
+from cod.model import AskedVcluster, Energy, Refused
+from cod.policy.histories import Histories
+from cod.pool import Pool
+from cod.states import NODE_RULES, Disk, NodeState, WrongEvent
+from cod.store import tables as t
+from cod.store.engine import Tx, connect
+from cod.store.nodes import nodes, types
+from cod.store.people import groups
+from tests.contexts import flow_context
+from tests.history_rows import history_after, node_rows
+from tests.world.clock import Clock, SimReactor
+from tests.world.machine import BMCS, Machine, Relay, hardware, mac_of
+from tests.world.network import Network, Weather
+from tests.world.server import Part, seams, settings, site
+
+START = 1_000_000.0
+PARTS = ("edge", "images", "manager", "web")
+GROUPS = {"low": 0, "high": 9}
+TEMPLATE = (
+    '<template cache="no"><image target="disk" url="http://10.77.0.9/a.zst" size="1000000"'
+    f' sha256="{"ab" * 32}" compression="zstd"/><personalise seed="nocloud">'
+    "<user-data>#cloud-config</user-data></personalise></template>"
+)
+FREE = (NodeState.INACTIVE, NodeState.OFF)
+MOVING = [state for state, rule in NODE_RULES.items() if rule.kind == "motion"]
+RESTART = 1.5  # seconds until a killed part is started again
+REST = 3600.0  # seconds in which everything comes to rest
+ASKS_AGAIN = 3.0  # seconds until a person whose question got no answer asks again
+TRIES = 20
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that happens `at` that many seconds after the beginning."""
+
+    at: float
+    what: str
+    who: int = 0
+    amount: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.who} {self.amount:.2f}"
+
+
+@dataclass
+class Plan:
+    """What a seed means."""
+
+    machines: int
+    threads: int
+    energy: Energy
+    patience: float
+    weather: Weather
+    chances: dict[str, float]
+    acts: list[Act]
+
+
+WEIGHTS = {
+    "create": 10,
+    "resize": 6,
+    "release": 3,
+    "delete": 5,
+    "extend": 1,
+    "quarantine": 1,
+    "cycle": 1,
+    "kill": 6,
+    "kill server": 2,
+    "reset": 3,
+    "unplug": 2,
+    "hang": 4,
+    "bmc": 5,
+    "failing": 2,
+    "slow": 1,
+    "away": 2,
+    "storm": 2,
+}
+
+
+def plan(seed: int) -> Plan:
+    """Return what happens in the world of that seed."""
+    rng = random.Random(f"{seed} plan")
+    span, count = rng.uniform(90.0, 240.0), rng.randint(15, 40)
+    acts = []
+    for at in sorted(rng.uniform(1.0, span) for _ in range(count)):
+        what = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        acts.append(Act(at, what, rng.randrange(1000), rng.random()))
+    bad = rng.choice((0.0, 0.02, 0.1))
+    return Plan(
+        rng.randint(6, 14),
+        rng.choice((1, 1, 4)),
+        Energy(manage=rng.random() < 0.5, warm_low=1, warm_high=3, idle_time=30.0),
+        rng.choice((0.2, 0.4)),
+        Weather(rng.choice((0.0, 0.03, 0.15)), rng.choice((0.0, 0.1)), 0.002, rng.choice((0, 0.3))),
+        {
+            "lost answer": bad * rng.random(),
+            "deadlock": bad * rng.random(),
+            "wake": rng.choice((0.0, 0.5)),
+        },
+        acts,
+    )
+
+
+# ---------------------------------------------------------------- the database
+
+
+class Database:
+    """How the database is: what becomes of the next transaction."""
+
+    def __init__(self, world: World, chances: dict[str, float]) -> None:
+        self._world, self.chances = world, chances
+        self._rng = random.Random(f"{world.seed} database")
+        self.away_until = 0.0
+
+    def latency(self) -> float:
+        return self._rng.uniform(0.0005, 0.004)
+
+    def fault(self, reading: bool) -> str:
+        """Return what is to go wrong with the next transaction; ''."""
+        world, drawn = self._world, self._rng.random()
+        if world.clock.now < self.away_until:
+            world.seen["transaction while the database is away"] += 1
+            return "away"
+        for name in ("lost answer", "deadlock"):
+            drawn -= self.chances[name]
+            if drawn < 0 and not reading:
+                world.seen[f"transaction: {name}"] += 1
+                return name
+        return ""
+
+
+# ---------------------------------------------------------------- the world
+
+
+@dataclass
+class Outcome:
+    """What came of a world."""
+
+    seed: int
+    steps: int = 0
+    transactions: int = 0
+    seconds: float = 0.0
+    seen: Counter[str] = field(default_factory=Counter)
+    troubles: list[str] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+    digest: str = ""
+
+
+class _Log(logging.Handler):
+    """What the server logs as an error that is no trouble of the database is a fault of its own."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._world.say(f"log: {record.getMessage()[:200]}")
+        if error is not None and not (Pool.is_away(error) or Pool.is_race(error)):
+            self._world.trouble(f"{record.getMessage()}: {type(error).__name__}: {error}")
+
+
+class World:
+    """A world while it runs."""
+
+    def __init__(self, seed: int, engine: Engine, folder: Path, plan: Plan) -> None:
+        self.seed, self.engine, self.plan = seed, engine, plan
+        self.clock, self.outcome = Clock(START), Outcome(seed)
+        self.seen = self.outcome.seen
+        self._rng = random.Random(f"{seed} world")
+        self.network = Network(self.clock, random.Random(f"{seed} network"), self.seen)
+        self.network.weather = plan.weather
+        self.database = Database(self, dict(plan.chances))
+        self.settings = settings(folder)
+        self.site = site(plan.patience, plan.energy)
+        self.relay = Relay(self.network)
+        self.machines = [Machine(number, self) for number in range(plan.machines)]
+        self.parts: dict[str, Part] = {}
+        self.calm = False
+        self._checker = Histories()
+        self._last = 0
+        # node -> (since when, full name of the host that it is) of its holders
+        self._holders: dict[int, list[tuple[float, str]]] = {}
+        self._asked: set[str] = set()  # who waits for an answer
+        self._made = 0
+
+    # ------------------------------------------------------------ told by others
+
+    def say(self, sentence: str) -> None:
+        """Add to the story."""
+        self.outcome.story.append(f"{self.clock.now - START:8.2f} {sentence}")
+
+    def trouble(self, sentence: str) -> None:
+        """Note what must not be."""
+        self.say(f"!! {sentence}")
+        self.outcome.troubles.append(sentence)
+
+    def loses_wake(self) -> bool:
+        return not self.calm and self._rng.random() < self.database.chances["wake"]
+
+    def committed(self, reactor: SimReactor, reading: bool) -> None:
+        """Look at what a transaction has left; sometimes its process is killed before it knows."""
+        self.outcome.transactions += 1
+        if reading:
+            return
+        self.check()
+
+    def booted(self, machine: Machine, asked: float) -> None:
+        """Check that a system that begins is the one whose node the machine was, when it asked for
+        its boot script or since."""
+        held = self._holders.get(machine.number + 1, [])
+        since = [name for at, name in held if at > asked]
+        before = [name for at, name in held if at <= asked][-1:]
+        self.say(f"{machine.name} runs {machine.disk}")
+        self.seen["system begun"] += 1
+        if machine.disk not in (*before, *since):
+            self.trouble(f"{machine.name} boots {machine.disk}, and is {before}, {since}")
+
+    # ------------------------------------------------------------ what must hold
+
+    def check(self) -> None:
+        """Check what must hold after every transaction."""
+        with self.engine.connect() as tx:
+            new = history_after(tx, self._last)
+            if not new:
+                return
+            self._last = new[-1].id
+            found = [str(one) for row in new for one in self._checker.add(row)]
+            found += map(str, self._checker.compare(node_rows(tx)))
+            found += self._look(tx)
+        for row in new:
+            self.seen[f"{row.from_state}: {row.event}"] += 1
+            self.say(f"m{row.node - 1}: {row.from_state} -> {row.event} -> {row.to_state}")
+        for one in found:
+            self.trouble(one)
+
+    def _look(self, tx: Tx) -> list[str]:
+        """Return what of the nodes contradicts their machines, and remember the holders."""
+        found = []
+        n, v = t.nodes.c, t.vclusters.c
+        query = select(n.id, n.state, n.disk, n.hostname, v.name)
+        for node, state, disk, host, name in tx.execute(
+            query.outerjoin_from(t.nodes, t.vclusters, v.id == n.vcluster_id)
+        ):
+            held = self._holders.setdefault(node, [])
+            full = f"{host}.{name}.{self.site.domain}" if name else ""
+            if not held or held[-1][1] != full:
+                held.append((self.clock.now, full))
+            machine = self.machines[node - 1]
+            if state in FREE and disk == Disk.CLEAN and machine.disk:
+                found.append(f"{machine.name} is free, and its disk holds {machine.disk}")
+        return found
+
+    # ------------------------------------------------------------ life
+
+    def run(self, skip: Collection[int] = ()) -> Outcome:
+        """Let everything happen that is planned, but for the acts of those numbers."""
+        log, handler = logging.getLogger("cod"), _Log(self)
+        propagate, level = log.propagate, log.level
+        log.addHandler(handler)
+        log.propagate = False
+        log.setLevel(logging.WARNING)
+        try:
+            with seams(self):
+                self._run(skip)
+        finally:
+            log.removeHandler(handler)
+            log.propagate = propagate
+            log.setLevel(level)
+        self.outcome.steps = self.clock.steps
+        self.outcome.seconds = self.clock.now - START
+        return self.outcome
+
+    def _run(self, skip: Collection[int]) -> None:
+        self.say(
+            f"{len(self.machines)} machines, {self.plan.threads} database threads, patience"
+            f" {self.plan.patience}, {self.plan.weather}, {self.plan.chances}, the reserve is"
+            f" {'managed' if self.plan.energy.manage else 'not managed'}"
+        )
+        for name in PARTS:
+            self._start(name)
+        self.clock.later(0.0, self._restore)
+        for number, act in enumerate(self.plan.acts):
+            if number not in skip:
+                self.clock.later(act.at, self._act, act)
+        last = max((act.at for act in self.plan.acts), default=0.0)
+        self._pass(last + 5.0)
+        self._calm_down()
+        self._rest("at rest", self._is_settled)
+        if not self.outcome.troubles:
+            self._waiting_in_vain()
+            self._delete_all()
+            self._rest("given back", self._is_empty)
+        for part in list(self.parts):
+            self._kill(part, again=False)
+        for machine in self.machines:
+            machine.power_off()
+
+    def _pass(self, seconds: float) -> None:
+        until = self.clock.now + seconds
+        while self.clock.step(until) and not self.outcome.troubles:
+            pass
+
+    def _rest(self, what: str, is_there: Callable[[], str]) -> None:
+        """Wait until `is_there` returns nothing; what it returns is in the way."""
+        until = self.clock.now + REST
+        while not self.outcome.troubles:
+            self._pass(5.0)
+            why = is_there()
+            if not why:
+                self.say(f"{what} after {self.clock.now - START:.0f} s")
+                return
+            if self.clock.now > until:
+                self.trouble(f"not {what} after {REST:.0f} s: {why}")
+
+    def _calm_down(self) -> None:
+        self.calm = True
+        self.say("from now on nothing goes wrong")
+        self.network.weather = Weather()
+        self.network.down.clear()
+        self.database.chances = dict.fromkeys(self.database.chances, 0.0)
+        self.database.away_until = 0.0
+        for machine in self.machines:
+            machine.bmc, machine.fails, machine.slow = "well", 0.0, 1.0
+
+    def _is_settled(self) -> str:
+        """Return which nodes are in motion, and which questions have no answer."""
+        if self._asked:
+            return f"no answer to {sorted(self._asked)}"
+        with self.engine.connect() as tx:
+            n = t.nodes.c
+            moving = tx.execute(
+                select(n.id, n.state, n.reason).where(n.state.in_([*MOVING, NodeState.QUARANTINED]))
+            ).all()
+            if moving:
+                return ", ".join(f"m{row[0] - 1} {row.state} ({row.reason})" for row in moving)
+            a = t.power_actions.c
+            open_ = tx.scalar(select(func.count()).where(a.done_at.is_(None)))
+            return f"{open_} power wishes are open" if open_ else ""
+
+    def _waiting_in_vain(self) -> None:
+        """Check that no request waits for nodes that are free."""
+        with self.engine.connect() as tx:
+            r, q, n = t.node_requests.c, t.request_tuples.c, t.nodes.c
+            wanted = tx.execute(
+                select(r.id, func.sum(q["count"]))
+                .join_from(t.node_requests, t.request_tuples)
+                .where(r.state == "pending")
+                .group_by(r.id)
+            ).all()
+            free = tx.scalar(select(func.count()).where(n.state.in_(FREE))) or 0
+        if wanted:
+            self.seen["requests wait at rest"] += 1
+        if wanted and min(count for _, count in wanted) <= free // 2:
+            self.trouble(f"requests {wanted} wait, and {free} nodes are free")
+
+    def _is_empty(self) -> str:
+        with self.engine.connect() as tx:
+            v, r = t.vclusters.c, t.node_requests.c
+            alive = tx.scalars(select(v.name).where(v.state != "ended")).all()
+            waiting = tx.scalar(select(func.count()).where(r.state == "pending"))
+            held = tx.scalar(select(func.count()).where(t.nodes.c.state.not_in(FREE)))
+        if alive or waiting or held:
+            return f"{alive} not ended, {waiting} requests, {held} nodes: {self._is_settled()}"
+        return self._is_settled()
+
+    # ------------------------------------------------------------ processes
+
+    def _start(self, name: str) -> None:
+        self.parts[name] = part = Part(self, name, self.site, self.plan.threads)
+        part.start()
+
+    def _kill(self, name: str, *, again: bool = True) -> None:
+        part = self.parts.pop(name, None)
+        if part is None:
+            return
+        part.reactor.kill()
+        if again:
+            self.clock.later(RESTART, self._start, name)
+
+    # ------------------------------------------------------------ people
+
+    def _ask(self, words: str, flow: Any, *args: Any, key: str | None = None, **kw: Any) -> None:
+        """Ask as a person does: again with the same words when no answer comes."""
+        ident = f"{words} #{len(self.outcome.story)}"
+        self._asked.add(ident)
+        self.say(f"asks: {words}")
+
+        async def asking() -> None:
+            for _ in range(TRIES if key else 1):
+                part = self.parts.get("web")
+                if part is not None:
+                    if await self._once(part, flow, args, key, kw):
+                        break
+                    self.seen["question asked again"] += 1
+                await self._sleep(ASKS_AGAIN)
+            self._asked.discard(ident)
+
+        Deferred.fromCoroutine(asking())
+
+    async def _once(self, part: Part, flow: Any, args: Any, key: str | None, kw: Any) -> bool:
+        """Return whether an answer came."""
+        asked = part.pool.run(
+            lambda tx, now: flow(
+                tx, flow_context(self.site, now, "user:ann", key=key), *args, **kw
+            ),
+            self.clock.now,
+        )
+        # a part that is killed never answers
+        watch = self.clock.later(30.0, lambda: asked.called or asked.cancel())
+        try:
+            result = await asked
+        except (Refused, WrongEvent) as error:
+            self.say(f"  is told: {error}")
+            return True
+        except Exception:
+            return False
+        finally:
+            if watch.active():
+                watch.cancel()
+        part.wake.effects(result.effects)
+        return True
+
+    def _sleep(self, seconds: float) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        self.clock.later(seconds, done.callback, None)
+        return done
+
+    def _restore(self) -> None:
+        """Bring nodes back that were quarantined, from time to time, as an administrator does."""
+        with self.engine.connect() as tx:
+            n = t.nodes.c
+            names = tx.scalars(select(n.name).where(n.state == NodeState.QUARANTINED)).all()
+        for name in names:
+            self._admin("restores", node_flows.restore, name)
+        self.clock.later(20.0, self._restore)
+
+    def _admin(self, words: str, flow: Any, name: str, **more: Any) -> None:
+        self._ask(
+            f"an administrator {words} {name}",
+            lambda tx, context: flow(
+                tx, name=name, site=self.site, now=context.now, actor="admin", **more
+            ),
+        )
+
+    def _live(self) -> list[tuple[str, int, str]]:
+        with self.engine.connect() as tx:
+            v = t.vclusters.c
+            rows = tx.execute(
+                select(v.name, v.size, v.state).where(v.state != "ended").order_by(v.id)
+            )
+            return [tuple(row) for row in rows]
+
+    def _delete_all(self) -> None:
+        for name, _, state in self._live():
+            if state != "releasing":
+                self._ask(f"delete {name}", owner_flows.delete, key=f"end {name}", name=name)
+
+    # ------------------------------------------------------------ acts
+
+    def _act(self, act: Act) -> None:
+        """Do what was planned."""
+        kind = act.what
+        machine = self.machines[act.who % len(self.machines)]
+        if kind in ("create", "resize", "release", "delete", "extend"):
+            self._own(act)
+        elif kind == "quarantine":
+            self._admin("quarantines", _quarantine, machine.name)
+        elif kind == "cycle":
+            self._admin("cycles", _cycle, machine.name)
+        elif kind == "kill":
+            name = PARTS[act.who % len(PARTS)]
+            self.say(f"part {name} is killed")
+            self.seen["part killed"] += 1
+            self._kill(name)
+        elif kind == "kill server":
+            self.say("the server is killed")
+            self.seen["server killed"] += 1
+            for name in list(self.parts):
+                self._kill(name)
+        elif kind == "away":
+            self.say(f"the database is away for {30 * act.amount:.0f} s")
+            self.database.away_until = self.clock.now + 30 * act.amount
+        elif kind == "storm":
+            self.say(f"half of all datagrams are lost for {20 * act.amount:.0f} s")
+            self.network.weather = Weather(0.5, 0.2, 0.01, 2.0)
+            self.clock.later(20 * act.amount, self._clear_up)
+        else:
+            self._hurt(machine, act)
+
+    def _clear_up(self) -> None:
+        if not self.calm:
+            self.network.weather = self.plan.weather
+
+    def _hurt(self, machine: Machine, act: Act) -> None:
+        self.seen[f"machine: {act.what}"] += 1
+        if act.what == "reset":
+            self.say(f"{machine.name} is reset by hand")
+            machine.reset()
+        elif act.what == "unplug":
+            self.say(f"{machine.name} loses its power for {60 * act.amount:.0f} s")
+            was = machine.on
+            machine.power_off()
+            if was:
+                self.clock.later(60 * act.amount, machine.power_on)
+        elif act.what == "hang":
+            self.say(f"{machine.name} is cut off for {90 * act.amount:.0f} s")
+            machine.hang(90 * act.amount)
+        elif act.what == "bmc":
+            machine.bmc = BMCS[act.who % len(BMCS)]
+            self.say(f"the BMC of {machine.name}: {machine.bmc}")
+        elif act.what == "failing":
+            machine.fails = act.amount
+            self.say(f"the disk of {machine.name} fails")
+        elif act.what == "slow":
+            machine.slow = 1 + 20 * act.amount
+            self.say(f"{machine.name} is slow")
+
+    def _own(self, act: Act) -> None:
+        live = self._live()
+        key = f"k{act.at:.4f}" if act.amount < 0.8 else None
+        if act.what == "create":
+            self._made += 1
+            name, group = f"v{self._made}", list(GROUPS)[act.who % 2]
+            size = 1 + int(act.amount * 4)
+            template = ("red", "blue")[act.who // 2 % 2]
+            asked = AskedVcluster(name, size, template, group, preemptible=act.who % 5 == 0)
+            self._ask(f"{group}: {name} of {size}", owner_flows.create, asked, key=key)
+            return
+        if not live:
+            return
+        name, size, _ = live[act.who % len(live)]
+        if act.what == "resize":
+            more = {"name": name, "size": 1 + int(act.amount * 5)}
+            self._ask(f"{name} of {size}, now {more['size']}", owner_flows.resize, key=key, **more)
+        elif act.what == "release":
+            more = {"name": name, "nodes_": [f"n{1 + act.who % 3}"]}
+            self._ask(f"{name} gives n{1 + act.who % 3} back", owner_flows.release, key=key, **more)
+        elif act.what == "delete":
+            self._ask(f"delete {name}", owner_flows.delete, key=key, name=name)
+        elif act.what == "extend":
+            more = {"name": name, "lease": 3600.0}
+            self._ask(f"extend {name}", owner_flows.extend, key=key, **more)
+
+
+def _quarantine(tx: Tx, *, name: str, site: Any, now: float, actor: str) -> Any:
+    return node_flows.quarantine(
+        tx, name=name, reason="somebody looks at it", site=site, now=now, actor=actor
+    )
+
+
+def _cycle(tx: Tx, *, name: str, site: Any, now: float, actor: str) -> Any:
+    return node_flows.power(tx, name=name, desired="cycle", site=site, now=now, actor=actor)
+
+
+# ---------------------------------------------------------------- its beginning
+
+
+def furnish(tx: Tx, machines: int) -> None:
+    """Groups, templates, and machines that are known, off and clean."""
+    for name, priority in GROUPS.items():
+        groups.add(tx, name, START, priority=priority)
+    for name in ("red", "blue"):
+        tx.execute(
+            insert(t.config_templates).values(
+                name=name, revision=1, document=TEMPLATE, digest="0" * 64, created_at=START
+            )
+        )
+    for number in range(machines):
+        report = hardware(number)
+        path = f"bmc/m{number}"
+        nodes.add(
+            tx,
+            name=f"m{number}",
+            boot_mac=mac_of(number),
+            now=START,
+            cause="test",
+            actor="test",
+            state=NodeState.OFF,
+            disk=Disk.CLEAN,
+            power_driver="lab",
+            power_address=f"{path}#{mac_of(number)}",
+            attributes=report,
+            reported_at=START,
+            type_id=types.of(tx, report, START).id,
+        )
+
+
+_engine: list[Engine] = []
+
+
+def engine_of(machines: int) -> Engine:
+    """Return the one database in memory, made anew."""
+    if not _engine:
+        _engine.append(connect("sqlite://"))
+    engine = _engine[0]
+    t.metadata.drop_all(engine)
+    t.metadata.create_all(engine)
+    with engine.begin() as tx:
+        furnish(tx, machines)
+    return engine
+
+
+def live(seed: int, skip: Collection[int] = ()) -> Outcome:
+    """Run the world of a seed."""
+    planned = plan(seed)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        world = World(seed, engine_of(planned.machines), Path(folder), planned)
+        return world.run(skip)
+
+
+__all__ = ["Act", "Outcome", "live", "plan"]
