@@ -10,7 +10,7 @@ SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build bytecode prepared kills server-kills demo test test-all try test-fast ledger attack check bench mutants science matrix deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build bytecode prepared kills server-kills sim demo test test-all try test-fast ledger attack check bench mutants science matrix deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -106,6 +106,13 @@ kills: system-test dev build
 MINUTES ?= 60
 server-kills: system-test dev build
 	.venv/bin/python -m tests.server_kills $(SEED) $(MINUTES)
+
+# The server's own code in worlds of virtual time, by seed; docs/simulated-world.md. One world and its story: make sim
+# SEED=7; until one fails: make sim FOREVER=1. SEEDS: at most so many in 90 seconds.
+SEEDS ?= 200
+sim: dev
+	.venv/bin/python -m tests.world --seeds $(SEEDS) $(if $(FOREVER),--forever) \
+	    $(if $(filter command line environment,$(origin SEED)),--seed $(SEED))
 
 # One benchmark: make bench ONLY=dhcp
 bench: build dev

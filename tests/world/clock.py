@@ -12,7 +12,7 @@ import heapq
 import itertools
 import pickle
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import greenlet
@@ -130,7 +130,7 @@ class SimThreads:
 
     @staticmethod
     def Lock() -> Any:
-        return suppress()  # greenlets change only where they wait
+        return nullcontext()  # greenlets change only where they wait
 
 
 class _Thread:

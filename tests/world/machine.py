@@ -191,7 +191,6 @@ class Machine:
                 await self._lease(reactor, "system")
                 break
         await Deferred()
-        return None
 
     async def _lease(self, reactor: SimReactor, stage: str) -> dhcp.Packet:
         xid = self._rng.getrandbits(32)
@@ -216,13 +215,13 @@ class Machine:
             is_cut = reactor.host in self.world.network.down
             if packet.xid == xid and not found and not waiting.called and not is_cut:
                 found.append(packet)
-                reactor.callLater(0, lambda: waiting.called or waiting.callback(None))
+                reactor.callLater(0, _fire, waiting)
 
         self.world.relay.waiting[self._mac] = heard
         for pause in RETRANSMIT:
             if reactor.host not in self.world.network.down:
                 self.world.network.send(data, (SERVER, dhcp.SERVER_PORT))
-            timer = reactor.callLater(pause, lambda: waiting.called or waiting.callback(None))
+            timer = reactor.callLater(pause, _fire, waiting)
             await waiting
             if timer.active():
                 timer.cancel()
@@ -256,7 +255,7 @@ class Machine:
                 fetch.transport.abortConnection()
         status, _, body = text.partition(b"\r\n\r\n")
         size = re.search(rb"\r\ncontent-length: *(\d+)", status, re.I)
-        if status.split(b" ", 2)[1] != b"200" or size is None or len(body) != int(size[1]):
+        if b" 200 " not in status[:20] or size is None or len(body) != int(size[1]):
             raise BootFailed(f"{url}: {status[:60]!r}")
         return body
 
@@ -282,6 +281,11 @@ class Machine:
         erased = (Erasure("vda", "", "", "", SIZE, "discard", seconds, 0),)
         figures = {"bytes_written": SIZE, "seconds": seconds}
         return Done(order.id, figures, erased=erased if order.wipe else ())
+
+
+def _fire(waiting: Deferred[None]) -> None:
+    if not waiting.called:
+        waiting.callback(None)
 
 
 def _goal(order: Order) -> str:

@@ -19,8 +19,10 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 import cod.net.confd.server
+import cod.net.notify.delivery
 import cod.pool
 import cod.power.edge
+import cod.workers.ingest
 import cod.workers.manager
 import trampoline.agent
 from cod.model import Energy, Policy, Site, SiteRef, Subnet
@@ -229,6 +231,8 @@ def seams(world: Any) -> Iterator[None]:
         patch.object(cod.net.confd.server, "POLL", 2.0),
         patch.object(cod.power.edge, "POLL", 2.0),
         patch.object(cod.workers.manager, "PERIOD", 2.0),
+        patch.object(cod.net.notify.delivery, "POLL", 10.0),
+        patch.object(cod.workers.ingest, "PERIOD", 10.0),
     ]
     for each in patches:
         each.start()

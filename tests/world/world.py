@@ -8,6 +8,7 @@ seed as the world goes on.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import random
 import tempfile
@@ -22,7 +23,8 @@ from twisted.internet.defer import Deferred
 
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedVcluster, Energy, Refused
+from cod.model import AskedVcluster, Energy, Refused, TypeRules
+from cod.policy.hardware import equal
 from cod.policy.histories import Histories
 from cod.pool import Pool
 from cod.states import NODE_RULES, Disk, NodeState, WrongEvent
@@ -244,9 +246,10 @@ class World:
     def check(self) -> None:
         """Check what must hold after every transaction."""
         with self.engine.connect() as tx:
-            new = history_after(tx, self._last)
-            if not new:
+            newest = tx.exec_driver_sql("SELECT max(id) FROM node_history").scalar()
+            if newest == self._last:
                 return
+            new = history_after(tx, self._last)
             self._last = new[-1].id
             found = [str(one) for row in new for one in self._checker.add(row)]
             found += map(str, self._checker.compare(node_rows(tx)))
@@ -290,6 +293,8 @@ class World:
             log.removeHandler(handler)
             log.propagate = propagate
             log.setLevel(level)
+        story = "\n".join(self.outcome.story)
+        self.outcome.digest = hashlib.blake2b(story.encode(), digest_size=8).hexdigest()
         self.outcome.steps = self.clock.steps
         self.outcome.seconds = self.clock.now - START
         return self.outcome
@@ -371,11 +376,12 @@ class World:
                 .where(r.state == "pending")
                 .group_by(r.id)
             ).all()
-            free = tx.scalar(select(func.count()).where(n.state.in_(FREE))) or 0
+            kinds = select(func.count()).where(n.state.in_(FREE)).group_by(n.type_id)
+            free = max(tx.scalars(kinds), default=0)
         if wanted:
             self.seen["requests wait at rest"] += 1
-        if wanted and min(count for _, count in wanted) <= free // 2:
-            self.trouble(f"requests {wanted} wait, and {free} nodes are free")
+        if wanted and min(count for _, count in wanted) <= free:
+            self.trouble(f"requests {wanted} wait, and {free} nodes of a type are free")
 
     def _is_empty(self) -> str:
         with self.engine.connect() as tx:
@@ -579,7 +585,7 @@ def _cycle(tx: Tx, *, name: str, site: Any, now: float, actor: str) -> Any:
 # ---------------------------------------------------------------- its beginning
 
 
-def furnish(tx: Tx, machines: int) -> None:
+def furnish(tx: Tx, machines: int, rules: TypeRules) -> None:
     """Groups, templates, and machines that are known, off and clean."""
     for name, priority in GROUPS.items():
         groups.add(tx, name, START, priority=priority)
@@ -605,7 +611,7 @@ def furnish(tx: Tx, machines: int) -> None:
             power_address=f"{path}#{mac_of(number)}",
             attributes=report,
             reported_at=START,
-            type_id=types.of(tx, report, START).id,
+            type_id=types.of(tx, equal.canonical(report, rules), START).id,
         )
 
 
@@ -620,7 +626,7 @@ def engine_of(machines: int) -> Engine:
     t.metadata.drop_all(engine)
     t.metadata.create_all(engine)
     with engine.begin() as tx:
-        furnish(tx, machines)
+        furnish(tx, machines, TypeRules())
     return engine
 
 
@@ -632,4 +638,22 @@ def live(seed: int, skip: Collection[int] = ()) -> Outcome:
         return world.run(skip)
 
 
-__all__ = ["Act", "Outcome", "live", "plan"]
+def shrunk(seed: int, tries: int = 60) -> tuple[set[int], Outcome]:
+    """Return acts that can be left out of a world in which something is wrong so that something
+    still is, and what then comes of it: halves first, then ever smaller parts."""
+    left = list(range(len(plan(seed).acts)))
+    worst = live(seed)
+    size = len(left) // 2
+    while size and tries:
+        for first in range(0, len(left), size):
+            fewer = left[:first] + left[first + size :]
+            tries -= 1
+            outcome = live(seed, set(range(len(plan(seed).acts))) - set(fewer))
+            if outcome.troubles:
+                left, worst = fewer, outcome
+                break
+            if not tries:
+                break
+        else:
+            size //= 2
+    return set(range(len(plan(seed).acts))) - set(left), worst
