@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 
@@ -46,6 +46,11 @@ def interfaces() -> dict[str, Interface]:
         for row in json.loads(done.stdout or "[]")
         if row and "LOOPBACK" not in row["flags"]
     }
+
+
+def addresses(found: Mapping[str, Interface]) -> set[str]:
+    """Return the IPv4 addresses of interfaces."""
+    return {str(each.ip) for interface in found.values() for each in interface.addresses}
 
 
 def listed(found: Sequence[Interface]) -> str:

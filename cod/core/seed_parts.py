@@ -20,9 +20,9 @@ def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.S
     if vcluster is None:
         return []
     subnet = system_subnet(tx, vcluster, site)
-    servers = [subnet.server, *sorted({each.server for each in site.subnets} - {subnet.server})]
+    servers = servers_of(site, subnet.servers)
     return [
-        seed.metadata_service(metadata_url(subnet, site)),
+        seed.metadata_service(*metadata_urls(subnet, site)),
         seed.login_keys(
             policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
         ),
@@ -30,10 +30,16 @@ def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.S
     ]
 
 
-def metadata_url(subnet: Subnet, site: Site) -> str:
-    """Return the URL of the metadata service for systems with addresses of the subnet; it ends in
-    /."""
-    return f"http://{subnet.server}:{site.boot.http_port}/"
+def servers_of(site: Site, first: Sequence[str]) -> list[str]:
+    """Return the addresses of all servers of COD, those of a subnet `first`."""
+    others = {each for subnet in site.subnets for each in subnet.servers}
+    return [*first, *sorted(others - {*first})]
+
+
+def metadata_urls(subnet: Subnet, site: Site) -> list[str]:
+    """Return the URLs of the metadata service for systems with addresses of the subnet, this host's
+    first; each ends in /."""
+    return [f"http://{each}:{site.boot.http_port}/" for each in subnet.servers]
 
 
 def system_subnet(tx: Tx, vcluster: Vcluster | None, site: Site) -> Subnet:

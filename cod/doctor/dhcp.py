@@ -69,7 +69,7 @@ def findings(context: Context) -> Iterator[Finding]:
                 )
                 sockets.pop(raw)
                 raw.close()
-        own = {subnet.server for subnet in context.site.subnets}
+        own = {each for subnet in context.site.subnets for each in subnet.servers}
         for subnet, offers in (_asked(sockets) if sockets else {}).items():
             foreign: dict[tuple[str, bool, str], list[Offer]] = {}
             for offer in offers:

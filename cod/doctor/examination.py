@@ -13,6 +13,7 @@ from cod.doctor.finding import BAD, GOOD, UNSEEN, Context, Finding
 from cod.host import Interface
 from cod.site import load
 from cod.site.load import ConfigError
+from cod.site.own_address import own_first
 
 # Name: (module, function). Modules are loaded when their check is made: some bring the drivers,
 # some the database.
@@ -61,6 +62,7 @@ def examine(site_file: Path, now: float, only: Collection[str] = ()) -> Iterator
         yield Finding(
             UNSEEN, str(error), "run `cod doctor` again when that is mended", check="network"
         )
+    site = own_first(site, host.addresses(interfaces or {}))
     context = Context(site, settings, interfaces, now, os.geteuid() == 0)
     for name, (module, function) in CHECKS.items():
         if not only or name in only:

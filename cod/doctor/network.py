@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
-from cod.host import Interface, listed
+from cod.host import Interface, addresses, listed
 from cod.model import METADATA_ADDRESS, Subnet
+from cod.site.own_address import lacking
 
 FORWARDING = Path("/proc/sys/net/ipv6/conf/all/forwarding")
 
@@ -51,7 +52,10 @@ def _local(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
             f"this host has no interface {subnet.interface}; it has {there}",
             "correct `interface` in [[subnet]] of the site file",
         )
-    if subnet.server not in {str(each.ip) for each in interface.addresses}:
+    own = addresses({interface.name: interface})
+    if subnet.others and subnet.server not in own:
+        return _none_of_several(subnet, own)
+    if subnet.server not in own:
         return _bad(
             subnet,
             f"{interface} does not have the server's address {subnet.server}",
@@ -76,7 +80,9 @@ def _local(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
 
 
 def _relayed(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
-    own = {str(each.ip) for interface in interfaces.values() for each in interface.addresses}
+    own = addresses(interfaces)
+    if subnet.others and subnet.server not in own:
+        return _none_of_several(subnet, own)
     if subnet.server not in own:
         return _bad(
             subnet,
@@ -107,6 +113,14 @@ def _relayed(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
         f"{subnet.name}: behind the relay {subnet.relay}, reached by"
         f" {' '.join(route.stdout.split()[1:5])}. The relay must send to {subnet.server} (ip"
         " helper-address)",
+    )
+
+
+def _none_of_several(subnet: Subnet, here: Collection[str]) -> Finding:
+    return _bad(
+        subnet,
+        lacking(subnet, here),
+        "add the address to the interface, or to `server` in [[subnet]] of the site file",
     )
 
 

@@ -33,7 +33,8 @@ class Metadata:
     instance      changes whenever the node is primed anew; the same as in its seed
     name          the machine's name at the site; `hostname`: its name in its vcluster; `fqdn`: that
                   with the domain
-    network       of its address, '' where the site file has none; `server`: COD's address there
+    network       of its address, '' where the site file has none; `servers`: COD's addresses there,
+                  that of the one that answers first
     template      with its revision, 'web@3'
     started       when the node was given to the vcluster
     ends          when the node goes back, as far as that is known: the end of the lease or of its
@@ -53,7 +54,7 @@ class Metadata:
     mac: str
     address: str
     network: str
-    server: str
+    servers: tuple[str, ...]
     site: str
     node_type: str
     block: str

@@ -185,10 +185,11 @@ def full_name(host: str, vcluster: str, site: Site) -> str:
 
 def name_servers(site: Site) -> list[tuple[str, tuple[str, ...]]]:
     """Return the zones' name servers with their addresses, the first one's first: those that the
-    site file names; by default this server, at its addresses. Those of the site have names below
-    its domain."""
+    site file names; by default one name for COD's servers, at their addresses. Those of the site
+    have names below its domain."""
     if not site.dns.name_servers:
-        addresses = dict.fromkeys(subnet.server for subnet in site.subnets)
+        # in the same order on each server: they have the same zones
+        addresses = dict.fromkeys(each for one in site.subnets for each in sorted(one.servers))
         return [(f"{NAME_SERVER}.{site.domain}", tuple(addresses))]
     return list(_named(site))
 

@@ -182,5 +182,6 @@ def web_certificate(subnets: Iterable[Subnet], settings: Settings) -> webcert.We
     listening = [
         address for address, _ in settings.listen if not ip_address(address).is_unspecified
     ]
-    names = [*settings.names, "localhost", *(subnet.server for subnet in subnets), *listening]
+    servers = [each for subnet in subnets for each in sorted(subnet.servers)]
+    names = [*settings.names, "localhost", *servers, *listening]
     return settings.certificate or webcert.self_signed(settings.web, names)

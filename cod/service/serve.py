@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from cod import logs, supervisor
+from cod import host, logs, supervisor
 from cod.security import partusers
 from cod.service.parts import PARTS, load_program
 from cod.service.preparation import (
@@ -26,6 +26,7 @@ from cod.service.preparation import (
 from cod.service.process import run
 from cod.site import load
 from cod.site.load import ConfigError
+from cod.site.own_address import lists_several, on_host
 
 log = logging.getLogger("cod.service")
 
@@ -43,6 +44,7 @@ def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> 
         partusers.join()
     try:
         site, settings = load.load(site_file)
+        site = on_host(site, settings.path, _addresses() if lists_several(site) else ())
         logs.set_up(
             settings.server.log_level,
             settings.server.log_format,
@@ -89,6 +91,14 @@ def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> 
         with suppress(OSError):  # another part counts there
             counters.rmdir()
     return status
+
+
+def _addresses() -> set[str]:
+    """Return the addresses of this host. Raises `BadService`."""
+    try:
+        return host.addresses(host.interfaces())
+    except host.Unknown as error:
+        raise BadService(f"which of the servers is this host? {error}") from None
 
 
 def _lacking() -> str:

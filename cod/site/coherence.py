@@ -155,19 +155,21 @@ def isolation(table: Isolation) -> Iterator[str]:
 
 def subnet(table: Subnet) -> Iterator[str]:
     """Yield what of a subnet does not go together."""
-    net, server = IPv4Network(table.network), IPv4Address(table.server)
+    net, servers = IPv4Network(table.network), [IPv4Address(each) for each in table.servers]
     router = IPv4Address(table.router) if table.router else None
     boot_pool, block_pool = _pool(table.boot_pool), _pool(table.block_pool)
-    on_it = {"router": router, "server": server if table.interface else None}
-    for key, address in on_it.items():
+    on_it = [("router", router), *(("server", each) for each in servers if table.interface)]
+    for key, address in on_it:
         if address is not None and address not in net:
             yield f"{key} {address} should be inside the network {net}"
+    if len({*servers}) < len(servers):
+        yield "server should name each address once"
     for key, (first, last) in (("boot_pool", boot_pool), ("block_pool", block_pool)):
         if last < first:
             yield f"{key} should name its first address before its last"
         elif first not in net or last not in net:
             yield f"{key} {first} - {last} should be inside the network {net}"
-        elif any(own is not None and first <= own <= last for own in (server, router)):
+        elif any(own is not None and first <= own <= last for own in (*servers, router)):
             yield (
                 f"{key} {first} - {last} should hold neither the server's nor the router's address"
             )
@@ -181,13 +183,12 @@ def subnet(table: Subnet) -> Iterator[str]:
         yield "block_pool should hold at least one block of block_size addresses"
     if table.interface is None and table.relay is None:
         yield "interface or relay should be set: how do its packets reach this server?"
-    if table.interface is None and (
-        server.is_unspecified or server.is_loopback or server.is_multicast or server.is_reserved
-    ):
-        yield (
-            f"server {server} should be an address of this server that the relay sends to:"
-            " nothing listens for DHCP otherwise"
-        )
+    for server in servers if table.interface is None else ():
+        if server.is_unspecified or server.is_loopback or server.is_multicast or server.is_reserved:
+            yield (
+                f"server {server} should be an address of this server that the relay sends to:"
+                " nothing listens for DHCP otherwise"
+            )
 
 
 def _pool(pool: tuple[str, str]) -> tuple[IPv4Address, IPv4Address]:

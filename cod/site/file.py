@@ -62,6 +62,20 @@ def _isolation(table: Any, read: Callable[[Any], Isolation]) -> Isolation | None
     return None
 
 
+def _subnet(table: Any, read: Callable[[Any], Subnet]) -> Subnet:
+    """Return what the table says; of several servers the first stands for this host's, until
+    `site.own_address` puts that in its place."""
+    if isinstance(table, dict):
+        match table.get("server"):
+            case [first, *others] if "others" not in table:
+                return read(table | {"server": first, "others": others})
+        if "others" in table:
+            raise ValueError(
+                "no such key 'others'; `server` lists the addresses of several servers"
+            )
+    return read(table)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteFile(SiteTable):
     """The whole file."""
@@ -97,7 +111,7 @@ class SiteFile(SiteTable):
     )
     groups: GroupRules = field(default_factory=GroupRules)
     volumes: VolumeKeys = field(default_factory=VolumeKeys)
-    subnet: tuple[Annotated[Subnet, together(coherence.subnet)], ...]
+    subnet: tuple[Annotated[Subnet, together(coherence.subnet), WrapValidator(_subnet)], ...]
     account: tuple[Account, ...] = ()
     power: tuple[PowerRule, ...] = ()
     keep: tuple[KeepRule, ...] = ()
@@ -139,6 +153,8 @@ def keys(table: type[SiteTable]) -> list[Key]:
     """Return the keys of a table, or of the whole file."""
     found, hints = [], get_type_hints(table, include_extras=True)
     for each in fields(table):  # type: ignore[arg-type]
+        if each.metadata.get("exclude"):
+            continue
         marks, kinds = _marks(hints[each.name])
         default = each.default_factory() if each.default_factory is not MISSING else each.default
         if default is not MISSING and any(isinstance(mark, InDays) for mark in marks):
@@ -266,6 +282,11 @@ def _isolation_problems(file: SiteFile) -> Iterator[str]:
     rules = file.isolation
     if rules is None:
         return
+    if any(subnet.others for subnet in file.subnet):
+        yield (
+            "isolation: should be left out where `server` of a [[subnet]] lists several: each"
+            " isolated vcluster's network has one server"
+        )
     for n, switch in enumerate(file.switch):
         if rules.vlans[0] <= switch.provisioning_vlan <= rules.vlans[1]:
             yield (

@@ -215,7 +215,7 @@ def _site(file: SiteFile) -> model.Site:
         name=file.name,
         domain=file.domain,
         subnets=tuple(
-            replace(each, dns=each.dns or (each.server,) if file.dns.port == 53 else each.dns)
+            replace(each, dns=each.dns or each.servers if file.dns.port == 53 else each.dns)
             for each in file.subnet
         ),
         boot=file.boot,

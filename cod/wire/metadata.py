@@ -228,7 +228,7 @@ def _everything(metadata: Metadata, peers: Sequence[PeerNode]) -> Mapping[str, o
         "started": m.started,
         "ends": m.ends,
         "leaving": m.leaving,
-        "site": {"name": m.site, "server": m.server},
+        "site": {"name": m.site, "server": m.servers[0], "servers": m.servers},
         "keys": [{"user": key.user, "key": key.line} for key in m.keys],
         "peers": [
             {

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cod.flows.boot import dhcp as flow
-from cod.model import DhcpQuery, Site, SiteRef
+from cod.model import DhcpQuery, Site, SiteRef, Subnet
 from cod.net.dhcp.server import DhcpServer
 from cod.pool import Pool
 from cod.wire import dhcp as wire
@@ -94,6 +94,43 @@ def test_a_machine_gets_its_address_and_its_script(stand: Stand) -> None:
     assert (ack.options[53], ack.yiaddr, ack.options[82]) == (b"\5", offer.yiaddr, b"\1\4port")
     assert ack.file.rstrip(b"\0") == b"http://127.0.0.1:8069/boot/52:54:00:00:00:01/script.ipxe"
     assert stand.server.counts["stage", "ipxe"] == 1
+
+
+def test_of_two_servers_the_chosen_one_answers_and_the_other_takes_over(
+    reactor: Any, in_reactor: InReactor, pool: Pool, site: Site, stand: Stand
+) -> None:
+    other = "127.0.0.2"
+    one = replace(stand.server.subnet, others=(other,), dns=(HERE, other))
+    two = replace(one, server=other, others=(HERE,), dns=(other, HERE))
+    ports = {67: stand.client.getsockname()[1]}
+    in_reactor(stand.server.stopService)
+
+    def serve(subnet: Subnet) -> DhcpServer:
+        ref = SiteRef(replace(site, subnets=(subnet,)))
+        server = DhcpServer(reactor, pool, ref, subnet, port=stand.port, reply_ports=ports)
+        in_reactor(server.startService)
+        return server
+
+    first, second = serve(one), serve(two)
+
+    def ask(server: str, packet: bytes) -> wire.Packet:
+        stand.client.sendto(packet, (server, stand.port))
+        return stand.receive()
+
+    offers = [ask(server, discover(1)) for server in (HERE, other)]
+    assert offers[0].yiaddr == offers[1].yiaddr
+    told = [(offer.options[54], offer.siaddr, offer.options[6]) for offer in offers]
+    ids = [socket.inet_aton(server) for server in (HERE, other)]
+    assert told == [(ids[0], ids[0], ids[0] + ids[1]), (ids[1], ids[1], ids[1] + ids[0])]
+    chosen = discover(1, 3, o50=offers[0].yiaddr, o54=ids[0])
+    stand.client.sendto(chosen, (other, stand.port))
+    assert ask(other, discover(2)).xid == 2  # of the request before it nothing came
+    assert ask(HERE, chosen).options[53] == b"\5"
+    in_reactor(first.stopService)  # dead
+    renewed = ask(other, discover(1, 3, o50=offers[0].yiaddr))
+    assert (renewed.options[53], renewed.yiaddr) == (b"\5", offers[0].yiaddr)
+    assert renewed.options[54] == ids[1]
+    in_reactor(second.stopService)
 
 
 def test_what_waits_in_the_socket_is_one_transaction(

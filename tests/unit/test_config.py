@@ -15,6 +15,7 @@ from cod.service.parts import PARTS
 from cod.site import load
 from cod.site.file import SiteFile, keys
 from cod.site.load import ConfigError
+from cod.site.own_address import on_host
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """
@@ -777,3 +778,59 @@ def test_what_cannot_be_signed_in_by_is_refused(tmp_path: Path, table: str, prob
     with pytest.raises(load.ConfigError) as caught:
         loaded(tmp_path, GOOD + table + "\n")
     assert problem in str(caught.value)
+
+
+SEVERAL = GOOD.replace('server = "10.77.0.1"', 'server = ["10.77.0.1", "10.77.0.2"]')
+
+
+def test_of_several_servers_each_host_is_the_one_whose_address_it_has(tmp_path: Path) -> None:
+    site, _ = loaded(tmp_path, SEVERAL)
+    for own, other in (("10.77.0.1", "10.77.0.2"), ("10.77.0.2", "10.77.0.1")):
+        [subnet] = on_host(site, tmp_path, {own, "192.0.2.9"}).subnets
+        assert (subnet.server, subnet.others, subnet.dns) == (own, (other,), (own, other))
+    with pytest.raises(ConfigError) as caught:
+        on_host(site, tmp_path, {"192.0.2.9"})
+    assert caught.value.problems == [
+        "subnet.0.server: none of 10.77.0.1, 10.77.0.2 is an address of this host, which has"
+        " 192.0.2.9; list this host's address on lab too, in the site file of each server"
+    ]
+
+
+def test_a_single_server_is_not_looked_for_on_the_host(tmp_path: Path) -> None:
+    site, _ = loaded(tmp_path, GOOD)
+    assert on_host(site, tmp_path, ()) == site
+    assert loaded(tmp_path, GOOD.replace('"10.77.0.1"', '["10.77.0.1"]'))[0] == site
+
+
+@pytest.mark.parametrize(
+    ("servers", "problem"),
+    [
+        ("[]", "subnet.0.server: should be a valid string, not []"),
+        ('["10.77.0.1", "10.77.0.1"]', "subnet.0: server should name each address once"),
+        (
+            '["10.77.0.1", "10.77.1.5"]',
+            "subnet.0: boot_pool 10.77.1.0 - 10.77.4.255 should hold neither the server's nor the"
+            " router's address",
+        ),
+        (
+            '["10.77.0.1", "10.99.0.1"]',
+            "subnet.0: server 10.99.0.1 should be inside the network 10.77.0.0/16",
+        ),
+        (
+            '"10.77.0.1"\nothers = ["10.77.0.2"]',
+            "subnet.0: no such key 'others'; `server` lists the addresses of several servers",
+        ),
+    ],
+)
+def test_what_servers_may_not_be(servers: str, problem: str) -> None:
+    found = problems(GOOD.replace('server = "10.77.0.1"', f"server = {servers}"))
+    assert found == [problem]
+
+
+def test_isolated_networks_have_one_server() -> None:
+    vlans = '[isolation]\nvlans = [2000, 2009]\nnetworks = "10.80.0.0/16"\ninterface = "br0"\n'
+    assert load.parse(GOOD + vlans, Path("site.toml"))
+    assert problems(SEVERAL + vlans) == [
+        "isolation: should be left out where `server` of a [[subnet]] lists several: each isolated"
+        " vcluster's network has one server"
+    ]

@@ -67,3 +67,13 @@ def test_each_interface_and_each_address_behind_relays_has_one_socket() -> None:
     assert listeners([FAR, further, elsewhere]) == [FAR, elsewhere]
     # to its address relays may come by another interface
     assert listeners([FAR, NEAR]) == [NEAR, FAR]
+
+
+def test_of_several_servers_the_one_that_a_client_chose_answers_and_none_is_given_away() -> None:
+    subnets = Subnets([replace(NEAR, others=("10.77.0.2",))])
+    asked = DhcpQuery("REQUEST", "52:54:00:00:00:01", 1, "near", "os", requested="10.77.1.9")
+    assert subnets.leaves_to_other(replace(asked, server_id="10.77.0.2"))
+    assert not subnets.leaves_to_other(replace(asked, server_id="10.77.0.1"))
+    assert not subnets.leaves_to_other(replace(asked, server_id="192.0.2.1"))
+    assert not subnets.leaves_to_other(asked)  # it renews, or reboots
+    assert ipv4("10.77.0.2") in numbers(replace(NEAR, others=("10.77.0.2",))).avoid

@@ -129,7 +129,7 @@ def current(
         fqdn=f"{node.hostname or node.name}.{domain}",
         mac=node.boot_mac,
         parts=parts,
-        url=seed_parts.metadata_url(seed_parts.system_subnet(tx, vcluster, site), site),
+        url=seed_parts.metadata_urls(seed_parts.system_subnet(tx, vcluster, site), site)[0],
     )
     return replace(order, keep=spared, seed=files)
 
@@ -213,8 +213,8 @@ def _vcm_inside(
         digest=hashlib.sha256(secret.encode()).hexdigest(),
         expires_at=now + inner_vcm.LASTS,
     )
-    others = sorted({subnet.server for subnet in site.subnets} - {server})
-    servers = [f"{each}:{site.nmp.port}" for each in (server, *others)]
+    near = next((each.servers for each in site.subnets if each.server == server), (server,))
+    servers = [f"{each}:{site.nmp.port}" for each in seed_parts.servers_of(site, near)]
     return [inner_vcm.seed_part(vcluster.name, servers, inviter.authority, secret)]
 
 

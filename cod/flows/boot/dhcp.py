@@ -52,7 +52,7 @@ def answer(
         site.subnets, isolation.subnets_of(tx, queries, site) if site.isolation else ()
     )
     batch = Batch(tx, site, now, subnets, clients, BindingBatch(tx, macs), newcomers, {})
-    asked = [(query, batch.subnets.of(query)) for query in queries]
+    asked = [(q, None if subnets.leaves_to_other(q) else subnets.of(q)) for q in queries]
     _read_ahead(batch, asked)
     if len(clients) < len(macs):
         enrolment.ahead(batch, asked)

@@ -50,7 +50,7 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
         mac=found.mac,
         address=address,
         network=subnet.network if subnet.name == found.subnet else "",
-        server=subnet.server,
+        servers=subnet.servers,
         site=site.name,
         node_type=found.node_type,
         block=found.block,

@@ -67,7 +67,7 @@ def configured(tx: Tx, site: Site, now: float) -> None:
         (
             site.domain,
             site.dns.name_servers,
-            [(one.name, one.network, one.server) for one in site.subnets],
+            [(one.name, one.network, *sorted(one.servers)) for one in site.subnets],
         )
     )
     dns_zones.configure(tx, hashlib.sha256(said.encode()).hexdigest(), now)

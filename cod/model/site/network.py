@@ -33,7 +33,10 @@ class Subnet(SiteTable):
     name: str = field(metadata=key_about("its name in listings, a DNS label", pattern=LABEL))
     network: Network = field(metadata=key_about("the network, ADDRESS/BITS"))
     server: Address = field(
-        metadata=key_about("COD's own address on it (behind a relay: the address that nodes reach)")
+        metadata=key_about(
+            "COD's own address on it (behind a relay: the address that nodes reach); with several "
+            "servers the list of theirs, the same on each"
+        )
     )
     boot_pool: Pool = field(
         metadata=key_about("first and last address for firmware and trampoline")
@@ -60,6 +63,13 @@ class Subnet(SiteTable):
     dns: tuple[Address, ...] = site_key(
         (), "name servers given to nodes; none: COD's own, if it is on"
     )
+    # addresses of the site's other servers on it: `cod.site` takes them from `server`
+    others: tuple[Address, ...] = field(default=(), metadata={"exclude": True})
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Return the addresses of all servers of COD on it, this host's own first."""
+        return (self.server, *self.others)
 
 
 @dataclass(frozen=True, slots=True)

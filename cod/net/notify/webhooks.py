@@ -101,7 +101,7 @@ class Webhooks:
         except OSError as error:
             raise DeliveryError(f"{host} cannot be found: {brief(error)}", dead=True) from None
         site = self._site.current
-        rules, own = site.notices, [subnet.server for subnet in site.subnets]
+        rules, own = site.notices, [each for subnet in site.subnets for each in subnet.servers]
         allowed = [
             (family, where[0])
             for family, _, _, _, where in found

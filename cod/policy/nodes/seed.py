@@ -58,9 +58,11 @@ def login_keys(keys: Sequence[str]) -> SeedPart:
     )
 
 
-def metadata_service(url: str) -> SeedPart:
-    """Return the part that tells the node where it asks for its metadata: `url` ends in /."""
-    return SeedPart({"cod-metadata": f"{url}latest/"})
+def metadata_service(url: str, *others: str) -> SeedPart:
+    """Return the part that tells the node where it asks for its metadata: at `url`, then at the
+    `others`; each ends in /."""
+    more = {"cod-metadata-others": [f"{each}latest/" for each in others]} if others else {}
+    return SeedPart({"cod-metadata": f"{url}latest/", **more})
 
 
 def seed_files(

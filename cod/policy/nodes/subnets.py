@@ -43,7 +43,7 @@ def numbers(subnet: Subnet) -> Net:
     """Return the subnet in numbers."""
     network = IPv4Network(subnet.network)
     whole = range(int(network.network_address), int(network.broadcast_address) + 1)
-    avoid = [subnet.server, subnet.router, subnet.relay]
+    avoid = [*subnet.servers, subnet.router, subnet.relay]
     return Net(
         subnet,
         whole,
@@ -84,7 +84,14 @@ class Subnets:
         self._nets = {subnet.name: numbers(subnet) for subnet in subnets}
         self._nets |= {subnet.name: replace(numbers(subnet), isolated=True) for subnet in isolated}
         self._relays: dict[str, Net | None] = {}
-        self.servers = frozenset(net.subnet.server for net in self._nets.values())
+        nets = self._nets.values()
+        self.servers = frozenset(net.subnet.server for net in nets)  # this host's own
+        self._others = frozenset(each for net in nets for each in net.subnet.others)
+
+    def leaves_to_other(self, query: DhcpQuery) -> bool:
+        """Return whether the client has chosen the offer of another server of the site, which has
+        the same bindings and answers. A renewal names no server, and is answered by any."""
+        return query.kind == "REQUEST" and query.server_id in self._others
 
     def of(self, query: DhcpQuery) -> Net | None:
         """Return the subnet that the client is on: its relay says so; its own address, when it

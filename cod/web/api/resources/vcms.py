@@ -121,7 +121,8 @@ def _issued(ask: _Ask, tx: Tx) -> Flow[VcmEnrolled]:
     if ask.body.inside:
         return _inside(ask, name)
     port, issued, authority = _plain(ask) if ask.body.plain else _certified(ask, tx, name)
-    servers = [f"{each}:{port}" for each in sorted({subnet.server for subnet in ask.site.subnets})]
+    addresses = {each for subnet in ask.site.subnets for each in subnet.servers}
+    servers = [f"{each}:{port}" for each in sorted(addresses)]
 
     def enrol(tx: Tx) -> VcmEnrolled:
         vcms.enrol(

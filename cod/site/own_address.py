@@ -1,0 +1,59 @@
+"""Which of the addresses of a subnet's servers is this host's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from cod.model import Site, Subnet
+from cod.site.load import ConfigError
+
+
+def lists_several(site: Site) -> bool:
+    """Return whether a subnet of the site has several servers."""
+    return any(subnet.others for subnet in site.subnets)
+
+
+def on_host(site: Site, path: Path, here: Collection[str]) -> Site:
+    """Return the site as the host with the addresses `here` serves it: of several servers of a
+    subnet, its own is `Subnet.server`. Raises `ConfigError` where none is, about the file `path`.
+    """
+    problems = [
+        f"subnet.{number}.server: {lacking(subnet, here)}"
+        for number, subnet in enumerate(site.subnets)
+        if subnet.others and own(subnet, here) is None
+    ]
+    if problems:
+        raise ConfigError(path, problems)
+    return own_first(site, here)
+
+
+def own_first(site: Site, here: Collection[str]) -> Site:
+    """Return the site with this host's own address as `Subnet.server`, where it has one."""
+    return replace(site, subnets=tuple(_own_first(subnet, here) for subnet in site.subnets))
+
+
+def own(subnet: Subnet, here: Collection[str]) -> str | None:
+    """Return the first of the subnet's servers that is among the addresses `here`."""
+    return next((each for each in subnet.servers if each in here), None)
+
+
+def lacking(subnet: Subnet, here: Collection[str]) -> str:
+    """Return a sentence about a host that has none of the subnet's servers' addresses."""
+    return (
+        f"none of {', '.join(subnet.servers)} is an address of this host, which has"
+        f" {', '.join(sorted(here)) or 'none'}; list this host's address on {subnet.name} too, in"
+        " the site file of each server"
+    )
+
+
+def _own_first(subnet: Subnet, here: Collection[str]) -> Subnet:
+    if not subnet.others:
+        return subnet
+    first = own(subnet, here) or subnet.server
+    dns = subnet.dns
+    if dns == subnet.servers:  # COD's own
+        dns = (first, *(each for each in dns if each != first))
+    others = tuple(each for each in subnet.servers if each != first)
+    return replace(subnet, server=first, others=others, dns=dns)
