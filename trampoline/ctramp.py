@@ -1,15 +1,15 @@
 """ctramp: the agent that runs on a node in the trampoline. This is its shell: options, sockets, the
 clock, the console.
 
-    python3 -m trampoline.ctramp [--confd HOST:PORT] [--mac MAC] [--secret FILE] [--root DIR]
-    [--disk FILE]...
+    python3 -m trampoline.ctramp [--confd HOST:PORT[,HOST:PORT]...] [--mac MAC] [--secret FILE]
+                                 [--root DIR] [--disk FILE]...
                                  [--reboot-command CMD] [--poweroff-command CMD] [--once]
                                  [--memory BYTES]
 
-What is not given comes from the kernel's command line (`cod.confd=`, `cod.mac=`). With `--disk`,
-the files given are the machine's only disks, so that a test can run whole agents beside each other.
-It ends when it has rebooted or switched off the machine, or, with `--once`, when its first
-connection ends.
+With several addresses, each attempt to connect is made to the next of them. What is not given comes
+from the kernel's command line (`cod.confd=`, `cod.mac=`). With `--disk`, the files given are the
+machine's only disks, so that a test can run whole agents beside each other. It ends when it has
+rebooted or switched off the machine, or, with `--once`, when its first connection ends.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -71,11 +72,12 @@ def run(options: Options) -> int:
     """Connect again and again until the machine is to leave."""
     words = command_line(options.root)
     mac = (options.mac or words.get("cod.mac", "")).lower()
-    host, port = _address(options.confd or words.get("cod.confd", ""))
+    said = options.confd or words.get("cod.confd", "")
+    servers = cycle([_address(each) for each in said.split(",")])
     shell = Shell(options, mac)
     failures = 0
     while not shell.agent.leave:
-        log_end(shell.converse(host, port))
+        log_end(shell.converse(*next(servers)))
         failures = 1 if shell.was_welcomed else failures + 1
         if options.once:
             return 0

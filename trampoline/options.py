@@ -16,7 +16,11 @@ def parse(arguments: list[str] | None = None) -> dict[str, Any]:
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
-    add("--confd", metavar="HOST:PORT", help="the server; default: cod.confd= of the kernel")
+    add(
+        "--confd",
+        metavar="HOST:PORT,...",
+        help="the servers; default: cod.confd= of the kernel",
+    )
     add("--mac", help="the NIC that this machine booted from; default: cod.mac= of the kernel")
     add("--secret", type=Path, metavar="FILE", help="this boot's secret")
     add("--root", type=Path, metavar="DIR", help="where proc and sys are")

@@ -108,6 +108,8 @@ class BootPlan:
              kernel is the program that finds the disk on a BIOS machine (`wire.diskloader`), ''
              where the first disk is to be started
     why      one line for the log and the script's comment
+    scripts  URLs of the node's script on the other servers, for iPXE: tried where a file cannot be
+             loaded from this one
     """
 
     action: str
@@ -115,6 +117,7 @@ class BootPlan:
     kernel: str = ""
     initrds: tuple[str, ...] = ()
     cmdline: str = ""
+    scripts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,8 @@ def _kernel(plan: BootPlan) -> list[str]:
         "echo COD: the boot files could not be loaded; trying again",
         "imgfree",
         "sleep 5",
+        # the other servers first: this one has just failed
+        *(f"chain --replace --autofree {_url(url)} ||" for url in plan.scripts),
         "chain --replace --autofree ${filename} || reboot",
     ]
 

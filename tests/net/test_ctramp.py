@@ -193,6 +193,38 @@ def test_a_machine_reports_is_wiped_survives_a_restart_of_the_server_and_is_rebo
 
 
 @pytest.mark.slow
+def test_an_agent_goes_to_the_other_server_when_its_own_dies(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctramp, "FIRST_PAUSE", 0.1)
+    second = ConfdServer(
+        AgentConnection,
+        world.reactor,
+        world.pool,
+        SiteRef(world.site),
+        "two",
+        ["127.0.0.2"],
+        0,
+    )
+    world.in_reactor(second.startService)
+    both = f"127.0.0.1:{world.server.port},127.0.0.2:{second.port}"
+    options = replace(world.options(), confd=both)
+    agent = threading.Thread(target=lambda: world.status.append(ctramp.main(options)), daemon=True)
+    agent.start()
+    world.wait(lambda: world.node().state == "inactive")
+    assert world.server.nodes, "the first that is named is asked first"
+    assert not second.nodes
+
+    world.stop()
+    world.wait(lambda: second.nodes)
+    world.happens(NodeEvent.BOOT_ORDERED)
+    agent.join(60)
+    assert world.status == [0]
+    assert (world.folder / "rebooted").exists()
+    world.in_reactor(second.stopService)
+
+
+@pytest.mark.slow
 def test_an_agent_that_is_started_again_goes_on_with_the_session(world: World) -> None:
     # nobody there: `once` is over
     ctramp.run(replace(world.options(), once=True, confd="127.0.0.1:1"))

@@ -539,12 +539,15 @@ def test_a_node_of_an_isolated_cluster_asks_in_its_own_network(lab: Lab, site: S
 def test_a_node_is_told_of_all_servers(lab: Lab) -> None:
     site = lab.server._site.current
     several = replace(site.subnets[0], others=("10.77.0.2",))
-    lab.server._site.current = replace(site, subnets=(several, *site.subnets[1:]))
+    subnets = (several, *site.subnets[1:])
+    lab.server._site.current = replace(site, subnets=subnets, authority="PEM")
     meta = json.loads(lab.get("/nocloud/meta-data"))
     assert meta["cod-metadata"] == f"http://{SUBNET.server}:8069/latest/"
     assert meta["cod-metadata-others"] == ["http://10.77.0.2:8069/latest/"]
     told = json.loads(lab.get("/latest/cod.json"))["site"]
     assert (told["server"], told["servers"]) == (SUBNET.server, [SUBNET.server, "10.77.0.2"])
+    found = f"ldap_uri = ldap://{SUBNET.server}:389, ldap://10.77.0.2:389"
+    assert found in lab.get("/nocloud/vendor-data")
 
 
 def test_each_server_tells_an_end_and_that_it_is_withdrawn_once_what_it_remembers_is_old(

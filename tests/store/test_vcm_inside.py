@@ -137,6 +137,10 @@ def test_the_head_finds_what_its_vcm_begins_with_and_no_other_node_does(
     assert (head["ca.crt"], head["user-data"]) == (inviter.authority, "#!/bin/sh\n")
     assert 'vcluster = "pool"\nservers = ["10.77.0.1:8071"]' in head["vcm.toml"]
     assert head["invitation"] in head["vendor-data"]
+    one = replace(site.subnets[0], others=("10.77.0.2",))
+    two = replace(site, subnets=(one, *site.subnets[1:]))
+    told = order(tx, two, inviter).seed["vcm.toml"]
+    assert 'servers = ["10.77.0.1:8071", "10.77.0.2:8071"]' in told
 
 
 def test_the_invitation_itself_is_kept_nowhere(tx: Tx, site: Site, inviter: Inviter) -> None:

@@ -291,6 +291,13 @@ def test_the_trampoline_finds_its_server_and_carries_no_secret() -> None:
     )
 
 
+def test_what_boots_knows_the_other_servers() -> None:
+    subnet = replace(SUBNET, others=("10.77.0.2",))
+    plan = boot.plan("inactive", None, {}, MAC, subnet, SITE)
+    assert plan.cmdline.split()[0] == "cod.confd=10.77.0.1:8070,10.77.0.2:8070"
+    assert plan.scripts == (f"http://10.77.0.2:8069/boot/{MAC}/script.ipxe",)
+
+
 @pytest.mark.parametrize("same_wwn", ["paths", "disks"])
 def test_the_trampoline_is_told_which_disks_are_local(same_wwn: str) -> None:
     site = replace(SITE, policy=replace(SITE.policy, same_wwn=same_wwn))

@@ -49,6 +49,20 @@ def test_a_diskless_systems_kernel_is_loaded_as_the_trampolines_is() -> None:
     assert bootscript.pxelinux(diskless) == bootscript.pxelinux(TRAMPOLINE)
 
 
+def test_a_script_goes_on_with_the_other_servers_where_a_file_cannot_be_loaded() -> None:
+    others = tuple(f"http://{host}:1/boot/aa/script.ipxe" for host in ("i", "j"))
+    script = bootscript.ipxe(replace(TRAMPOLINE, scripts=others))
+    assert script.endswith(
+        """\
+imgfree
+sleep 5
+chain --replace --autofree http://i:1/boot/aa/script.ipxe ||
+chain --replace --autofree http://j:1/boot/aa/script.ipxe ||
+chain --replace --autofree ${filename} || reboot
+"""
+    )
+
+
 def test_the_local_disk() -> None:
     assert (
         bootscript.ipxe(BootPlan("local", "state active"))

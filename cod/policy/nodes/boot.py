@@ -64,7 +64,7 @@ DHCP server. A retired machine is foreign. A machine that COD has no loader for
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cod.model import (
     Binding,
@@ -349,13 +349,16 @@ def plan(
     """Return the decision itself. `template` is the node's if it is assigned one; `images` by name,
     those it boots from.
     """
-    if state in OWN_SYSTEM:
-        return _own_system(
-            template, images, state, f"http://{subnet.server}:{site.boot.http_port}", disk
-        )
     if state == NodeState.RETIRED:
         return BootPlan("none", "retired")
-    return trampoline(state, mac, subnet, site)
+    port = site.boot.http_port
+    decided = (
+        _own_system(template, images, state, f"http://{subnet.server}:{port}", disk)
+        if state in OWN_SYSTEM
+        else trampoline(state, mac, subnet, site)
+    )
+    scripts = tuple(f"http://{each}:{port}/boot/{mac}/script.ipxe" for each in subnet.others)
+    return replace(decided, scripts=scripts) if scripts else decided
 
 
 def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
@@ -363,7 +366,7 @@ def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
     kernel command lines end in logs."""
     base = f"http://{subnet.server}:{site.boot.http_port}"
     words = [
-        f"cod.confd={subnet.server}:{site.boot.confd_port}",
+        f"cod.confd={','.join(f'{each}:{site.boot.confd_port}' for each in subnet.servers)}",
         f"cod.mac={mac}",
         "quiet",
         "panic=10",
