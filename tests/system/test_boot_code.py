@@ -8,14 +8,19 @@ sector and prints both.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from cod.model import BootPlan
 from cod.orders import Partition
-from cod.wire import diskloader
+from cod.wire import bootscript, diskloader
 from images import opaque
+from tests.ports import free_port
 from tests.waiting import until
 from trampoline import bootcode, partitions
 from trampoline.partitions import Gpt
@@ -55,9 +60,9 @@ def disk(folder: Path, table: str, name: str = "disk") -> Path:
     return path
 
 
-def says(folder: Path, words: str, disks: Sequence[Path], *more: str) -> None:
-    """Switch a BIOS machine with those disks on, and wait until it says the words on its serial
-    port."""
+@contextmanager
+def machine(folder: Path, *more: str) -> Iterator[None]:
+    """Switch a BIOS machine on, and off."""
     argv = [
         "qemu-system-x86_64",
         "-machine",
@@ -75,8 +80,20 @@ def says(folder: Path, words: str, disks: Sequence[Path], *more: str) -> None:
         f"file:{folder}/console",
         *more,
     ]
+    running = subprocess.Popen(argv)
+    try:
+        yield
+    finally:
+        running.kill()
+        running.wait()
+
+
+def says(folder: Path, words: str, disks: Sequence[Path], *more: str) -> None:
+    """Switch a BIOS machine with those disks on, and wait until it says the words on its serial
+    port."""
+    drives: list[str] = []
     for number, path in enumerate(disks):
-        argv += [
+        drives += [
             "-drive",
             f"if=none,id=d{number},format=raw,file={path}",
             "-device",
@@ -84,14 +101,10 @@ def says(folder: Path, words: str, disks: Sequence[Path], *more: str) -> None:
         ]
     console = folder / "console"
     console.unlink(missing_ok=True)
-    machine = subprocess.Popen(argv)
-    try:
+    with machine(folder, *drives, *more):
         # SeaBIOS writes to the same port behind the boot code's back, so words may be parted by its
         # progress dots.
         until(lambda: console.exists() and words in console.read_text(errors="replace"), words, 300)
-    finally:
-        machine.kill()
-        machine.wait()
 
 
 @pytest.mark.parametrize("table", ["mbr", "gpt"])
@@ -107,16 +120,21 @@ def test_an_mbr_without_an_active_partition_says_so(tmp_path: Path) -> None:
     says(tmp_path, "COD: no active partition", [path])
 
 
-def netboot(folder: Path, program: bytes) -> list[str]:
-    """Arguments of a machine that boots the program from the network first, by iPXE."""
-    (folder / "program").write_bytes(program)
-    (folder / "boot.ipxe").write_text("#!ipxe\nkernel program\nboot\n")
+def netboot(folder: Path, script: str) -> list[str]:
+    """Arguments of a machine that boots from the network first, by iPXE."""
+    (folder / "boot.ipxe").write_text(script)
     return [
         "-netdev",
         f"user,id=n,tftp={folder},bootfile=boot.ipxe",
         "-device",
         "virtio-net-pci,netdev=n,bootindex=1",
     ]
+
+
+def loaded(folder: Path, program: bytes) -> list[str]:
+    """Arguments of a machine that boots the program from the network first."""
+    (folder / "program").write_bytes(program)
+    return netboot(folder, "#!ipxe\nkernel program\nboot\n")
 
 
 def test_the_disk_is_found_by_its_signature_wherever_it_is(tmp_path: Path) -> None:
@@ -127,9 +145,31 @@ def test_the_disk_is_found_by_its_signature_wherever_it_is(tmp_path: Path) -> No
     blank = tmp_path / "blank"
     blank.write_bytes(bytes(MIB))
     signature = partitions.signature(wanted.read_bytes()[:512])
-    more = netboot(tmp_path, diskloader.loader(signature))
+    more = loaded(tmp_path, diskloader.loader(signature))
     says(tmp_path, "all bits arrived", [blank, other, wanted], *more)
     says(tmp_path, "all bits arrived", [wanted, other], *more)
+
+
+def test_ipxe_goes_on_with_the_script_of_the_other_server(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Alive(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Alive) as alive:
+        threading.Thread(target=alive.serve_forever, daemon=True).start()
+        dead = f"http://10.0.2.2:{free_port()}/files"
+        script = f"http://10.0.2.2:{alive.server_port}/boot/aa/script.ipxe"
+        plan = BootPlan("trampoline", "new", f"{dead}/k", (f"{dead}/r",), scripts=(script,))
+        with machine(tmp_path, *netboot(tmp_path, bootscript.ipxe(plan))):
+            until(lambda: asked, "a question to the other server", 300)
+        alive.shutdown()
+    assert asked[0] == "/boot/aa/script.ipxe"
 
 
 def test_a_disk_that_the_bios_does_not_have_is_not_replaced_by_another(tmp_path: Path) -> None:
@@ -138,11 +178,11 @@ def test_a_disk_that_the_bios_does_not_have_is_not_replaced_by_another(tmp_path:
         tmp_path,
         "COD: the BIOS has no disk with signature 00c0ffee; rebooting",
         [wanted],
-        *netboot(tmp_path, diskloader.loader(0xC0FFEE)),
+        *loaded(tmp_path, diskloader.loader(0xC0FFEE)),
     )
     says(
         tmp_path,
         "all bits arrived",
         [wanted],
-        *netboot(tmp_path, diskloader.loader(0xC0FFEE, lenient=True)),
+        *loaded(tmp_path, diskloader.loader(0xC0FFEE, lenient=True)),
     )
