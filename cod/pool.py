@@ -5,7 +5,8 @@
 therefore exists only after the commit. A flow that raises is rolled back and its exception is
 delivered. Deadlocks, locks, lost connections and lost races for a node's row are retried here, and
 only here: the flow is run again from the start with the same arguments (ids and times are
-arguments), so running it after a commit whose outcome is unknown does no harm.
+arguments). After a commit whose answer was lost, a flow of `pool.run_once` is run again only if the
+database does not have its work; any other flow has to be one whose second run does no harm.
 
 ``pool.run_together`` is for many small messages: those that wait at the same time share one
 transaction and its commit.
@@ -32,7 +33,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from cod.store.engine import Tx as Tx  # for doors, which name flows' types and may know no store
-from cod.store.engine import is_full, is_retryable
+from cod.store.engine import is_full, is_lost, is_retryable
 from cod.store.nodes.nodes import Outdated, Stale
 
 P = ParamSpec("P")
@@ -59,11 +60,15 @@ def in_transaction(
 
 @dataclass(slots=True)
 class _Call(Generic[T]):
-    """A flow with its arguments, and who waits for what it returns."""
+    """A flow with its arguments, and who waits for what it returns.
+
+    committed  returns whether the flow's work is in the database; None: the flow may run twice
+    """
 
     flow: Callable[..., T]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    committed: Callable[[Tx], bool] | None = None
     done: Deferred[T] = field(default_factory=Deferred)
     queued: float = field(default_factory=time.monotonic)
 
@@ -121,6 +126,17 @@ class Pool:
         """Run `flow` with a `priority` (0 goes first)."""
         return self._put(priority, self.engine, _Call(flow, args, kwargs))
 
+    def run_once(
+        self,
+        committed: Callable[[Tx], bool],
+        flow: Callable[Concatenate[Tx, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Deferred[T]:
+        """Run `flow` like `run`, and not again when its commit succeeded and only the answer was
+        lost: `committed(tx)`, asked then, returns whether the flow's work is in the database."""
+        return self._put(USUAL, self.engine, _Call(flow, args, kwargs, committed))
+
     def run_together(
         self, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> Deferred[T]:
@@ -159,7 +175,7 @@ class Pool:
     def _put(self, priority: int, engine: Engine, call: _Call[T]) -> Deferred[T]:
         def job() -> None:
             try:
-                value = self._attempt(engine, call.run)
+                value = self._attempt(engine, call.run, call.committed)
             except BaseException:
                 self._observed(call, False)
                 self._reactor.callFromThread(call.done.errback, Failure())
@@ -211,13 +227,23 @@ class Pool:
             thread.join(10)
         self.engine.dispose()
 
-    def _attempt(self, engine: Engine, step: Callable[[Tx], T]) -> T:
+    def _attempt(
+        self, engine: Engine, step: Callable[[Tx], T], committed: Callable[[Tx], bool] | None = None
+    ) -> T:
         give_up = time.monotonic() + RETRY_FOR
+        unsure: list[T] = []  # what the flow returned, while nobody knows whether it is committed
         for attempt in itertools.count(1):
+            ended: list[T] = []
             try:
                 with engine.begin() as tx:
-                    return step(tx)
+                    if unsure and committed is not None and committed(tx):
+                        return unsure[0]
+                    unsure = []
+                    ended.append(step(tx))
+                return ended[0]
             except Exception as error:
+                if ended and is_lost(error):
+                    unsure = ended
                 lost_race = (
                     isinstance(error, Stale) and not isinstance(error, Outdated) and attempt < RACES
                 )

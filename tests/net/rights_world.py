@@ -46,7 +46,7 @@ RULES = SignInRules()
 class Rehearsal(Pool):
     """A pool that takes everything back: flows run and return as ever, and no commit follows."""
 
-    def _attempt(self, engine: Engine, step: Callable[[Tx], Any]) -> Any:
+    def _attempt(self, engine: Engine, step: Callable[[Tx], Any], committed: Any = None) -> Any:
         with engine.connect() as tx, tx.begin() as transaction:
             try:
                 return step(tx)

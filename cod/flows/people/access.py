@@ -16,6 +16,7 @@ from cod.store.engine import Tx
 from cod.store.people import access, people
 from cod.store.people import audit as audit_rows
 
+has_run = audit_rows.has_run
 T = TypeVar("T")
 
 
@@ -71,9 +72,17 @@ def current(tx: Tx, who: Who) -> Who:
     return replace(who, admin=now.admin, roles=now.roles, singles=now.singles)
 
 
-def noted(tx: Tx, *, flow: Callable[[Tx], T], who: Who, change: Change, now: float) -> T:
+def noted(
+    tx: Tx,
+    *,
+    flow: Callable[[Tx], T],
+    who: Who,
+    change: Change,
+    now: float,
+    run: str | None = None,
+) -> T:
     """Return what `flow` returns, with a row in the audit that says what it changed. What it
-    refuses has changed nothing."""
+    refuses has changed nothing. `run`: a key by which `has_run` finds the row."""
     before, owned = _seen(tx, change), access.owned(tx, change.claim.kind, change.claim.key)
     value = flow(tx)
     after = _seen(tx, change)
@@ -95,6 +104,7 @@ def noted(tx: Tx, *, flow: Callable[[Tx], T], who: Who, change: Change, now: flo
         before=was,
         after=is_,
         group_id=min(owned.groups, default=None) if owned else None,
+        run=run,
     )
     return value
 

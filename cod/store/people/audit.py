@@ -35,10 +35,11 @@ def add(
     group_id: int | None = None,
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
+    run: str | None = None,
     now: float,
 ) -> None:
     """Put down that somebody did something. `before` and `after`: what changed, without secrets;
-    None: nothing."""
+    None: nothing. `run`: see `has_run`."""
     tx.execute(
         insert(t.audit).values(
             at=now,
@@ -49,6 +50,7 @@ def add(
             group_id=group_id,
             before=_json(before),
             after=_json(after),
+            run=run,
         )
     )
 
@@ -56,6 +58,13 @@ def add(
 def by(tx: Tx, who: Who, action: str, thing: str, *, now: float, **rest: Any) -> None:
     """Add a row for what somebody who asks did."""
     add(tx, actor=who.name, address=who.address, action=action, thing=thing, now=now, **rest)
+
+
+def has_run(tx: Tx, run: str, now: float) -> bool:
+    """Return whether a row was added at `now` under the key `run`. Waits for a transaction that has
+    added such a row and has not ended."""
+    query = select(_a.id).where(_a.at == now, _a.run == run).with_for_update(read=True)
+    return tx.scalar(query) is not None
 
 
 def every(

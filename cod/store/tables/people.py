@@ -325,6 +325,11 @@ audit = table(
     ),
     not_null("before", Document, default="", comment="JSON of what changed; secrets left out"),
     not_null("after", Document, default="", comment="the same afterwards"),
+    Column(
+        "run",
+        String(32),
+        comment="random key of the run of the flow that made the change; null: of none",
+    ),
     comment="Every change that somebody made.",
 )
 

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 
 from cod.flows import views
-from cod.flows.people.access import guarded, noted
+from cod.flows.people.access import guarded, has_run, noted
 from cod.flows.replies import Repeated
 from cod.model import Result, Who, field_error
 from cod.web.api import routes
@@ -109,13 +109,18 @@ async def carry_out(
     flow: Flow[Any] = route.call(ask)
     if isinstance(ask.query, Filtered):
         flow = partial(views.filtered, flow=flow, filters=ask.query.filters, groups=ask.who.groups)
+    run = secrets.token_hex(16)
     if route.changes:
-        flow = partial(noted, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
+        noting = partial(noted, who=ask.who, change=change(route, ask), now=ask.now, run=run)
+        flow = partial(noting, flow=flow)
         if conditions.tells and not route.upload:
             flow = answered(route, ask, flow)
     flow = conditions.around(route, ask, flow)
-    value: Any = await (context.pool.run if route.changes else context.pool.read)(
-        partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask))
+    flow = partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask))
+    value: Any = await (
+        context.pool.run_once(partial(has_run, run=run, now=ask.now), flow)
+        if route.changes
+        else context.pool.read(flow)
     )
     if isinstance(value, Result):
         context.wake(value.effects)
