@@ -107,7 +107,7 @@ def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
         )
     engine = connect(settings.database)
     try:
-        schema.check(engine)
+        schema.check_own(engine)
         with _opened(folder):
             if (before := sets(folder)) and before[-1].site != site.name:
                 raise BackupRefused(

@@ -40,7 +40,7 @@ def findings(context: Context) -> Iterator[Finding]:
             return
     engine = store.connect(context.settings.database)
     try:
-        schema.check(engine)
+        newer = schema.check(engine)
         begin = time.monotonic()
         theirs = store.clock(engine)
         took = time.monotonic() - begin
@@ -62,6 +62,8 @@ def findings(context: Context) -> Iterator[Finding]:
             f"{words}; its clock is {apart:+.0f} s from this host's",
             "synchronise both hosts' clocks (chrony)",
         )
+    elif newer:
+        yield Finding(WARNING, newer, "install the newer version of COD on this host, too")
     elif took > SLOW:
         yield Finding(
             WARNING,

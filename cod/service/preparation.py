@@ -75,7 +75,8 @@ def check_database(settings: Settings) -> None:
 
     engine = connect(settings.database)
     try:
-        schema.check(engine)
+        if newer := schema.check(engine):
+            log.warning("%s", newer)
     except schema.SchemaMismatch as error:
         raise BadService(str(error)) from None
     except DBAPIError as error:

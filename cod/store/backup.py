@@ -49,6 +49,7 @@ def backup(engine: Engine, path: Path) -> int:
     The file is for its owner alone, like the database: both say how each machine is switched and
     what proves an agent.
     """
+    schema.check_own(engine)
     temporary = path.with_name(path.name + ".part")
     temporary.unlink(missing_ok=True)
     with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -96,7 +97,7 @@ def restore(engine: Engine, path: Path, now: float, *, replace: bool = False) ->
 def check(engine: Engine, path: Path, *, replace: bool = False) -> None:
     """Raise what `restore` would, as far as that can be told without changing anything: the file
     may be cut short."""
-    schema.check(engine)
+    schema.check_own(engine)
     _header(_lines(path), path)
     with engine.connect() as tx:
         if not replace and (name := _worked_with(tx)):

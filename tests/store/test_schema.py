@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, Table, delete, insert, inspect, select, text
@@ -81,8 +82,49 @@ def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
     schema.upgrade(engine)
     with engine.begin() as tx:
         tx.execute(text("UPDATE alembic_version SET version_num = 'ffff'"))
+        tx.execute(text("UPDATE marks SET at = 9999 WHERE name = 'oldest schema'"))
     with pytest.raises(schema.SchemaMismatch, match="newer version of COD"):
         schema.check(engine)
+
+
+def test_a_newer_schema_that_only_expands_is_worked_with_and_not_backed_up(tmp_path: Path) -> None:
+    engine = connect(f"sqlite:///{tmp_path}/newer.db")
+    schema.upgrade(engine)
+    with engine.begin() as tx:
+        tx.execute(text("UPDATE alembic_version SET version_num = '9998'"))
+    assert "the newer schema 9998, with which this program" in schema.check(engine)
+    with pytest.raises(schema.SchemaMismatch, match="install the newer version"):
+        backup.backup(engine, tmp_path / "b.gz")
+    assert not (tmp_path / "b.gz").exists()
+    with engine.begin() as tx:
+        tx.execute(text("DELETE FROM marks"))
+    with pytest.raises(schema.SchemaMismatch, match="does not know"):
+        schema.check(engine)
+
+
+@pytest.mark.parametrize(("have", "servers"), [("0039", "may go on"), ("0038", "stop all")])
+def test_an_older_schema_is_refused_and_says_whether_servers_may_go_on(
+    tmp_path: Path, have: str, servers: str
+) -> None:
+    engine = connect(f"sqlite:///{tmp_path}/older.db")
+    with engine.connect() as connection:
+        command.upgrade(schema._config(connection), have)
+        connection.commit()
+    with pytest.raises(schema.SchemaMismatch, match=f"the older schema {have}.*{servers}"):
+        schema.check(engine)
+    schema.upgrade(engine)
+    assert schema.check(engine) == ""
+
+
+def test_a_contraction_makes_its_releases_schema_the_oldest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    releases = {"1": {"schema": "0039"}, "2": {"schema": "0055"}}
+    monkeypatch.setattr(schema, "releases", lambda: releases)
+    assert schema.oldest() == "0039"
+    drops = SimpleNamespace(module=SimpleNamespace(unused_since="2"))
+    monkeypatch.setattr(schema, "_scripts", lambda: [drops])
+    assert schema.oldest() == "0055"
 
 
 @pytest.fixture

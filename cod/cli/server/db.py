@@ -25,7 +25,8 @@ def db() -> None:
 @as_json
 @click.pass_context
 def upgrade(ctx: click.Context, as_json: bool) -> None:
-    """Upgrade the schema to this program's. Stop all servers and make a backup first.
+    """Upgrade the schema to this program's. Make a backup first. Servers of the release before may
+    go on meanwhile.
 
     \b
     Example:
@@ -45,7 +46,7 @@ def upgrade(ctx: click.Context, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def check(ctx: click.Context, as_json: bool) -> None:
-    """Check whether the schema is this program's. Exit code 1 if it is not.
+    """Check whether this program works with the schema. Exit code 1 if it does not.
 
     \b
     Example:
