@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Engine
 from twisted.internet.defer import Deferred, fail, succeed
 
-from cod.pool import Pool
+from cod.pool import Pool, in_transaction
 
 
 class HandPool:
@@ -44,8 +44,7 @@ class HandPool:
             self.before(name)
             if name in self.broken:
                 raise RuntimeError("the server died here")
-            with engine.begin() as tx:
-                value = flow(tx, *args, **kwargs)
+            value = in_transaction(engine, flow, *args, **kwargs)
         except Exception:
             return fail()
         self.flows.append(name)

@@ -9,6 +9,7 @@ may be open here for long, and its client is the one who comes back.
 from __future__ import annotations
 
 import logging
+import secrets
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +22,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
 from cod.flows.images import uploads
-from cod.flows.people.access import Change, RequiredRight, noted
+from cod.flows.people.access import Change, RequiredRight, has_run, noted
 from cod.images import formats
 from cod.images.incoming import Incoming, Sum, UploadBusy, boot_id
 from cod.model import Image, Refused, Result, Right, SiteRef, Upload, Who
@@ -175,6 +176,7 @@ class Intake:
         while not await self.in_thread(file.sum_up):
             pass
         form, size = await self.check_format(upload, file)
+        run, now = secrets.token_hex(16), self.clock()
         flow = partial(
             uploads.complete,
             upload_id=upload.id,
@@ -183,12 +185,15 @@ class Intake:
             sha256=file.sum.hexdigest(),
             format=form,
             size=size,
-            now=self.clock(),
+            now=now,
         )
         if who is not None:
-            flow = partial(noted, flow=flow, who=who, change=_arrival(upload), now=self.clock())
+            noting = partial(noted, who=who, change=_arrival(upload), now=now, run=run)
+            flow = partial(noting, flow=flow)
         try:
-            result: Result[Image] = await self.pool.run(flow)
+            result: Result[Image] = await self.pool.run_once(
+                partial(has_run, run=run, now=now), flow
+            )
         except Refused as no:
             if no.code == "invalid":
                 await self.drop(upload)
