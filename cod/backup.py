@@ -30,6 +30,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from cod.core.database.writer import connect
 from cod.images import store as image_store
 from cod.images.verify import verify
 from cod.security import secretfile
@@ -38,7 +39,6 @@ from cod.site.load import Settings
 from cod.site.ownership import paths
 from cod.store import backup as rows
 from cod.store import schema
-from cod.store.engine import connect
 from cod.store.images import images
 
 # folders of the data folder that a backup leaves out

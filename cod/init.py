@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cod import data
+from cod.core.database.writer import connect
 from cod.images import store
 from cod.model.keys import SiteTable
 from cod.pool import in_transaction
@@ -20,7 +21,6 @@ from cod.security.ca import Ca
 from cod.site import load
 from cod.site.file import SiteFile, keys
 from cod.store import schema
-from cod.store.engine import connect
 from cod.store.people import groups
 
 FOUND = {  # where the distribution keeps the loaders, and what they are called below the boot root

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from twisted.internet.defer import TimeoutError
 
 from cod.choices import CANNOT_ORDER_BOOT, CANNOT_TELL, PowerDriverKind
+from cod.core.database.writer import connect
 from cod.doctor.asking import PATIENCE, answers
 from cod.doctor.finding import BAD, GOOD, PASSWORD, UNSEEN, WARNING, Context, Finding
 from cod.model import Node, Site
@@ -20,7 +21,6 @@ from cod.power.driver import PowerError, Target
 from cod.power.drivers import drivers
 from cod.site.load import Settings
 from cod.store import schema
-from cod.store.engine import connect
 from cod.store.nodes import nodes
 
 FEW = 5  # names in a sentence

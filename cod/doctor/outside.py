@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 from sqlalchemy.exc import DBAPIError
 
 from cod.client import ApiError, Client, Unreachable
+from cod.core.database.writer import connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import Site
 from cod.quantity import span
 from cod.store import schema
-from cod.store.engine import connect
 from cod.store.people import groups
 
 PATIENCE = 5.0  # seconds for a connection

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cod.model.rights import *
     from cod.model.sharing import *
     from cod.model.site import *
+    from cod.model.site.database import *
     from cod.model.site.network import *
     from cod.model.site.rules import *
     from cod.model.site.services import *

@@ -15,12 +15,12 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cod import supervisor
+from cod.core.database.writer import connect
 from cod.images import store
 from cod.model import Site, Subnet
 from cod.security import ca, partusers, secretfile, webcert
 from cod.security.ca import Ca
 from cod.site.load import Settings
-from cod.store.engine import connect
 
 MEMORY = Path("/dev/shm")  # a file system in memory
 

@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from cod.model.keys import DAY, AbsolutePath, HostName, NotNegativeDays, Read, SiteTable, site_key
+from cod.model.site.database import database_urls
 
 DIALECTS = ("sqlite", "mysql", "mariadb")
 
@@ -29,7 +30,7 @@ def _known_database(url: str) -> str:
     if not url:
         return url
     try:
-        dialect = make_url(url).get_backend_name()
+        dialect = make_url(next(iter(database_urls(url).values()))).get_backend_name()
     except ArgumentError:
         raise ValueError("should be a URL such as sqlite:////var/lib/cod/cod.db") from None
     if dialect not in DIALECTS:
@@ -59,7 +60,8 @@ class ServerTable(SiteTable):
     database: Annotated[str, Read(_known_database)] = site_key(
         "",
         "database URL; empty: SQLite in the data folder. "
-        "MariaDB: mysql+pymysql://cod:PASSWORD@localhost/cod",
+        "MariaDB: mysql+pymysql://cod:PASSWORD@localhost/cod; "
+        "a cluster: mysql+pymysql://cod:PASSWORD@db1,db2,db3/cod",
     )
     log_level: Literal["debug", "info", "warning", "error"] = site_key(
         "info", "debug, info, warning or error (re-read on SIGHUP)"

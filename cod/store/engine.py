@@ -1,22 +1,29 @@
-"""Opening the database: one URL, SQLite or MariaDB/MySQL; what each needs to be safe; which errors
-merit a retry."""
+"""Opening the database: one URL, SQLite or MariaDB/MySQL, of one host or several; what each needs to
+be safe; which errors merit a retry."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from sqlalchemy import (
     Connection,
     CursorResult,
-    Engine,
     NestedTransaction,
     create_engine,
     event,
     exc,
+    make_url,
 )
+from sqlalchemy import (
+    Engine as Engine,
+)
+
+from cod.model import database_urls
 
 Key = TypeVar("Key", int, str)
 Tx = Connection
@@ -24,18 +31,52 @@ Tx = Connection
 
 # server away, connection cut, server shutting down
 _LOST = (2002, 2003, 2006, 2013, 2055, 1053, 1077, 1927)
-_RETRY = (1205, 1213)  # lock wait timeout, deadlock
+# A node of Galera that is not ready or has no quorum; a replica, or a writer that has become one:
+# the connection works, and another one, made anew, may lead to the writer.
+_NO_WRITER = (1047, 1290, 1836)
+_RETRY = (1205, 1213)  # lock wait timeout, deadlock; with Galera also a failed certification
 _FULL = (1021, 1114)  # the disk, a table's file
 
 
-def connect(url: str, size: int = 8) -> Engine:
+class NoWriter(exc.OperationalError):
+    """No host of the database is known to be its writer. Nothing was committed."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(None, None, Exception(sentence))
+
+
+class Writer(Protocol):
+    """What knows which of a database's hosts is the writer. Threads ask it."""
+
+    def where(self) -> tuple[str, int]:
+        """Return the writer's HOST:PORT and its epoch, after waiting for it a while. Raises
+        `NoWriter`."""
+
+    def confirm(self, where: tuple[str, int]) -> None:
+        """Raise `NoWriter` unless that host may be written to now."""
+
+    def look(self) -> None:
+        """Look at once whether the writer still is the writer."""
+
+    def when_lost(self, cut: Callable[[], None]) -> None:
+        """Have `cut` called when the writer is lost from sight."""
+
+    def close(self) -> None:
+        """Look no more."""
+
+
+def connect(
+    url: str, size: int = 8, *, patience: float | None = None, writer: Writer | None = None
+) -> Engine:
     """Return an engine for `url`, e.g. ``sqlite:////var/lib/cod/cod.db`` or
-    ``mysql+pymysql://cod@localhost/cod``.
+    ``mysql+pymysql://cod@localhost/cod``. A URL of several hosts needs a `writer`, which says
+    which of them is used; `core.database.connect` has one.
 
     SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys,
     BEGIN IMMEDIATE; a file that is not there yet is made for its owner alone. MariaDB: READ
-    COMMITTED, at most `size` connections. Errors do not show a statement's values: they end in the
-    log, and may be what proves a server to an agent.
+    COMMITTED, at most `size` connections; a host that takes longer than `patience` seconds for an
+    answer counts as lost. Errors do not show a statement's values: they end in the log, and may be
+    what proves a server to an agent.
     """
     if url.startswith("sqlite"):
         engine = create_engine(
@@ -45,15 +86,70 @@ def connect(url: str, size: int = 8) -> Engine:
         event.listen(engine, "begin", _sqlite_begin)
         _make_private(engine.url.database or "")
         return engine
-    return create_engine(
-        url,
+    urls = database_urls(url)
+    engine = create_engine(
+        next(iter(urls.values())),
         hide_parameters=True,
         isolation_level="READ COMMITTED",
         pool_size=size,
         max_overflow=size,
         pool_recycle=3600,
-        connect_args={"connect_timeout": 5, "charset": "utf8mb4"},
+        connect_args={
+            "connect_timeout": patience or 5,
+            "read_timeout": patience,
+            "write_timeout": patience,
+            "charset": "utf8mb4",
+        },
     )
+    event.listen(engine, "handle_error", _leave_reader)
+    if writer is not None:
+        _follow(engine, urls, writer)
+    elif len(urls) > 1:
+        raise ValueError("a database of several hosts is opened by core.database.connect")
+    return engine
+
+
+def _leave_reader(context: Any) -> None:
+    if _number(context.original_exception) in _NO_WRITER:
+        context.is_disconnect = True
+
+
+def _follow(engine: Engine, urls: dict[str, str], writer: Writer) -> None:
+    """Have all connections of an engine lead to the writer, and no transaction commit at another
+    host or after the writer was lost from sight."""
+    hosts = {host: make_url(url) for host, url in urls.items()}
+    open_: WeakSet[Any] = WeakSet()
+
+    def open_one(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> Any:
+        where = writer.where()
+        host = hosts[where[0]]
+        options |= {"host": host.host, "port": host.port or 3306, "defer_connect": True}
+        connection = dialect.loaded_dbapi.connect(*args, **options)
+        open_.add(connection)  # before it is made: also that can be cut
+        connection.connect()
+        record.info["writer"] = where
+        return connection
+
+    def leave_others(_connection: Any, record: Any, _proxy: Any) -> None:
+        if record.info.get("writer") != writer.where():
+            raise exc.DisconnectionError
+
+    def cut() -> None:
+        """End all connections: a thread would wait for a host that is gone as long as TCP does."""
+        for connection in list(open_):
+            with suppress(OSError, AttributeError):  # it is closed, or not open yet
+                connection._sock.shutdown(socket.SHUT_RDWR)
+
+    def look(context: Any) -> None:
+        if _number(context.original_exception) in (*_LOST, *_NO_WRITER):
+            writer.look()
+
+    event.listen(engine, "do_connect", open_one)
+    event.listen(engine, "checkout", leave_others)
+    event.listen(engine, "commit", lambda tx: writer.confirm(tx.info["writer"]))
+    event.listen(engine, "handle_error", look)
+    event.listen(engine, "engine_disposed", lambda _engine: writer.close())
+    writer.when_lost(cut)
 
 
 def _make_private(path: str) -> None:
@@ -124,7 +220,7 @@ def is_lost(error: BaseException) -> bool:
     connection may help."""
     if not isinstance(error, exc.DBAPIError):
         return False
-    return bool(error.connection_invalidated) or _code(error) in _LOST
+    return bool(error.connection_invalidated) or code(error) in _LOST
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -132,16 +228,26 @@ def is_retryable(error: BaseException) -> bool:
     busy or lost database."""
     if not isinstance(error, exc.DBAPIError):
         return False
-    return is_lost(error) or _code(error) in _RETRY or "database is locked" in str(error.orig)
+    return (
+        is_lost(error)
+        or isinstance(error, NoWriter)
+        or code(error) in (*_RETRY, *_NO_WRITER)
+        or "database is locked" in str(error.orig)
+    )
 
 
 def is_full(error: BaseException) -> bool:
     """Return whether the database's disk has no room."""
     return isinstance(error, exc.DBAPIError) and (
-        _code(error) in _FULL or "database or disk is full" in str(error.orig)
+        code(error) in _FULL or "database or disk is full" in str(error.orig)
     )
 
 
-def _code(error: exc.DBAPIError) -> int | None:
-    args = getattr(error.orig, "args", ())
+def code(error: exc.DBAPIError) -> int | None:
+    """Return MariaDB's number of the error; None where it has none."""
+    return _number(error.orig)
+
+
+def _number(error: BaseException | None) -> int | None:
+    args = getattr(error, "args", ())
     return args[0] if args and isinstance(args[0], int) else None

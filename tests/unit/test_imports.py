@@ -179,6 +179,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
             "cod.power",
             "cod.switches",
             "cod.store",
+            "cod.core.database",
             "cod.wire.dhcp",
             "cod.policy",
             "cod.model",

@@ -21,9 +21,9 @@ def database(ctx: click.Context, *, checked: bool = True) -> Iterator[Engine]:
     """Provide the site's database; its schema is `checked` to be this program's."""
     from sqlalchemy.exc import DBAPIError
 
+    from cod.core.database.writer import connect
     from cod.site import load
     from cod.store import schema
-    from cod.store.engine import connect
 
     try:
         _, settings = load.load(Path(ctx.find_root().obj["site"] or SITE_FILE))

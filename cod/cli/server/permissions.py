@@ -15,11 +15,11 @@ from sqlalchemy.exc import DBAPIError
 from cod import backup
 from cod.cli.show import as_json, print_json
 from cod.client import SITE_FILE
+from cod.core.database.writer import connect
 from cod.security import partusers, secretfile
 from cod.service import preparation
 from cod.site import load, ownership
 from cod.site.load import Settings
-from cod.store.engine import connect
 
 
 @click.command()

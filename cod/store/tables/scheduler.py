@@ -400,5 +400,22 @@ claims = table(
     not_null("owner", String(64)),
     not_null("generation", BigInteger, comment="+1 with each new owner; checked in every apply"),
     not_null("expires_at", Time),
+    not_null(
+        "acts",
+        BigInteger,
+        default=0,
+        server_default="0",
+        comment="+1 with each act under it, so that an act and a take-over write the same row",
+    ),
     comment="Who may do what only one may do at a time.",
+)
+
+database_lease = table(
+    "database_lease",
+    Column("id", Integer, primary_key=True, autoincrement=False, comment="always 1"),
+    not_null("host", String(300), comment="the writer, HOST:PORT"),
+    not_null("epoch", BigInteger, comment="+1 with each change of the host"),
+    not_null("beat", BigInteger, comment="+1 with each renewal"),
+    not_null("seconds", Double, comment="unchanged for so long, it may be taken over"),
+    comment="Which host of a database cluster is the writer; no row where there is one host.",
 )

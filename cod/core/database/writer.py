@@ -1,0 +1,210 @@
+"""The site's database, of one host or several. Of several, a thread finds the writer and renews its
+lease, as `policy.database_writer` says."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from cod.model import database_urls
+from cod.policy import database_writer as policy
+from cod.policy.database_writer import (
+    HostAnswer,
+    Renew,
+    TakeOver,
+    UseWithoutLease,
+    Wait,
+    WriterView,
+)
+from cod.store import database_writer as store
+from cod.store import engine as database
+from cod.store.engine import Engine, NoWriter, Tx
+
+PATIENCE = 2.0  # seconds for one answer of a host
+WAIT = 10.0  # seconds that a transaction waits for the writer before it fails, and is retried
+LOOK_PERIOD = 0.5  # seconds between questions to all hosts
+
+log = logging.getLogger("cod.database")
+T = TypeVar("T")
+
+
+def connect(url: str) -> Engine:
+    """Return an engine for a command: of several hosts, the first connection finds the writer, and
+    all lead there."""
+    urls = database_urls(url)
+    return database.connect(url, writer=FoundWriter(urls) if len(urls) > 1 else None)
+
+
+def follow(url: str) -> Engine:
+    """Return an engine for a server: of several hosts, its connections lead to the writer, whichever
+    that is at the time, and nothing is committed elsewhere."""
+    urls = database_urls(url)
+    return database.connect(url, writer=DatabaseWriter(urls) if len(urls) > 1 else None)
+
+
+def boottime() -> float:
+    """Return seconds of a clock that nobody sets, and that goes on while the host is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class DatabaseWriter:
+    """Knows the writer among the hosts, by a thread that the first question starts.
+
+    Threads ask; `step` is the thread's alone.
+    """
+
+    def __init__(self, urls: Mapping[str, str], clock: Callable[[], float] = boottime) -> None:
+        """`urls`: of the hosts, by HOST:PORT, in the order in which the site prefers them."""
+        self._hosts = {
+            host: database.connect(url, size=1, patience=PATIENCE) for host, url in urls.items()
+        }
+        self._clock = clock
+        self._view, self._reason = WriterView(), "no host of the database has answered yet"
+        self._changed, self._wake = threading.Condition(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._cut: Callable[[], None] = lambda: None
+
+    def where(self) -> tuple[str, int]:
+        """Return the writer and its epoch, after waiting for it a while. Raises `NoWriter`."""
+        if not self._may_write():
+            self.look()
+            with self._changed:
+                self._changed.wait_for(self._may_write, WAIT)
+        view = self._view
+        if not policy.may_write(view, self._clock()):
+            raise NoWriter(f"the database has no writer: {self._reason}")
+        return view.host, view.epoch
+
+    def confirm(self, where: tuple[str, int]) -> None:
+        """Raise `NoWriter` unless that host may be written to now."""
+        view = self._view
+        if where != (view.host, view.epoch) or not policy.may_write(view, self._clock()):
+            raise NoWriter(
+                f"{where[0]} is not the database's writer, as far as this server can see"
+            )
+
+    def look(self) -> None:
+        """Look at once whether the writer still is the writer."""
+        with self._changed:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="db-writer", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def when_lost(self, cut: Callable[[], None]) -> None:
+        """Have `cut` called when the writer is lost from sight."""
+        self._cut = cut
+
+    def close(self) -> None:
+        """End the thread. The lease stays, for others of this site or until it expires."""
+        self._closed = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(10)
+        for engine in self._hosts.values():
+            engine.dispose()
+
+    def step(self) -> None:
+        """Renew the lease; where that fails, ask all hosts and do what follows from that."""
+        view = self._view
+        if view.epoch and self._renew(Renew(view.host, view.epoch)):
+            return
+        if view.host and not self._may_write():
+            log.warning("lost sight of %s, the database's writer", view.host)
+            self._see(replace(view, host="", epoch=0))
+            self._cut()
+        answers = [answer for host in self._hosts if (answer := self._ask(host))]
+        now = self._clock()
+        self._see(policy.seen(self._view, answers, now))
+        step = policy.next_step(self._view, answers, now)
+        if isinstance(step, Wait):
+            self._reason = step.reason
+        elif isinstance(step, UseWithoutLease):
+            self._see(policy.renewed(self._view, step.host, 0, now))
+        elif isinstance(step, Renew):
+            self._renew(step)
+        else:
+            self._take_over(step)
+
+    def _may_write(self) -> bool:
+        return policy.may_write(self._view, self._clock())
+
+    def _see(self, view: WriterView) -> None:
+        if view.host and (view.host, view.epoch) != (self._view.host, self._view.epoch):
+            log.info("the database's writer is %s (epoch %d)", view.host, view.epoch)
+        with self._changed:
+            self._view = view
+            self._changed.notify_all()
+
+    def _ask(self, host: str) -> HostAnswer | None:
+        def answer(tx: Tx) -> HostAnswer:
+            return HostAnswer(host, store.lease(tx, policy.NOBODY), store.is_writable(tx))
+
+        return self._at(host, answer)
+
+    def _renew(self, step: Renew) -> bool:
+        begun = self._clock()
+        if self._at(step.host, lambda tx: store.renew(tx, step.host, step.epoch)):
+            self._see(policy.renewed(self._view, step.host, step.epoch, begun))
+            return True
+        return False
+
+    def _take_over(self, step: TakeOver) -> None:
+        begun, lease = self._clock(), step.lease
+        seconds = policy.LEASE_SECONDS
+        if self._at(step.host, lambda tx: store.take_over(tx, step.host, lease, seconds)):
+            log.warning("took the database's lease over for %s", step.host)
+            self._see(policy.renewed(self._view, step.host, lease.epoch + 1, begun))
+
+    def _at(self, host: str, act: Callable[[Tx], T]) -> T | None:
+        """Return what `act` returns after its commit at a host; None where the host fails."""
+        try:
+            with self._hosts[host].begin() as tx:
+                return act(tx)
+        except Exception as error:
+            self._reason = f"{host}: {getattr(error, 'orig', error)}"
+            if not database.is_retryable(error):
+                log.error("%s", self._reason)
+            return None
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.clear()
+            self.step()
+            self._wake.wait(policy.RENEWAL_PERIOD if self._may_write() else LOOK_PERIOD)
+
+
+class FoundWriter:
+    """The writer as it was when a command began."""
+
+    def __init__(self, urls: Mapping[str, str]) -> None:
+        self._urls, self._where = urls, ("", 0)
+        self._finding = threading.Lock()
+
+    def where(self) -> tuple[str, int]:
+        """Return the writer, which is looked for once. Raises `NoWriter`."""
+        with self._finding:
+            if not self._where[0]:
+                writer = DatabaseWriter(self._urls)
+                try:
+                    self._where = writer.where()
+                finally:
+                    writer.close()
+        return self._where
+
+    def confirm(self, where: tuple[str, int]) -> None:
+        """Do nothing: a command is over soon."""
+
+    def look(self) -> None:
+        """Do nothing: a command fails where its host does."""
+
+    def when_lost(self, cut: Callable[[], None]) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

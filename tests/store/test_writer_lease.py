@@ -1,0 +1,213 @@
+"""A database of two hosts, a primary and its semi-synchronous replica: the server follows the lease
+to the one that takes over, and commits nothing at the one that has come back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pymysql
+import pytest
+from sqlalchemy import Engine, exc
+
+from cod.core.database.writer import DatabaseWriter, connect, follow
+from cod.model import database_urls
+from cod.policy.database_writer import LEASE_SECONDS
+from cod.pool import Pool, in_transaction
+from cod.store import engine as database
+from cod.store import tables as t
+from cod.store.engine import NoWriter, Tx, code
+from tests.mariadb import UNSYNCED, MariaDB
+from tests.ports import free_port
+from tests.store.test_pool import Calls, add_node, names
+from tests.waiting import until
+
+pytestmark = [pytest.mark.mariadb, pytest.mark.mariadb_always]
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Pair:
+    """Two MariaDB servers, `first` and its replica `second`, with COD's tables.
+
+    url  of both, for a user without the right to write to a replica
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.first, self.second = MariaDB(folder / "first"), MariaDB(folder / "second")
+        self.first.install()
+        shutil.copytree(self.first.data, self.second.data)
+        self.start_first()
+        self._start(self.second, 2, "--rpl-semi-sync-slave-enabled=ON", "--read-only")
+        self.second.execute(
+            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_USER='root', MASTER_USE_GTID=slave_pos,"
+            f" MASTER_PORT={self.first.port}, MASTER_CONNECT_RETRY=1",
+            "START SLAVE",
+        )
+        made = database.connect(self.first.url("cod"))
+        t.metadata.create_all(made)
+        made.dispose()
+        self.first.execute("CREATE USER cod", "GRANT ALL ON cod.* TO cod")
+        self.hosts = [f"127.0.0.1:{server.port}" for server in (self.first, self.second)]
+        self.url = f"mysql+pymysql://cod@{','.join(self.hosts)}/cod"
+        until(lambda: self._replica("Gtid_IO_Pos"))
+
+    def start_first(self) -> None:
+        self._start(self.first, 1, "--rpl-semi-sync-master-enabled=ON")
+
+    def promote(self) -> None:
+        """Make the replica a primary, as the site's fail-over tool does."""
+        self.second.execute("STOP SLAVE IO_THREAD")
+        until(lambda: self._replica("Gtid_IO_Pos") == self._variable("gtid_slave_pos"))
+        self.second.execute("STOP SLAVE", "SET GLOBAL read_only = OFF")
+
+    def _start(self, server: MariaDB, number: int, *options: str) -> None:
+        server.start(
+            f"--server-id={number}",
+            "--log-bin=log",
+            *UNSYNCED,
+            *options,
+        )
+
+    def _replica(self, name: str) -> str:
+        rows = self._rows("SHOW SLAVE STATUS")
+        return str(rows[0][name]) if rows else ""
+
+    def _variable(self, name: str) -> str:
+        return str(self._rows(f"SELECT @@{name} AS found")[0]["found"])
+
+    def _rows(self, statement: str) -> list[dict[str, object]]:
+        with (
+            pymysql.connect(
+                host="127.0.0.1",
+                port=self.second.port,
+                user="root",
+                cursorclass=pymysql.cursors.DictCursor,
+            ) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def stop(self) -> None:
+        self.first.kill()
+        self.second.kill()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    found = Pair(tmp_path_factory.mktemp("pair"))
+    yield found
+    found.stop()
+
+
+def nodes_at(server: MariaDB) -> list[str]:
+    engine = database.connect(f"mysql+pymysql://root@127.0.0.1:{server.port}/cod")
+    try:
+        return in_transaction(engine, names)
+    finally:
+        engine.dispose()
+
+
+def test_the_server_follows_the_lease_and_never_goes_back(pair: Pair) -> None:
+    clock, calls = Clock(), Calls()
+    first, second = pair.hosts
+    writer = DatabaseWriter(database_urls(pair.url), clock)
+    pool = Pool(database.connect(pair.url, writer=writer), calls)
+    writer.step()
+    assert writer.where() == (first, 1)
+    assert calls.result(pool.run(add_node, "a")) == "a"
+
+    pair.first.kill()
+    clock.now += LEASE_SECONDS  # the replica is read-only: nobody has promoted it
+    writer.step()
+    with pytest.raises(NoWriter):
+        writer.confirm((first, 1))
+    pair.promote()
+    writer.step()
+    with pytest.raises(NoWriter, match="as far as this server can see"):
+        writer.confirm((second, 2))
+    clock.now += LEASE_SECONDS
+    writer.step()
+    assert writer.where() == (second, 2)
+    assert calls.result(pool.run(add_node, "bb")) == "bb"
+    assert sorted(calls.result(pool.read(names))) == ["a", "bb"]
+
+    pair.start_first()  # as it was, and ready to be written to
+    other = DatabaseWriter(database_urls(pair.url), clock)  # another server's
+    other.step()
+    assert other.where() == (second, 2)
+    pair.second.kill()
+    clock.now += 10 * LEASE_SECONDS
+    writer.step()
+    with pytest.raises(NoWriter):
+        writer.confirm((first, 1))
+    assert nodes_at(pair.first) == ["a"]
+    other.close()
+    pool.close()
+
+
+def test_a_transaction_that_loses_sight_of_the_writer_does_not_commit(
+    mariadb: MariaDB, mariadb_engine: Engine
+) -> None:
+    clock = Clock()
+    url = f"mysql+pymysql://root@127.0.0.1:{mariadb.port},127.0.0.1:{free_port()}/store"
+    writer = DatabaseWriter(database_urls(url), clock)
+    engine = database.connect(url, writer=writer)
+    writer.step()
+
+    def late(tx: Tx) -> None:
+        add_node(tx, "late")
+        clock.now += LEASE_SECONDS / 2  # the process was stopped meanwhile
+
+    with pytest.raises(NoWriter):
+        in_transaction(engine, late)
+    writer.step()
+    assert "late" not in in_transaction(engine, names)
+    engine.dispose()
+
+
+def test_a_server_and_a_command_find_the_writer_and_find_it_again(
+    mariadb: MariaDB, mariadb_engine: Engine
+) -> None:
+    """By the thread, in real time; the host that is preferred does not answer."""
+    url = f"mysql+pymysql://root@127.0.0.1:{free_port()},127.0.0.1:{mariadb.port}/store"
+    calls = Calls()
+    pool = Pool(follow(url), calls)
+    assert calls.result(pool.run(add_node, "kept"), 120) == "kept"
+    mariadb.stop()  # what it has not written to its disk yet would be lost if it was killed
+    asked = pool.run(names)
+    mariadb.start("--innodb-flush-log-at-trx-commit=0", *UNSYNCED)
+    assert "kept" in calls.result(asked, 120)
+    command = connect(url)
+    assert "kept" in in_transaction(command, names)
+    command.dispose()
+    pool.close()
+
+
+def test_a_node_without_a_quorum_is_left_for_another_connection(mariadb: MariaDB) -> None:
+    """Behind a proxy a new connection leads to another node."""
+    engine = database.connect(mariadb.url("quorum"))
+    used = []
+
+    def ask(tx: Tx, number: int = 0) -> None:
+        used.append(tx.exec_driver_sql("SELECT CONNECTION_ID()").scalar())
+        if number:
+            tx.exec_driver_sql(f"SIGNAL SQLSTATE '08S01' SET MYSQL_ERRNO = {number}")
+
+    for number in (1205, 1213, 1047):
+        with pytest.raises(exc.OperationalError) as caught:
+            in_transaction(engine, ask, number)
+        assert code(caught.value) == number
+        assert database.is_retryable(caught.value)
+    in_transaction(engine, ask)
+    assert used[0] == used[1] == used[2] != used[3]
+    engine.dispose()

@@ -1,0 +1,179 @@
+"""One writer at a time: what a process does about the lease of a database of several hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from cod.model import DatabaseLease, database_urls
+from cod.policy.database_writer import (
+    LEASE_SECONDS,
+    NOBODY,
+    HostAnswer,
+    Renew,
+    TakeOver,
+    UseWithoutLease,
+    Wait,
+    WriterView,
+    may_write,
+    next_step,
+    renewed,
+    seen,
+)
+
+LEASE = DatabaseLease("a", 3, 70, LEASE_SECONDS)
+OLDER = DatabaseLease("b", 2, 900, LEASE_SECONDS)
+
+
+def said(host: str, lease: DatabaseLease | None, *, writable: bool = True) -> HostAnswer:
+    return HostAnswer(host, lease, writable)
+
+
+NOTHING: tuple[HostAnswer, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        (NOTHING, Wait),
+        ((said("a", LEASE), said("b", LEASE)), Renew("a", 3)),
+        ((said("b", LEASE), said("a", LEASE)), Renew("a", 3)),
+        ((said("a", LEASE), said("b", OLDER)), Renew("a", 3)),
+        # the lease's host does not answer, or is a replica now
+        ((said("b", LEASE), said("c", LEASE)), TakeOver("b", LEASE)),
+        ((said("a", LEASE, writable=False), said("b", LEASE)), TakeOver("b", LEASE)),
+        ((said("b", LEASE, writable=False), said("c", LEASE)), TakeOver("c", LEASE)),
+        ((said("b", LEASE, writable=False),), Wait),
+        # it has missed what was committed since
+        ((said("b", OLDER), said("c", LEASE, writable=False)), Wait),
+        # without tables, or with tables and no lease
+        ((said("a", None), said("b", None)), UseWithoutLease("a")),
+        ((said("a", None, writable=False), said("b", None)), UseWithoutLease("b")),
+        ((said("a", None, writable=False),), Wait),
+        ((said("a", NOBODY), said("b", NOBODY)), TakeOver("a", NOBODY)),
+        ((said("a", None), said("b", LEASE)), TakeOver("b", LEASE)),
+    ],
+)
+def test_what_follows_from_the_answers_once_the_lease_has_expired(
+    answers: tuple[HostAnswer, ...], expected: object
+) -> None:
+    view = seen(WriterView(), answers, 100.0)
+    step = next_step(view, answers, 100.0 + LEASE_SECONDS)
+    assert step == expected if not isinstance(expected, type) else isinstance(step, expected)
+
+
+def test_a_lease_is_taken_over_only_when_nobody_has_renewed_it_for_its_whole_time() -> None:
+    beats = (replace(LEASE, beat=beat) for beat in (70, 70, 71, 70, 71))
+    view = WriterView()
+    since = (10.0, 10.0, 14.0, 14.0, 14.0)  # an older beat, of a slower host, counts for nothing
+    for time, lease, expected in zip(range(10, 20, 2), beats, since, strict=True):
+        view = seen(view, [said("b", lease)], time)
+        assert view.since == expected
+    answers = [said("b", replace(LEASE, beat=71))]
+    assert isinstance(next_step(view, answers, 14.0 + LEASE_SECONDS - 0.01), Wait)
+    assert isinstance(next_step(view, answers, 14.0 + LEASE_SECONDS), TakeOver)
+
+
+@pytest.mark.parametrize("seconds", [0.0, LEASE_SECONDS, 60.0])
+def test_a_longer_lease_of_another_version_is_kept(seconds: float) -> None:
+    answers = [said("b", replace(LEASE, seconds=seconds))]
+    view = seen(WriterView(), answers, 0.5)
+    end = 0.5 + max(seconds, LEASE_SECONDS)
+    assert isinstance(next_step(view, answers, end - 0.01), Wait)
+    assert isinstance(next_step(view, answers, end), TakeOver)
+
+
+def test_hosts_with_an_older_lease_than_was_ever_seen_are_never_used() -> None:
+    view = seen(WriterView(), [said("a", LEASE)], 1.0)
+    for lease in (OLDER, NOBODY, None):
+        answers = [said("b", lease), said("a", lease)]
+        step = next_step(seen(view, answers, 2.0), answers, 1e9)
+        assert isinstance(step, Wait)
+        assert "lack what was committed at a, the writer of epoch 3" in step.reason
+
+
+def test_a_renewal_is_good_for_half_a_lease_from_its_beginning() -> None:
+    assert not may_write(WriterView(), 0.0)
+    view = renewed(WriterView(), "a", 3, 10.0)
+    assert may_write(view, 10.0 + LEASE_SECONDS / 2 - 0.01)
+    assert not may_write(view, 10.0 + LEASE_SECONDS / 2)
+
+
+class Process:
+    """A server's process beside a cluster that has one row, as all hosts see it."""
+
+    def __init__(self) -> None:
+        self.view = WriterView()
+
+    def step(self, row: DatabaseLease, reached: str, now: float) -> DatabaseLease:
+        """Do what a process does once a second, reaching those hosts; return the row."""
+        if self.view.host in reached.split() and self.view.host == row.host:
+            step: object = Renew(row.host, row.epoch)
+        else:
+            answers = [said(host, row) for host in reached.split()]
+            self.view = seen(self.view, answers, now)
+            step = next_step(self.view, answers, now)
+        if isinstance(step, Renew):
+            self.view = renewed(self.view, step.host, step.epoch, now)
+            return replace(row, beat=row.beat + 1)
+        if isinstance(step, TakeOver):
+            self.view = renewed(self.view, step.host, row.epoch + 1, now)
+            return DatabaseLease(step.host, row.epoch + 1, 0, LEASE_SECONDS)
+        return row
+
+
+REACHES = ("", "a", "b", "a b")
+PHASES = 4  # of five seconds each, in which each of two processes reaches the same hosts
+
+
+@pytest.mark.slow
+def test_no_two_processes_write_at_two_hosts_whichever_hosts_each_can_reach() -> None:
+    moved = 0
+    for schedule in product(product(REACHES, repeat=2), repeat=PHASES - 1):
+        row, first, second = NOBODY, Process(), Process()
+        for now in range(1, 1 + 5 * PHASES):
+            phase = (now - 1) // 5
+            # both reach all hosts in the end
+            reached = schedule[phase] if phase < len(schedule) else ("a b", "a b")
+            for process, hosts in zip((first, second), reached, strict=True):
+                row = process.step(row, hosts, now)
+                writing = {each.view.host for each in (first, second) if may_write(each.view, now)}
+                assert writing <= {row.host}, (schedule, now)
+        assert may_write(first.view, now)
+        assert may_write(second.view, now)
+        moved += row.epoch > 1
+    assert moved > 100
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("sqlite:////var/lib/cod/cod.db", [":3306"]),
+        ("mysql+pymysql://cod@db/cod", ["db:3306"]),
+        (
+            "mysql+pymysql://cod:p%40,w@db1,db2:33,[fd00::1]/cod?x=1",
+            "db1:3306 db2:33 [fd00::1]:3306",
+        ),
+    ],
+)
+def test_a_url_of_several_hosts_is_one_for_each(url: str, hosts: list[str] | str) -> None:
+    urls = database_urls(url)
+    assert list(urls) == (hosts.split() if isinstance(hosts, str) else hosts)
+    if len(urls) == 3:
+        assert urls["db2:33"] == "mysql+pymysql://cod:p%40,w@db2:33/cod?x=1"
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("nonsense", "should be a URL"),
+        ("mysql+pymysql://cod@db,db:3306/cod", "each host once"),
+        ("mysql+pymysql://cod@db,/cod", "each host once"),
+        ("mysql+mysqldb://cod@db1,db2/cod", "mysql\\+pymysql://"),
+    ],
+)
+def test_a_url_that_names_hosts_wrongly_is_refused(url: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        database_urls(url)
