@@ -3,8 +3,6 @@ says what it means."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from sqlalchemy import exc, insert, literal_column, select, update
 
 from cod.model import DatabaseLease
@@ -15,9 +13,6 @@ from cod.store.rows import Rows
 _l = t.database_lease.c
 _ROWS = Rows(DatabaseLease, t.database_lease)
 _NO_TABLE = 1146
-DURABLE = ("innodb_flush_log_at_trx_commit", "sync_binlog")
-"""Variables that have to be 1 for a commit to survive a power cut of the host."""
-_SAID = (*DURABLE, "read_only", "wsrep_on")
 
 
 def lease(tx: Tx, nobody: DatabaseLease) -> DatabaseLease | None:
@@ -53,19 +48,3 @@ def take_over(tx: Tx, host: str, seen: DatabaseLease, seconds: float) -> bool:
         return True
     unchanged = (_l.id == 1, _l.epoch == seen.epoch, _l.beat == seen.beat)
     return bool(tx.execute(update(t.database_lease).values(values).where(*unchanged)).rowcount)
-
-
-def variables(tx: Tx) -> Mapping[str, str]:
-    """Return what the host says of its durability and, where it is a node of a Galera cluster, of
-    that: its variables and states by name."""
-    found = dict(_named(tx, "VARIABLES", _SAID))
-    if found.get("wsrep_on") == "ON":
-        asked = ("wsrep_ready", "wsrep_cluster_size", "wsrep_cluster_status")
-        found |= dict(_named(tx, "STATUS", (*asked, "wsrep_local_state_comment")))
-    return found
-
-
-def _named(tx: Tx, kind: str, names: tuple[str, ...]) -> list[tuple[str, str]]:
-    listed = ", ".join(f"'{name}'" for name in names)
-    shown = tx.exec_driver_sql(f"SHOW GLOBAL {kind} WHERE Variable_name IN ({listed})")
-    return [(str(name).lower(), str(value)) for name, value in shown.all()]
