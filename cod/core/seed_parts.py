@@ -22,7 +22,7 @@ def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.S
     subnet = system_subnet(tx, vcluster, site)
     servers = servers_of(site, subnet.servers)
     return [
-        seed.metadata_service(*metadata_urls(subnet, site)),
+        seed.metadata_service(*(metadata_url(each, site) for each in subnet.servers)),
         seed.login_keys(
             policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
         ),
@@ -36,10 +36,9 @@ def servers_of(site: Site, first: Sequence[str]) -> list[str]:
     return [*first, *sorted(others - {*first})]
 
 
-def metadata_urls(subnet: Subnet, site: Site) -> list[str]:
-    """Return the URLs of the metadata service for systems with addresses of the subnet, this host's
-    first; each ends in /."""
-    return [f"http://{each}:{site.boot.http_port}/" for each in subnet.servers]
+def metadata_url(server: str, site: Site) -> str:
+    """Return the URL of the metadata service of the server with this address; it ends in /."""
+    return f"http://{server}:{site.boot.http_port}/"
 
 
 def system_subnet(tx: Tx, vcluster: Vcluster | None, site: Site) -> Subnet:

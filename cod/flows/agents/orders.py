@@ -129,7 +129,7 @@ def current(
         fqdn=f"{node.hostname or node.name}.{domain}",
         mac=node.boot_mac,
         parts=parts,
-        url=seed_parts.metadata_urls(seed_parts.system_subnet(tx, vcluster, site), site)[0],
+        url=seed_parts.metadata_url(seed_parts.system_subnet(tx, vcluster, site).server, site),
     )
     return replace(order, keep=spared, seed=files)
 
