@@ -43,7 +43,7 @@ def numbers(subnet: Subnet) -> Net:
     """Return the subnet in numbers."""
     network = IPv4Network(subnet.network)
     whole = range(int(network.network_address), int(network.broadcast_address) + 1)
-    avoid = [*subnet.servers, subnet.router, subnet.relay]
+    avoid = [subnet.server, *subnet.others, subnet.router, subnet.relay]
     return Net(
         subnet,
         whole,
