@@ -43,7 +43,7 @@ DISKLESS = (
     '<template><boot mode="diskless"><kernel url="http://h/k"/><ramdisk url="http://h/r"/></boot>'
     "</template>"
 )
-# Numbered in the order of writing; a zone's serial grows by one for each transaction.
+# Numbered in the order of writing; a zone's serial and a claim's acts grow by one a transaction.
 UNTOLD = {
     "node_history": {"id"},
     "vcluster_history": {"id"},
@@ -52,6 +52,7 @@ UNTOLD = {
     "notice_sends": {"id", "notice_id"},
     "outbox": {"id"},
     "dns_zones": {"serial"},
+    "claims": {"acts"},
 }
 
 
