@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
@@ -119,13 +120,15 @@ def _follow(engine: Engine, urls: dict[str, str], writer: Writer) -> None:
     host or after the writer was lost from sight."""
     hosts = {host: make_url(url) for host, url in urls.items()}
     open_: WeakSet[Any] = WeakSet()
+    listing = threading.Lock()  # a set that grows while it is walked through raises an error
 
     def open_one(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> Any:
         where = writer.where()
         host = hosts[where[0]]
         options |= {"host": host.host, "port": host.port or 3306, "defer_connect": True}
         connection = dialect.loaded_dbapi.connect(*args, **options)
-        open_.add(connection)  # before it is made: also that can be cut
+        with listing:
+            open_.add(connection)  # before it is made: also that can be cut
         connection.connect()
         record.info["writer"] = where
         return connection
@@ -136,7 +139,9 @@ def _follow(engine: Engine, urls: dict[str, str], writer: Writer) -> None:
 
     def cut() -> None:
         """End all connections: a thread would wait for a host that is gone as long as TCP does."""
-        for connection in list(open_):
+        with listing:
+            connections = list(open_)
+        for connection in connections:
             with suppress(OSError, AttributeError):  # it is closed, or not open yet
                 connection._sock.shutdown(socket.SHUT_RDWR)
 

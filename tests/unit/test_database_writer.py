@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from cod.core.database import writer as following
 from cod.model import DatabaseLease, database_urls
 from cod.policy.database_writer import (
     LEASE_SECONDS,
@@ -177,3 +179,21 @@ def test_a_url_of_several_hosts_is_one_for_each(url: str, hosts: list[str] | str
 def test_a_url_that_names_hosts_wrongly_is_refused(url: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         database_urls(url)
+
+
+def test_the_thread_outlives_an_error_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = database_urls("mysql+pymysql://cod@127.0.0.1:1,127.0.0.1:2/cod")
+    writer, went_on = following.DatabaseWriter(urls), threading.Event()
+    steps: list[int] = []
+
+    def step() -> None:
+        steps.append(len(steps))
+        if len(steps) == 1:
+            raise RuntimeError("planted")
+        went_on.set()
+
+    monkeypatch.setattr(following, "LOOK_PERIOD", 0.01)
+    monkeypatch.setattr(writer, "step", step)
+    writer.look()
+    assert went_on.wait(30)
+    writer.close()

@@ -175,7 +175,10 @@ class DatabaseWriter:
     def _run(self) -> None:
         while not self._closed:
             self._wake.clear()
-            self.step()
+            try:
+                self.step()
+            except Exception:  # without this thread the server would never find a writer again
+                log.exception("the database's writer could not be looked for")
             self._wake.wait(policy.RENEWAL_PERIOD if self._may_write() else LOOK_PERIOD)
 
 
