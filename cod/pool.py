@@ -5,8 +5,9 @@
 therefore exists only after the commit. A flow that raises is rolled back and its exception is
 delivered. Deadlocks, locks, lost connections and lost races for a node's row are retried here, and
 only here: the flow is run again from the start with the same arguments (ids and times are
-arguments). After a commit whose answer was lost, a flow of `pool.run_once` is run again only if the
-database does not have its work; any other flow has to be one whose second run does no harm.
+arguments). After a commit that failed (perhaps only its answer was lost), a flow of `pool.run_once`
+is run again only if the database does not have its work; any other flow has to be one whose second
+run does no harm.
 
 ``pool.run_together`` is for many small messages: those that wait at the same time share one
 transaction and its commit.
@@ -33,7 +34,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from cod.store.engine import Tx as Tx  # for doors, which name flows' types and may know no store
-from cod.store.engine import is_full, is_lost, is_retryable
+from cod.store.engine import is_full, is_retryable
 from cod.store.nodes.nodes import Outdated, Stale
 
 P = ParamSpec("P")
@@ -242,7 +243,7 @@ class Pool:
                     ended.append(step(tx))
                 return ended[0]
             except Exception as error:
-                if ended and is_lost(error):
+                if ended:
                     unsure = ended
                 lost_race = (
                     isinstance(error, Stale) and not isinstance(error, Outdated) and attempt < RACES
