@@ -11,9 +11,9 @@ from sqlalchemy import delete, insert, select, update
 from cod.store import tables as t
 from cod.store.engine import Tx
 
-ENERGY, POOL, RESERVED = "energy", "pool", "reservations"
+ENERGY, POOL, RESERVED, HOLD = "energy", "pool", "reservations", "hold"
 """RESERVED counts changes of what reservations in advance leave to others: a grant planned before
-one is stale."""
+one is stale. HOLD is there while an administrator holds the site: since when."""
 
 _m = t.marks.c
 

@@ -18,7 +18,7 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from cod.flows.nodes import deadlines
+from cod.flows.nodes import deadlines, hold
 from cod.flows.scheduler import apply_plan, plan
 from cod.model import Effect, Refused, SiteRef
 from cod.pool import Pool
@@ -107,6 +107,8 @@ class Manager(Service):
             return
         now = self._clock()
         self._watch_clock(now)
+        if await self._pool.read(hold.lasts):
+            return
         self._effects(await self._pool.run(deadlines.run, self._site.current, now, self._started))
         pulse = await self._pool.read(plan.pulse)
         if woken or pulse != self._pulse or now >= self._next_pass:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cod.cli.server.local import database
-from cod.cli.show import as_json, said
+from cod.cli.show import as_json, said, when
 
 
 @click.group()
@@ -57,6 +57,43 @@ def check(ctx: click.Context, as_json: bool) -> None:
     with database(ctx) as engine:
         revision = schema.current(engine)
     said({"schema": revision, "good": True}, f"schema {revision}: good", as_json)
+
+
+@db.command()
+@click.option("--start", "act", flag_value="start", help="Hold the site.")
+@click.option("--end", "act", flag_value="end", help="End the hold.")
+@as_json
+@click.pass_context
+def hold(ctx: click.Context, act: str | None, as_json: bool) -> None:
+    """Hold the site after a restore, until its machines are compared with the database.
+
+    While a site is held, no request is granted, no lease or deadline ends, and no node in the
+    trampoline is erased or installed. Without an option, show the hold and the nodes that have not
+    answered since.
+
+    \b
+    Example:
+      cod db hold --start
+      cod db hold --end
+    """
+    from cod.flows.nodes import hold as flows
+    from cod.pool import in_transaction
+
+    with database(ctx) as engine:
+        if act == "start":
+            in_transaction(engine, flows.start, time.time())
+        elif act == "end":
+            in_transaction(engine, flows.end, time.time())
+        held = in_transaction(engine, flows.show)
+    if held is None:
+        said({"held": False, "since": None, "silent": []}, "not held", as_json)
+        return
+    names = ", ".join(held.silent) or "none"
+    said(
+        {"held": True, "since": held.since, "silent": list(held.silent)},
+        f"held since {when(held.since)}; nodes that have not answered: {names}",
+        as_json,
+    )
 
 
 @db.command()

@@ -33,6 +33,7 @@ from cod.states import (
     VclusterState,
     after,
 )
+from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import burnins, captures, failures, holding, host_keys, nodes, sessions, types
 from cod.store.people import groups
@@ -46,6 +47,8 @@ UNORDERED = WORKING | {NodeState.OFF, NodeState.INACTIVE}
 ENDS_CAPTURE = frozenset(
     {NodeState.WIPE, NodeState.PRIME, NodeState.QUARANTINED, NodeState.RETIRED}
 )
+# What an agent is told that writes to disks: not while the site is held.
+WRITES = frozenset({NodeEvent.WIPE_ORDERED, NodeEvent.PRIME_ORDERED, NodeEvent.BURNIN_ORDERED})
 ON_THE_WAY = frozenset({NodeState.TRAMPOLINE, NodeState.PRIME, NodeState.BOOT})
 ENDS_BURNIN = frozenset({NodeState.QUARANTINED, NodeState.RETIRED})
 # The events of a node that comes back to the reserve, and is erased at the first try.
@@ -158,7 +161,7 @@ def wipe_for(node: Node, document: str, group: Group) -> str:
 
 def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Node:
     """Settle a node that has rested at the crossroads (`lifecycle.settle`); any other stays as it
-    is."""
+    is. So does one whose disks would be written, while the site is held."""
     if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, policy, now):
         return node
     step = lifecycle.settle(
@@ -167,6 +170,8 @@ def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Nod
         *burnins.owed(tx, node.id),
         tables=policy.wipe == "tables",
     )
+    if step.event in WRITES and watermarks.at(tx, watermarks.HOLD) is not None:
+        return node  # settled when the hold ends
     return apply(tx, node, step, now=now, actor=actor, policy=policy)
 
 
