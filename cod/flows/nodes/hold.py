@@ -1,5 +1,5 @@
 """A site that is held: its manager plans nothing and no deadline passes, and no node in the
-trampoline is erased or installed.
+trampoline is erased or installed by itself.
 
 An administrator holds a site that was restored from a backup, until the machines were compared with
 the database: a node that the backup says is free may run a system that was installed since.
