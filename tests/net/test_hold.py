@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 
 from cod.flows.nodes import hold
 from cod.model import Site
+from cod.states import NodeEvent, Step
 from cod.store import schema
 from cod.store.backup import backup, restore
 from cod.store.engine import Tx
@@ -86,5 +87,33 @@ def test_a_node_that_reports_is_erased_only_after_the_hold(tx: Tx, site: Site) -
     hold.end(tx, 10.0)
     hold.end(tx, 10.0)
     assert hold.show(tx) is None
+    lab.boots(1)
+    assert lab.order(1).action == "wipe"
+
+
+def test_a_node_released_while_the_site_is_held_keeps_its_disk(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "trampoline")
+    vcluster = lab.vcluster(lab.template())
+    peer = lab.boots(1)
+    lab.assign(1, vcluster)
+    lab.done(peer, lab.order(1).id)
+    lab.apply(1, Step(NodeEvent.BOOTED, "its system runs"))
+    hold.start(tx, lab.now)
+    lab.release(1)
+    lab.boots(1)
+    assert (lab.node(1).state, lab.order(1).action) == ("trampoline", "wait")
+    hold.end(tx, lab.now)
+    lab.boots(1)
+    assert lab.order(1).action == "wipe"
+
+
+def test_a_machine_that_the_backup_does_not_know_is_not_erased(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, replace(site, policy=replace(site.policy, auto_approve=True)))
+    lab.machine(1, "new", disk="dirty")
+    hold.start(tx, lab.now)
+    lab.boots(1)
+    assert (lab.node(1).state, lab.order(1).action) == ("trampoline", "wait")
+    hold.end(tx, lab.now)
     lab.boots(1)
     assert lab.order(1).action == "wipe"
