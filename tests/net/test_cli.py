@@ -483,6 +483,10 @@ def test_the_local_commands(tmp_path: Path) -> None:
     assert json.loads(local("token", "list", "--json")) == []
     assert "Error" in local("db", "restore", str(tmp_path / "site.toml"), code=1)
     assert local("db", "upgrade").startswith("schema ")
+    assert local("db", "hold") == "not held\n"
+    assert local("db", "hold", "--start").startswith("held since ")
+    assert json.loads(local("db", "hold", "--json"))["silent"] == []
+    assert local("db", "hold", "--end") == "not held\n"
     assert "digraph" in local("states", "--dot")
     assert json.loads(local("states", "--json"))["states"]["boot"]["kind"] == "motion"
     (tmp_path / "site.toml").write_text("nme = 'x'")
