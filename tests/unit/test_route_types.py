@@ -28,13 +28,13 @@ from cod.web.api.routes import ADMINS, Named, listed, route
 """
 WISH = """\
 ROUTE = route(
-    "POST", "/nodes/{name}/power", ADMINS, "Wish a node on or off",
+    "POST /nodes/{name}/power", ADMINS, "Wish a node on or off",
     lambda a: partial(nodes.power, name=a.names.name, desired=a.body.desired, site=a.site, now=a.now, actor=a.actor),
     reply=NodeReply, body=PowerWish, names=Named)
 """
 LIST = """\
 ROUTE = route(
-    "GET", "/nodes", ADMINS, "List nodes",
+    "GET /nodes", ADMINS, "List nodes",
     lambda a: partial(views.node_list, page=a.query.page, state=a.query.state),
     reply=listed(NodeList, NodeReply.of), query=NodeQuery)
 """
@@ -141,4 +141,4 @@ def test_a_path_and_its_record_say_the_same() -> None:
         ("/nodes/{name}/{user}", Named),
     ):
         with pytest.raises(ValueError, match="has the names"):
-            route("GET", path, ANYBODY, "", lambda a: nothing(None), names=names)
+            route(f"GET {path}", ANYBODY, "", lambda a: nothing(None), names=names)

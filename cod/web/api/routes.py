@@ -320,8 +320,7 @@ class Worked(Generic[N_contra, B_contra, Q_contra, V_contra, R]):
 
 
 def route(
-    method: str,
-    path: str,
+    operation: str,
     claims: Claims[N, B, Q],
     summary: str,
     call: Callable[[Call[N, B, Q]], Flow[V | Result[V]]],
@@ -335,8 +334,12 @@ def route(
     audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None,
     **rest: Any,
 ) -> Route[N, B, Q, V]:
-    """Return a route; see `Route`. `reply`: its model, which has a class method `of`; or a
-    `Shaped`, or a `Worked`. Raises ValueError for a path and `names` that do not fit."""
+    """Return a route; see `Route`. Raises ValueError for a path and `names` that do not fit.
+
+    operation  the method and the path: "GET /nodes"
+    reply      a model with a class method `of`; or a `Shaped`, or a `Worked`
+    """
+    method, path = operation.split(" ")
     model: Any = reply if isinstance(reply, type) else getattr(reply, "model", None)
     return Route(
         method,

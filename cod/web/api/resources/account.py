@@ -249,16 +249,14 @@ def _made(
 
 ME = (
     route(
-        "GET",
-        "/me",
+        "GET /me",
         ANYBODY,
         "Show your account, and your roles in groups",
         lambda a: lambda tx: Myself.of_who(a.who, *people.me(tx, a.who)),
         reply=as_it_is(Myself),
     ),
     route(
-        "PATCH",
-        "/me",
+        "PATCH /me",
         ANYBODY,
         "Change your name or address",
         lambda a: lambda tx: Myself.of_who(a.who, *people.set_profile(tx, a.who, said(a.body))),
@@ -267,8 +265,7 @@ ME = (
         action="profile change",
     ),
     route(
-        "PUT",
-        "/me/password",
+        "PUT /me/password",
         ANYBODY,
         "Change your password; your other browsers are signed out",
         lambda a: _by_act,
@@ -277,24 +274,21 @@ ME = (
         body=PasswordChange,
     ),
     route(
-        "GET",
-        "/me/sessions",
+        "GET /me/sessions",
         ANYBODY,
         "List your browser sessions",
         lambda a: partial(signin.every, who=a.who, rules=a.site.signin, now=a.now),
         reply=listed(SessionList, SessionReply.of),
     ),
     route(
-        "DELETE",
-        "/me/sessions",
+        "DELETE /me/sessions",
         ANYBODY,
         "Sign out everywhere",
         lambda a: partial(signin.end, who=a.who),
         reply=Shaped(SessionsEnded, lambda count: SessionsEnded(ended=count)),
     ),
     route(
-        "DELETE",
-        "/me/sessions/{id}",
+        "DELETE /me/sessions/{id}",
         ANYBODY,
         "End a browser session",
         lambda a: partial(signin.end, who=a.who, session_id=number(a.names.id)),
@@ -302,16 +296,14 @@ ME = (
         names=Numbered,
     ),
     route(
-        "GET",
-        "/me/keys",
+        "GET /me/keys",
         ANYBODY,
         "List your SSH keys",
         lambda a: partial(sshkeys.mine, who=a.who),
         reply=listed(KeyList, KeyReply.of),
     ),
     route(
-        "GET",
-        "/me/keys/{id}",
+        "GET /me/keys/{id}",
         ANYBODY,
         "Show one of your SSH keys",
         lambda a: partial(sshkeys.one, who=a.who, key_id=number(a.names.id)),
@@ -319,8 +311,7 @@ ME = (
         names=Numbered,
     ),
     route(
-        "POST",
-        "/me/keys",
+        "POST /me/keys",
         ANYBODY,
         "Add an SSH key; nodes let it in from their next installation on",
         lambda a: partial(sshkeys.add, who=a.who, line=a.body.key, name=a.body.name, now=a.now),
@@ -330,8 +321,7 @@ ME = (
         makes="/me/keys/{id}",
     ),
     route(
-        "DELETE",
-        "/me/keys/{id}",
+        "DELETE /me/keys/{id}",
         ANYBODY,
         "Remove an SSH key",
         lambda a: partial(sshkeys.remove, who=a.who, key_id=number(a.names.id)),
@@ -339,16 +329,14 @@ ME = (
         names=Numbered,
     ),
     route(
-        "GET",
-        "/me/tokens",
+        "GET /me/tokens",
         ANYBODY,
         "List your tokens",
         lambda a: partial(tokens.mine, who=a.who),
         reply=listed(TokenList, TokenReply.of),
     ),
     route(
-        "POST",
-        "/me/tokens",
+        "POST /me/tokens",
         ANYBODY,
         "Create a token with your rights",
         lambda a: _made(a, partial(tokens.make, who=a.who, group=a.body.group)),
@@ -359,8 +347,7 @@ ME = (
         makes="/me/tokens/{name}",
     ),
     route(
-        "DELETE",
-        "/me/tokens/{name}",
+        "DELETE /me/tokens/{name}",
         ANYBODY,
         "Revoke one of your tokens",
         lambda a: partial(tokens.drop, who=a.who, name=a.names.name),
@@ -401,8 +388,7 @@ async def _accepted(door: SignIn, ask: Call[Names, Accept]) -> Accepted:
 
 DOORS = (
     route(
-        "POST",
-        "/sign-in",
+        "POST /sign-in",
         ANYBODY,
         "Create a token with name and password",
         lambda a: _by_act,
@@ -415,8 +401,7 @@ DOORS = (
         makes="/me/tokens/{name}",
     ),
     route(
-        "POST",
-        "/invitations/accept",
+        "POST /invitations/accept",
         ANYBODY,
         "Use a link: create the account, or set the new password",
         lambda a: _by_act,
@@ -445,16 +430,14 @@ def audited(ask: Call[Names, BaseModel, AuditQuery]) -> Flow[Listed[model.AuditR
 
 SITE = (
     route(
-        "GET",
-        "/tokens",
+        "GET /tokens",
         ADMINS,
         "List the site's tokens",
         lambda a: tokens.every,
         reply=listed(TokenList, lambda row: TokenReply.of((row, None))),
     ),
     route(
-        "POST",
-        "/tokens",
+        "POST /tokens",
         ADMINS,
         "Create a token with an administrator's rights",
         lambda a: _made(a, partial(tokens.create)),
@@ -465,8 +448,7 @@ SITE = (
         makes="/tokens/{name}",
     ),
     route(
-        "DELETE",
-        "/tokens/{name}",
+        "DELETE /tokens/{name}",
         ADMINS,
         "Revoke a token, the site's or a user's",
         lambda a: partial(tokens.revoke, name=a.names.name),
@@ -474,8 +456,7 @@ SITE = (
         names=Named,
     ),
     route(
-        "GET",
-        "/audit",
+        "GET /audit",
         ANYBODY,
         "List changes: of groups that you own; for administrators, all",
         audited,

@@ -62,8 +62,7 @@ class CalendarReply(ReplyOf[calendar.Calendar]):
 
 CALENDAR = (
     route(
-        "GET",
-        "/calendar",
+        "GET /calendar",
         ANYBODY,
         "Show nodes held, and coming, in time",
         lambda a: partial(

@@ -129,8 +129,7 @@ def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[RequiredRight]:
 
 ENERGY = (
     route(
-        "GET",
-        "/energy",
+        "GET /energy",
         _reads,
         "Show energy that nodes used, and energy saved by sleep",
         lambda a: partial(

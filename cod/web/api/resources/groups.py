@@ -111,8 +111,7 @@ def _counted(ask: Call, flow: Flow[T]) -> Flow[T]:
 
 GROUPS = (
     route(
-        "GET",
-        "/groups",
+        "GET /groups",
         ANYBODY,
         "List groups",
         lambda a: in_parts(
@@ -127,8 +126,7 @@ GROUPS = (
         query=GroupQuery,
     ),
     route(
-        "GET",
-        "/groups/{name}",
+        "GET /groups/{name}",
         see("group"),
         "Show a group",
         lambda a: lambda tx: _shown(a, groups.one(tx, a.names.name)),
@@ -136,8 +134,7 @@ GROUPS = (
         names=Named,
     ),
     route(
-        "POST",
-        "/groups",
+        "POST /groups",
         _creates,
         "Create a group; a user who may do so by the site's rule is its owner",
         lambda a: partial(
@@ -156,8 +153,7 @@ GROUPS = (
         makes="/groups/{name}",
     ),
     route(
-        "PATCH",
-        "/groups/{name}",
+        "PATCH /groups/{name}",
         _changes,
         "Change a group's priority, leases or notices",
         lambda a: partial(
@@ -173,8 +169,7 @@ GROUPS = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/groups/{name}",
+        "DELETE /groups/{name}",
         manage("group"),
         "Delete a group that owns nothing; owners delete one that a user created",
         lambda a: partial(groups.delete, name=a.names.name, admin=a.who.admin, now=a.now),
@@ -182,8 +177,7 @@ GROUPS = (
         names=Named,
     ),
     route(
-        "GET",
-        "/groups/{name}/webhook-secret",
+        "GET /groups/{name}/webhook-secret",
         manage("group"),
         "Show what the signature of the group's webhook is checked with",
         lambda a: partial(_secret, a.webhook_key, a.names.name),
@@ -192,8 +186,7 @@ GROUPS = (
         names=Named,
     ),
     route(
-        "POST",
-        "/groups/{name}/webhook-secret",
+        "POST /groups/{name}/webhook-secret",
         manage("group"),
         "Change what the signature of the group's webhook is checked with",
         lambda a: partial(_secret, a.webhook_key, a.names.name, new=True),
@@ -202,8 +195,7 @@ GROUPS = (
         names=Named,
     ),
     route(
-        "GET",
-        "/groups/{name}/deliveries",
+        "GET /groups/{name}/deliveries",
         see("group"),
         "List what was, or is to be, delivered to a group",
         lambda a: partial(
@@ -218,8 +210,7 @@ GROUPS = (
         names=Named,
     ),
     route(
-        "POST",
-        "/groups/{name}/deliveries/{id}/resend",
+        "POST /groups/{name}/deliveries/{id}/resend",
         manage("group"),
         "Deliver something once more",
         lambda a: _counted(
@@ -230,8 +221,7 @@ GROUPS = (
         names=NamedNumber,
     ),
     route(
-        "POST",
-        "/groups/{name}/test-notice",
+        "POST /groups/{name}/test-notice",
         manage("group"),
         "Send the group a test notice",
         lambda a: _counted(a, partial(notices.test, group=a.names.name, actor=a.actor, now=a.now)),

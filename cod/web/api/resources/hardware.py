@@ -151,8 +151,7 @@ class ProposalReply(ReplyOf[blocks.Proposal]):
 
 TYPES = (
     route(
-        "GET",
-        "/types",
+        "GET /types",
         ANYBODY,
         "List node types with their nodes by state",
         lambda a: in_parts(
@@ -168,8 +167,7 @@ TYPES = (
         query=TypeQuery,
     ),
     route(
-        "POST",
-        "/types/refresh",
+        "POST /types/refresh",
         ADMINS,
         "Recompute nodes' types by the site's rules, some nodes at a time",
         lambda a: partial(
@@ -179,8 +177,7 @@ TYPES = (
         body=TypeRefresh,
     ),
     route(
-        "GET",
-        "/types/{name}",
+        "GET /types/{name}",
         ANYBODY,
         "Show a node type with its attributes and nodes",
         lambda a: partial(types.show, name=a.names.name, site=a.site, groups=a.who.groups),
@@ -195,8 +192,7 @@ TYPES = (
         names=Named,
     ),
     route(
-        "PATCH",
-        "/types/{name}",
+        "PATCH /types/{name}",
         ADMINS,
         "Change a node type's name, cost, power settings or watts",
         lambda a: partial(
@@ -210,8 +206,7 @@ TYPES = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/types/{name}",
+        "DELETE /types/{name}",
         ADMINS,
         "Delete a node type that has no nodes",
         lambda a: partial(types.delete, name=a.names.name),
@@ -222,8 +217,7 @@ TYPES = (
 
 BLOCKS = (
     route(
-        "GET",
-        "/blocks",
+        "GET /blocks",
         ANYBODY,
         "List blocks with their nodes by type",
         lambda a: in_parts(
@@ -237,8 +231,7 @@ BLOCKS = (
         query=BlockQuery,
     ),
     route(
-        "POST",
-        "/blocks",
+        "POST /blocks",
         ADMINS,
         "Create a block",
         lambda a: partial(blocks.create, name=a.body.name),
@@ -248,16 +241,14 @@ BLOCKS = (
         makes="/blocks/{name}",
     ),
     route(
-        "GET",
-        "/blocks/proposal",
+        "GET /blocks/proposal",
         ADMINS,
         "Show which blocks the network suggests, and why",
         lambda a: blocks.proposal,
         reply=ProposalReply,
     ),
     route(
-        "POST",
-        "/blocks/proposal",
+        "POST /blocks/proposal",
         ADMINS,
         "Create proposed blocks, all or some",
         lambda a: partial(blocks.apply, only=a.body.blocks),
@@ -265,8 +256,7 @@ BLOCKS = (
         body=ProposalApply,
     ),
     route(
-        "GET",
-        "/blocks/{name}",
+        "GET /blocks/{name}",
         ADMINS,
         "Show a block",
         lambda a: partial(blocks.show, name=a.names.name),
@@ -274,8 +264,7 @@ BLOCKS = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/blocks/{name}",
+        "DELETE /blocks/{name}",
         ADMINS,
         "Delete a block that has no nodes",
         lambda a: partial(blocks.delete, name=a.names.name),
@@ -283,8 +272,7 @@ BLOCKS = (
         names=Named,
     ),
     route(
-        "POST",
-        "/blocks/{name}/add",
+        "POST /blocks/{name}/add",
         ADMINS,
         "Add nodes to a block",
         lambda a: partial(blocks.put, name=a.names.name, nodes=a.body.nodes),
@@ -293,8 +281,7 @@ BLOCKS = (
         names=Named,
     ),
     route(
-        "POST",
-        "/blocks/{name}/remove",
+        "POST /blocks/{name}/remove",
         ADMINS,
         "Remove nodes from a block",
         lambda a: partial(blocks.remove, name=a.names.name, nodes=a.body.nodes),

@@ -220,16 +220,14 @@ def _invites(ask: Call[Named, Invite]) -> list[RequiredRight]:
 
 INVITATIONS = (
     route(
-        "GET",
-        "/invitations",
+        "GET /invitations",
         ANYBODY,
         "List valid links of groups that you own",
         lambda a: partial(invitations.every, groups=a.who.owns, now=a.now),
         reply=listed(InvitationList, InvitationReply.of),
     ),
     route(
-        "POST",
-        "/invitations",
+        "POST /invitations",
         ADMINS,
         "Invite a person to the site",
         lambda a: linked(
@@ -242,8 +240,7 @@ INVITATIONS = (
         makes="/invitations/{id}",
     ),
     route(
-        "POST",
-        "/groups/{name}/invitations",
+        "POST /groups/{name}/invitations",
         _invites,
         "Invite a person into a group",
         lambda a: linked(
@@ -264,8 +261,7 @@ INVITATIONS = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/invitations/{id}",
+        "DELETE /invitations/{id}",
         manage("invitation"),
         "Take a link back",
         lambda a: partial(invitations.revoke, invitation_id=number(a.names.id)),
@@ -273,8 +269,7 @@ INVITATIONS = (
         names=Numbered,
     ),
     route(
-        "POST",
-        "/users/{name}/password-link",
+        "POST /users/{name}/password-link",
         ADMINS,
         "Create a link for setting a new password",
         lambda a: linked(

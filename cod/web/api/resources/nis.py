@@ -40,8 +40,7 @@ class NisReply(Reply):
 
 NIS = (
     route(
-        "GET",
-        "/vclusters/{name}/nis",
+        "GET /vclusters/{name}/nis",
         see("vcluster"),
         "Show the accounts of a vcluster's nodes as NIS maps",
         lambda a: partial(ldap.nis_domain, name=a.names.name, site=a.site),

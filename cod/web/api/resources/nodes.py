@@ -407,8 +407,7 @@ def pci_devices(node: model.Node) -> list[PciDevice]:
 
 NODES = (
     route(
-        "GET",
-        "/nodes",
+        "GET /nodes",
         ANYBODY,
         "List nodes",
         lambda a: partial(
@@ -427,8 +426,7 @@ NODES = (
         query=NodeQuery,
     ),
     route(
-        "GET",
-        "/nodes/{name}",
+        "GET /nodes/{name}",
         see("node"),
         "Show a node with its report, bindings and history",
         lambda a: partial(
@@ -438,8 +436,7 @@ NODES = (
         names=Named,
     ),
     route(
-        "GET",
-        "/nodes/{name}/history",
+        "GET /nodes/{name}/history",
         see("node"),
         "List a node's transitions",
         lambda a: partial(
@@ -450,8 +447,7 @@ NODES = (
         names=Named,
     ),
     route(
-        "PATCH",
-        "/nodes/{name}",
+        "PATCH /nodes/{name}",
         ADMINS,
         "Change a node's name, block, power driver or kept disks",
         lambda a: partial(
@@ -467,8 +463,7 @@ NODES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/nodes/{name}/moved",
+        "POST /nodes/{name}/moved",
         ADMINS,
         "Confirm that a node was moved: the place where it boots next is remembered as its own;"
         " or approve another place where it was heard",
@@ -480,8 +475,7 @@ NODES = (
         names=Named,
     ),
     route(
-        "GET",
-        "/nodes/{name}/places",
+        "GET /nodes/{name}/places",
         ADMINS,
         "List the places where a node may boot, and those where its MAC was heard",
         lambda a: partial(nodes.places_of, name=a.names.name),
@@ -489,8 +483,7 @@ NODES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/nodes/{name}/approve",
+        "POST /nodes/{name}/approve",
         ADMINS,
         "Approve a new machine; COD may erase its disks from then on",
         lambda a: partial(nodes.approve, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
@@ -498,8 +491,7 @@ NODES = (
         names=Named,
     ),
     route(
-        "GET",
-        "/nodes/{name}/power",
+        "GET /nodes/{name}/power",
         ADMINS,
         "List recent power commands to a node, and their results",
         lambda a: partial(nodes.power_wishes, name=a.names.name),
@@ -507,8 +499,7 @@ NODES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/nodes/{name}/power",
+        "POST /nodes/{name}/power",
         use("node"),
         "Power a node on or off, or cycle it",
         lambda a: partial(
@@ -525,8 +516,7 @@ NODES = (
         names=Named,
     ),
     route(
-        "GET",
-        "/nodes/{name}/console",
+        "GET /nodes/{name}/console",
         use("node", model.SingleRight.CONSOLES),
         "Show what a node wrote on its serial console",
         lambda a: partial(
@@ -545,8 +535,7 @@ NODES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/nodes/{name}/quarantine",
+        "POST /nodes/{name}/quarantine",
         ADMINS,
         "Take a node out of service (quarantine)",
         lambda a: partial(
@@ -562,8 +551,7 @@ NODES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/nodes/{name}/restore",
+        "POST /nodes/{name}/restore",
         ADMINS,
         "Return a node from quarantine or retirement",
         lambda a: partial(nodes.restore, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
@@ -571,8 +559,7 @@ NODES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/nodes/{name}/retire",
+        "POST /nodes/{name}/retire",
         ADMINS,
         "Retire a node",
         lambda a: partial(nodes.retire, name=a.names.name, site=a.site, now=a.now, actor=a.actor),

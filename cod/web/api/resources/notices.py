@@ -114,8 +114,7 @@ class NoticeList(ListPage[NoticeReply]):
 
 NOTICES = (
     route(
-        "GET",
-        "/notices",
+        "GET /notices",
         ANYBODY,
         "List notices",
         lambda a: partial(
@@ -131,8 +130,7 @@ NOTICES = (
         query=NoticeQuery,
     ),
     route(
-        "GET",
-        "/notices/{id}",
+        "GET /notices/{id}",
         see("notice"),
         "Show a notice and how its deliveries stand",
         lambda a: partial(notices.one, notice_id=number(a.names.id)),

@@ -216,8 +216,7 @@ _IN_FULL: Shaped[tuple[model.User, list[model.Member]], UserInFull] = Shaped(
 
 USERS = (
     route(
-        "GET",
-        "/users",
+        "GET /users",
         ANYBODY,
         "List users: those of your groups; for administrators, all",
         lambda a: in_parts(
@@ -231,8 +230,7 @@ USERS = (
         query=UserQuery,
     ),
     route(
-        "GET",
-        "/users/{name}",
+        "GET /users/{name}",
         see("user"),
         "Show a user",
         lambda a: partial(people.one, name=a.names.name, groups=a.who.groups),
@@ -240,8 +238,7 @@ USERS = (
         names=Named,
     ),
     route(
-        "POST",
-        "/users",
+        "POST /users",
         ADMINS,
         "Create a user, and a link for setting a password",
         _added,
@@ -252,8 +249,7 @@ USERS = (
         makes="/users/{user}",
     ),
     route(
-        "PATCH",
-        "/users/{name}",
+        "PATCH /users/{name}",
         ADMINS,
         "Change a user; disabling ends all sessions at once",
         lambda a: partial(people.change, name=a.names.name, changes=said(a.body), now=a.now),
@@ -262,8 +258,7 @@ USERS = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/users/{name}",
+        "DELETE /users/{name}",
         ADMINS,
         "Delete a user for good, with sessions, tokens, keys and roles",
         lambda a: partial(people.delete, name=a.names.name),
@@ -271,8 +266,7 @@ USERS = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/users/{name}/sessions",
+        "DELETE /users/{name}/sessions",
         ADMINS,
         "End all sessions of a user",
         lambda a: partial(people.end_sessions, name=a.names.name),
@@ -283,8 +277,7 @@ USERS = (
 
 MEMBERS = (
     route(
-        "GET",
-        "/groups/{name}/members",
+        "GET /groups/{name}/members",
         see("group"),
         "List the members of a group",
         lambda a: partial(people.members, group=a.names.name),
@@ -292,8 +285,7 @@ MEMBERS = (
         names=Named,
     ),
     route(
-        "GET",
-        "/groups/{name}/members/{user}",
+        "GET /groups/{name}/members/{user}",
         see("group"),
         "Show a member's role",
         lambda a: partial(people.member, group=a.names.name, user=a.names.user),
@@ -301,8 +293,7 @@ MEMBERS = (
         names=NamedMember,
     ),
     route(
-        "PUT",
-        "/groups/{name}/members/{user}",
+        "PUT /groups/{name}/members/{user}",
         _sets,
         "Set a member's role: owner, member or viewer; and single rights beside it",
         lambda a: partial(
@@ -320,8 +311,7 @@ MEMBERS = (
         names=NamedMember,
     ),
     route(
-        "DELETE",
-        "/groups/{name}/members/{user}",
+        "DELETE /groups/{name}/members/{user}",
         _removes,
         "Remove a member from a group",
         lambda a: partial(people.remove, group=a.names.name, user=a.names.user),
@@ -329,8 +319,7 @@ MEMBERS = (
         names=NamedMember,
     ),
     route(
-        "GET",
-        "/groups/{name}/keys",
+        "GET /groups/{name}/keys",
         see("group"),
         "List the SSH keys that the nodes of a group's vclusters let in",
         lambda a: partial(sshkeys.of_group, group=a.names.name),

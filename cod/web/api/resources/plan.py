@@ -306,16 +306,14 @@ def _asks(ask: Call[Names, MatchAsk]) -> list[RequiredRight]:
 
 PLAN = (
     route(
-        "GET",
-        "/plan",
+        "GET /plan",
         ADMINS,
         "Show what the resource manager would do in its next pass",
         lambda a: partial(plan.preview, site=a.site, now=a.now),
         reply=listed(PlanReply, PlannedReply.of),
     ),
     route(
-        "GET",
-        "/requests/{id}/explain",
+        "GET /requests/{id}/explain",
         see("request"),
         "Say why a request waits, who holds what it needs, and what would free it",
         lambda a: partial(
@@ -325,8 +323,7 @@ PLAN = (
         names=Numbered,
     ),
     route(
-        "POST",
-        "/match",
+        "POST /match",
         _asks,
         "Forecast a request without making it",
         lambda a: partial(

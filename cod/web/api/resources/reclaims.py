@@ -80,8 +80,7 @@ class ReclaimList(ListPage[ReclaimReply]):
 
 RECLAIMS = (
     route(
-        "GET",
-        "/reclaims",
+        "GET /reclaims",
         ANYBODY,
         "List reclaims",
         lambda a: partial(
@@ -95,8 +94,7 @@ RECLAIMS = (
         query=ReclaimQuery,
     ),
     route(
-        "GET",
-        "/reclaims/{id}",
+        "GET /reclaims/{id}",
         see("reclaim"),
         "Show a reclaim and the nodes that were chosen for it",
         lambda a: partial(reclaims.show, reclaim_id=number(a.names.id), groups=a.who.groups),
@@ -104,8 +102,7 @@ RECLAIMS = (
         names=Numbered,
     ),
     route(
-        "POST",
-        "/reclaims/{id}/answer",
+        "POST /reclaims/{id}/answer",
         use("reclaim"),
         "Give nodes of the kind that is taken, in place of those that were chosen",
         lambda a: partial(

@@ -183,8 +183,7 @@ def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestV
 
 REQUESTS = (
     route(
-        "GET",
-        "/requests",
+        "GET /requests",
         ANYBODY,
         "List requests for nodes",
         lambda a: partial(
@@ -200,8 +199,7 @@ REQUESTS = (
         query=RequestQuery,
     ),
     route(
-        "GET",
-        "/requests/{id}",
+        "GET /requests/{id}",
         see("request"),
         "Show a request and why it waits",
         lambda a: partial(views.request, request_id=number(a.names.id), groups=a.who.groups),
@@ -209,8 +207,7 @@ REQUESTS = (
         names=Numbered,
     ),
     route(
-        "POST",
-        "/vclusters/{name}/requests",
+        "POST /vclusters/{name}/requests",
         use("vcluster"),
         "Ask for more nodes: all of the tuples, or nothing",
         _nodes_wanted,
@@ -221,8 +218,7 @@ REQUESTS = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/requests/{id}",
+        "DELETE /requests/{id}",
         use("request"),
         "Withdraw a request that waits",
         lambda a: partial(
@@ -236,8 +232,7 @@ REQUESTS = (
         names=Numbered,
     ),
     route(
-        "POST",
-        "/requests/{id}/change",
+        "POST /requests/{id}/change",
         use("request"),
         "Ask for fewer nodes, or other types, for a vcluster that waits for its first",
         lambda a: partial(
@@ -255,8 +250,7 @@ REQUESTS = (
         names=Numbered,
     ),
     route(
-        "POST",
-        "/requests/{id}/retry",
+        "POST /requests/{id}/retry",
         use("request"),
         "Try a stopped request again, with another template if one is given",
         lambda a: partial(
@@ -271,8 +265,7 @@ REQUESTS = (
         names=Numbered,
     ),
     route(
-        "POST",
-        "/vclusters/{name}/moves",
+        "POST /vclusters/{name}/moves",
         moving.claims,
         "Move nodes to another vcluster; the reply is its request",
         lambda a: partial(

@@ -112,8 +112,7 @@ def _wanted(ask: Call[Names, SeriesCreate]) -> Flow[Result[model.SeriesView]]:
 
 SERIES = (
     route(
-        "GET",
-        "/series",
+        "GET /series",
         ANYBODY,
         "List series of reservations",
         lambda a: in_parts(
@@ -127,8 +126,7 @@ SERIES = (
         query=SeriesQuery,
     ),
     route(
-        "GET",
-        "/series/{name}",
+        "GET /series/{name}",
         see("series"),
         "Show a series and its starts that were decided",
         lambda a: partial(series.show, name=a.names.name, now=a.now),
@@ -136,8 +134,7 @@ SERIES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/series",
+        "POST /series",
         clusters.creates,
         "Reserve a vcluster for each day or week; the first one now, the others later",
         _wanted,
@@ -148,8 +145,7 @@ SERIES = (
         action="series create",
     ),
     route(
-        "DELETE",
-        "/series/{name}",
+        "DELETE /series/{name}",
         use("series"),
         "End a series; the vclusters that are reserved stay",
         lambda a: partial(series.end, name=a.names.name, now=a.now),

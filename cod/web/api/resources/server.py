@@ -194,8 +194,7 @@ def lifecycle() -> Lifecycle:
 
 SERVER = (
     route(
-        "GET",
-        "/conflicts",
+        "GET /conflicts",
         ADMINS,
         "List address and identity conflicts, newest first",
         lambda a: partial(views.conflict_list, page=a.query.page, kind=a.query.kind),
@@ -203,24 +202,21 @@ SERVER = (
         query=ConflictQuery,
     ),
     route(
-        "GET",
-        "/faults",
+        "GET /faults",
         ADMINS,
         "List faults of switches, file servers, BMCs and other DHCP servers",
         lambda a: partial(faults.every, now=a.now),
         reply=listed(FaultList, FaultReply.of),
     ),
     route(
-        "GET",
-        "/states",
+        "GET /states",
         ANYBODY,
         "Show the nodes' lifecycle",
         lambda a: nothing(lifecycle()),
         reply=as_it_is(Lifecycle),
     ),
     route(
-        "GET",
-        "/health",
+        "GET /health",
         ANYBODY,
         "Check that the server and its database answer",
         lambda a: views.alive if a.is_stranger else views.counts,
@@ -228,8 +224,7 @@ SERVER = (
         open=True,
     ),
     route(
-        "GET",
-        "/server",
+        "GET /server",
         ANYBODY,
         "Show name and version of the server",
         lambda a: nothing(

@@ -145,16 +145,14 @@ class ShareList(Items[ShareReply]):
 
 SHARES = (
     route(
-        "GET",
-        "/shares",
+        "GET /shares",
         ANYBODY,
         "List groups' shares, usage, guarantees and limits",
         lambda a: partial(shares.every, only=a.who.groups, site=a.site, now=a.now),
         reply=listed(ShareList, ShareReply.of),
     ),
     route(
-        "GET",
-        "/shares/{name}",
+        "GET /shares/{name}",
         see("group"),
         "Show a group's share, usage, guarantee and limits",
         lambda a: partial(shares.one, name=a.names.name, site=a.site, now=a.now),
@@ -162,8 +160,7 @@ SHARES = (
         names=Named,
     ),
     route(
-        "GET",
-        "/shares/{name}/users",
+        "GET /shares/{name}/users",
         see("group"),
         "List the shares, usage and ranks of a group's users",
         lambda a: partial(shares.of_users, name=a.names.name, site=a.site, now=a.now),
@@ -171,8 +168,7 @@ SHARES = (
         names=Named,
     ),
     route(
-        "PATCH",
-        "/shares/{name}",
+        "PATCH /shares/{name}",
         ADMINS,
         "Change a group's share, guarantee and limits",
         lambda a: partial(

@@ -276,8 +276,7 @@ def _checks(ask: Call[Names, TemplateDocument]) -> list[RequiredRight]:
 
 IMAGES = (
     route(
-        "GET",
-        "/images",
+        "GET /images",
         ANYBODY,
         "List images",
         lambda a: in_parts(
@@ -294,8 +293,7 @@ IMAGES = (
         query=ImageQuery,
     ),
     route(
-        "GET",
-        "/images/{name}",
+        "GET /images/{name}",
         see("image"),
         "Show an image",
         lambda a: partial(images.show, name=a.names.name, groups=a.who.groups),
@@ -303,8 +301,7 @@ IMAGES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/images",
+        "POST /images",
         ADMINS,
         "Add a file of the server as an image",
         lambda a: partial(
@@ -324,8 +321,7 @@ IMAGES = (
         makes="/images/{name}",
     ),
     route(
-        "POST",
-        "/images/{name}/verify",
+        "POST /images/{name}/verify",
         use("image"),
         "Read an image again and compare every chunk with its digest",
         lambda a: partial(images.show, name=a.names.name),
@@ -335,8 +331,7 @@ IMAGES = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/images/{name}",
+        "DELETE /images/{name}",
         use("image"),
         "Delete an image that no template names",
         lambda a: partial(images.delete, name=a.names.name),
@@ -347,8 +342,7 @@ IMAGES = (
 
 TEMPLATES = (
     route(
-        "GET",
-        "/templates",
+        "GET /templates",
         _lists,
         "List templates: the newest revision of each, or all of one",
         listed_templates,
@@ -356,8 +350,7 @@ TEMPLATES = (
         query=TemplateQuery,
     ),
     route(
-        "GET",
-        "/templates/{name}",
+        "GET /templates/{name}",
         see("template"),
         "Show a template: 'name' or 'name@revision'",
         lambda a: partial(templates.resolve, name=a.names.name),
@@ -365,8 +358,7 @@ TEMPLATES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/templates",
+        "POST /templates",
         adds,
         "Add a template; a changed document becomes a new revision",
         lambda a: partial(
@@ -384,8 +376,7 @@ TEMPLATES = (
         makes="/templates/{name}@{revision}",
     ),
     route(
-        "POST",
-        "/templates/check",
+        "POST /templates/check",
         _checks,
         "Check a template's document; nothing is stored",
         lambda a: partial(
@@ -398,8 +389,7 @@ TEMPLATES = (
         dear=True,
     ),
     route(
-        "DELETE",
-        "/templates/{name}",
+        "DELETE /templates/{name}",
         use("template"),
         "Retire a revision, or all of a template's, that nothing uses",
         lambda a: partial(templates.retire, name=a.names.name, now=a.now),

@@ -46,8 +46,7 @@ def _one(ask: Call[Numbered]) -> Flow[Upload]:
 
 UPLOADS = (
     route(
-        "GET",
-        "/uploads",
+        "GET /uploads",
         ANYBODY,
         "List uploads under way",
         lambda a: in_parts(
@@ -62,8 +61,7 @@ UPLOADS = (
         query=UploadQuery,
     ),
     route(
-        "POST",
-        "/uploads",
+        "POST /uploads",
         adds,
         "Start an upload, with or without its first piece",
         _create,
@@ -74,8 +72,7 @@ UPLOADS = (
         makes="/uploads/{id}",
     ),
     route(
-        "GET",
-        "/uploads/{id}",
+        "GET /uploads/{id}",
         see("upload"),
         "Show an upload; HEAD tells where to go on",
         _one,
@@ -84,8 +81,7 @@ UPLOADS = (
         names=Numbered,
     ),
     route(
-        "PATCH",
-        "/uploads/{id}",
+        "PATCH /uploads/{id}",
         use("upload"),
         "Send the next piece; the last one makes the image",
         _one,
@@ -94,8 +90,7 @@ UPLOADS = (
         names=Numbered,
     ),
     route(
-        "DELETE",
-        "/uploads/{id}",
+        "DELETE /uploads/{id}",
         use("upload"),
         "Give an upload up",
         lambda a: partial(uploads.drop, upload_id=a.names.id),

@@ -93,8 +93,7 @@ def _reads(ask: Call[Names, BaseModel, TimelineQuery]) -> list[RequiredRight]:
 
 USAGE = (
     route(
-        "GET",
-        "/timeline",
+        "GET /timeline",
         _reads,
         "Show nodes held over time",
         lambda a: partial(
@@ -113,8 +112,7 @@ USAGE = (
         query=TimelineQuery,
     ),
     route(
-        "GET",
-        "/pool/history",
+        "GET /pool/history",
         ANYBODY,
         "Show nodes by state over time",
         lambda a: partial(

@@ -328,8 +328,7 @@ _IN_FULL: Shaped[_Shown, VclusterInFull] = Shaped(
 
 VCLUSTERS = (
     route(
-        "GET",
-        "/vclusters",
+        "GET /vclusters",
         ANYBODY,
         "List vclusters",
         lambda a: partial(
@@ -344,8 +343,7 @@ VCLUSTERS = (
         query=VclusterQuery,
     ),
     route(
-        "GET",
-        "/vclusters/{name}",
+        "GET /vclusters/{name}",
         see("vcluster"),
         "Show a vcluster with its nodes",
         lambda a: partial(views.vcluster, name=a.names.name, policy=a.site.policy),
@@ -356,8 +354,7 @@ VCLUSTERS = (
         names=Named,
     ),
     route(
-        "GET",
-        "/vclusters/{name}/history",
+        "GET /vclusters/{name}/history",
         see("vcluster"),
         "List the transitions of nodes while a vcluster held them",
         lambda a: partial(
@@ -368,8 +365,7 @@ VCLUSTERS = (
         names=Named,
     ),
     route(
-        "GET",
-        "/vclusters/{name}/known_hosts",
+        "GET /vclusters/{name}/known_hosts",
         see("vcluster"),
         "List the SSH host keys of a vcluster's nodes, as known_hosts lines",
         lambda a: partial(host_keys.known_hosts, name=a.names.name, site=a.site),
@@ -378,8 +374,7 @@ VCLUSTERS = (
         names=Named,
     ),
     route(
-        "POST",
-        "/vclusters",
+        "POST /vclusters",
         creates,
         "Create a vcluster; the manager grants its nodes later",
         _vcluster_wanted,
@@ -389,8 +384,7 @@ VCLUSTERS = (
         makes="/vclusters/{name}",
     ),
     route(
-        "POST",
-        "/vclusters/{name}/resize",
+        "POST /vclusters/{name}/resize",
         use("vcluster", SingleRight.RESIZE),
         "Ask for more nodes, or give some back",
         lambda a: partial(
@@ -409,8 +403,7 @@ VCLUSTERS = (
         names=Named,
     ),
     route(
-        "POST",
-        "/vclusters/{name}/extend",
+        "POST /vclusters/{name}/extend",
         use("vcluster", SingleRight.RESIZE),
         "Extend the lease",
         lambda a: partial(
@@ -421,8 +414,7 @@ VCLUSTERS = (
         names=Named,
     ),
     route(
-        "POST",
-        "/vclusters/{name}/release",
+        "POST /vclusters/{name}/release",
         use("vcluster", SingleRight.RESIZE),
         "Release some nodes",
         lambda a: partial(
@@ -434,8 +426,7 @@ VCLUSTERS = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/vclusters/{name}",
+        "DELETE /vclusters/{name}",
         use("vcluster"),
         "Release all nodes and end the vcluster",
         lambda a: partial(vclusters.delete, context=a.context, name=a.names.name),

@@ -203,8 +203,7 @@ def _plain(ask: Call) -> tuple[int, Issued, bytes]:
 
 VCMS = (
     route(
-        "GET",
-        "/vcms",
+        "GET /vcms",
         ANYBODY,
         "List virtual cluster managers, and whether they are connected",
         lambda a: in_parts(
@@ -219,8 +218,7 @@ VCMS = (
         query=VcmQuery,
     ),
     route(
-        "GET",
-        "/vclusters/{name}/vcm",
+        "GET /vclusters/{name}/vcm",
         see("vcluster"),
         "Show a vcluster's manager",
         lambda a: partial(vcms.show, vcluster=a.names.name),
@@ -228,8 +226,7 @@ VCMS = (
         names=Named,
     ),
     route(
-        "POST",
-        "/vclusters/{name}/vcm",
+        "POST /vclusters/{name}/vcm",
         manage("vcluster"),
         "Enrol a manager for a vcluster: a key and a certificate, shown once. "
         "Whoever was enrolled before may not speak for it any more",
@@ -242,8 +239,7 @@ VCMS = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/vclusters/{name}/vcm",
+        "DELETE /vclusters/{name}/vcm",
         manage("vcluster"),
         "Let nobody speak for a vcluster any more",
         lambda a: partial(vcms.revoke, vcluster=a.names.name),

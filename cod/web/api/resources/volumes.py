@@ -230,8 +230,7 @@ _SHOWN = Shaped(VolumeInFull, VolumeInFull.of)
 
 VOLUMES = (
     route(
-        "GET",
-        "/volumes",
+        "GET /volumes",
         ANYBODY,
         "List volumes",
         lambda a: in_parts(
@@ -247,8 +246,7 @@ VOLUMES = (
         query=VolumeQuery,
     ),
     route(
-        "GET",
-        "/volumes/{name}",
+        "GET /volumes/{name}",
         see("volume"),
         "Show a volume with its snapshots",
         lambda a: partial(volumes.show, name=a.names.name, now=a.now),
@@ -256,8 +254,7 @@ VOLUMES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/volumes",
+        "POST /volumes",
         _creates,
         "Create a volume, empty or as a copy of a snapshot",
         lambda a: partial(
@@ -276,8 +273,7 @@ VOLUMES = (
         makes="/volumes/{name}",
     ),
     route(
-        "PATCH",
-        "/volumes/{name}",
+        "PATCH /volumes/{name}",
         manage("volume"),
         "Change how much a volume may hold",
         lambda a: partial(volumes.resize, context=a.context, name=a.names.name, size=a.body.size),
@@ -287,8 +283,7 @@ VOLUMES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/volumes/{name}/attach",
+        "POST /volumes/{name}/attach",
         _attaches,
         "Have the nodes of a vcluster mount a volume",
         lambda a: partial(
@@ -303,8 +298,7 @@ VOLUMES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/volumes/{name}/detach",
+        "POST /volumes/{name}/detach",
         use("volume"),
         "Withdraw a volume from the nodes of a vcluster",
         lambda a: partial(
@@ -316,8 +310,7 @@ VOLUMES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/volumes/{name}/snapshots",
+        "POST /volumes/{name}/snapshots",
         use("volume"),
         "Take a snapshot of a volume",
         lambda a: partial(
@@ -330,8 +323,7 @@ VOLUMES = (
         makes="/volumes/{name}",
     ),
     route(
-        "DELETE",
-        "/volumes/{name}/snapshots/{id}",
+        "DELETE /volumes/{name}/snapshots/{id}",
         manage("volume"),
         "Delete a snapshot, by its name",
         lambda a: partial(
@@ -342,8 +334,7 @@ VOLUMES = (
         names=NamedNumber,
     ),
     route(
-        "DELETE",
-        "/volumes/{name}",
+        "DELETE /volumes/{name}",
         manage("volume"),
         "Delete a volume: it is kept for a while and can be restored",
         lambda a: partial(volumes.delete, context=a.context, name=a.names.name),
@@ -352,8 +343,7 @@ VOLUMES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/volumes/{name}/restore",
+        "POST /volumes/{name}/restore",
         manage("volume"),
         "Undo the deletion of a volume",
         lambda a: partial(volumes.restore, context=a.context, name=a.names.name),
@@ -361,8 +351,7 @@ VOLUMES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/volumes/{name}/remake",
+        "POST /volumes/{name}/remake",
         manage("volume"),
         "Make the directory of a volume anew, empty, where its file server has lost it",
         lambda a: partial(volumes.remake, context=a.context, name=a.names.name),
@@ -371,8 +360,7 @@ VOLUMES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/volumes/{name}/forget",
+        "POST /volumes/{name}/forget",
         ADMINS,
         "Forget a volume whose file server is gone for good",
         lambda a: partial(volumes.forget, context=a.context, name=a.names.name),
@@ -381,8 +369,7 @@ VOLUMES = (
         ends=True,
     ),
     route(
-        "GET",
-        "/fileservers",
+        "GET /fileservers",
         ADMINS,
         "List the file servers that volumes are on",
         lambda a: partial(volumes.servers, site=a.site),

@@ -82,8 +82,7 @@ class BurninList(Items[BurninReply]):
 
 BURNINS = (
     route(
-        "GET",
-        "/nodes/{name}/burnin",
+        "GET /nodes/{name}/burnin",
         see("node"),
         "Show a node's newest burn-in",
         lambda a: partial(burnins.show, name=a.names.name),
@@ -91,8 +90,7 @@ BURNINS = (
         names=Named,
     ),
     route(
-        "GET",
-        "/nodes/{name}/burnins",
+        "GET /nodes/{name}/burnins",
         see("node"),
         "List a node's burn-ins with their results",
         lambda a: partial(burnins.history, name=a.names.name),
@@ -100,8 +98,7 @@ BURNINS = (
         names=Named,
     ),
     route(
-        "POST",
-        "/nodes/{name}/burnin",
+        "POST /nodes/{name}/burnin",
         ADMINS,
         "Test a free node's memory, disks and network",
         lambda a: partial(
@@ -118,8 +115,7 @@ BURNINS = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/nodes/{name}/burnin",
+        "DELETE /nodes/{name}/burnin",
         ADMINS,
         "Cancel a node's burn-in: it goes back to the reserve",
         lambda a: partial(burnins.cancel, name=a.names.name, site=a.site, now=a.now, actor=a.actor),

@@ -114,8 +114,7 @@ def _want(ask: Call[Named, CaptureWish]) -> Flow[Result[CaptureView]]:
 
 CAPTURES = (
     route(
-        "GET",
-        "/captures",
+        "GET /captures",
         ANYBODY,
         "List the newest capture of each node",
         lambda a: in_parts(
@@ -130,8 +129,7 @@ CAPTURES = (
         query=CaptureQuery,
     ),
     route(
-        "GET",
-        "/nodes/{name}/capture",
+        "GET /nodes/{name}/capture",
         see("node"),
         "Show a node's newest capture",
         lambda a: partial(captures.show, name=a.names.name, groups=a.who.groups),
@@ -139,8 +137,7 @@ CAPTURES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/nodes/{name}/capture",
+        "POST /nodes/{name}/capture",
         _wants,
         "Save a node's disk as an image: an active node reboots for it, and then goes on",
         _want,
@@ -150,8 +147,7 @@ CAPTURES = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/nodes/{name}/capture",
+        "DELETE /nodes/{name}/capture",
         use("node", SingleRight.CAPTURE),
         "Cancel a node's capture: it goes back to where it was",
         lambda a: partial(

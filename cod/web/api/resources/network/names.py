@@ -53,8 +53,7 @@ _PATH = "/vclusters/{name}/names/{label}"
 
 NAMES = (
     route(
-        "GET",
-        "/vclusters/{name}/names",
+        "GET /vclusters/{name}/names",
         see("vcluster"),
         "List the names (CNAME) of a vcluster",
         lambda a: partial(vcluster_names.every, vcluster=a.names.name, site=a.site),
@@ -62,8 +61,7 @@ NAMES = (
         names=Named,
     ),
     route(
-        "GET",
-        _PATH,
+        f"GET {_PATH}",
         see("vcluster"),
         "Show a name of a vcluster",
         lambda a: partial(
@@ -73,8 +71,7 @@ NAMES = (
         names=NamedLabel,
     ),
     route(
-        "PUT",
-        _PATH,
+        f"PUT {_PATH}",
         use("vcluster"),
         "Add a name to a vcluster, or point it at another target",
         lambda a: partial(
@@ -91,8 +88,7 @@ NAMES = (
         names=NamedLabel,
     ),
     route(
-        "DELETE",
-        _PATH,
+        f"DELETE {_PATH}",
         use("vcluster"),
         "Remove a name from a vcluster",
         lambda a: partial(

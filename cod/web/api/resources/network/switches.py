@@ -62,16 +62,14 @@ class SwitchList(Items[SwitchReply]):
 
 SWITCHES = (
     route(
-        "GET",
-        "/switches",
+        "GET /switches",
         ADMINS,
         "List the site's switches",
         lambda a: partial(flows.switches, site=a.site),
         reply=listed(SwitchList, SwitchReply.of),
     ),
     route(
-        "GET",
-        "/switches/{name}",
+        "GET /switches/{name}",
         ADMINS,
         "Show a switch",
         lambda a: partial(flows.switch, name=a.names.name, site=a.site),
@@ -79,8 +77,7 @@ SWITCHES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/switches/{name}/check",
+        "POST /switches/{name}/check",
         ADMINS,
         "Ask a switch now whether it answers",
         lambda a: partial(flows.check, name=a.names.name, site=a.site),
@@ -89,8 +86,7 @@ SWITCHES = (
         names=Named,
     ),
     route(
-        "GET",
-        "/ports",
+        "GET /ports",
         ADMINS,
         "List the switch ports of nodes",
         lambda a: in_parts(
@@ -106,8 +102,7 @@ SWITCHES = (
         query=PortQuery,
     ),
     route(
-        "GET",
-        "/nodes/{name}/port",
+        "GET /nodes/{name}/port",
         ADMINS,
         "List the switch ports of a node's NICs",
         lambda a: partial(flows.of_node, name=a.names.name),
@@ -115,8 +110,7 @@ SWITCHES = (
         names=Named,
     ),
     route(
-        "PUT",
-        "/nodes/{name}/port",
+        "PUT /nodes/{name}/port",
         ADMINS,
         "Enter which switch port a node is on",
         lambda a: partial(
@@ -133,8 +127,7 @@ SWITCHES = (
         names=Named,
     ),
     route(
-        "DELETE",
-        "/nodes/{name}/port",
+        "DELETE /nodes/{name}/port",
         ADMINS,
         "Forget which switch ports a node is on",
         lambda a: partial(flows.forget, name=a.names.name),
@@ -142,8 +135,7 @@ SWITCHES = (
         names=Named,
     ),
     route(
-        "POST",
-        "/nodes/{name}/port/retry",
+        "POST /nodes/{name}/port/retry",
         ADMINS,
         "Try to change a node's switch ports again",
         lambda a: partial(flows.retry, name=a.names.name, now=a.now),
