@@ -12,7 +12,7 @@ its last holder's template keeps disks, or where partition tables alone were era
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -279,26 +279,6 @@ def violations(history: Iterable[NodeTransition], *, whole: bool = True) -> list
     """Return all that is wrong with histories of nodes whose vclusters are not told."""
     histories = Histories(whole=whole)
     return [one for row in history for one in histories.add(row)]
-
-
-def told(
-    spans: Collection[Span], histories: Histories, last: int | None = None
-) -> list[tuple[str, Span]]:
-    """Return spans of a node with what people call them: its owner, 'erased', or 'free'. Of those
-    without a holder, only erasures and the newest are told. `last`: only so many."""
-    named = [
-        (
-            histories.name(span.holder)
-            if span.holder is not None
-            else "erased"
-            if span.erased
-            else "free",
-            span,
-        )
-        for span in spans
-        if span.holder is not None or span.erased or span.until is None
-    ]
-    return named if last is None else named[-last:]
 
 
 def _first(row: NodeTransition) -> Iterator[tuple[ViolationKind, str]]:

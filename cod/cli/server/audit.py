@@ -15,6 +15,7 @@ from cod.quantity import span as length
 
 if TYPE_CHECKING:
     from cod.flows.nodes.history import CheckedHistories
+    from cod.policy.histories import Span
 
 SHOWN = 6  # owners in a node's line where all nodes are listed
 
@@ -46,18 +47,14 @@ def history(ctx: click.Context, node: str | None, as_json: bool) -> None:
 
 
 def _print(found: CheckedHistories, last: int | None) -> None:
-    from cod.policy.histories import told
-
     now = time.time()
     for node, name in found.names.items():
-        spans = told(found.histories.spans(node), found.histories, last)
-        click.echo(
-            f"{name}: "
-            + ", ".join(
-                word if word == "erased" else f"{word} {length((span.until or now) - span.since)}"
-                for word, span in spans
-            )
-        )
+        owners = [
+            _words(span, found, now)
+            for span in found.histories.spans(node)
+            if span.holder is not None or span.erased or span.until is None
+        ]
+        click.echo(f"{name}: " + ", ".join(owners if last is None else owners[-last:]))
     for one in found.violations:
         click.echo(f"{found.names.get(one.node, one.node)}: {one.kind}: {one.about}", err=True)
     click.echo(
@@ -65,6 +62,15 @@ def _print(found: CheckedHistories, last: int | None) -> None:
         f" {count(len(found.violations), 'violation')}",
         err=True,
     )
+
+
+def _words(owned: Span, found: CheckedHistories, now: float) -> str:
+    """Return a node's owner in a span of time and for how long; 'erased', or 'free' and how
+    long."""
+    if owned.holder is None and owned.erased:
+        return "erased"
+    owner = "free" if owned.holder is None else found.histories.name(owned.holder)
+    return f"{owner} {length((owned.until or now) - owned.since)}"
 
 
 def _values(found: CheckedHistories) -> dict[str, Any]:

@@ -98,12 +98,12 @@ class SessionAction:
     get: bool = False
 
 
-def api(method: str, path: str) -> Route:
-    """Return the API's route of that method and path pattern. Raises LookupError."""
+def api(operation: str) -> Route:
+    """Return the API's route of that method and path pattern: 'GET /nodes'. Raises LookupError."""
     for each in ROUTES:
-        if (each.method, each.path) == (method, path):
+        if f"{each.method} {each.path}" == operation:
             return each
-    raise LookupError(f"the API has no {method} {path}")
+    raise LookupError(f"the API has no {operation}")
 
 
 def to(path: str) -> Callable[[Call, Any], str]:
@@ -131,4 +131,4 @@ def act(
     words = (
         (lambda ask, reply: said.format(ask=ask, reply=reply)) if isinstance(said, str) else said
     )
-    return Action(path, api(method, route or path), page, then or to(page), words, **more)
+    return Action(path, api(f"{method} {route or path}"), page, then or to(page), words, **more)

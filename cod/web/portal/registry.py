@@ -56,13 +56,11 @@ How to add a page
          {{ m.submit("Extend") }}
        {% endcall %}
 
-       Action("/vclusters/{name}/extend", api("POST", "/vclusters/{name}/extend"),
-       page="/vclusters/{name}",
-              then=to("/vclusters/{name}"), said=lambda ask, reply: f"{reply.name} is extended.",
-              convert={"lease": quantity.read_span})
+       act("/vclusters/{name}/extend", "POST", "/vclusters/{name}", "{reply.name} is extended.",
+           convert={"lease": quantity.read_span})
 
    Fields are named as those of the route's body (`tuples.0.count` within lists) and become its
-   types by themselves; see `pages.Action`. What the model or the flow refuses is shown at its field
+   types by themselves; see `page.Action`. What the model or the flow refuses is shown at its field
    with what was typed, on the same page. Sending a form twice does nothing twice.
 6. Tests: `tests/net/portalclient.py` has a browser without scripts: `browser.get(path)`,
    `page.send(path, field=...)`.

@@ -10,7 +10,7 @@ from cod.pool import Tx
 from cod.quantity import read_span
 from cod.web.api.routes import Call
 from cod.web.portal.formatting import count
-from cod.web.portal.page import Action, Page, api, to
+from cod.web.portal.page import Page, act, to
 
 PATH = "/account"
 
@@ -30,39 +30,37 @@ def _ended(ask: Call, reply: Any) -> str:
     )
 
 
-def _action(path: str, method: str, route: str, said: str, **rest: Any) -> Action:
-    return Action(
-        PATH + path,
-        api(method, route),
-        page=PATH,
-        then=to(PATH),
-        said=lambda ask, reply: said,
-        **rest,
-    )
-
-
 PAGES = (Page(PATH, "account.html", _account),)
-ACTIONS: tuple[Action, ...] = (
-    _action("/profile", "PATCH", "/me", "Your account is changed."),
-    Action(PATH + "/password", api("PUT", "/me/password"), page=PATH, then=to(PATH), said=_ended),
-    _action(
-        "/keys",
-        "POST",
-        "/me/keys",
+ACTIONS = (
+    act(PATH + "/profile", "PATCH /me", PATH, "Your account is changed."),
+    act(PATH + "/password", "PUT /me/password", PATH, _ended),
+    act(
+        PATH + "/keys",
+        "POST /me/keys",
+        PATH,
         "The key is added. Nodes that are installed from now on let it in.",
         hides=("key",),
     ),
-    _action("/keys/{id}/remove", "DELETE", "/me/keys/{id}", "The key is deleted."),
-    _action("/sessions/{id}/end", "DELETE", "/me/sessions/{id}", "That browser is signed out."),
-    Action(
+    act(PATH + "/keys/{id}/remove", "DELETE /me/keys/{id}", PATH, "The key is deleted."),
+    act(
+        PATH + "/sessions/{id}/end",
+        "DELETE /me/sessions/{id}",
+        PATH,
+        "That browser is signed out.",
+    ),
+    act(
         PATH + "/sessions/end",
-        api("DELETE", "/me/sessions"),
-        page=PATH,
+        "DELETE /me/sessions",
+        PATH,
+        "All your sessions are ended.",
         then=to("/sign-in"),
-        said=lambda ask, reply: "All your sessions are ended.",
     ),
-    _action(
-        "/tokens", "POST", "/me/tokens", "", convert={"lifetime": read_span}, shows="token.html"
+    act(
+        PATH + "/tokens",
+        "POST /me/tokens",
+        PATH,
+        convert={"lifetime": read_span},
+        shows="token.html",
     ),
-    _action("/tokens/{name}/remove", "DELETE", "/me/tokens/{name}", "The token is revoked."),
+    act(PATH + "/tokens/{name}/remove", "DELETE /me/tokens/{name}", PATH, "The token is revoked."),
 )

@@ -132,6 +132,4 @@ def _span(bar: Bar, name: str) -> svg.Span:
     return svg.Span(bar.start, ends, KINDS[bar.kind], about, text)
 
 
-PAGES = (
-    Page("/calendar", "calendar.html", _calendar, api("GET", "/calendar").claims, CalendarQuery),
-)
+PAGES = (Page("/calendar", "calendar.html", _calendar, api("GET /calendar").claims, CalendarQuery),)

@@ -28,7 +28,7 @@ from cod.web.api.resources.people import MemberReply, MemberSet
 from cod.web.api.routes import ANYBODY, Call, Named, NamedMember, Names, see
 from cod.web.portal import forms
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Page, PageCall, act, api, to
+from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.record_fields import body_by, columns_of, facts_of, settings_of
 
 LISTED = {
@@ -234,8 +234,8 @@ ACTIONS = (
         body=_role,
         names=lambda names, fields: {**names, "user": fields.one("user").strip()},
     ),
-    Action(_MEMBER + "/role", api("PUT", _MEMBER), SHOWN, to(SHOWN), _role_said, body=_role),
-    Action(_MEMBER + "/shares", api("PUT", _MEMBER), SHOWN, to(SHOWN), _shares_said, body=_shared),
+    act(_MEMBER + "/role", f"PUT {_MEMBER}", SHOWN, _role_said, body=_role),
+    act(_MEMBER + "/shares", f"PUT {_MEMBER}", SHOWN, _shares_said, body=_shared),
     act(
         SHOWN + "/user-shares",
         "PATCH /shares/{name}",
@@ -258,7 +258,7 @@ ACTIONS = (
         SHOWN,
         "The link is revoked.",
     ),
-    Action(_SECRET, api("GET", _SECRET), SHOWN, to(SHOWN), shows="webhook-secret.html"),
+    act(_SECRET, "GET", SHOWN, shows="webhook-secret.html"),
     act(_SECRET + "/change", f"POST {_SECRET}", SHOWN, shows="webhook-secret.html"),
     act(
         SHOWN + "/test",

@@ -10,7 +10,7 @@ from cod.model import ImageView
 from cod.pool import Tx
 from cod.web.api.resources.software import IMAGES, ImageQuery, Verified
 from cod.web.api.routes import ANYBODY, Call, Named, Names, see
-from cod.web.portal.page import Action, Page, PageCall, act, api, to
+from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.pages.wizard import owners
 from cod.web.portal.record_fields import columns_of, facts_of
 
@@ -84,6 +84,6 @@ ACTIONS = (
         "Image {ask.names.name} is deleted.",
         then=to("/images"),
     ),
-    Action(SHOWN + "/verify", api("POST", SHOWN + "/verify"), SHOWN, to(SHOWN), _verified),
+    act(SHOWN + "/verify", "POST", SHOWN, _verified),
     act("/uploads/{id}/drop", "DELETE /uploads/{id}", NEW, "The upload is cancelled."),
 )

@@ -13,7 +13,7 @@ from cod.pool import Tx
 from cod.quantity import read_span
 from cod.web.api.resources.people import UserQuery
 from cod.web.api.routes import ADMINS, Named, Names, in_parts
-from cod.web.portal.page import Action, Page, PageCall, act, api, to
+from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.record_fields import body_by, columns_of, settings_of
 
 LISTED = {"name", "full_name", "email", "created_at", "directory", "uid"}
@@ -47,7 +47,7 @@ PAGES = (
     Page(_USER, "user.html", _user, ADMINS, nav="/people"),
 )
 ACTIONS = (
-    Action("/people", api("POST", "/users"), "/people", to("/people"), shows=_SHOWN),
+    act("/people", "POST /users", "/people", shows=_SHOWN),
     act(
         "/people/invite",
         "POST /invitations",

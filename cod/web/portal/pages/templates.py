@@ -26,7 +26,7 @@ from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described, said
 from cod.web.portal.forms import Fields, Form
 from cod.web.portal.front import Portal
-from cod.web.portal.page import Action, Page, PageCall, SessionAction, act, api, to
+from cod.web.portal.page import Page, PageCall, SessionAction, act, to
 from cod.web.portal.pages.wizard import owners
 
 MOST_COMPARED = 600  # lines of a document
@@ -195,13 +195,11 @@ def _there(ask: Call, reply: TemplateReply) -> str:
     return f"/templates/{reply.name}"
 
 
-_ADD, _CHECK = api("POST", "/templates"), api("POST", "/templates/check")
-
 ACTIONS = (
-    Action(AS_XML, _ADD, NEW, _there, _saved, body=_from_xml),
-    Action(AS_FORM, _ADD, NEW, _there, _saved, body=_from_form),
-    Action("/templates/check", _CHECK, NEW, to(NEW), body=_from_xml, again=AS_XML),
-    Action("/templates/form/check", _CHECK, NEW, to(NEW), body=_from_form, again=AS_FORM),
+    act(AS_XML, "POST /templates", NEW, _saved, then=_there, body=_from_xml),
+    act(AS_FORM, "POST /templates", NEW, _saved, then=_there, body=_from_form),
+    act("/templates/check", "POST", NEW, body=_from_xml, again=AS_XML),
+    act("/templates/form/check", "POST /templates/check", NEW, body=_from_form, again=AS_FORM),
     SessionAction("/templates/as-xml", NEW, _to_xml),
     SessionAction("/templates/as-form", NEW, _to_form),
     act(

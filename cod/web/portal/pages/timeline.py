@@ -137,6 +137,4 @@ def apart(moments: Sequence[float], least: float) -> list[float]:
     return kept
 
 
-PAGES = (
-    Page("/timeline", "timeline.html", _timeline, api("GET", "/timeline").claims, TimelineQuery),
-)
+PAGES = (Page("/timeline", "timeline.html", _timeline, api("GET /timeline").claims, TimelineQuery),)

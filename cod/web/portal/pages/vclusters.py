@@ -37,7 +37,7 @@ from cod.web.api.resources.vclusters import (
 from cod.web.api.routes import ANYBODY, Call, Named, NamedLabel, Names, see
 from cod.web.portal import documents, formatting
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Action, Page, PageCall, act, api, to
+from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.record_fields import columns_of, facts_of
 
 FEW = Part(limit=10)
@@ -216,7 +216,7 @@ def _extended(ask: Call[Any, Any, Any], reply: Any) -> str:
 _NAME = SHOWN + "/names/{label}"
 
 ACTIONS = (
-    Action(SHOWN + "/resize", api("POST", "/vclusters/{name}/resize"), SHOWN, to(SHOWN), _resized),
+    act(SHOWN + "/resize", "POST", SHOWN, _resized),
     act(
         SHOWN + "/extend",
         "POST /vclusters/{name}/extend",

@@ -17,7 +17,7 @@ from cod.pool import Tx
 from cod.web.api.models import FULL, Query
 from cod.web.api.resources.volumes import VOLUMES, VolumeDetach, VolumeInFull, VolumeQuery
 from cod.web.api.routes import ANYBODY, Call, Named, Names, see
-from cod.web.portal.page import Action, Page, PageCall, act, api, to
+from cod.web.portal.page import Page, PageCall, act
 from cod.web.portal.pages.wizard import own_groups
 from cod.web.portal.record_fields import columns_of, facts_of
 
@@ -115,7 +115,7 @@ ACTIONS = (
         "{ask.body.vcluster} mounts {reply.name} in a moment.",
         convert={"delete_after": quantity.read_span},
     ),
-    Action(SHOWN + "/detach", api("POST", SHOWN + "/detach"), SHOWN, to(SHOWN), _detached),
+    act(SHOWN + "/detach", "POST", SHOWN, _detached),
     act(SHOWN + "/snapshots", "POST", SHOWN, "Snapshot {ask.body.snapshot} is being taken."),
     act(
         SHOWN + "/snapshots/{id}/delete",
