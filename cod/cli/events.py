@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, size
+from cod.cli.show import client, size, with_json
 
 
 @click.command()
@@ -17,8 +17,7 @@ from cod.cli.show import as_json, client, size
     type=click.IntRange(0),
     help="Start after the event with this id; 0: at the beginning.",
 )
-@as_json
-@click.pass_context
+@with_json
 def events(ctx: click.Context, after: int | None, as_json: bool) -> None:
     """Follow transitions, priming progress and notices until Ctrl-C; with --json one object a line.
 

@@ -10,7 +10,6 @@ import click
 from cod.choices import DeliveryState
 from cod.cli.show import (
     ago,
-    as_json,
     client,
     newest_option,
     print_json,
@@ -18,6 +17,7 @@ from cod.cli.show import (
     shown,
     table,
     when,
+    with_json,
 )
 from cod.client import Client, path
 
@@ -64,8 +64,7 @@ def delivery_table(value: Any) -> Any:
 @click.option("--group", help="Only notices to this group.")
 @click.option("--vcluster", help="Only notices about this vcluster.")
 @newest_option(100, 10_000)
-@as_json
-@click.pass_context
+@with_json
 def list_(
     ctx: click.Context, group: str | None, vcluster: str | None, limit: int, as_json: bool
 ) -> None:
@@ -85,8 +84,7 @@ def list_(
 
 @notice.command()
 @click.argument("number", metavar="ID", type=click.IntRange(1))
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, number: int, as_json: bool) -> None:
     """Show a notice and the state of its deliveries.
 
@@ -110,8 +108,7 @@ def _show(value: Any, as_json: bool) -> None:
 
 @notice.command()
 @click.argument("group")
-@as_json
-@click.pass_context
+@with_json
 def test(ctx: click.Context, group: str, as_json: bool) -> None:
     """Send a group a test notice, and wait for the first attempts. Exit code 1 unless all succeed.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import click
 
@@ -18,6 +18,8 @@ from cod import quantity
 from cod.client import ApiError, Client, find_server, path
 from cod.states import OTHER_WORDS, WORDS
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Option = TypeVar("Option", bound=Callable[..., Any] | click.Command)
 
 as_json = click.option(
@@ -29,6 +31,11 @@ watching = click.option(
     help="Keep the view up to date until Ctrl-C; with --json, print a line for each change.",
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def with_json(command: Callable[Concatenate[click.Context, P], R]) -> Callable[P, R]:
+    """Give a command the option `--json` and, as its first argument, its context."""
+    return as_json(click.pass_context(command))
 
 
 def newest_option(default: int, most: int = 100_000) -> Callable[[Option], Option]:

@@ -14,7 +14,6 @@ from cod.cli.record_fields import Show, fields_table, lists
 from cod.cli.server.recipe import make
 from cod.cli.show import (
     SPAN,
-    as_json,
     client,
     if_missing_option,
     print_json,
@@ -25,6 +24,7 @@ from cod.cli.show import (
     table_of,
     there_is,
     when,
+    with_json,
 )
 from cod.cli.wait import POLL, TimedOut
 from cod.client import Client, Unreachable, full_name, path, path_of
@@ -69,8 +69,7 @@ def list_(ctx: click.Context, show: Show) -> None:
 
 @image.command()
 @name_argument
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show an image.
 
@@ -110,8 +109,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 )
 @click.option("--timeout", type=SPAN, default=3600.0, show_default="60m", help="For --wait.")
 @if_missing_option
-@as_json
-@click.pass_context
+@with_json
 def add(
     ctx: click.Context,
     name: str,
@@ -212,8 +210,7 @@ def upload_table(values: list[Any]) -> Any:
 
 
 @image.command()
-@as_json
-@click.pass_context
+@with_json
 def uploads(ctx: click.Context, as_json: bool) -> None:
     """List uploads under way.
 
@@ -226,8 +223,7 @@ def uploads(ctx: click.Context, as_json: bool) -> None:
 
 @image.command()
 @name_argument
-@as_json
-@click.pass_context
+@with_json
 def cancel(ctx: click.Context, name: str, as_json: bool) -> None:
     """Cancel the upload of the image NAME.
 
@@ -245,8 +241,7 @@ def cancel(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @image.command()
 @name_argument
-@as_json
-@click.pass_context
+@with_json
 def verify(ctx: click.Context, name: str, as_json: bool) -> None:
     """Verify an image: compare every chunk with its digest. Exit code 1 if a chunk is damaged.
 
@@ -266,8 +261,7 @@ def verify(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @image.command()
 @name_argument
-@as_json
-@click.pass_context
+@with_json
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     """Delete an image that no template uses.
 

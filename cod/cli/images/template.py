@@ -11,7 +11,7 @@ import click
 
 from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import Show, fields_table, lists
-from cod.cli.show import as_json, client, if_missing_option, print_json, said, shown, there_is
+from cod.cli.show import client, if_missing_option, print_json, said, shown, there_is, with_json
 from cod.client import full_name, path_of
 from cod.model.software import Template
 
@@ -50,8 +50,7 @@ def list_(ctx: click.Context, show: Show) -> None:
 
 @template.command()
 @click.argument("name", metavar="[GROUP/]NAME[@REVISION]")
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Print a template's document.
 
@@ -70,8 +69,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @file_argument
 @group_option
 @if_missing_option
-@as_json
-@click.pass_context
+@with_json
 def add(ctx: click.Context, file: Path, group: str | None, if_missing: bool, as_json: bool) -> None:
     """Add the template in FILE. The document holds its name; a changed document becomes a new
     revision.
@@ -93,8 +91,7 @@ def add(ctx: click.Context, file: Path, group: str | None, if_missing: bool, as_
 @template.command()
 @file_argument
 @group_option
-@as_json
-@click.pass_context
+@with_json
 def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> None:
     """Check the template in FILE, and list its errors by line. Exit code 1 if there are any.
     Nothing is stored.
@@ -117,8 +114,7 @@ def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> N
 
 @template.command()
 @click.argument("name", metavar="[GROUP/]NAME[@REVISION]")
-@as_json
-@click.pass_context
+@with_json
 def retire(ctx: click.Context, name: str, as_json: bool) -> None:
     """Retire a template, or one revision, that nothing uses.
 

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from cod.cli.show import (
-    as_json,
     client,
     created,
     if_missing_option,
@@ -17,6 +16,7 @@ from cod.cli.show import (
     shown,
     table,
     table_of,
+    with_json,
 )
 from cod.client import path
 
@@ -48,8 +48,7 @@ def block_table(values: list[Any]) -> Any:
 
 
 @block.command("list")
-@as_json
-@click.pass_context
+@with_json
 def list_(ctx: click.Context, as_json: bool) -> None:
     """List blocks with their nodes by type.
 
@@ -62,8 +61,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 
 @block.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a block; `cod node list --block NAME` lists its nodes.
 
@@ -77,8 +75,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @block.command()
 @click.argument("name")
 @if_missing_option
-@as_json
-@click.pass_context
+@with_json
 def create(ctx: click.Context, name: str, if_missing: bool, as_json: bool) -> None:
     """Create a block without nodes.
 
@@ -96,8 +93,7 @@ def create(ctx: click.Context, name: str, if_missing: bool, as_json: bool) -> No
 
 @block.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     """Delete a block that has no nodes.
 
@@ -119,8 +115,7 @@ def _change(
 @block.command()
 @click.argument("name")
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@as_json
-@click.pass_context
+@with_json
 def add(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
     """Add nodes to a block, by names or patterns: all of them, or none.
 
@@ -134,8 +129,7 @@ def add(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) ->
 @block.command()
 @click.argument("name")
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@as_json
-@click.pass_context
+@with_json
 def remove(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
     """Remove nodes from a block, by names or patterns.
 
@@ -149,8 +143,7 @@ def remove(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool)
 @block.command()
 @click.option("--apply", "apply_", is_flag=True, help="Create the blocks: all, or the named ones.")
 @click.argument("names", nargs=-1, metavar="[BLOCK]...")
-@as_json
-@click.pass_context
+@with_json
 def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...], as_json: bool) -> None:
     """Propose blocks for nodes without one, from what their switches report (LLDP). With --apply,
     create them.

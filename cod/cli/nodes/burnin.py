@@ -8,7 +8,7 @@ import click
 
 from cod.choices import BurninTest
 from cod.cli.nodes.follow import follow
-from cod.cli.show import as_json, client, node_word, shown, size, table, when
+from cod.cli.show import client, node_word, shown, size, table, when, with_json
 from cod.cli.wait import wait_option
 from cod.client import path
 
@@ -51,8 +51,7 @@ class NotPassed(click.ClickException):
 @click.option("--history", is_flag=True, help="List the burn-ins of the node; start none.")
 @click.option("--cancel", is_flag=True, help="Cancel the burn-in.")
 @wait_option
-@as_json
-@click.pass_context
+@with_json
 def burnin(
     ctx: click.Context,
     name: str,

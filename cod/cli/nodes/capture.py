@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cod.cli.nodes.follow import follow
-from cod.cli.show import as_json, client, node_word, shown, size, table_of, when
+from cod.cli.show import client, node_word, shown, size, table_of, when, with_json
 from cod.cli.wait import wait_option
 from cod.client import path
 
@@ -40,8 +40,7 @@ class NotCaptured(click.ClickException):
     "--cancel", is_flag=True, help="Cancel the capture; the node returns to its previous state."
 )
 @wait_option
-@as_json
-@click.pass_context
+@with_json
 def capture(
     ctx: click.Context,
     name: str,
@@ -90,8 +89,7 @@ def capture(
 
 
 @click.command()
-@as_json
-@click.pass_context
+@with_json
 def captures(ctx: click.Context, as_json: bool) -> None:
     """List the newest capture of each node.
 

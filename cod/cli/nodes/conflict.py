@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, newest_option, shown, table, when
+from cod.cli.show import client, newest_option, shown, table, when, with_json
 
 
 @click.group()
@@ -33,8 +33,7 @@ def conflict_table(values: list[Any]) -> Any:
 
 @conflict.command("list")
 @newest_option(200)
-@as_json
-@click.pass_context
+@with_json
 def list_(ctx: click.Context, limit: int, as_json: bool) -> None:
     """List conflicts, newest first.
 

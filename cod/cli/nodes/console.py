@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SIZE, as_json, client, print_json
+from cod.cli.show import SIZE, client, print_json, with_json
 from cod.client import Client, path
 
 POLL = 1.0  # seconds
@@ -27,8 +27,7 @@ NEXT = 2**20  # bytes that are asked for at a time while it is followed
     help="Length of the end to show, 1K to 4M.",
 )
 @click.option("--follow", is_flag=True, help="Follow new output until Ctrl-C.")
-@as_json
-@click.pass_context
+@with_json
 def console(ctx: click.Context, name: str, count: int, follow: bool, as_json: bool) -> None:
     """Show a node's serial console, without control sequences.
 

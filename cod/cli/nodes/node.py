@@ -22,7 +22,6 @@ from cod.cli.record_fields import (
 )
 from cod.cli.show import (
     ago,
-    as_json,
     client,
     confirm,
     machine_states,
@@ -34,6 +33,7 @@ from cod.cli.show import (
     size,
     table,
     when,
+    with_json,
     yes_option,
 )
 from cod.client import ApiError, path
@@ -146,8 +146,7 @@ def progress(value: dict[str, Any] | None) -> str | None:
 
 @node.command()
 @name_argument
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a node with its hardware, its bindings and its history.
 
@@ -232,8 +231,7 @@ def _proposal(name: str, bmc: dict[str, Any]) -> str:
 @node.command()
 @name_argument
 @newest_option(100)
-@as_json
-@click.pass_context
+@with_json
 def history(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
     """List a node's transitions, the newest last, and how its disks were erased.
 
@@ -296,8 +294,7 @@ def _in_use(ctx: click.Context, names: tuple[str, ...], verb: str) -> str:
 
 @node.command()
 @names_argument
-@as_json
-@click.pass_context
+@with_json
 def approve(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     """Accept new machines into the site. From then on COD may erase their disks.
 
@@ -312,8 +309,7 @@ def approve(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 @click.argument("desired", type=click.Choice(PowerVerb.names()))
 @names_argument
 @yes_option
-@as_json
-@click.pass_context
+@with_json
 def power(
     ctx: click.Context, desired: str, names: tuple[str, ...], yes: bool, as_json: bool
 ) -> None:
@@ -332,8 +328,7 @@ def power(
 @node.command()
 @names_argument
 @click.option("--reason", required=True, help="Reason, shown with the node.")
-@as_json
-@click.pass_context
+@with_json
 def quarantine(ctx: click.Context, names: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Take nodes out of service (quarantine).
 
@@ -346,8 +341,7 @@ def quarantine(ctx: click.Context, names: tuple[str, ...], reason: str, as_json:
 
 @node.command()
 @names_argument
-@as_json
-@click.pass_context
+@with_json
 def restore(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     """Return nodes from quarantine or retirement to service. Their disks are erased first.
 
@@ -366,8 +360,7 @@ def restore(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     metavar="PLACE",
     help="Let the node boot at that place too, as `cod node places` numbers it.",
 )
-@as_json
-@click.pass_context
+@with_json
 def moved(ctx: click.Context, names: tuple[str, ...], also: int | None, as_json: bool) -> None:
     """Confirm that nodes were moved. The place where each boots next is remembered as its own.
 
@@ -381,8 +374,7 @@ def moved(ctx: click.Context, names: tuple[str, ...], also: int | None, as_json:
 
 @node.command()
 @name_argument
-@as_json
-@click.pass_context
+@with_json
 def places(ctx: click.Context, name: str, as_json: bool) -> None:
     """List where a node may boot, and where else its MAC was heard.
 
@@ -411,8 +403,7 @@ def places(ctx: click.Context, name: str, as_json: bool) -> None:
 @node.command()
 @names_argument
 @yes_option
-@as_json
-@click.pass_context
+@with_json
 def retire(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Retire nodes: take them out of the site. Their disks stay as they are: see `disk` in
     `cod node show` before a machine leaves the house.
@@ -434,8 +425,7 @@ def retire(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool)
     is_flag=True,
     help="Remove these marks. The disks are erased before another group gets the node.",
 )
-@as_json
-@click.pass_context
+@with_json
 def keep(
     ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool, as_json: bool
 ) -> None:
@@ -483,8 +473,7 @@ def keep(
 @node.command("set")
 @name_argument
 @set_options(NodeView)
-@as_json
-@click.pass_context
+@with_json
 def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     """Change a node's name, block or power driver.
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cod.cli.record_fields import Show, facts, fields_table, lists
-from cod.cli.show import as_json, client, said, shown, table, when
+from cod.cli.show import client, said, shown, table, when, with_json
 from cod.client import path
 from cod.model.switches import SwitchPortView, SwitchView
 
@@ -50,8 +50,7 @@ def list_(ctx: click.Context, show: Show) -> None:
 
 @switch.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a switch and what it says of itself.
 
@@ -64,8 +63,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @switch.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def check(ctx: click.Context, name: str, as_json: bool) -> None:
     """Ask a switch whether it answers, and wait for that; exit code 1 when it does not.
 
@@ -139,8 +137,7 @@ def list_ports(ctx: click.Context, show: Show, switch: str | None, node: str | N
 @click.argument("switch")
 @click.argument("port")
 @click.option("--mac", help="The NIC; without it the one that the node boots from.")
-@as_json
-@click.pass_context
+@with_json
 def set_port(
     ctx: click.Context, node: str, switch: str, port: str, mac: str | None, as_json: bool
 ) -> None:
@@ -157,8 +154,7 @@ def set_port(
 
 @port.command()
 @click.argument("node")
-@as_json
-@click.pass_context
+@with_json
 def unset(ctx: click.Context, node: str, as_json: bool) -> None:
     """Forget which ports a node is on, until its next hardware report tells.
 
@@ -172,8 +168,7 @@ def unset(ctx: click.Context, node: str, as_json: bool) -> None:
 
 @port.command()
 @click.argument("node")
-@as_json
-@click.pass_context
+@with_json
 def retry(ctx: click.Context, node: str, as_json: bool) -> None:
     """Try at once to change a node's ports that are pending or were given up; read the others
     again.

@@ -16,7 +16,7 @@ from cod.cli.record_fields import (
     options_named,
     set_options,
 )
-from cod.cli.show import as_json, client, node_word, print_json, print_table, said, shown
+from cod.cli.show import client, node_word, print_json, print_table, said, shown, with_json
 from cod.client import path
 from cod.model.views import TypeView
 
@@ -84,8 +84,7 @@ def list_(ctx: click.Context, show: Show) -> None:
 
 @type_.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a node type: its attributes, and its nodes.
 
@@ -111,8 +110,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @type_.command("set")
 @click.argument("name")
 @set_options(TypeView)
-@as_json
-@click.pass_context
+@with_json
 def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     """Change a node type's name, cost, power settings or watts.
 
@@ -133,8 +131,7 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
 
 @type_.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     """Delete a node type without nodes.
 
@@ -147,8 +144,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
 
 
 @type_.command()
-@as_json
-@click.pass_context
+@with_json
 def refresh(ctx: click.Context, as_json: bool) -> None:
     """Recompute the types of all nodes after a change of [types] in the site file.
 

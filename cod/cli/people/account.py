@@ -13,7 +13,6 @@ from click.core import ParameterSource
 from cod.cli.show import (
     SPAN,
     ago,
-    as_json,
     client,
     count,
     password_option,
@@ -24,6 +23,7 @@ from cod.cli.show import (
     table,
     table_of,
     when,
+    with_json,
 )
 from cod.client import ApiError, path
 from cod.quantity import exact_span
@@ -53,8 +53,7 @@ def _keys(values: list[Any]) -> Any:
 
 
 @key.command("list")
-@as_json
-@click.pass_context
+@with_json
 def list_keys(ctx: click.Context, as_json: bool) -> None:
     """List your keys.
 
@@ -71,8 +70,7 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
 @click.option(
     "--if-missing", is_flag=True, help="If it is among your keys, show it and change nothing."
 )
-@as_json
-@click.pass_context
+@with_json
 def add_key(ctx: click.Context, file: Path, name: str, if_missing: bool, as_json: bool) -> None:
     """Add the public key in FILE to your keys.
 
@@ -89,8 +87,7 @@ def add_key(ctx: click.Context, file: Path, name: str, if_missing: bool, as_json
 
 @key.command("remove")
 @click.argument("number", type=int)
-@as_json
-@click.pass_context
+@with_json
 def remove_key(ctx: click.Context, number: int, as_json: bool) -> None:
     """Remove a key. Running nodes keep the key until they are installed again.
 
@@ -116,8 +113,7 @@ def session() -> None:
 
 
 @session.command()
-@as_json
-@click.pass_context
+@with_json
 def whoami(ctx: click.Context, as_json: bool) -> None:
     """Show your account as the server sees it.
 
@@ -152,8 +148,7 @@ def whoami(ctx: click.Context, as_json: bool) -> None:
     help="Such as 8h or 90d.  [default: 12h]",
 )
 @password_option()
-@as_json
-@click.pass_context
+@with_json
 def start(
     ctx: click.Context, name: str, token: str, expires: float, password: str, as_json: bool
 ) -> None:
@@ -176,8 +171,7 @@ def start(
 
 
 @session.command("list")
-@as_json
-@click.pass_context
+@with_json
 def list_sessions(ctx: click.Context, as_json: bool) -> None:
     """List your browser sessions.
 
@@ -204,8 +198,7 @@ def list_sessions(ctx: click.Context, as_json: bool) -> None:
 @session.command()
 @click.argument("number", type=int, required=False)
 @click.option("--all", "every", is_flag=True, help="End all sessions.")
-@as_json
-@click.pass_context
+@with_json
 def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> None:
     """End a browser session, or all.
 
@@ -233,8 +226,7 @@ def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> N
 )
 @click.option("--thing", help="Only changes of this thing.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows.")
-@as_json
-@click.pass_context
+@with_json
 def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: str | None) -> None:
     """Show changes, the newest last: those of groups that you own; for administrators, all.
 

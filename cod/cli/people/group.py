@@ -13,7 +13,6 @@ from cod.cli.record_fields import OrNone, Show, body_of, facts, lists, options_n
 from cod.cli.scheduler.shares import share_table
 from cod.cli.show import (
     ago,
-    as_json,
     client,
     created,
     if_missing_option,
@@ -24,6 +23,7 @@ from cod.cli.show import (
     table,
     table_of,
     when,
+    with_json,
 )
 from cod.client import path
 from cod.model.sharing import Group
@@ -54,8 +54,7 @@ def list_(ctx: click.Context, show: Show) -> None:
 
 @group.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a group.
 
@@ -70,8 +69,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.argument("name")
 @set_options(Group, new=True)
 @if_missing_option
-@as_json
-@click.pass_context
+@with_json
 def create(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **asked: Any) -> None:
     """Create a group. Users whom the site's rule lets create groups are the owners of theirs; the
     site sets priority, longest lease, quotas and GID.
@@ -158,8 +156,7 @@ def _number(text: str, *, whole: bool) -> float | None:
     default=None,
     help="Rank the group's requests by what their users have used. [default: as before]",
 )
-@as_json
-@click.pass_context
+@with_json
 def set_(
     ctx: click.Context,
     /,
@@ -212,8 +209,7 @@ def set_(
 
 @group.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     """Delete a group without running vclusters, images, templates and uploads. Owners delete a
     group that a user created, a day after that at the earliest.
@@ -231,8 +227,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option(
     "--new", is_flag=True, help="Create a new secret first; later deliveries are signed with it."
 )
-@as_json
-@click.pass_context
+@with_json
 def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> None:
     """Print the secret that signs the group's webhook (docs/notices.md).
 
@@ -254,8 +249,7 @@ def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> N
     "--state", type=click.Choice(DeliveryState.names()), help="Only deliveries in this state."
 )
 @newest_option(100)
-@as_json
-@click.pass_context
+@with_json
 def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_json: bool) -> None:
     """List a group's newest deliveries by webhook and mail, oldest first.
 
@@ -287,8 +281,7 @@ def delivery_table(values: list[Any]) -> Any:
 @group.command()
 @click.argument("name")
 @click.argument("number", metavar="ID", type=click.IntRange(1))
-@as_json
-@click.pass_context
+@with_json
 def resend(ctx: click.Context, name: str, number: int, as_json: bool) -> None:
     """Repeat a delivery, to the group's present webhook or addresses.
 

@@ -8,7 +8,17 @@ import click
 
 from cod.choices import Role, SingleRight
 from cod.cli.people.links import print_link
-from cod.cli.show import SPAN, as_json, client, password_option, said, shown, table, table_of, when
+from cod.cli.show import (
+    SPAN,
+    client,
+    password_option,
+    said,
+    shown,
+    table,
+    table_of,
+    when,
+    with_json,
+)
 from cod.client import path
 
 ROLES = click.Choice(Role.names())
@@ -45,8 +55,7 @@ def _members(values: list[Any]) -> Any:
 
 @member.command("list")
 @click.argument("group")
-@as_json
-@click.pass_context
+@with_json
 def list_(ctx: click.Context, group: str, as_json: bool) -> None:
     """List the members of a group.
 
@@ -77,8 +86,7 @@ def list_(ctx: click.Context, group: str, as_json: bool) -> None:
     help="Shares among the group's users, where it has users' shares. [default: as before]",
 )
 @click.option("--force", is_flag=True, help="Allow a group without an owner: for administrators.")
-@as_json
-@click.pass_context
+@with_json
 def set_(
     ctx: click.Context,
     group: str,
@@ -110,8 +118,7 @@ def set_(
 @member.command()
 @click.argument("group")
 @click.argument("user")
-@as_json
-@click.pass_context
+@with_json
 def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
     """Remove a person from a group. New logins to its nodes end within a minute; the command names
     the nodes on which sessions may still be open. Nodes without SSSD keep that person's SSH keys
@@ -133,8 +140,7 @@ def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
 @member.command()
 @click.argument("group")
 @click.option("--lines", is_flag=True, help="Print lines of an authorized_keys file only.")
-@as_json
-@click.pass_context
+@with_json
 def keys(ctx: click.Context, group: str, lines: bool, as_json: bool) -> None:
     """List the SSH keys that nodes of the group's vclusters let in. A node has the keys of the time
     when it was installed; the second example updates a node that runs.
@@ -178,8 +184,7 @@ def invite() -> None:
 @click.option("--email", default="", help="Address of the person.")
 @_EXPIRES
 @_MAIL
-@as_json
-@click.pass_context
+@with_json
 def group(
     ctx: click.Context,
     name: str,
@@ -203,8 +208,7 @@ def group(
 @click.option("--email", default="", help="Address of the person.")
 @_EXPIRES
 @_MAIL
-@as_json
-@click.pass_context
+@with_json
 def site(ctx: click.Context, email: str, expires: float | None, mail: bool, as_json: bool) -> None:
     """Invite a person to the site, without a group.
 
@@ -219,8 +223,7 @@ def site(ctx: click.Context, email: str, expires: float | None, mail: bool, as_j
 
 
 @invite.command("list")
-@as_json
-@click.pass_context
+@with_json
 def list_links(ctx: click.Context, as_json: bool) -> None:
     """List valid links. Their secrets are not stored.
 
@@ -247,8 +250,7 @@ def list_links(ctx: click.Context, as_json: bool) -> None:
 
 @invite.command()
 @click.argument("number", type=int)
-@as_json
-@click.pass_context
+@with_json
 def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
     """Revoke a link.
 
@@ -265,8 +267,7 @@ def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
 @click.option("--name", default="", help="Sign-in name of the new account.")
 @click.option("--full-name", default="", help="Your full name.")
 @password_option(new=True)
-@as_json
-@click.pass_context
+@with_json
 def accept(
     ctx: click.Context, link: str, name: str, full_name: str, password: str, as_json: bool
 ) -> None:

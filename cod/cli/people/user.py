@@ -9,7 +9,7 @@ import click
 from cod.cli.people.links import print_link
 from cod.cli.people.member import site as invite
 from cod.cli.record_fields import Show, body_of, facts, lists, options_named, set_options
-from cod.cli.show import SPAN, as_json, client, created, if_missing_option, said, shown, table
+from cod.cli.show import SPAN, client, created, if_missing_option, said, shown, table, with_json
 from cod.client import path
 from cod.model.people import User
 
@@ -60,8 +60,7 @@ def list_(ctx: click.Context, show: Show, search: str | None) -> None:
 
 @user.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a user and their groups.
 
@@ -80,8 +79,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--mail", is_flag=True, help="Send the link to --email.")
 @click.option("--uid", type=int, help="Number on nodes. [default: the next of the site's range]")
 @if_missing_option
-@as_json
-@click.pass_context
+@with_json
 def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **told: Any) -> None:
     """Create a user, and print the link for setting a password. On the server itself the command
     needs no token, so it creates a site's first administrator.
@@ -100,8 +98,7 @@ def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **tol
 @user.command("set")
 @click.argument("name")
 @set_options(User)
-@as_json
-@click.pass_context
+@with_json
 def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     """Change a user.
 
@@ -117,8 +114,7 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
 
 @user.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def disable(ctx: click.Context, name: str, as_json: bool) -> None:
     """Disable a user: end all sessions at once, and refuse sign-in and tokens until `cod user
     enable`.
@@ -132,8 +128,7 @@ def disable(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @user.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def enable(ctx: click.Context, name: str, as_json: bool) -> None:
     """Enable a user that was disabled.
 
@@ -146,8 +141,7 @@ def enable(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @user.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     """Delete a user for good, with sessions, tokens, keys and roles in groups. The audit and
     histories keep the name. To bar a person for a while, use `cod user disable`.
@@ -169,8 +163,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     help="Lifetime of the link, such as 8h or 3d. [default: the site's]",
 )
 @click.option("--mail", is_flag=True, help="Send the link to the user's address.")
-@as_json
-@click.pass_context
+@with_json
 def password_link(
     ctx: click.Context, name: str, expires: float | None, mail: bool, as_json: bool
 ) -> None:
@@ -188,8 +181,7 @@ def password_link(
 
 @user.command("sign-out")
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def sign_out(ctx: click.Context, name: str, as_json: bool) -> None:
     """End all browser sessions of a user.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, as_json, client, shown, table, when
+from cod.cli.show import SPAN, client, shown, table, when, with_json
 
 KINDS = {
     "held": "held",
@@ -29,8 +29,7 @@ KINDS = {
     show_default=True,
     help="Length of the calendar from now on.",
 )
-@as_json
-@click.pass_context
+@with_json
 def calendar(ctx: click.Context, ahead: float, as_json: bool) -> None:
     """Show the vclusters that hold nodes, until when, and the nodes that come: reservations in
     advance and moves.

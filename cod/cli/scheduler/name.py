@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, said, shown, table_of
+from cod.cli.show import client, said, shown, table_of, with_json
 from cod.client import path
 
 vcluster_option = click.option(
@@ -37,8 +37,7 @@ def _names(values: list[Any]) -> Any:
 
 @name.command("list")
 @vcluster_option
-@as_json
-@click.pass_context
+@with_json
 def list_(ctx: click.Context, vcluster: str, as_json: bool) -> None:
     """List the names of a vcluster.
 
@@ -53,8 +52,7 @@ def list_(ctx: click.Context, vcluster: str, as_json: bool) -> None:
 @click.argument("label", metavar="NAME")
 @click.argument("target")
 @vcluster_option
-@as_json
-@click.pass_context
+@with_json
 def add(ctx: click.Context, label: str, target: str, vcluster: str, as_json: bool) -> None:
     """Add a name that leads to TARGET, or point it at another TARGET: a node's host name, another
     name of the vcluster, or, where the site allows that, a full name elsewhere.
@@ -70,8 +68,7 @@ def add(ctx: click.Context, label: str, target: str, vcluster: str, as_json: boo
 @name.command()
 @click.argument("label", metavar="NAME")
 @vcluster_option
-@as_json
-@click.pass_context
+@with_json
 def remove(ctx: click.Context, label: str, vcluster: str, as_json: bool) -> None:
     """Remove a name.
 

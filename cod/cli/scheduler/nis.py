@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cod.cli.show import as_json, client, print_json
+from cod.cli.show import client, print_json, with_json
 from cod.client import path
 
 
@@ -21,8 +21,7 @@ from cod.client import path
     metavar="DIR",
     help="Where the files go: a new or empty directory, or one that this command has written to.",
 )
-@as_json
-@click.pass_context
+@with_json
 def nis(ctx: click.Context, name: str, folder: Path, as_json: bool) -> None:
     """Write the accounts of the nodes as source files of NIS maps.
 

@@ -10,13 +10,13 @@ import click
 
 from cod.cli.show import (
     ago,
-    as_json,
     client,
     print_json,
     print_rich,
     print_table,
     table_of,
     when,
+    with_json,
 )
 
 COLORS = {
@@ -37,8 +37,7 @@ COLORS = {
 
 @click.command()
 @click.option("--waits/--no-waits", default=True, help="List requests that would still wait.")
-@as_json
-@click.pass_context
+@with_json
 def plan(ctx: click.Context, waits: bool, as_json: bool) -> None:
     """Show what the resource manager would do in its next pass, without doing it.
 

@@ -7,7 +7,17 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, as_json, client, newest_option, shown, table_of, watched, watching
+from cod.cli.show import (
+    ago,
+    as_json,
+    client,
+    newest_option,
+    shown,
+    table_of,
+    watched,
+    watching,
+    with_json,
+)
 from cod.client import path
 
 number_argument = click.argument("number", type=click.IntRange(1))
@@ -83,8 +93,7 @@ def list_(
 
 @reclaim.command()
 @number_argument
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, number: int, as_json: bool) -> None:
     """Show a reclaim, and the nodes that were chosen for it.
 
@@ -98,8 +107,7 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
 @reclaim.command()
 @number_argument
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@as_json
-@click.pass_context
+@with_json
 def answer(ctx: click.Context, number: int, nodes: tuple[str, ...], as_json: bool) -> None:
     """Release these nodes in place of the chosen ones. Their disks are erased.
 

@@ -19,6 +19,7 @@ from cod.cli.show import (
     watched,
     watching,
     when,
+    with_json,
     yes_option,
 )
 from cod.client import path
@@ -121,8 +122,7 @@ def list_(ctx: click.Context, as_json: bool, watch: bool) -> None:
 
 @series.command()
 @click.argument("name")
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a series: which of its next clusters are reserved, and what became of the last ones.
 
@@ -136,8 +136,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @series.command()
 @click.argument("name")
 @yes_option
-@as_json
-@click.pass_context
+@with_json
 def end(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     """End a series: no further clusters are reserved. Those that are reserved stay.
 

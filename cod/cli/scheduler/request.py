@@ -14,7 +14,6 @@ from cod.cli.show import (
     KIND,
     MOMENT,
     SPAN,
-    as_json,
     client,
     machine_states,
     newest_option,
@@ -22,6 +21,7 @@ from cod.cli.show import (
     said,
     shown,
     when,
+    with_json,
 )
 from cod.client import path
 from cod.model.sharing import AskedNodes
@@ -87,8 +87,7 @@ def list_(
 
 @request.command()
 @click.argument("number", type=click.IntRange(1))
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, number: int, as_json: bool) -> None:
     """Show a request and why it waits.
 
@@ -104,8 +103,7 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="Print all lines of each part, not only the first 20."
 )
-@as_json
-@click.pass_context
+@with_json
 def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) -> None:
     """Explain why a request waits: mismatches by type, requests ahead, holders of matching nodes,
     remedies.
@@ -161,8 +159,7 @@ def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) ->
 )
 @set_options(AskedNodes, new=True)
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
-@as_json
-@click.pass_context
+@with_json
 def submit(
     ctx: click.Context,
     /,
@@ -207,8 +204,7 @@ def submit(
 
 @request.command()
 @click.argument("number", type=click.IntRange(1))
-@as_json
-@click.pass_context
+@with_json
 def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
     """Withdraw a request that waits.
 
@@ -227,8 +223,7 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
     default=None,
     help="Allow nodes of several types and blocks. [default: as it was asked]",
 )
-@as_json
-@click.pass_context
+@with_json
 def change(ctx: click.Context, number: int, count: int, spread: bool | None, as_json: bool) -> None:
     """Let a vcluster that waits for its first nodes begin with fewer, or with nodes of several
     types. It keeps its place in the queue.
@@ -247,8 +242,7 @@ def change(ctx: click.Context, number: int, count: int, spread: bool | None, as_
 @click.option(
     "--template", default="", help="What its nodes are to run now: NAME or NAME@REVISION."
 )
-@as_json
-@click.pass_context
+@with_json
 def retry(ctx: click.Context, number: int, template: str, as_json: bool) -> None:
     """Try a request again that was stopped because its nodes failed.
 
@@ -281,8 +275,7 @@ def retry(ctx: click.Context, number: int, template: str, as_json: bool) -> None
         "For a new vcluster with a VLAN and a subnet of its own. [default: as the site's rules say]"
     ),
 )
-@as_json
-@click.pass_context
+@with_json
 def match(
     ctx: click.Context, /, group: str | None, attributes: Path | None, as_json: bool, **asked: Any
 ) -> None:

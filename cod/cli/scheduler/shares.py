@@ -8,15 +8,14 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, client, shown, table, table_of, when
+from cod.cli.show import client, shown, table, table_of, when, with_json
 from cod.client import path
 
 
 @click.command()
 @click.argument("group", required=False)
 @click.option("--users", is_flag=True, help="Show the shares of the users inside GROUP.")
-@as_json
-@click.pass_context
+@with_json
 def shares(ctx: click.Context, group: str | None, users: bool, as_json: bool) -> None:
     """Show groups' shares of the site: usage, rank, guarantees and limits; of one GROUP, or of all
     that you may see.

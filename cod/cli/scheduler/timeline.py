@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, as_json, client, node_word, shown, table, when
+from cod.cli.show import SPAN, client, node_word, shown, table, when, with_json
 
 SHOWN = 8  # columns; what else there is comes together
 
@@ -30,8 +30,7 @@ SHOWN = 8  # columns; what else there is comes together
 )
 @click.option("--group", help="Only this group.")
 @click.option("--vcluster", help="Only this vcluster.")
-@as_json
-@click.pass_context
+@with_json
 def timeline(
     ctx: click.Context,
     by: str,

@@ -35,6 +35,7 @@ from cod.cli.show import (
     watched,
     watching,
     when,
+    with_json,
     yes_option,
 )
 from cod.cli.wait import wait_option, wait_until, wait_until_gone
@@ -148,8 +149,7 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
 
 @vcluster.command("known-hosts")
 @name_argument
-@as_json
-@click.pass_context
+@with_json
 def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
     """Print the SSH host keys of the nodes, as lines of a known_hosts file.
 
@@ -260,8 +260,7 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @if_missing_option
 @wait_option
-@as_json
-@click.pass_context
+@with_json
 def create(
     ctx: click.Context,
     /,
@@ -329,8 +328,7 @@ def create(
 @now_option
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @wait_option
-@as_json
-@click.pass_context
+@with_json
 def resize(
     ctx: click.Context,
     name: str,
@@ -362,8 +360,7 @@ def resize(
 @vcluster.command()
 @name_argument
 @click.argument("lease", type=SPAN)
-@as_json
-@click.pass_context
+@with_json
 def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
     """Extend the lease to LEASE from now.
 
@@ -380,8 +377,7 @@ def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @yes_option
 @wait_option
-@as_json
-@click.pass_context
+@with_json
 def release(
     ctx: click.Context,
     name: str,
@@ -429,8 +425,7 @@ def release(
     "--type", "types", multiple=True, help="Move only nodes of this type. May be repeated."
 )
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
-@as_json
-@click.pass_context
+@with_json
 def move(
     ctx: click.Context,
     source: str,
@@ -526,8 +521,7 @@ def moves(
 @name_argument
 @yes_option
 @wait_option
-@as_json
-@click.pass_context
+@with_json
 def delete(
     ctx: click.Context, name: str, yes: bool, wait: bool, timeout: float, as_json: bool
 ) -> None:

@@ -10,7 +10,7 @@ import click
 
 from cod.cli.people.account import audit
 from cod.cli.server.local import read
-from cod.cli.show import as_json, count, print_json
+from cod.cli.show import count, print_json, with_json
 from cod.quantity import span as length
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ SHOWN = 6  # owners in a node's line where all nodes are listed
 
 @audit.command()
 @click.argument("node", required=False)
-@as_json
-@click.pass_context
+@with_json
 def history(ctx: click.Context, node: str | None, as_json: bool) -> None:
     """Show a line of owners over time for each node, or for NODE, and check the histories.
 

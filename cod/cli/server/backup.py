@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from cod.cli.show import as_json, print_json, print_table, size
+from cod.cli.show import print_json, print_table, size, with_json
 from cod.client import SITE_FILE
 
 FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
@@ -24,8 +24,7 @@ FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Pat
     metavar="N",
     help="Keep the N newest sets and remove older ones. [default: all are kept]",
 )
-@as_json
-@click.pass_context
+@with_json
 def backup(ctx: click.Context, folder: Path, keep: int | None, as_json: bool) -> None:
     """Add a set to the backups in FOLDER: database, site file, keys, certificates, loaders, images.
 
@@ -68,8 +67,7 @@ def backup(ctx: click.Context, folder: Path, keep: int | None, as_json: bool) ->
     "--check", "check_only", is_flag=True, help="Compare the set with its digests; write nothing."
 )
 @click.option("--list", "list_only", is_flag=True, help="List the sets.")
-@as_json
-@click.pass_context
+@with_json
 def restore(
     ctx: click.Context,
     folder: Path,

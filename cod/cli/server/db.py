@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cod.cli.server.local import database
-from cod.cli.show import as_json, said, when
+from cod.cli.show import as_json, said, when, with_json
 
 
 @click.group()
@@ -22,8 +22,7 @@ def db() -> None:
 
 
 @db.command()
-@as_json
-@click.pass_context
+@with_json
 def upgrade(ctx: click.Context, as_json: bool) -> None:
     """Upgrade the schema to this program's. Make a backup first. Servers of the release before may
     go on meanwhile.
@@ -43,8 +42,7 @@ def upgrade(ctx: click.Context, as_json: bool) -> None:
 
 
 @db.command()
-@as_json
-@click.pass_context
+@with_json
 def check(ctx: click.Context, as_json: bool) -> None:
     """Check whether this program works with the schema. Exit code 1 if it does not.
 
@@ -98,8 +96,7 @@ def hold(ctx: click.Context, act: str | None, as_json: bool) -> None:
 
 @db.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@as_json
-@click.pass_context
+@with_json
 def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
     """Write every row to FILE, consistently, while the servers run. Image files are not in it.
 
@@ -117,8 +114,7 @@ def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
 @db.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--replace", is_flag=True, help="Replace what the database holds.")
-@as_json
-@click.pass_context
+@with_json
 def restore(ctx: click.Context, file: Path, replace: bool, as_json: bool) -> None:
     """Read a backup into the database; stop all servers first. Every node then counts as dirty
     until it reports.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from cod.cli.show import as_json, count, print_json, print_table
+from cod.cli.show import count, print_json, print_table, with_json
 from cod.client import SITE_FILE
 
 STYLES = {"good": "green", "warning": "yellow", "bad": "bold red", "not seen": "dim"}
@@ -22,8 +22,7 @@ STYLES = {"good": "green", "warning": "yellow", "bad": "bold red", "not seen": "
     default="",
     help="Run only these checks, named as in the second column.",
 )
-@as_json
-@click.pass_context
+@with_json
 def doctor(ctx: click.Context, only: str, as_json: bool) -> None:
     """Check this server, and say how to fix what is wrong. Exit code 1 if a check fails.
 

@@ -13,7 +13,7 @@ import click
 from sqlalchemy.exc import DBAPIError
 
 from cod import backup
-from cod.cli.show import as_json, print_json
+from cod.cli.show import print_json, with_json
 from cod.client import SITE_FILE
 from cod.core.database.writer import connect
 from cod.security import partusers, secretfile
@@ -24,8 +24,7 @@ from cod.site.load import Settings
 
 @click.command()
 @click.option("--check", is_flag=True, help="Change nothing: print what would be changed.")
-@as_json
-@click.pass_context
+@with_json
 def permissions(ctx: click.Context, check: bool, as_json: bool) -> None:
     """Give each file of the server to the user of the part that needs it.
 

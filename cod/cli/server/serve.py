@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, print_json, print_table
+from cod.cli.show import as_json, print_json, print_table, with_json
 from cod.client import SITE_FILE
 
 DATA = "/var/lib/cod"
@@ -71,8 +71,7 @@ PARTS = ("edge", "images", "manager", "web")
         "a network that is not set up yet."
     ),
 )
-@as_json
-@click.pass_context
+@with_json
 def init(
     ctx: click.Context,
     /,

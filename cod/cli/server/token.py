@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cod.cli.server.local import local_user, run
-from cod.cli.show import SPAN, as_json, client, print_json, print_table, said, when
+from cod.cli.show import SPAN, client, print_json, print_table, said, when, with_json
 from cod.client import path
 
 mine_ = click.option(
@@ -42,8 +42,7 @@ def token() -> None:
     is_flag=True,
     help="If there is one of that name, change nothing and print no token: it is not kept.",
 )
-@as_json
-@click.pass_context
+@with_json
 def create(
     ctx: click.Context,
     name: str,
@@ -91,8 +90,7 @@ def create(
 
 @token.command("list")
 @mine_
-@as_json
-@click.pass_context
+@with_json
 def list_(ctx: click.Context, mine: bool, as_json: bool) -> None:
     """List tokens by name. The tokens themselves are not stored.
 
@@ -137,8 +135,7 @@ def _listed(ctx: click.Context, mine: bool) -> list[dict[str, Any]]:
 @token.command()
 @click.argument("name")
 @mine_
-@as_json
-@click.pass_context
+@with_json
 def revoke(ctx: click.Context, name: str, mine: bool, as_json: bool) -> None:
     """Revoke a token, at once.
 

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from cod.cli.show import as_json, said, shown
+from cod.cli.show import said, shown, with_json
 from cod.client import SITE_FILE
 
 FLAVOURS = ("lab", "generic")
@@ -28,8 +28,7 @@ def trampoline() -> None:
 
 @trampoline.command()
 @click.argument("flavour", type=click.Choice(FLAVOURS), default="generic")
-@as_json
-@click.pass_context
+@with_json
 def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
     """Build the trampoline from the distribution's packages, and install it in the site's boot
     folder.
@@ -61,8 +60,7 @@ def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
 
 
 @trampoline.command()
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, as_json: bool) -> None:
     """Show the installed trampoline: kernel, size, and drivers that lack firmware.
 

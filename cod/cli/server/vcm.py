@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cod.cli.show import ago, as_json, client, print_json, print_rich, said, shown, table_of
+from cod.cli.show import ago, client, print_json, print_rich, said, shown, table_of, with_json
 from cod.client import path
 
 if TYPE_CHECKING:
@@ -63,8 +63,7 @@ def vcm() -> None:
     ),
 )
 @click.option("--head", help="Host name of that node. [default: the vcluster's first]")
-@as_json
-@click.pass_context
+@with_json
 def enroll(
     ctx: click.Context,
     vcluster: str,
@@ -200,8 +199,7 @@ def _from(vcm: Any) -> str:
 
 
 @vcm.command("list")
-@as_json
-@click.pass_context
+@with_json
 def list_(ctx: click.Context, as_json: bool) -> None:
     """List VCMs and their connections.
 
@@ -219,8 +217,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 
 @vcm.command()
 @name_argument
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, vcluster: str, as_json: bool) -> None:
     """Show a vcluster's VCM.
 
@@ -236,8 +233,7 @@ def show(ctx: click.Context, vcluster: str, as_json: bool) -> None:
 
 @vcm.command()
 @name_argument
-@as_json
-@click.pass_context
+@with_json
 def revoke(ctx: click.Context, vcluster: str, as_json: bool) -> None:
     """Revoke the access of a vcluster's VCM. The vcluster keeps its nodes.
 

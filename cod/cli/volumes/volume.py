@@ -12,7 +12,6 @@ from cod.cli.show import (
     SIZE,
     SPAN,
     ago,
-    as_json,
     client,
     created,
     if_missing_option,
@@ -22,6 +21,7 @@ from cod.cli.show import (
     table,
     table_of,
     when,
+    with_json,
     yes_option,
 )
 from cod.client import path
@@ -113,8 +113,7 @@ def list_(ctx: click.Context, show: Show) -> None:
 
 @volume.command()
 @name_argument
-@as_json
-@click.pass_context
+@with_json
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a volume, where it is mounted, and its snapshots.
 
@@ -137,8 +136,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 )
 @click.option("--snapshot", default="", help="The snapshot of --from that is copied.")
 @if_missing_option
-@as_json
-@click.pass_context
+@with_json
 def create(
     ctx: click.Context,
     /,
@@ -166,8 +164,7 @@ def create(
 @volume.command()
 @name_argument
 @click.argument("bytes_", metavar="SIZE", type=SIZE)
-@as_json
-@click.pass_context
+@with_json
 def resize(ctx: click.Context, name: str, bytes_: int, as_json: bool) -> None:
     """Change how much a volume may hold. What it holds stays, even if that is more.
 
@@ -190,8 +187,7 @@ def resize(ctx: click.Context, name: str, bytes_: int, as_json: bool) -> None:
     type=SPAN,
     help="Delete the volume so long after the vcluster's end, such as 30d. [default: keep it]",
 )
-@as_json
-@click.pass_context
+@with_json
 def attach(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     """Have the nodes of a virtual cluster (vcluster) mount a volume.
 
@@ -205,8 +201,7 @@ def attach(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 @volume.command()
 @name_argument
 @click.argument("vcluster")
-@as_json
-@click.pass_context
+@with_json
 def detach(ctx: click.Context, name: str, vcluster: str, as_json: bool) -> None:
     """Withdraw a volume from the nodes of a virtual cluster. Unmount it on the nodes first:
     programs that have files of it open get errors.
@@ -227,8 +222,7 @@ def detach(ctx: click.Context, name: str, vcluster: str, as_json: bool) -> None:
 @name_argument
 @click.argument("snapshot")
 @click.option("--delete", "remove", is_flag=True, help="Delete the snapshot.")
-@as_json
-@click.pass_context
+@with_json
 def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool, as_json: bool) -> None:
     """Take a snapshot of a volume, where its file server can (Btrfs, ZFS).
 
@@ -247,8 +241,7 @@ def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool, as_json
 @volume.command()
 @name_argument
 @yes_option
-@as_json
-@click.pass_context
+@with_json
 def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     """Delete a volume. It is kept for the site's grace, in which `cod volume restore` undoes the
     deletion.
@@ -265,8 +258,7 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
 
 @volume.command()
 @name_argument
-@as_json
-@click.pass_context
+@with_json
 def restore(ctx: click.Context, name: str, as_json: bool) -> None:
     """Undo the deletion of a volume.
 
@@ -280,8 +272,7 @@ def restore(ctx: click.Context, name: str, as_json: bool) -> None:
 @volume.command()
 @name_argument
 @yes_option
-@as_json
-@click.pass_context
+@with_json
 def remake(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     """Make the directory of a volume anew, empty, where its file server has lost it.
 
@@ -299,8 +290,7 @@ def remake(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
 @volume.command()
 @name_argument
 @yes_option
-@as_json
-@click.pass_context
+@with_json
 def forget(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     """Forget a volume whose file server is gone for good and is no longer in the site file
     (administrators).
@@ -316,8 +306,7 @@ def forget(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
 
 
 @volume.command()
-@as_json
-@click.pass_context
+@with_json
 def servers(ctx: click.Context, as_json: bool) -> None:
     """List the site's file servers (administrators).
 
