@@ -49,7 +49,7 @@ class Target:
         )
 
     def close(self) -> None:
-        """Let go of it; safe to call again."""
+        """Close the device or file. Closing it again does nothing."""
         for descriptor in {self._fd, self._direct} - {-1}:
             os.close(descriptor)
         self._fd = self._direct = -1

@@ -80,7 +80,8 @@ def digests(root: Path) -> frozenset[str]:
 
 
 def remove(root: Path, digest: str) -> None:
-    """Remove an image: out of sight at once, then gone. No error if there is none."""
+    """Remove an image. Nobody finds it from the first step on, which renames it; its bytes are
+    deleted after that. An image that is not there is no error."""
     with new_folder(root) as folder:
         try:
             (root / digest).rename(folder / "removed")

@@ -60,8 +60,10 @@ def prepare(folder: Path, mac: str, system: str, disk_size: int) -> None:
 
 
 class Agent:
-    """A simulated node: on, off, reset. Its name is `a1`, `a2` … `program`: the module that is its
-    machine."""
+    """A simulated node, which can be switched on and off. Nodes are named `a1`, `a2` and so on.
+
+    program  the module that runs as the node's machine
+    """
 
     program = "cod.lab.standin"
 

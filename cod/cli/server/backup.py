@@ -137,7 +137,7 @@ def restore(
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Tell what stands in the way in one line."""
+    """Turn errors of the database, the site file and the backup into one line and exit code 1."""
     from sqlalchemy.exc import DBAPIError
 
     from cod.backup import BackupRefused

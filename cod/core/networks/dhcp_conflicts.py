@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from cod import notice_texts
 from cod.core import notices
 from cod.core.networks.dhcp_batch import Batch, boot_range
@@ -18,6 +20,32 @@ LIMITED_AGAIN = 3600.0  # seconds between two records that new machines are refu
 UNFIT_EVERY, UNFIT_AT_MOST = 86400.0, 200
 
 
+def record(
+    batch: Batch,
+    kind: str,
+    about: str,
+    query: DhcpQuery,
+    net: Net,
+    *,
+    within: float = AGAIN,
+    same: Collection[str] = ("mac",),
+    address: int | None = None,
+) -> bool:
+    """Record a conflict about the client of `query`, by `conflicts.add_once`. Return whether it was
+    recorded."""
+    return conflicts.add_once(
+        batch.tx,
+        kind,
+        about,
+        batch.now,
+        within=within,
+        same=same,
+        subnet=net.subnet.name,
+        address=address,
+        mac=query.mac,
+    )
+
+
 def record_others(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, about: str) -> None:
     """Tell that a node's system takes an address of another server: on the node, as a conflict an
     hour, and by a notice of the first of all."""
@@ -25,34 +53,17 @@ def record_others(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, 
     if node is not None and node.reason != about:
         nodes.change(batch.tx, node, reason=about)
     first = not conflicts.count_since(batch.tx, "dhcp", batch.now - OTHER_AGAIN)
-    recorded = conflicts.add_once(
-        batch.tx,
-        "dhcp",
-        about,
-        batch.now,
-        within=OTHER_AGAIN,
-        subnet=net.subnet.name,
-        mac=query.mac,
-    )
-    if recorded and first:
+    if record(batch, "dhcp", about, query, net, within=OTHER_AGAIN) and first:
         text = notice_texts.other_dhcp_server(client.name, about)
         notices.add(batch.tx, **text, group_id=None, now=batch.now)
 
 
 def record_exhausted(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> None:
+    """Record that no boot address is left for the client: one conflict a minute for a subnet."""
     name, pool = net.subnet.name, boot_range(batch, net, client)
     part = "" if pool == net.pool else f" for machines that are not approved, {len(pool)} of its"
     about = f"the boot pool of subnet {name}{part} ({len(net.pool)} addresses) is empty"
-    conflicts.add_once(
-        batch.tx,
-        "exhausted",
-        about,
-        batch.now,
-        within=AGAIN,
-        same=("subnet",),
-        subnet=name,
-        mac=query.mac,
-    )
+    record(batch, "exhausted", about, query, net, same=("subnet",))
 
 
 def record_unfit(batch: Batch, query: DhcpQuery, net: Net, why: str) -> None:
@@ -64,16 +75,8 @@ def record_unfit(batch: Batch, query: DhcpQuery, net: Net, why: str) -> None:
     about = f"{query.mac} asked to network-boot: {why}"
     recorded = conflicts.count_since(batch.tx, "architecture", batch.now - UNFIT_EVERY)
     if recorded < UNFIT_AT_MOST:
-        conflicts.add_once(
-            batch.tx,
-            "architecture",
-            about,
-            batch.now,
-            within=UNFIT_EVERY,
-            same=("mac", "about"),
-            subnet=net.subnet.name,
-            mac=query.mac,
-        )
+        same = ("mac", "about")
+        record(batch, "architecture", about, query, net, within=UNFIT_EVERY, same=same)
     if not recorded:
         notices.add(batch.tx, **notice_texts.cannot_boot(about), group_id=None, now=batch.now)
 
@@ -91,40 +94,24 @@ def record_moved(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, w
     )
     about = f"a machine with the MAC of {client.name} asked {where}"
     first = not conflicts.count_since(batch.tx, "moved", batch.now - DOUBT_AGAIN)
-    if (
-        conflicts.add_once(
-            batch.tx,
-            "moved",
-            about,
-            batch.now,
-            within=DOUBT_AGAIN,
-            subnet=net.subnet.name,
-            mac=query.mac,
-        )
-        and first
-    ):
-        notices.add(
-            batch.tx,
-            **notice_texts.asked_elsewhere(client.name, about),
-            group_id=None,
-            now=batch.now,
-        )
+    if record(batch, "moved", about, query, net, within=DOUBT_AGAIN) and first:
+        text = notice_texts.asked_elsewhere(client.name, about)
+        notices.add(batch.tx, **text, group_id=None, now=batch.now)
 
 
 def record_doubt(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, why: str) -> None:
+    """Record that another machine may use the MAC of a node: one conflict an hour."""
     about = (
         f"a machine with the MAC of {client.name} asked to network-boot, but {why}: another machine"
         " may use that MAC, or the node was reset a moment ago"
     )
-    conflicts.add_once(
-        batch.tx,
-        "identity",
-        about,
-        batch.now,
-        within=DOUBT_AGAIN,
-        subnet=net.subnet.name,
-        mac=query.mac,
-    )
+    record(batch, "identity", about, query, net, within=DOUBT_AGAIN)
+
+
+def record_same_uuid(batch: Batch, query: DhcpQuery, net: Net, node: str, uuid: str | None) -> None:
+    """Record that a machine has the UUID of another node: one conflict a minute for a subnet."""
+    about = f"{query.mac} says it has the UUID of {node}, {uuid}, which has other network cards"
+    record(batch, "identity", about, query, net, same=("subnet",))
 
 
 def record_limited(batch: Batch, name: str, why: str) -> None:

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from cod.core.networks import dhcp_conflicts
 from cod.core.networks.dhcp_batch import GIVES_WAY, Batch, free_address, read_client
-from cod.core.networks.dhcp_conflicts import AGAIN
 from cod.model import DhcpClient, DhcpQuery
 from cod.policy.hardware import identity
 from cod.policy.nodes import boot, power
 from cod.policy.nodes.subnets import Net
 from cod.states import NodeState
-from cod.store.nodes import bindings, conflicts, dhcp_batch, nodes
+from cod.store.nodes import bindings, dhcp_batch, nodes
 
 MOST_NICS = 16  # of a machine that has not reported
 
@@ -57,7 +56,7 @@ def _is_new(batch: Batch, query: DhcpQuery, net: Net) -> bool:
 
 
 def _admits(batch: Batch, query: DhcpQuery, subnet: str) -> bool:
-    """Return whether a newcomer is within its limits; a message counts once for them."""
+    """Return whether the newcomer is within its limits. A message counts once for them."""
     known = batch.admitted.pop(query.mac, None)
     if known is not None:
         return known
@@ -114,20 +113,7 @@ def enrol(batch: Batch, query: DhcpQuery, net: Net) -> DhcpClient:
         nodes.add_mac(batch.tx, known.id, query.mac)
         return read_client(batch, query.mac)
     if known is not None:
-        about = (
-            f"{query.mac} says it has the UUID of {known.name}, {uuid}, which has other network"
-            " cards"
-        )
-        conflicts.add_once(
-            batch.tx,
-            "identity",
-            about,
-            batch.now,
-            within=AGAIN,
-            same=("subnet",),
-            subnet=net.subnet.name,
-            mac=query.mac,
-        )
+        dhcp_conflicts.record_same_uuid(batch, query, net, known.name, uuid)
         uuid = None
     columns, cause = _newcomer(batch, query, uuid)
     nodes.add_all(batch.tx, [(columns, cause)], now=batch.now, actor="dhcp")

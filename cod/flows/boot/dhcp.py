@@ -23,7 +23,6 @@ from dataclasses import replace
 
 from cod.core.networks import dhcp_conflicts, isolation
 from cod.core.networks.dhcp_batch import Batch, boot_range, free_address
-from cod.core.networks.dhcp_conflicts import AGAIN
 from cod.core.nodes import blame, enrolment, node_places, transitions
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy.nodes import boot, template
@@ -254,16 +253,7 @@ def _decline(
     about = f"{client.name} found that another machine uses {query.requested}"
     if doubt:
         about = f"a client with the MAC of {client.name} declined {query.requested}: {doubt}"
-    conflicts.add_once(
-        batch.tx,
-        "declined",
-        about,
-        batch.now,
-        within=AGAIN,
-        subnet=net.subnet.name,
-        address=row.address,
-        mac=query.mac,
-    )
+    dhcp_conflicts.record(batch, "declined", about, query, net, address=row.address)
     if doubt:
         return
     until = batch.now + (DOUBTED_FOR if client.state == NodeState.NEW else DECLINED_FOR)

@@ -58,7 +58,7 @@ def claim(
 
 
 def wanted(tx: Tx, volume: Volume, site: Site, now: float) -> WantedVolume:
-    """Return all that the file server is to make of the volume."""
+    """Return the state of the volume that its file server has to reach."""
     erase = volume.purge_at is not None and volume.purge_at <= now
     group = groups.get(tx, volume.group_id)
     snapshots = store.snapshots(tx, [volume.id])

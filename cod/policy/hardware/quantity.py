@@ -39,8 +39,8 @@ def value(text: str, kind: str | None) -> float | None:
 
 
 def complaint(text: str, kind: str | None) -> str:
-    """Return why `text` is no quantity for an attribute of that kind, as a phrase; '' where it is
-    one. None: of any kind."""
+    """Return why `text` is no quantity for an attribute of that kind (None: of any kind), as a
+    phrase; '' where it is one."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         if re.match(r"[0-9]{16}", text):

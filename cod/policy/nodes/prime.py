@@ -123,8 +123,8 @@ def _file_url(file: File, images: Mapping[str, Image], base_url: str) -> str:
 
 
 def check_images(configuration: Configuration, images: Mapping[str, Image]) -> None:
-    """Check that all images that the template names exist, and can be used as it wants to. Raises
-    Refused.
+    """Raise `Refused` unless the images that the template names exist, are of the kind that it uses
+    them as, and fit their partitions.
 
     images  rows by name
     """

@@ -81,7 +81,8 @@ class FreeKey(NamedTuple):
 
 
 class Free(NamedTuple):
-    """So many free nodes are alike. `idle`: how many of them may be put to sleep (see `free`)."""
+    """A count of free nodes that are alike. `idle`: how many of them may be put to sleep (see
+    `free`)."""
 
     key: FreeKey
     nodes: int
@@ -89,7 +90,7 @@ class Free(NamedTuple):
 
 
 class Held(NamedTuple):
-    """So many nodes of one kind are held by a vcluster.
+    """A count of nodes of one kind that a vcluster holds.
 
     mobile        how many of them were assigned by a given time (`AssignedBy`) and are not chosen
                   by a reclaim
