@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from cod import data
@@ -160,12 +159,7 @@ class Stage:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(Exception):
             consoles = self.folder / "console"
             shutil.copytree(

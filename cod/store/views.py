@@ -169,15 +169,12 @@ def _by_node(tx: Tx, query: Select[Any], column: Column[Any], found: list[Node])
 # ---------------------------------------------------------------- vclusters and requests
 
 
-def vclusters(
-    tx: Tx, *, name: str | None = None, ended: bool = False, groups: frozenset[int] | None = None
-) -> list[VclusterView]:
-    """Return vclusters for people, by name, of these groups (None: all); those that have ended only
-    if `ended`.
+def vclusters(tx: Tx, *, name: str | None = None, ended: bool = False) -> list[VclusterView]:
+    """Return vclusters for people, by name; those that have ended only if `ended`.
 
     name  as in `called`
     """
-    query = vcluster_query(groups, ended, {}).where(*called(name))
+    query = vcluster_query(None, ended, {}).where(*called(name))
     return vcluster_views(
         tx, list(tx.execute(query.order_by(t.vclusters.c.name, t.vclusters.c.id)))
     )

@@ -95,23 +95,7 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
         [(one["request"], one["vcluster"], _priority(one), one["wanted"]) for one in why["ahead"]],
         most,
     )
-    _part(
-        "types of nodes",
-        ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
-        [
-            (
-                one["name"],
-                f"{one['cost']:g}",
-                str(one["site"]),
-                str(one["free"]),
-                str(one["coming"]),
-                str(one["held"]),
-                _lacks(one),
-            )
-            for one in why["types"]
-        ],
-        most,
-    )
+    _types(why["types"], most)
     _part(
         "who holds what matches",
         ("VCLUSTER", "PRIORITY", "NODES", "MAY BE TAKEN", "KEPT BY", "UNTIL", "WHY"),
@@ -159,22 +143,19 @@ def print_match(found: Mapping[str, Any]) -> None:
     _ports(found)
     if not found["granted"] and found["expected_at"] is not None:
         click.echo(f"as far as leases tell there are enough {when(found['expected_at'])}")
+    _types(found["types"], None)
+
+
+def _types(types: Sequence[Mapping[str, Any]], most: int | None) -> None:
+    counts = ("site", "free", "coming", "held")
     _part(
         "types of nodes",
         ("TYPE", "COST", "SITE", "FREE", "COMING", "HELD", "LACKS"),
         [
-            (
-                one["name"],
-                f"{one['cost']:g}",
-                str(one["site"]),
-                str(one["free"]),
-                str(one["coming"]),
-                str(one["held"]),
-                _lacks(one),
-            )
-            for one in found["types"]
+            (one["name"], f"{one['cost']:g}", *(str(one[key]) for key in counts), _lacks(one))
+            for one in types
         ],
-        None,
+        most,
     )
 
 

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from cod.lab import cleaner, control, network, record
@@ -116,12 +115,7 @@ class StormSite:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._server is not None and self._server.poll() is None:
             self._server.terminate()
             try:

@@ -8,7 +8,7 @@ Usage is node-seconds, each weighted by the cost of the node's type. It fades wi
 `fair_tree` ranks groups by the ratio of their share to their usage, both as fractions of those of
 their siblings; equal ratios have equal ranks. With groups that have no subgroups this sorts by
 share / usage. Ratios are compared as exact fractions: rounding breaks no tie. `classic` reckons the
-factor ``2 ** -(usage / share / damping)``, that of a subgroup from an effective usage, of which its
+factor ``2 ** -(usage / share)``, that of a subgroup from an effective usage, of which its
 siblings' is a part. Both are Slurm's (priority/multifactor: "Fair Tree" and "classic fair-share"),
 with groups in place of users. `dominant` ranks groups by what they hold now of the type of nodes of
 which they hold most (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011).
@@ -93,7 +93,7 @@ def fair_tree(accounts: Iterable[ShareAccount]) -> dict[int, ShareStanding]:
     return standings
 
 
-def classic(accounts: Iterable[ShareAccount], damping: float = 1.0) -> dict[int, ShareStanding]:
+def classic(accounts: Iterable[ShareAccount]) -> dict[int, ShareStanding]:
     """Return where each group stands by Slurm's classic formula: the larger its factor the better.
 
     An effective usage takes the place of a subgroup's own: ``U + (U_parent - U) * S / S_siblings``.
@@ -105,16 +105,14 @@ def classic(accounts: Iterable[ShareAccount], damping: float = 1.0) -> dict[int,
         used = account.usage / whole if whole else 0.0
         family = families.get(account.id)
         if family is None:
-            found.append((_factor(used, share, damping), ratio, share, account))
+            found.append((_factor(used, share), ratio, share, account))
             continue
         siblings = sum(one.shares for one in family)
         for _, part, one in _ratios(family):
             own = one.usage / whole if whole else 0.0
             effective = own + (used - own) * (one.shares / siblings if siblings else 0.0)
             wanted = share * part
-            found.append(
-                (_factor(effective, wanted, damping), _ratio(wanted, effective), wanted, one)
-            )
+            found.append((_factor(effective, wanted), _ratio(wanted, effective), wanted, one))
     found.sort(key=lambda one: (-one[0], one[3].id))
     factors = [one[0] for one in found]
     return {
@@ -211,8 +209,8 @@ def _rounded(ratio: Number) -> float:
         return sys.float_info.max
 
 
-def _factor(used: Number, share: Number, damping: float) -> float:
-    return math.exp2(-used / share / damping) if share > 0 else 0.0
+def _factor(used: Number, share: Number) -> float:
+    return math.exp2(-used / share) if share > 0 else 0.0
 
 
 Placed = tuple[Number, Number, ShareAccount]

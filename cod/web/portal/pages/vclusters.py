@@ -51,18 +51,9 @@ TOLD_ABOVE = {
 def _list(tx: Tx, ask: PageCall[Names, VclusterQuery]) -> dict[str, Any]:
     return {
         "found": VCLUSTERS[0].call(ask)(tx),
-        "groups": group_names(ask.who, tx),
+        "groups": [one.name for one in groups.every(tx, ask.who.groups)],
         "more": columns_of(VclusterView, ask, TOLD_ABOVE),
     }
-
-
-def group_names(who: Who, tx: Tx, right: Right = Right.SEE) -> list[str]:
-    """Return the groups that `who` has that right on, by name."""
-    return [
-        one.name
-        for one in groups.every(tx, who.groups)
-        if right is Right.SEE or offered(who, right, one.id)
-    ]
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:

@@ -70,11 +70,9 @@ class MoreQuery(Changed):
     kinds: int = Field(default=1, ge=1, le=MOST_KINDS)
 
 
-def own_groups(
-    tx: Tx, who: Who, right: Right = Right.USE, single: SingleRight | None = None
-) -> list[Group]:
-    """Return the groups that `who` has that right on."""
-    return [one for one in groups.every(tx, who.groups) if offered(who, right, one.id, single)]
+def own_groups(tx: Tx, who: Who, single: SingleRight | None = None) -> list[Group]:
+    """Return the groups that `who` may use, or has the right `single` of."""
+    return [one for one in groups.every(tx, who.groups) if offered(who, Right.USE, one.id, single)]
 
 
 def owners(tx: Tx, who: Who, single: SingleRight | None = None) -> list[tuple[str, str]]:
