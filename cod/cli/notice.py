@@ -75,7 +75,6 @@ def list_(
       cod notice list --vcluster web --json
     """
     shown(
-        ctx,
         client(ctx).newest("/notices", limit, group=group, vcluster=vcluster),
         notice_table,
         as_json,

@@ -213,7 +213,7 @@ def live(make: Callable[[], Any], period: float = 1.0) -> None:
             view.update(make(), refresh=True)
 
 
-def shown(ctx: click.Context, value: Any, make: Callable[[Any], Any], flag_json: bool) -> None:
+def shown(value: Any, make: Callable[[Any], Any], flag_json: bool) -> None:
     """Print `value` as JSON or as `make` shows it."""
     if flag_json:
         print_json(value)

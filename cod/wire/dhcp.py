@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from cod.model import DhcpAnswer, DhcpQuery, Site, Subnet, ipv4
+from cod.model import DhcpAnswer, DhcpQuery, Subnet, ipv4
 from cod.wire.errors import PeerError
 
 SERVER_PORT, CLIENT_PORT = 67, 68
@@ -234,9 +234,7 @@ def _uuid(value: bytes) -> str | None:
 # ---------------------------------------------------------------- DhcpAnswer -> Packet
 
 
-def reply(
-    packet: Packet, asked: DhcpQuery, answer: DhcpAnswer, subnet: Subnet, site: Site
-) -> Packet:
+def reply(packet: Packet, asked: DhcpQuery, answer: DhcpAnswer, subnet: Subnet) -> Packet:
     """Return the answer to `packet`. What is the same for many clients is made once
     (`_constant`)."""
     if answer.kind == "NAK":

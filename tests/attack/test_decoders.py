@@ -50,7 +50,7 @@ def dhcp_attack(data: bytes, site: Site) -> str:
     except dhcp.DecodeError:
         return "refused"
     said = DhcpAnswer("OFFER", "10.77.1.1", "lab", 60.0, "n1", "cod.test", "undionly.kpxe")
-    reply = dhcp.reply(packet, query, said, site.subnets[0], site)
+    reply = dhcp.reply(packet, query, said, site.subnets[0])
     dhcp.destination(reply)
     assert dhcp.decode(dhcp.encode(reply)).xid == packet.xid
     return "answered"

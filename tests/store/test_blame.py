@@ -181,7 +181,7 @@ def test_a_success_closes_the_breaker(lab: Lab) -> None:
     hall.rest()
     hall.spoils = ""
     [request] = requests.every(lab.tx, states=["stopped"], vcluster_id=vcluster.id)
-    request_flows.retry(lab.tx, request_id=request.id, now=lab.now)
+    request_flows.retry(lab.tx, request_id=request.id)
     hall.rest()
     assert hall.states() == ["active"] + ["inactive"] * 6 + ["quarantined"]
     hall.spoils = "boot"
@@ -197,7 +197,7 @@ def test_a_stopped_request_is_tried_again_with_another_template(lab: Lab) -> Non
     hall.spoils = ""
     [request] = requests.every(lab.tx, states=["stopped"], vcluster_id=vcluster.id)
     other = lab.template(revision=2, document=DOCUMENT)
-    request_flows.retry(lab.tx, request_id=request.id, template="debian@2", now=lab.now)
+    request_flows.retry(lab.tx, request_id=request.id, template="debian@2")
     hall.rest()
     [node] = nodes.every(lab.tx, vcluster_id=vcluster.id)
     assert (node.state, node.template_id) == ("active", other)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.model import DhcpAnswer, DhcpQuery, Site, Subnet
+from cod.model import DhcpAnswer, DhcpQuery, Subnet
 from cod.wire import dhcp
 from cod.wire.dhcp import DecodeError, Packet
 from tests.unit.dhcp_captures import IPXE_ROM_DISCOVER, IPXE_ROM_REQUEST, OVMF_DISCOVER
@@ -25,7 +25,6 @@ SUBNET = Subnet(
     router="10.77.0.254",
     dns=("10.77.0.2", "10.77.0.3"),
 )
-SITE = Site("test", "cod.test", (SUBNET,))
 
 
 def message(kind: int = 1, options: Mapping[int, bytes] | None = None, **head: object) -> Packet:
@@ -180,7 +179,7 @@ def test_ten_thousand_random_and_mutated_messages_do_no_harm() -> None:
             continue
         understood += 1
         answer = DhcpAnswer("OFFER", "10.77.1.5", "lab", 900.0, "n1", "cod.test", "undionly.kpxe")
-        dhcp.encode(dhcp.reply(packet, query, answer, SUBNET, SITE))
+        dhcp.encode(dhcp.reply(packet, query, answer, SUBNET))
     assert 1000 < understood < 5000
 
 
@@ -188,7 +187,7 @@ def test_ten_thousand_random_and_mutated_messages_do_no_harm() -> None:
 
 
 def reply_to(packet: Packet, answer: DhcpAnswer) -> Packet:
-    return dhcp.reply(packet, dhcp.query(packet, "lab"), answer, SUBNET, SITE)
+    return dhcp.reply(packet, dhcp.query(packet, "lab"), answer, SUBNET)
 
 
 OFFER = DhcpAnswer("OFFER", "10.77.1.5", "lab", 900.0, "n1", "web.cod.test", "undionly.kpxe")

@@ -78,7 +78,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
       cod image show debian --json
       cod image show physics/debian
     """
-    shown(ctx, client(ctx).get(path_of("images", name)), lambda v: image_table([v]), as_json)
+    shown(client(ctx).get(path_of("images", name)), lambda v: image_table([v]), as_json)
 
 
 @image.command()
@@ -152,7 +152,7 @@ def add(
         )
     if wait:
         value = _taken_in(api, value["name"], timeout)
-    shown(ctx, value, lambda v: image_table([v]), as_json)
+    shown(value, lambda v: image_table([v]), as_json)
 
 
 def _server_reads(server: str, file: Path) -> bool:
@@ -218,7 +218,7 @@ def uploads(ctx: click.Context, as_json: bool) -> None:
     Example:
       cod image uploads
     """
-    shown(ctx, client(ctx).every("/uploads"), upload_table, as_json)
+    shown(client(ctx).every("/uploads"), upload_table, as_json)
 
 
 @image.command()

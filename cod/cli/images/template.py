@@ -85,7 +85,7 @@ def add(ctx: click.Context, file: Path, group: str | None, if_missing: bool, as_
         value = there_is(api, path_of("templates", full_name(name, group)))
     if value is None:
         value = api.post("/templates", {"document": document, "group": group})
-    shown(ctx, value, lambda v: template_table([v]), as_json)
+    shown(value, lambda v: template_table([v]), as_json)
 
 
 @template.command()

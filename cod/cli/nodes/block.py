@@ -56,7 +56,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     Example:
       cod block list
     """
-    shown(ctx, client(ctx).every("/blocks"), block_table, as_json)
+    shown(client(ctx).every("/blocks"), block_table, as_json)
 
 
 @block.command()
@@ -69,7 +69,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod block show rack1
     """
-    shown(ctx, client(ctx).get(path("blocks", name)), lambda value: block_table([value]), as_json)
+    shown(client(ctx).get(path("blocks", name)), lambda value: block_table([value]), as_json)
 
 
 @block.command()
@@ -84,7 +84,6 @@ def create(ctx: click.Context, name: str, if_missing: bool, as_json: bool) -> No
       cod block create rack1
     """
     shown(
-        ctx,
         created(client(ctx), "blocks", name, {"name": name}, if_missing),
         lambda value: block_table([value]),
         as_json,
@@ -109,7 +108,7 @@ def _change(
     ctx: click.Context, name: str, verb: str, nodes: tuple[str, ...], as_json: bool
 ) -> None:
     value = client(ctx).post(path("blocks", name, verb), {"nodes": list(nodes)})
-    shown(ctx, value, lambda value: block_table([value]), as_json)
+    shown(value, lambda value: block_table([value]), as_json)
 
 
 @block.command()

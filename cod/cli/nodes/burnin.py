@@ -78,7 +78,7 @@ def burnin(
     """
     api, place = client(ctx), path("nodes", name, "burnin")
     if history:
-        shown(ctx, api.get(path("nodes", name, "burnins"))["items"], _history, as_json)
+        shown(api.get(path("nodes", name, "burnins"))["items"], _history, as_json)
         return
     if cancel:
         value = api.delete(place)
@@ -93,7 +93,7 @@ def burnin(
         value = api.post(place, {key: said for key, said in asked.items() if said is not None})
     if wait and not cancel:
         value = follow(api, place, "burn-in", OVER, timeout, quiet=as_json)
-    shown(ctx, value, _facts, as_json)
+    shown(value, _facts, as_json)
     if wait and not cancel and value["state"] != "passed":
         raise NotPassed(f"{name} did not pass: {value['reason']}")
 

@@ -83,7 +83,7 @@ def capture(
         value = api.post(place, {key: said for key, said in asked.items() if said is not None})
     if wait and not cancel:
         value = follow(api, place, "capture", OVER, timeout, quiet=as_json)
-    shown(ctx, value, facts, as_json)
+    shown(value, facts, as_json)
     if wait and value["state"] != "done":
         raise NotCaptured(f"{name} was not captured: {value['reason']}")
 
@@ -98,7 +98,6 @@ def captures(ctx: click.Context, as_json: bool) -> None:
       cod node captures
     """
     shown(
-        ctx,
         client(ctx).every("/captures"),
         lambda values: table_of(
             values,

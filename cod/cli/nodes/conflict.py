@@ -41,4 +41,4 @@ def list_(ctx: click.Context, limit: int, as_json: bool) -> None:
     Example:
       cod conflict list --json
     """
-    shown(ctx, client(ctx).newest("/conflicts", limit)[::-1], conflict_table, as_json)
+    shown(client(ctx).newest("/conflicts", limit)[::-1], conflict_table, as_json)

@@ -43,7 +43,7 @@ def energy(ctx: click.Context, by: str, since: float, group: str | None, as_json
     report = client(ctx).get(
         "/energy", **{"from": max(0.0, now - since), "to": now, "by": by, "group": group}
     )
-    shown(ctx, report, picture, as_json)
+    shown(report, picture, as_json)
 
 
 def picture(report: Mapping[str, Any]) -> Any:

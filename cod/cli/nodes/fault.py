@@ -33,7 +33,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     Example:
       cod fault list --json
     """
-    shown(ctx, client(ctx).get("/faults")["items"], fault_table, as_json)
+    shown(client(ctx).get("/faults")["items"], fault_table, as_json)
 
 
 def fault_table(values: Sequence[Mapping[str, Any]]) -> Any:

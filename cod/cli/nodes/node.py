@@ -191,7 +191,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
             ("AT", "CONFLICT", "ABOUT"),
             [(when(c["at"]), c["kind"], c["about"]) for c in value["conflicts"]],
         )
-    shown(ctx, value["history"], history_table, False)
+    shown(value["history"], history_table, False)
 
 
 def _power(node: dict[str, Any]) -> str:
@@ -241,7 +241,7 @@ def history(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
       cod node history n7 --json
     """
     values = client(ctx).newest(path("nodes", name, "history"), limit)
-    shown(ctx, values, history_table, as_json)
+    shown(values, history_table, as_json)
 
 
 def history_table(values: list[Any]) -> Any:
@@ -460,7 +460,6 @@ def keep(
                 raise
     said = {"name": name, "keep": value["keep"], "kept": value["kept"]}
     shown(
-        ctx,
         said,
         lambda v: table(
             ("NODE", "MARKED KEEP", "DISKS KEPT"),
@@ -486,7 +485,6 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     if not body:
         raise click.UsageError(f"say what to set: {options_named(NodeView)}")
     shown(
-        ctx,
         client(ctx).patch(path("nodes", name), body),
         lambda value: node_table([value]),
         as_json,

@@ -58,7 +58,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod switch show leaf-3
     """
-    shown(ctx, client(ctx).get(path("switches", name)), _in_full, as_json)
+    shown(client(ctx).get(path("switches", name)), _in_full, as_json)
 
 
 @switch.command()
@@ -82,7 +82,7 @@ def check(ctx: click.Context, name: str, as_json: bool) -> None:
         value = value | {
             "reason": f"no server asked it within {CHECK_FOR:.0f} s: is `cod serve` running?"
         }
-    shown(ctx, value, _in_full, as_json)
+    shown(value, _in_full, as_json)
     ctx.exit(1 if value["reason"] else 0)
 
 
@@ -149,7 +149,7 @@ def set_port(
     """
     body = {"switch": switch, "port": port} | ({"mac": mac} if mac else {})
     value = client(ctx).call("PUT", path("nodes", node, "port"), body)["items"]
-    shown(ctx, value, port_table, as_json)
+    shown(value, port_table, as_json)
 
 
 @port.command()
@@ -178,7 +178,6 @@ def retry(ctx: click.Context, node: str, as_json: bool) -> None:
       cod port retry node7
     """
     shown(
-        ctx,
         client(ctx).post(path("nodes", node, "port", "retry"), {})["items"],
         port_table,
         as_json,

@@ -122,7 +122,6 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     if not body:
         raise click.UsageError(f"say what to set: {options_named(TypeView)}")
     shown(
-        ctx,
         client(ctx).patch(path("types", name), body),
         lambda value: type_table([value]),
         as_json,

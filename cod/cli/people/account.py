@@ -61,7 +61,7 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
     Example:
       cod key list
     """
-    shown(ctx, client(ctx).get("/me/keys")["items"], _keys, as_json)
+    shown(client(ctx).get("/me/keys")["items"], _keys, as_json)
 
 
 @key.command("add")
@@ -82,7 +82,7 @@ def add_key(ctx: click.Context, file: Path, name: str, if_missing: bool, as_json
     there = api.get("/me/keys")["items"] if if_missing else []
     same = [one for one in there if one["key"] in line.split()]
     value = same[0] if same else api.post("/me/keys", {"key": line, "name": name})
-    shown(ctx, value, lambda value: _keys([value]), as_json)
+    shown(value, lambda value: _keys([value]), as_json)
 
 
 @key.command("remove")
@@ -180,7 +180,6 @@ def list_sessions(ctx: click.Context, as_json: bool) -> None:
       cod session list
     """
     shown(
-        ctx,
         client(ctx).get("/me/sessions")["items"],
         lambda values: table_of(
             values,
@@ -240,7 +239,6 @@ def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: str | Non
     if as_json:
         return print_json(values)
     return shown(
-        ctx,
         values[::-1],
         lambda rows: table_of(
             rows,

@@ -62,7 +62,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod group show physics
     """
-    shown(ctx, client(ctx).get(path("groups", name)), _one, as_json)
+    shown(client(ctx).get(path("groups", name)), _one, as_json)
 
 
 @group.command()
@@ -79,7 +79,6 @@ def create(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **
       cod group create physics --priority 10 --default-lease 8h --max-lease 14d
     """
     shown(
-        ctx,
         created(client(ctx), "groups", name, {"name": name, **body_of(Group, asked)}, if_missing),
         _one,
         as_json,
@@ -202,9 +201,9 @@ def set_(
         )
     if entitled:
         value = client(ctx).patch(path("shares", name), entitled)
-        shown(ctx, value, lambda one: share_table([one]), as_json)
+        shown(value, lambda one: share_table([one]), as_json)
     else:
-        shown(ctx, client(ctx).patch(path("groups", name), body), _one, as_json)
+        shown(client(ctx).patch(path("groups", name), body), _one, as_json)
 
 
 @group.command()
@@ -258,7 +257,7 @@ def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_
       cod group deliveries physics --state "given up"
     """
     values = client(ctx).newest(path("groups", name, "deliveries"), limit, state=state)
-    shown(ctx, values, delivery_table, as_json)
+    shown(values, delivery_table, as_json)
 
 
 def delivery_table(values: list[Any]) -> Any:
@@ -290,7 +289,7 @@ def resend(ctx: click.Context, name: str, number: int, as_json: bool) -> None:
       cod group resend physics 4711
     """
     value = client(ctx).post(path("groups", name, "deliveries", number, "resend"))
-    shown(ctx, value, lambda one: delivery_table([one]), as_json)
+    shown(value, lambda one: delivery_table([one]), as_json)
 
 
 group.add_command(invite, "invite")

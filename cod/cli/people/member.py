@@ -63,7 +63,7 @@ def list_(ctx: click.Context, group: str, as_json: bool) -> None:
     Example:
       cod member list physics
     """
-    shown(ctx, client(ctx).get(path("groups", group, "members"))["items"], _members, as_json)
+    shown(client(ctx).get(path("groups", group, "members"))["items"], _members, as_json)
 
 
 @member.command("set")
@@ -112,7 +112,7 @@ def set_(
     if shares is not None:
         body["shares"] = shares
     value = client(ctx).call("PUT", path("groups", group, "members", user), body)
-    shown(ctx, value, lambda one: _members([one]), as_json)
+    shown(value, lambda one: _members([one]), as_json)
 
 
 @member.command()
@@ -155,7 +155,6 @@ def keys(ctx: click.Context, group: str, lines: bool, as_json: bool) -> None:
             click.echo(value["line"])
         return
     shown(
-        ctx,
         client(ctx).get(path("groups", group, "keys"))["items"],
         lambda values: table(
             ("USER", "KEY", "ALGORITHM", "FINGERPRINT"),
@@ -232,7 +231,6 @@ def list_links(ctx: click.Context, as_json: bool) -> None:
       cod invite list
     """
     shown(
-        ctx,
         client(ctx).get("/invitations")["items"],
         lambda values: table_of(
             values,

@@ -68,7 +68,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod user show ann
     """
-    shown(ctx, client(ctx).get(path("users", name)), _one, as_json)
+    shown(client(ctx).get(path("users", name)), _one, as_json)
 
 
 @user.command()
@@ -92,7 +92,7 @@ def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **tol
     if "link" in value:
         print_link(value, as_json)
     else:
-        shown(ctx, value, _one, as_json)
+        shown(value, _one, as_json)
 
 
 @user.command("set")
@@ -109,7 +109,7 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     body = body_of(User, asked)
     if not body:
         raise click.UsageError(f"say what to set: {options_named(User)}")
-    shown(ctx, client(ctx).patch(path("users", name), body), _one, as_json)
+    shown(client(ctx).patch(path("users", name), body), _one, as_json)
 
 
 @user.command()
@@ -123,7 +123,7 @@ def disable(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod user disable ann
     """
-    shown(ctx, client(ctx).patch(path("users", name), {"disabled": True}), _one, as_json)
+    shown(client(ctx).patch(path("users", name), {"disabled": True}), _one, as_json)
 
 
 @user.command()
@@ -136,7 +136,7 @@ def enable(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod user enable ann
     """
-    shown(ctx, client(ctx).patch(path("users", name), {"disabled": False}), _one, as_json)
+    shown(client(ctx).patch(path("users", name), {"disabled": False}), _one, as_json)
 
 
 @user.command()

@@ -41,7 +41,7 @@ def calendar(ctx: click.Context, ahead: float, as_json: bool) -> None:
       cod calendar --ahead 30d
     """
     now = time.time()
-    shown(ctx, client(ctx).get("/calendar", **{"from": now, "to": now + ahead}), bars, as_json)
+    shown(client(ctx).get("/calendar", **{"from": now, "to": now + ahead}), bars, as_json)
 
 
 def bars(found: Mapping[str, Any]) -> Any:

@@ -45,7 +45,7 @@ def list_(ctx: click.Context, vcluster: str, as_json: bool) -> None:
     Example:
       cod name list --vcluster web
     """
-    shown(ctx, client(ctx).get(path("vclusters", vcluster, "names"))["items"], _names, as_json)
+    shown(client(ctx).get(path("vclusters", vcluster, "names"))["items"], _names, as_json)
 
 
 @name.command()
@@ -62,7 +62,7 @@ def add(ctx: click.Context, label: str, target: str, vcluster: str, as_json: boo
       cod name add www n3 --vcluster web
     """
     value = client(ctx).call("PUT", path("vclusters", vcluster, "names", label), {"target": target})
-    shown(ctx, value, lambda one: _names([one]), as_json)
+    shown(value, lambda one: _names([one]), as_json)
 
 
 @name.command()

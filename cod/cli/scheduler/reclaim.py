@@ -101,7 +101,7 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
     Example:
       cod reclaim show 3
     """
-    shown(ctx, client(ctx).get(path("reclaims", number)), lambda v: reclaim_table([v]), as_json)
+    shown(client(ctx).get(path("reclaims", number)), lambda v: reclaim_table([v]), as_json)
 
 
 @reclaim.command()
@@ -116,4 +116,4 @@ def answer(ctx: click.Context, number: int, nodes: tuple[str, ...], as_json: boo
       cod reclaim answer 3 n7 n8
     """
     value = client(ctx).post(path("reclaims", number, "answer"), {"nodes": list(nodes)})
-    shown(ctx, value, lambda v: reclaim_table([v]), as_json)
+    shown(value, lambda v: reclaim_table([v]), as_json)

@@ -130,7 +130,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod series show course
     """
-    shown(ctx, client(ctx).get(path("series", name)), series_in_full, as_json)
+    shown(client(ctx).get(path("series", name)), series_in_full, as_json)
 
 
 @series.command()

@@ -95,7 +95,7 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
     Example:
       cod request show 12
     """
-    shown(ctx, client(ctx).get(path("requests", number)), lambda v: request_table([v]), as_json)
+    shown(client(ctx).get(path("requests", number)), lambda v: request_table([v]), as_json)
 
 
 @request.command()
@@ -195,7 +195,6 @@ def submit(
     if before is not None:
         body |= {"before": before, "duration": duration}
     shown(
-        ctx,
         client(ctx).post(path("vclusters", vcluster, "requests"), body, key),
         lambda v: request_table([v]),
         as_json,

@@ -30,10 +30,10 @@ def shares(ctx: click.Context, group: str | None, users: bool, as_json: bool) ->
         if group is None:
             raise click.UsageError("--users needs a GROUP")
         inside = api.get(path("shares", group, "users"))["items"]
-        shown(ctx, inside, _user_table, as_json)
+        shown(inside, _user_table, as_json)
         return
     found = api.get("/shares")["items"] if group is None else api.get(path("shares", group))
-    shown(ctx, found, share_table if group is None else lambda one: share_table([one]), as_json)
+    shown(found, share_table if group is None else lambda one: share_table([one]), as_json)
 
 
 def share_table(values: list[Any]) -> Any:

@@ -49,10 +49,10 @@ def timeline(
     window = {"from": max(0.0, now - since), "to": now}
     if by != "state":
         asked = {"by": by, "group": group, "vcluster": vcluster, "limit": SHOWN}
-        return shown(ctx, client(ctx).get("/timeline", **window, **asked), columns, as_json)
+        return shown(client(ctx).get("/timeline", **window, **asked), columns, as_json)
     if group or vcluster:
         raise click.UsageError("--by state is of all the site's nodes")
-    return shown(ctx, client(ctx).get("/pool/history", **window), state_columns, as_json)
+    return shown(client(ctx).get("/pool/history", **window), state_columns, as_json)
 
 
 def state_columns(chart: Mapping[str, Any]) -> Any:

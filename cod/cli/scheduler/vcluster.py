@@ -313,12 +313,12 @@ def create(
             raise click.UsageError("--repeat goes with --from.")
         body |= {"days": repeat, "count": count, "last": last, "zone": zone or this_zone()}
         made = created(api, "series", name, body, if_missing, key)
-        shown(ctx, made, series_in_full, as_json)
+        shown(made, series_in_full, as_json)
         return
     value = created(api, "vclusters", name, body, if_missing, key)
     if wait:
         value = wait_until(api, name, _all_active, timeout, quiet=as_json)
-    shown(ctx, value, in_full, as_json)
+    shown(value, in_full, as_json)
 
 
 @vcluster.command()
@@ -354,7 +354,7 @@ def resize(
         value = wait_until(
             api, name, lambda v: len(v["nodes"]) == size and _all_active(v), timeout, quiet=as_json
         )
-    shown(ctx, value, in_full, as_json)
+    shown(value, in_full, as_json)
 
 
 @vcluster.command()
@@ -406,7 +406,7 @@ def release(
             timeout,
             quiet=as_json,
         )
-    shown(ctx, value, in_full, as_json)
+    shown(value, in_full, as_json)
 
 
 @vcluster.command()
@@ -446,7 +446,6 @@ def move(
     """
     body = {"to": target, "nodes": nodes, "within": within, "types": list(types)}
     shown(
-        ctx,
         client(ctx).post(path("vclusters", source, "moves"), body, key),
         lambda v: move_table([v]),
         as_json,

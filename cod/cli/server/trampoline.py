@@ -79,7 +79,7 @@ def show(ctx: click.Context, as_json: bool) -> None:
         ) from None
     except (load.ConfigError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    shown(ctx, facts, _told, as_json)
+    shown(facts, _told, as_json)
 
 
 def _told(facts: dict[str, Any]) -> str:

@@ -226,7 +226,7 @@ def show(ctx: click.Context, vcluster: str, as_json: bool) -> None:
       cod vcm show batch
     """
     value = client(ctx).get(path("vclusters", vcluster, "vcm"))
-    shown(ctx, value, lambda v: vcm_table([v]), as_json)
+    shown(value, lambda v: vcm_table([v]), as_json)
     if not as_json:
         _warn([value])
 

@@ -121,7 +121,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod volume show physics/data
     """
-    shown(ctx, client(ctx).get(path("volumes", name)), in_full, as_json)
+    shown(client(ctx).get(path("volumes", name)), in_full, as_json)
 
 
 @volume.command()
@@ -158,7 +158,7 @@ def create(
     api = client(ctx)
     body = {"name": name, "size": bytes_, "group": owner(api, group, "site"), **asked}
     full = f"{body['group']}/{name}"  # the site's, too: site/NAME
-    shown(ctx, created(api, "volumes", full, body, if_missing), in_full, as_json)
+    shown(created(api, "volumes", full, body, if_missing), in_full, as_json)
 
 
 @volume.command()
@@ -172,7 +172,7 @@ def resize(ctx: click.Context, name: str, bytes_: int, as_json: bool) -> None:
     Example:
       cod volume resize physics/data 400G
     """
-    shown(ctx, client(ctx).patch(path("volumes", name), {"size": bytes_}), in_full, as_json)
+    shown(client(ctx).patch(path("volumes", name), {"size": bytes_}), in_full, as_json)
 
 
 @volume.command()
@@ -195,7 +195,7 @@ def attach(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
     Example:
       cod volume attach physics/data web --mount /data --read-only
     """
-    shown(ctx, client(ctx).post(path("volumes", name, "attach"), asked), in_full, as_json)
+    shown(client(ctx).post(path("volumes", name, "attach"), asked), in_full, as_json)
 
 
 @volume.command()
@@ -211,7 +211,6 @@ def detach(ctx: click.Context, name: str, vcluster: str, as_json: bool) -> None:
       cod volume detach physics/data web
     """
     shown(
-        ctx,
         client(ctx).post(path("volumes", name, "detach"), {"vcluster": vcluster}),
         in_full,
         as_json,
@@ -235,7 +234,7 @@ def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool, as_json
         value = api.delete(path("volumes", name, "snapshots", snapshot))
     else:
         value = api.post(path("volumes", name, "snapshots"), {"snapshot": snapshot})
-    shown(ctx, value, in_full, as_json)
+    shown(value, in_full, as_json)
 
 
 @volume.command()
@@ -266,7 +265,7 @@ def restore(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod volume restore physics/data
     """
-    shown(ctx, client(ctx).post(path("volumes", name, "restore"), {}), in_full, as_json)
+    shown(client(ctx).post(path("volumes", name, "restore"), {}), in_full, as_json)
 
 
 @volume.command()
@@ -284,7 +283,7 @@ def remake(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
         click.confirm(
             f"Begin volume {name} anew, empty, if its data is not there?", abort=True, err=True
         )
-    shown(ctx, client(ctx).post(path("volumes", name, "remake"), {}), in_full, as_json)
+    shown(client(ctx).post(path("volumes", name, "remake"), {}), in_full, as_json)
 
 
 @volume.command()
@@ -315,7 +314,6 @@ def servers(ctx: click.Context, as_json: bool) -> None:
       cod volume servers
     """
     shown(
-        ctx,
         client(ctx).get("/fileservers")["items"],
         lambda values: table_of(
             values,

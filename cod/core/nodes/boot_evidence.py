@@ -26,7 +26,7 @@ AGAIN = 3600.0  # seconds in which the same contradiction is recorded once
 OUTAGE = 1800.0  # seconds after the loss of a site's agents in which machines boot by themselves
 
 
-def contradiction(tx: Tx, node: Node, power: str, *, heard: bool, site: Site, now: float) -> str:
+def contradiction(tx: Tx, node: Node, power: str, *, heard: bool, now: float) -> str:
     """Return why an agent with a new boot's secret is not believed to be `node`, a sentence; '' if
     it is. Administrators are told, and the refusal is in the audit log.
 

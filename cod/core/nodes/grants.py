@@ -150,7 +150,7 @@ def _admission(
         return {"size": vcluster.size + len(granted)} if grows else {}
     until = now + vcluster.lease_time
     if request.starts_at is None:  # else its node-hours were checked when it was reserved
-        until = min(until, _until(tx, vcluster, owner, len(granted), until, site, now))
+        until = min(until, _until(tx, owner, len(granted), until, site, now))
     types = Counter(node.type_id or 0 for node in granted)
     return {
         "state": VclusterState.ACTIVE,
@@ -172,15 +172,13 @@ def check_hours(
 ) -> None:
     """Raise `Refused` if the group's remaining node-hours are too few for the request."""
     if vcluster.state == VclusterState.PENDING and request.starts_at is None:
-        _until(tx, vcluster, owner, nodes_, now + vcluster.lease_time, site, now)
+        _until(tx, owner, nodes_, now + vcluster.lease_time, site, now)
     elif request.kind == "grow" and request.starts_at is None:
         end = leases.end(vcluster, now)
         node_hours.check(tx, owner, nodes_, end, now, field="size", waits=False)
 
 
-def _until(
-    tx: Tx, vcluster: Vcluster, owner: Group, nodes_: int, asked: float, site: Site, now: float
-) -> float:
+def _until(tx: Tx, owner: Group, nodes_: int, asked: float, site: Site, now: float) -> float:
     """Return when a lease that begins now ends, so that its nodes stay within the group's
     node-hours. Raise `Refused` where it would be over before its nodes could be of use."""
     found = node_hours.bound(tx, owner, nodes_, asked, now)

@@ -75,7 +75,7 @@ def open(
     # None: this is run once more, after a commit that nobody knew of
     if used is not None and used.kind == "boot":
         heard = _is_heard(node, older, server, here, site, now)
-        if why := boot_evidence.contradiction(tx, node, power, heard=heard, site=site, now=now):
+        if why := boot_evidence.contradiction(tx, node, power, heard=heard, now=now):
             return Result(why)
         _trade(tx, used, known, node, session)
         moved = _rebooted(tx, node, site, now)

@@ -146,7 +146,7 @@ def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
 
 
 def moved(
-    tx: Tx, *, name: str, also: int | None = None, site: Site, now: float, actor: str
+    tx: Tx, *, name: str, also: int | None = None, site: Site, now: float
 ) -> Result[NodeView]:
     """Confirm that the node was moved: the place where it boots next is remembered as its own, and
     all others are forgotten.

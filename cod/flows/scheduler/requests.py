@@ -180,7 +180,7 @@ def change(
 
 
 def retry(
-    tx: Tx, *, request_id: int, template: str = "", now: float, seen: frozenset[int] | None = None
+    tx: Tx, *, request_id: int, template: str = "", seen: frozenset[int] | None = None
 ) -> Result[RequestView]:
     """Try a stopped request again, with another template (its full name, or 'name@revision') if one
     is given: its nodes run that. The value is as for `withdraw`. Raises `Refused`."""

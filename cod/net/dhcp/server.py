@@ -203,9 +203,8 @@ class DhcpServer(SocketService):
                 self._published[key] = count
 
     def _reply(self, packet: wire.Packet, query: DhcpQuery, answer: DhcpAnswer) -> None:
-        reply = wire.reply(
-            packet, query, answer, answer.network or self._subnets[answer.subnet], self.site.current
-        )
+        subnet = answer.network or self._subnets[answer.subnet]
+        reply = wire.reply(packet, query, answer, subnet)
         host, port = wire.destination(reply)
         if host == wire.BROADCAST and self.subnet.interface is None:
             if query.ciaddr == "0.0.0.0":

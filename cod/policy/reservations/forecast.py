@@ -110,7 +110,7 @@ def late(request: PendingRequest, now: float) -> bool:
     return request.starts_at is not None and request.starts_at <= now
 
 
-def lengthened(snapshot: SiteSnapshot, policy: Policy, now: float) -> SiteSnapshot:
+def lengthened(snapshot: SiteSnapshot, now: float) -> SiteSnapshot:
     """Return the site with leases that last as long as their vclusters' reservations will make
     them: also those that would have ended while a reservation is late."""
     holders = dict(snapshot.holders)
@@ -133,7 +133,7 @@ class Forecast:
     def __init__(
         self, snapshot: SiteSnapshot, feasibility: Feasibility, policy: Policy, now: float
     ) -> None:
-        snapshot = lengthened(snapshot, policy, now)
+        snapshot = lengthened(snapshot, now)
         self._snapshot = snapshot
         self._feasibility = feasibility
         self._policy = policy

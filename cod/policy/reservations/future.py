@@ -98,7 +98,7 @@ class Future:
     ) -> None:
         self._groups = [replace(one, faded_usage=one.faded_usage or 0.0) for one in groups]
         self._first, self._policy, self.now = snapshot, policy, now
-        self._holders = dict(forecast.lengthened(snapshot, policy, now).holders)
+        self._holders = dict(forecast.lengthened(snapshot, now).holders)
         self.requests = {request.id: request for request in snapshot.requests}
         self._reclaims = {one.id: one for one in snapshot.reclaims}
         self._again, self._month = NEVER, energy_accounting.month(now)

@@ -101,7 +101,7 @@ def decide(
     """
     feasibility = feasibility or Feasibility(snapshot)
     if reservations := forecast.reserved(snapshot):
-        snapshot = forecast.lengthened(snapshot, policy, now)
+        snapshot = forecast.lengthened(snapshot, now)
     choice = _Choice(snapshot, feasibility, policy, now)
     for move in (request for request in snapshot.requests if request.source_id is not None):
         choice.move(move)

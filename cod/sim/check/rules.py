@@ -38,7 +38,7 @@ def broken(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: float) ->
         *bookings.broken(seen, planned, policy, groups, now),
         *passed_over(seen, planned, policy, now),
         *_leases(seen, planned, now),
-        *_reserve(seen, planned),
+        *_reserve(planned),
     ]
 
 
@@ -249,7 +249,7 @@ def _leases(seen: SiteSnapshot, planned: PassPlan, now: float) -> Iterator[str]:
             yield f"reclaim {reclaim}: seized before its deadline"
 
 
-def _reserve(seen: SiteSnapshot, planned: PassPlan) -> Iterator[str]:
+def _reserve(planned: PassPlan) -> Iterator[str]:
     """Yield changes of power of nodes that are not as they have to be: warm, idle and nobody's, or
     asleep."""
     for change in planned.power_changes:

@@ -467,9 +467,7 @@ NODES = (
         ADMINS,
         "Confirm that a node was moved: the place where it boots next is remembered as its own;"
         " or approve another place where it was heard",
-        lambda a: partial(
-            nodes.moved, name=a.names.name, also=a.body.also, site=a.site, now=a.now, actor=a.actor
-        ),
+        lambda a: partial(nodes.moved, name=a.names.name, also=a.body.also, site=a.site, now=a.now),
         reply=NodeReply,
         body=NodeMoved,
         names=Named,

@@ -257,7 +257,6 @@ REQUESTS = (
             requests.retry,
             request_id=number(a.names.id),
             template=a.body.template,
-            now=a.now,
             seen=a.who.groups,
         ),
         reply=RequestReply,
