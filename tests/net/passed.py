@@ -12,6 +12,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
+from cod.pool import Pool
+
+Threads = tuple[Callable[[Callable[[], object]], object], ...]
+
 COD = str(Path(__file__).resolve().parents[2] / "cod") + "/"
 
 
@@ -38,3 +44,9 @@ def files_passed(*run_in: Callable[[Callable[[], object]], object]) -> Iterator[
         threading.setprofile(None)
         for run in run_in:
             run(lambda: sys.setprofile(None))
+
+
+@pytest.fixture
+def threads_at_work(in_reactor: Callable[..., Any], pool: Pool) -> Threads:
+    """What runs a function in the reactor's thread, and in the pool's."""
+    return (in_reactor, lambda work: in_reactor(pool.run, lambda tx: work()))
