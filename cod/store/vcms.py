@@ -51,8 +51,8 @@ def enrol(
     now: float,
     ends_at: float | None = None,
 ) -> Vcm:
-    """Let whoever has that certificate (or address) speak for the vcluster; whoever did so before
-    may not any more."""
+    """Let the holder of that certificate (or address) speak for the vcluster, in place of the VCM
+    that did so before."""
     known = get(tx, vcluster_id, lock=True)
     _INVITATIONS.remove(tx, vcluster_id)
     columns: dict[str, Any] = {

@@ -105,8 +105,8 @@ def _log(level: str) -> None:
 
 @contextmanager
 def _alone(state: Path) -> Iterator[None]:
-    """Hold the lock of the vcluster's VCM: two of them would take the connection from each other
-    for ever."""
+    """Hold the lock of the VCM with that state file. Two running VCMs of a vcluster would take the
+    connection from each other for ever. Raises `BadSettings`."""
     try:
         lock = state.with_name(state.name + ".lock").open("w")
     except OSError as error:

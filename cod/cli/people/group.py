@@ -90,8 +90,8 @@ def _one(value: Any) -> Any:
 
 
 def by_type(option: str, words: tuple[str, ...], field: str, types: str) -> dict[str, Any]:
-    """Return the numbers that an option names, of all types and of single ones; where it names
-    types, others lose theirs. Raises UsageError."""
+    """Return the fields that an option's `words` set: `field` for a number alone, `types` for
+    TYPE=N, which replaces the numbers of all types; both cleared for 'none'. Raises UsageError."""
     if words == ("none",):
         return {field: 0 if field == "guarantee" else None, types: {}}
     found: dict[str, Any] = {}

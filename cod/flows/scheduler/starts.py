@@ -48,13 +48,13 @@ def answer(said: bytes) -> list[Told]:
 
 
 def changed(tx: Tx, told: Iterable[Told]) -> list[Told]:
-    """Return what is to be told anew."""
+    """Return the starts that differ from those stored for their requests."""
     known = starts.waiting(tx)
     return [one for one in told if _differs(one, known.get(one.request_id))]
 
 
 def tell(tx: Tx, told: Sequence[Told], now: float) -> None:
-    """Store what is told anew of starts."""
+    """Store the starts in `told`."""
     starts.tell(tx, told, starts.waiting(tx), now)
 
 

@@ -18,7 +18,8 @@ from cod.policy.scheduler.snapshot import OTHERS, FreeNodes, PassPlan, Sharing, 
 
 
 def sharing(snapshot: SiteSnapshot) -> Sharing:
-    """Return how the site is shared, for acts of a plan that is made of `snapshot`."""
+    """Return how groups share the site in `snapshot`. The acts of its plan are checked against
+    it."""
     apart = snapshot.apart
     shares = {
         (group_id, pool): share

@@ -174,7 +174,8 @@ class WebRequest(http.Request):
             self.channel.loseConnection()
 
     def refuse(self, wrong: HttpProblem) -> None:
-        """Answer with that, when all is there; the first refusal counts."""
+        """Answer with `wrong` as soon as the whole body has come. Of several refusals the first is
+        sent."""
         assert self.body is not None
         self.refusal = self.refusal or wrong
         self._swallowed += self.body.drop()
