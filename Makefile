@@ -84,7 +84,8 @@ check: dev
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	$(PYTEST) -q tests/unit/test_imports.py tests/unit/test_layout.py tests/unit/test_cli_keys.py \
-	    tests/unit/test_body_fields.py tests/unit/test_docstrings.py tests/net/test_template_attributes.py
+	    tests/unit/test_body_fields.py tests/unit/test_docstrings.py \
+	    tests/net/test_template_attributes.py
 
 # What a hostile host, VCM or owner can do, at length: a million messages of each protocol, five
 # minutes of attack on a running server, everything as everybody, images that lie. `make test` has a

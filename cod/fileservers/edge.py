@@ -96,8 +96,8 @@ class FileServerEdge(Claimer):
             self._busy[server.name] -= 1
 
     async def _attempt(self, server: FileServer, task: VolumeTask) -> tuple[Outcome | None, str]:
-        """Have the driver carry out the task. Return (its outcome, ''), or (None, a sentence about the
-        error)."""
+        """Have the driver carry out the task. Return (its outcome, ''), or (None, a sentence about
+        the error)."""
         attempt = Deferred.fromCoroutine(
             self._drivers[server.driver].carry_out(server, task.wanted)
         )
