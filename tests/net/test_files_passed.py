@@ -3,8 +3,8 @@ who follows it.
 
 The goals are 20 for a POST of a request by REST, 15 for a node's first hardware report and 12 for a
 repeated one, 12 for a DHCPDISCOVER. The ceilings are what is reached: only the last is. A change
-that needs another file raises a ceiling, and says why; one that needs a file less lowers it. A VCM's
-request is followed in `test_nmp_server`, a page of the portal in `test_portal_vclusters`.
+that needs another file raises a ceiling, and says why; one that needs a file less lowers it. What a
+VCM's request passes is in `test_nmp_server`, what a page does in `test_portal_vclusters`.
 """
 
 # ruff: noqa: F401, F811 (fixtures)
