@@ -31,6 +31,11 @@ COMMANDS = {
     "backup": ("cod.cli.server.backup", "backup", "Back up the whole site into a folder."),
     "restore": ("cod.cli.server.backup", "restore", "Restore a site from its backups."),
     "db": ("cod.cli.server.db", "db", "Upgrade, back up, restore and check the database."),
+    "server": (
+        "cod.cli.server.hosts",
+        "server",
+        "The hosts that serve the site: parts, versions, who manages.",
+    ),
     "token": ("cod.cli.server.token", "token", "Tokens for the REST API."),
     "trampoline": (
         "cod.cli.server.trampoline",

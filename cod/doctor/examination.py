@@ -26,6 +26,7 @@ CHECKS = {
     "trampoline": ("boot", "trampoline"),
     "programs": ("boot", "programs"),
     "database": ("database", "findings"),
+    "servers": ("servers", "findings"),
     "room": ("room", "findings"),
     "clock": ("clock", "findings"),
     "certificates": ("certificates", "findings"),

@@ -278,3 +278,51 @@ class OutsideFault:
     affects: tuple[str, ...]
     waits: tuple[str, ...]
     about: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostPart:
+    """A part of the server on a host, as it says of itself.
+
+    server      the host's name; `part`: edge, images, manager or web
+    addresses   by which nodes reach the host, on the site's subnets
+    version     of the program; `database_schema`: that it was written for
+    seen_at     when the part said so last, by its host's clock
+    """
+
+    server: str
+    part: str
+    addresses: tuple[str, ...]
+    version: str
+    database_schema: str
+    started_at: float
+    seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """A host of the site's servers.
+
+    parts    those that run, by name; `silent`: those that have not been seen for a while
+    addresses, version, database_schema, started_at, seen_at  of the part that was seen last
+    manages  the resource manager is there
+    """
+
+    name: str
+    addresses: tuple[str, ...]
+    parts: tuple[str, ...]
+    silent: tuple[str, ...]
+    version: str
+    database_schema: str
+    started_at: float
+    seen_at: float
+    manages: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServersView:
+    """The hosts of the site's servers; `database_writer`: the host of the database that is its
+    writer, HOST:PORT; '' where the database has one host."""
+
+    items: tuple[ServerView, ...]
+    database_writer: str

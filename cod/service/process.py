@@ -9,15 +9,17 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 from cod import logs, supervisor
 from cod.core.database.writer import follow
-from cod.model import Site, SiteRef
+from cod.model import HostPart, Site, SiteRef
 from cod.security import ca
 from cod.service.parts import METRICS_EVERY, PARTS, PartContext
 from cod.site import load
 from cod.site.load import ConfigError, Settings
+from cod.store import schema
 
 log = logging.getLogger("cod.service")
 
@@ -38,6 +40,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     from cod.periodic import Timer
     from cod.pool import Pool
     from cod.web.api import metrics
+    from cod.workers.presence import Presence
 
     reactor: Any = the_reactor
     keep_time(reactor)
@@ -56,7 +59,8 @@ def run(name: str, site: Site, settings: Settings) -> int:
         if (every := supervisor.sign_of_life_every())
         else []
     )
-    part = Running(name, context, [*alive, queued, *PARTS[name](context)])
+    presence = Presence(reactor, pool, said_of(name, context), context.clock)
+    part = Running(name, context, [*alive, queued, *PARTS[name](context), presence])
     metrics.UP.labels(name).set(1)
     reactor.callWhenRunning(catch_stops, reactor)
     reactor.callWhenRunning(part.start)
@@ -64,6 +68,15 @@ def run(name: str, site: Site, settings: Settings) -> int:
     reactor.run()
     pool.close()
     return part.status
+
+
+def said_of(name: str, context: PartContext) -> HostPart:
+    """Return what a part says of itself to the site's other servers."""
+    addresses = dict.fromkeys(subnet.server for subnet in context.site.current.subnets)
+    now = context.clock()
+    return HostPart(
+        context.settings.name, name, tuple(addresses), version("cod"), schema.head(), now, now
+    )
 
 
 def catch_stops(reactor: Any) -> None:

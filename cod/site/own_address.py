@@ -17,12 +17,13 @@ def lists_several(site: Site) -> bool:
 
 def on_host(site: Site, path: Path, here: Collection[str]) -> Site:
     """Return the site as the host with the addresses `here` serves it: of several servers of a
-    subnet, its own is `Subnet.server`. Raises `ConfigError` where none is, about the file `path`.
+    subnet, its own is `Subnet.server`. Each of several serves every subnet: raises `ConfigError`,
+    about the file `path`, where the host has none of a subnet's addresses.
     """
     problems = [
         f"subnet.{number}.server: {lacking(subnet, here)}"
         for number, subnet in enumerate(site.subnets)
-        if subnet.others and own(subnet, here) is None
+        if lists_several(site) and own(subnet, here) is None
     ]
     if problems:
         raise ConfigError(path, problems)

@@ -26,6 +26,11 @@ def lease(tx: Tx, nobody: DatabaseLease) -> DatabaseLease | None:
         raise
 
 
+def host(tx: Tx) -> str:
+    """Return the writer, HOST:PORT; '' where the database has one host."""
+    return tx.scalar(select(_l.host).where(_l.id == 1)) or ""
+
+
 def is_writable(tx: Tx) -> bool:
     """Return whether the host accepts writes: a replica does not."""
     return not tx.scalar(select(literal_column("@@global.read_only")))

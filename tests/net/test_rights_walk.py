@@ -208,6 +208,7 @@ LEAST = {
     "GET /states": ANY,
     "GET /health": OPEN,
     "GET /server": ANY,
+    "GET /servers": ADMIN,
 }
 BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "PATCH /nodes/{name}": lambda of: {"name": "renamed"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -794,6 +795,18 @@ def test_of_several_servers_each_host_is_the_one_whose_address_it_has(tmp_path: 
         "subnet.0.server: none of 10.77.0.1, 10.77.0.2 is an address of this host, which has"
         " 192.0.2.9; list this host's address on lab too, in the site file of each server"
     ]
+
+
+def test_each_of_several_servers_serves_every_subnet(tmp_path: Path) -> None:
+    """A host without an address on a subnet of one server would answer there as that server."""
+    site, _ = loaded(tmp_path, SEVERAL)
+    alone = replace(site.subnets[0], name="far", server="10.78.0.1", others=())
+    site = replace(site, subnets=(*site.subnets, alone))
+    assert on_host(site, tmp_path, {"10.77.0.1", "10.78.0.1"}) == site
+    with pytest.raises(ConfigError) as caught:
+        on_host(site, tmp_path, {"10.77.0.2"})
+    [problem] = caught.value.problems
+    assert problem.startswith("subnet.1.server: none of 10.78.0.1 is an address of this host")
 
 
 def test_a_single_server_is_not_looked_for_on_the_host(tmp_path: Path) -> None:

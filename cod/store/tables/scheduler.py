@@ -410,6 +410,18 @@ claims = table(
     comment="Who may do what only one may do at a time.",
 )
 
+server_parts = table(
+    "server_parts",
+    Column("server", String(64), primary_key=True, comment="the host's name, as in claims"),
+    Column("part", String(16), primary_key=True, comment="edge, images, manager or web"),
+    not_null("addresses", Words(2000), comment="by which nodes reach the host"),
+    not_null("version", String(40), comment="of the program"),
+    not_null("database_schema", String(16), comment="that the program was written for"),
+    not_null("started_at", Time),
+    not_null("seen_at", Time, comment="when the part renewed the row last, by its host's clock"),
+    comment="The parts of the server on each host, as each says of itself.",
+)
+
 database_lease = table(
     "database_lease",
     Column("id", Integer, primary_key=True, autoincrement=False, comment="always 1"),

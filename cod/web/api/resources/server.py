@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from cod import model, states
-from cod.flows import views
+from cod.flows import servers, views
 from cod.flows.nodes import faults
 from cod.states import ConflictKind, NodeEvent, NodeState
 from cod.web.api.models import Items, ListPage, OneOrSeveral, Paged, Query, Reply
@@ -76,6 +76,46 @@ class FaultReply(Reply):
 class FaultList(Items[FaultReply]):
     """Faults outside of COD: those that last, then those that ended in the last day; the newest
     first."""
+
+
+class ServerReply(Reply):
+    """A host of the site's servers.
+
+    parts            those that run: edge, images, manager, web
+    silent           those not seen for a minute
+    database_schema  that its program was written for
+    seen             when it said last that it runs
+    manages          the resource manager is there
+    """
+
+    name: str
+    addresses: list[str]
+    parts: list[str]
+    silent: list[str]
+    version: str
+    database_schema: str
+    started: float
+    seen: float
+    manages: bool
+
+    @classmethod
+    def of(cls, server: model.ServerView) -> ServerReply:
+        """Return the reply from the record."""
+        values = asdict(server)
+        return cls(started=values.pop("started_at"), seen=values.pop("seen_at"), **values)
+
+
+class ServerList(Items[ServerReply]):
+    """The hosts of the site's servers. `database_writer`: the host of the database that is its
+    writer; null where the database has one host."""
+
+    database_writer: str | None
+
+    @classmethod
+    def of(cls, found: model.ServersView) -> ServerList:
+        """Return the reply from the record."""
+        items = [ServerReply.of(each) for each in found.items]
+        return cls(items=items, database_writer=found.database_writer or None)
 
 
 class Arrow(Reply):
@@ -238,5 +278,13 @@ SERVER = (
             )
         ),
         reply=as_it_is(ServerInfo),
+    ),
+    route(
+        "GET",
+        "/servers",
+        ADMINS,
+        "List the hosts of the site's servers, and the parts that run there",
+        lambda a: partial(servers.every, now=a.now),
+        reply=Shaped(ServerList, ServerList.of),
     ),
 )

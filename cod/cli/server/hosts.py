@@ -1,0 +1,54 @@
+"""`cod server`: the hosts that serve the site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from cod.cli.show import ago, as_json, client, print_json, print_rich, table_of
+
+
+@click.group()
+def server() -> None:
+    """The hosts that serve the site: their parts, versions, and which of them manages.
+
+    \b
+    Example:
+      cod server list
+    """
+
+
+@server.command("list")
+@as_json
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool) -> None:
+    """List the hosts that serve the site.
+
+    \b
+    Example:
+      cod server list --json
+    """
+    found = client(ctx).get("/servers")
+    if as_json:
+        print_json(found)
+        return
+    print_rich(hosts_table(found["items"]))
+    if found["database_writer"]:
+        click.echo(f"The database's writer is {found['database_writer']}.")
+
+
+def hosts_table(values: Sequence[Mapping[str, Any]]) -> Any:
+    """Return hosts for people."""
+    return table_of(
+        values,
+        ("SERVER", "name"),
+        ("ADDRESSES", lambda v: ", ".join(v["addresses"])),
+        ("PARTS", lambda v: ", ".join(v["parts"]) or "none"),
+        ("DOWN", lambda v: ", ".join(v["silent"])),
+        ("MANAGES", lambda v: "yes" if v["manages"] else ""),
+        ("VERSION", "version"),
+        ("SCHEMA", "database_schema"),
+        ("SEEN", lambda v: ago(v["seen"])),
+    )

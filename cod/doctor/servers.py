@@ -1,0 +1,65 @@
+"""The site's other servers: seen lately, of this version, at the addresses of the site file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from sqlalchemy.exc import DBAPIError
+
+from cod.core.database.writer import connect
+from cod.doctor.finding import GOOD, WARNING, Context, Finding
+from cod.model import Site
+from cod.quantity import span
+from cod.store import schema, servers
+from cod.store.engine import NoWriter
+
+
+def findings(context: Context) -> Iterator[Finding]:
+    """Yield what is wrong with the site's other servers; nothing for a site of one server, nor where
+    the database does not answer, which its own check says."""
+    engine = connect(context.settings.database)
+    try:
+        schema.check(engine)
+        with engine.begin() as tx:
+            parts = servers.every(tx)
+    except (schema.SchemaMismatch, DBAPIError, NoWriter):
+        return
+    finally:
+        engine.dispose()
+    here = version("cod"), schema.head()
+    newest = {each.server: each for each in sorted(parts, key=lambda each: each.seen_at)}
+    others = [each for each in newest.values() if each.server != context.settings.name]
+    good = True
+    for each in sorted(others, key=lambda other: other.server):
+        silence = context.now - each.seen_at
+        if silence > servers.SILENT:
+            good = False
+            yield Finding(
+                WARNING,
+                f"{each.server} ({', '.join(each.addresses)}) has not been seen for"
+                f" {span(silence)}",
+                "start it; a host that is gone for good is forgotten after a week",
+            )
+        elif (each.version, each.database_schema) != here:
+            good = False
+            yield Finding(
+                WARNING,
+                f"{each.server} runs version {each.version} (schema {each.database_schema}), and this host"
+                f" has {here[0]} (schema {here[1]})",
+                "upgrade the older one: docs/upgrading.md",
+            )
+    for address in sorted(_unseen(context.site, {a for each in others for a in each.addresses})):
+        good = False
+        yield Finding(
+            WARNING,
+            f"no server has been seen at {address}, which `server` in [[subnet]] of the site file"
+            " lists",
+            "start COD on that host, or take the address out of the site file",
+        )
+    if others and good:
+        yield Finding(GOOD, f"other servers: {', '.join(sorted(one.server for one in others))}")
+
+
+def _unseen(site: Site, seen: set[str]) -> set[str]:
+    return {each for subnet in site.subnets for each in subnet.others} - seen

@@ -1,0 +1,51 @@
+"""The hosts of the site's servers: each part says that it runs, and people see who does."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from cod.model import HostPart, ServersView, ServerView
+from cod.store import claims, database_writer, servers
+from cod.store.engine import Tx
+from cod.store.servers import SILENT
+
+RENEWAL = 15.0  # seconds
+FORGOTTEN = 7 * 86400.0  # seconds after which a part that is down is not listed any more
+_MANAGER = "manager"
+
+
+def renew(tx: Tx, *, part: HostPart) -> tuple[str, ...]:
+    """Note that a part runs. Return the addresses of another host that uses the part's name, () if
+    there is none."""
+    before = servers.find(tx, part.server, part.part)
+    servers.renew(tx, part)
+    servers.forget(tx, part.seen_at - FORGOTTEN)
+    # a restart with another site file is not two hosts: they write in turn
+    alive = before is not None and before.seen_at > part.seen_at - SILENT
+    if before is None or not alive or before.started_at <= part.started_at:
+        return ()
+    return before.addresses if before.addresses != part.addresses else ()
+
+
+def every(tx: Tx, *, now: float) -> ServersView:
+    """Return the hosts by name, and the writer of their database."""
+    manager = claims.owner(tx, _MANAGER, now)
+    found = groupby(servers.every(tx), lambda each: each.server)
+    hosts = tuple(_view(name, list(parts), manager, now) for name, parts in found)
+    return ServersView(hosts, database_writer.host(tx))
+
+
+def _view(name: str, parts: list[HostPart], manager: str, now: float) -> ServerView:
+    newest = max(parts, key=lambda each: each.seen_at)
+    silent = tuple(each.part for each in parts if each.seen_at <= now - SILENT)
+    return ServerView(
+        name,
+        newest.addresses,
+        tuple(each.part for each in parts if each.part not in silent),
+        silent,
+        newest.version,
+        newest.database_schema,
+        newest.started_at,
+        newest.seen_at,
+        manages=name == manager,
+    )

@@ -1,0 +1,44 @@
+"""Each part of the server says that it runs, so that all servers of a site can be listed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from cod.flows import servers
+from cod.model import HostPart
+from cod.periodic import Periodic
+from cod.pool import Pool
+
+log = logging.getLogger("cod.service")
+
+
+class Presence(Periodic):
+    """One part's. `part`: what it says of itself, but for the time."""
+
+    def __init__(
+        self, reactor: Any, pool: Pool, part: HostPart, clock: Callable[[], float]
+    ) -> None:
+        super().__init__(
+            reactor,
+            pool,
+            log,
+            "other servers are not told that this one runs",
+            servers.RENEWAL,
+            at_once=True,
+        )
+        self._part, self._clock = part, clock
+
+    async def look(self) -> None:
+        """Say that the part runs."""
+        part = replace(self._part, seen_at=self._clock())
+        if other := await self._pool.run(servers.renew, part=part):
+            log.error(
+                "a host with the addresses %s runs %s under this host's name, %s: each host needs"
+                " a name of its own",
+                ", ".join(other),
+                part.part,
+                part.server,
+            )

@@ -1,0 +1,116 @@
+"""The site's hosts: each part says that it runs; the list of the command line, and what `cod
+doctor` finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+from cod.doctor import servers as doctor
+from cod.doctor.finding import Context
+from cod.flows import servers as flows
+from cod.model import HostPart, Site
+from cod.service.process import said_of
+from cod.store import claims, schema
+from cod.store import tables as t
+from cod.workers.presence import Presence
+from tests.net.apiserver import NOW, Served, as_json, said
+
+pytestmark = pytest.mark.slow
+
+EDGE = HostPart("a", "edge", ("10.77.0.1",), "0.1", "0042", NOW - 100.0, NOW)
+OTHER = replace(EDGE, server="b", part="manager", addresses=("10.77.0.2",))
+
+
+def test_hosts_are_listed_with_their_parts_and_who_manages(served: Served) -> None:
+    for part in (EDGE, replace(EDGE, part="web", seen_at=NOW - 60.0), OTHER):
+        served.tx(flows.renew, part=part)
+    served.tx(claims.hold, "manager", "b", NOW, 30.0)
+    table = said(served, "server", "list").splitlines()
+    assert [line.split()[:5] for line in table[1:]] == [
+        ["a", "10.77.0.1", "edge", "web", "-"],
+        ["b", "10.77.0.2", "manager", "-", "yes"],
+    ]
+    values = {"id": 1, "host": "db1:3306", "epoch": 1, "beat": 0, "seconds": 6.0}
+    served.tx(lambda tx: tx.execute(insert(t.database_lease).values(values)))
+    found = as_json(served, "server", "list")
+    assert found["database_writer"] == "db1:3306"
+    assert found["items"][0] == {
+        "name": "a",
+        "addresses": ["10.77.0.1"],
+        "parts": ["edge"],
+        "silent": ["web"],
+        "version": "0.1",
+        "database_schema": "0042",
+        "started": NOW - 100.0,
+        "seen": NOW,
+        "manages": False,
+    }
+
+
+def test_a_part_renews_its_row_and_the_dead_are_forgotten_after_a_week(served: Served) -> None:
+    served.tx(flows.renew, part=OTHER)
+    later = NOW + flows.FORGOTTEN + 1.0
+    for at in (NOW, NOW + 15.0, later):
+        served.tx(flows.renew, part=replace(EDGE, seen_at=at))
+    [host] = served.tx(flows.every, now=later).items
+    assert (host.name, host.parts, host.seen_at) == ("a", ("edge",), later)
+
+
+def test_two_hosts_of_one_name_are_told(
+    served: Served, caplog: pytest.LogCaptureFixture, in_reactor: Any
+) -> None:
+    twin = replace(EDGE, addresses=("10.77.0.2",), started_at=NOW - 50.0)
+    assert served.tx(flows.renew, part=EDGE) == ()
+    assert served.tx(flows.renew, part=twin) == ()  # it may be the first, started anew elsewhere
+    first = Presence(None, served.pool, EDGE, lambda: NOW + 15.0)
+    in_reactor(lambda: first._look())
+    assert "a host with the addresses 10.77.0.2 runs edge under this host's name, a" in caplog.text
+
+
+def test_a_part_says_where_nodes_reach_its_host(site: Site) -> None:
+    here = SimpleNamespace(
+        site=SimpleNamespace(current=site), settings=SimpleNamespace(name="a"), clock=lambda: NOW
+    )
+    part = said_of("web", here)  # type: ignore[arg-type]
+    assert (part.server, part.part, part.database_schema) == ("a", "web", schema.head())
+    assert part.addresses == (site.subnets[0].server,)
+
+
+def test_the_doctor_compares_this_host_with_the_others(tmp_path: Path, site: Site) -> None:
+    from cod.pool import in_transaction
+    from cod.store.engine import connect
+
+    url = f"sqlite:///{tmp_path}/cod.db"
+    engine = connect(url)
+    schema.upgrade(engine)
+    settings: Any = SimpleNamespace(database=url, name="a")
+    subnet = replace(site.subnets[0], others=("10.77.0.2",))
+
+    def found(**changes: Any) -> list[tuple[str, str]]:
+        current = doctor.version("cod"), schema.head()
+        ours = replace(OTHER, version=current[0], database_schema=current[1])
+        in_transaction(engine, flows.renew, part=replace(ours, **changes))
+        context = Context(replace(site, subnets=(subnet,)), settings, None, NOW, False)
+        return [(each.state, each.found) for each in doctor.findings(context)]
+
+    assert found() == [("good", "other servers: b")]
+    assert found(seen_at=NOW - 3600.0) == [("warning", "b (10.77.0.2) has not been seen for 1 h")]
+    [(state, words)] = found(version="0.0.1")
+    assert (state, words.partition(",")[0]) == (
+        "warning",
+        f"b runs version 0.0.1 (schema {schema.head()})",
+    )
+    assert found(addresses=("10.77.0.3",)) == [
+        (
+            "warning",
+            "no server has been seen at 10.77.0.2, which `server` in [[subnet]] of the site file"
+            " lists",
+        )
+    ]
+    engine.dispose()
