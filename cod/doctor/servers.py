@@ -16,8 +16,8 @@ from cod.store.engine import NoWriter
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield what is wrong with the site's other servers; nothing for a site of one server, nor where
-    the database does not answer, which its own check says."""
+    """Yield what is wrong with the site's other servers. A site of one server has none; that the
+    database does not answer is for its own check to say."""
     engine = connect(context.settings.database)
     try:
         schema.check(engine)
@@ -45,8 +45,8 @@ def findings(context: Context) -> Iterator[Finding]:
             good = False
             yield Finding(
                 WARNING,
-                f"{each.server} runs version {each.version} (schema {each.database_schema}), and this host"
-                f" has {here[0]} (schema {here[1]})",
+                f"{each.server} runs version {each.version} (schema {each.database_schema}), and"
+                f" this host has {here[0]} (schema {here[1]})",
                 "upgrade the older one: docs/upgrading.md",
             )
     for address in sorted(_unseen(context.site, {a for each in others for a in each.addresses})):

@@ -288,6 +288,7 @@ class HostPart:
     addresses   by which nodes reach the host, on the site's subnets
     version     of the program; `database_schema`: that it was written for
     seen_at     when the part said so last, by its host's clock
+    key         of the tokens by which other hosts fetch images here, hex; of images alone
     """
 
     server: str
@@ -297,6 +298,16 @@ class HostPart:
     database_schema: str
     started_at: float
     seen_at: float
+    key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageHolders:
+    """Which other hosts have images: `needed` are the digests of all images of the site; `holders`
+    are the image servers, seen lately, that have those that a host lacks."""
+
+    needed: frozenset[str]
+    holders: Mapping[str, tuple[HostPart, ...]]
 
 
 @dataclass(frozen=True, slots=True)

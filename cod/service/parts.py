@@ -17,8 +17,9 @@ import pkgutil
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from cod.model import METADATA_ADDRESS, ChunkKeys, HostKey, Inviter, SiteRef, Subnet
@@ -46,7 +47,8 @@ log = logging.getLogger("cod.service")
 
 @dataclass(frozen=True, slots=True)
 class PartContext:
-    """What the services of a part are made of."""
+    """What the services of a part are made of. `key`: of the tokens by which the site's other
+    servers fetch images from this process."""
 
     reactor: Any
     pool: Pool
@@ -54,6 +56,7 @@ class PartContext:
     settings: Settings
     wake: Wake
     clock: Callable[[], float] = time.time
+    key: str = field(default_factory=partial(token_hex, 32), repr=False)
 
 
 def edge(context: PartContext) -> list[Any]:
@@ -198,6 +201,7 @@ def images(context: PartContext) -> list[Any]:
     """Return the HTTP boot, image and metadata server, and what takes new images and captured disks
     in."""
     from cod.net.bootserver.captures import Captures
+    from cod.net.bootserver.peers import Peers
     from cod.net.bootserver.server import HttpServer
     from cod.net.isolated.services import NetworkServices
     from cod.workers.ingest import Ingester
@@ -205,7 +209,11 @@ def images(context: PartContext) -> list[Any]:
     g, settings, site = context, context.settings, context.site.current
     addresses = sorted({subnet.server for subnet in site.subnets})
     captures = Captures(g.reactor, g.pool, g.site, settings.images, g.clock, g.wake.effects)
-    rules = site.isolation
+    rules, several = site.isolation, any(subnet.others for subnet in site.subnets)
+    store = settings.images, settings.incoming
+    peers = (
+        Peers(g.reactor, g.pool, g.site, settings.name, g.key, *store, g.clock) if several else None
+    )
     http = partial(HttpServer, g.reactor, g.pool, g.site, settings.boot, settings.images)
 
     def isolated(subnet: Subnet) -> list[Any]:
@@ -215,7 +223,8 @@ def images(context: PartContext) -> list[Any]:
         addresses = sorted({*addresses, rules.server})
     return [
         captures,
-        http(addresses, site.boot.http_port, g.clock, captures=captures),
+        *([peers] if peers else []),
+        http(addresses, site.boot.http_port, g.clock, captures=captures, peers=peers),
         *(
             [http([METADATA_ADDRESS], 80, g.clock, kinds=("metadata",), later=True)]
             if site.boot.metadata_link_local
@@ -234,6 +243,7 @@ def images(context: PartContext) -> list[Any]:
             settings.name,
             g.clock,
             lambda: g.site.current.images,
+            several=several,
         ),
     ]
 

@@ -75,7 +75,14 @@ def said_of(name: str, context: PartContext) -> HostPart:
     addresses = dict.fromkeys(subnet.server for subnet in context.site.current.subnets)
     now = context.clock()
     return HostPart(
-        context.settings.name, name, tuple(addresses), version("cod"), schema.head(), now, now
+        context.settings.name,
+        name,
+        tuple(addresses),
+        version("cod"),
+        schema.head(),
+        now,
+        now,
+        context.key if name == "images" else "",
     )
 
 

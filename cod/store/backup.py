@@ -40,7 +40,7 @@ _FORGOTTEN = (
 _TABLES = [
     table
     for table in t.metadata.sorted_tables
-    if table not in (t.database_lease, t.server_parts)  # of the moment alone
+    if table not in (t.database_lease, t.server_parts, t.held_files)  # of the moment alone
 ]
 
 

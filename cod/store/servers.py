@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, insert, select
 
 from cod.model import HostPart
 from cod.store import tables as t
@@ -13,9 +14,11 @@ from cod.store.rows import Rows, upsert
 
 SILENT = 60.0  # seconds without a renewal after which a part is taken to be down
 
-_p = t.server_parts.c
+_p, _h = t.server_parts.c, t.held_files.c
 _ROWS = Rows(HostPart, t.server_parts)
-_WRITE = upsert(t.server_parts, "addresses", "version", "database_schema", "started_at", "seen_at")
+_WRITE = upsert(
+    t.server_parts, "addresses", "version", "database_schema", "started_at", "seen_at", "key"
+)
 
 
 def renew(tx: Tx, part: HostPart) -> None:
@@ -31,6 +34,31 @@ def find(tx: Tx, server: str, part: str) -> HostPart | None:
 def every(tx: Tx) -> list[HostPart]:
     """Return all parts of all hosts, by host and part."""
     return _ROWS.every(tx, order=(_p.server, _p.part))
+
+
+def hold(tx: Tx, server: str, names: Collection[str]) -> None:
+    """Put down which files the host has."""
+    before = set(tx.scalars(select(_h.name).where(_h.server == server)))
+    for name in before - set(names):
+        tx.execute(delete(t.held_files).where(_h.server == server, _h.name == name))
+    if new := sorted(set(names) - before):
+        tx.execute(insert(t.held_files), [{"server": server, "name": name} for name in new])
+
+
+def holders(tx: Tx, names: Collection[str]) -> dict[str, list[str]]:
+    """Return the hosts that have each of these files, by name."""
+    found: dict[str, list[str]] = {}
+    if names:
+        query = select(_h.name, _h.server).where(_h.name.in_(names)).order_by(_h.server)
+        for name, server in tx.execute(query).all():
+            found.setdefault(name, []).append(server)
+    return found
+
+
+def image_servers(tx: Tx, now: float) -> dict[str, HostPart]:
+    """Return the image servers that run, by host."""
+    found = _ROWS.every(tx, _p.part == "images", _p.seen_at > now - SILENT)
+    return {each.server: each for each in found}
 
 
 def forget(tx: Tx, before: float) -> None:

@@ -44,7 +44,8 @@ class Stopping(Exception):
 
 class Ingester(Periodic):
     """One server's ingester. `root` holds the images; files below `uploads` are removed once they
-    were taken in. `rules`: the site's at that moment."""
+    were taken in. `rules`: the site's at that moment. `several`: the site has other servers, which
+    take in the files that they have."""
 
     def __init__(
         self,
@@ -55,10 +56,13 @@ class Ingester(Periodic):
         server: str,
         clock: Callable[[], float],
         rules: Callable[[], ImageRules] = ImageRules,
+        *,
+        several: bool = False,
     ) -> None:
         super().__init__(reactor, pool, log, "images", PERIOD, at_once=True)
         self._root, self._uploads, self._server, self._clock = root, uploads, server, clock
-        self._reactor, self._rules = reactor, rules
+        self._reactor, self._rules, self._several = reactor, rules, several
+        self._absent: dict[int, Image] = {}  # their files are on another server
         self._stopping = threading.Event()
         self._threads: set[Deferred[Any]] = set()
         self._busy: dict[int, int | None] = {}  # groups by the images that are being taken in
@@ -81,6 +85,7 @@ class Ingester(Periodic):
 
     async def look(self) -> None:
         """Begin with images that wait; keep the claim while some are being taken in; or sweep."""
+        self._absent = {each: one for each, one in self._absent.items() if not _is_here(one)}
         while len(self._busy) < AT_ONCE:
             image = await self._pool.run(
                 images.take,
@@ -88,9 +93,15 @@ class Ingester(Periodic):
                 now=self._clock(),
                 busy=list(self._busy.values()),
                 served=dict(self._served),
+                absent=list(self._absent),
             )
             if image is None or self._stopping.is_set():
                 break
+            if self._several and not _is_here(image):
+                self._absent[image.id] = image
+                if not self._busy:
+                    await self._let_go()
+                continue
             self._busy[image.id] = image.group_id
             self._served[image.group_id] = self._renewed = self._clock()
             ensureDeferred(self._turn(image))
@@ -100,14 +111,22 @@ class Ingester(Periodic):
         elif (
             not self._busy and self._clock() - self._swept > SWEEP
         ):  # folders of images that were deleted
-            self._swept = self._clock()
             present = store.digests(self._root)
             unneeded = await self._pool.run(
                 images.unneeded, owner=self._server, present=present, now=self._clock()
             )
+            if unneeded is None:
+                return
+            self._swept = self._clock()
             for digest in unneeded:
                 log.info("removing the files of a deleted image: %s", digest)
                 await self._in_thread(store.remove, self._root, digest)
+            if self._several:
+                await self._let_go()
+
+    async def _let_go(self) -> None:
+        """Let another server take images in, and remove files of deleted ones."""
+        await self._pool.run(images.let_go, owner=self._server, now=self._clock())
 
     async def _turn(self, image: Image) -> None:
         try:
@@ -187,3 +206,13 @@ class Ingester(Periodic):
 def _go_on(stopping: threading.Event, done: int, total: int) -> None:
     if stopping.is_set():
         raise Stopping
+
+
+def _is_here(image: Image) -> bool:
+    """Return whether this host has the whole file of an image: an upload may have begun here and
+    come to its end at another server."""
+    try:
+        size = Path(image.source).stat().st_size
+    except OSError:
+        return False
+    return image.stored in (0, size)

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 from twisted.internet.task import Clock
 
 from cod.flows.images import images
 from cod.images.verify import verify
 from cod.model import Image, ImageRules, Refused
 from cod.pool import Pool, in_transaction
+from cod.store import tables as t
 from cod.store.people import groups
 from cod.workers import ingest as edge
 from tests.waiting import until
@@ -267,3 +268,50 @@ def test_a_stop_waits_for_no_disk(
     loop.until(lambda: ended is None or ended.called)
     assert state(engine, "image").state == "ingesting"
     let_go.set()
+
+
+@pytest.fixture
+def several(pool: Pool, loop: Loop, tmp_path: Path) -> Iterator[list[Path]]:
+    """The image stores of two servers, whose ingesters run."""
+    roots = [tmp_path / "a", tmp_path / "b"]
+    for root in roots:
+        (root / ("9" * 64)).mkdir(parents=True)  # of a deleted image
+    ingesters = [
+        edge.Ingester(loop, pool, root, root, root.name, loop.seconds, lambda: RULES, several=True)
+        for root in roots
+    ]
+    for each in ingesters:
+        each.startService()
+    yield roots
+    for each in ingesters:
+        ended = each.stopService()
+        loop.until(lambda ended=ended: ended is None or ended.called)  # type: ignore[misc]
+
+
+def test_each_of_several_servers_takes_in_the_files_that_it_has(
+    engine: Engine, several: list[Path], loop: Loop, tmp_path: Path
+) -> None:
+    there, elsewhere = tmp_path / "there", tmp_path / "elsewhere"
+    there.write_bytes(disk(1_000_000))
+    add(engine, "elsewhere", elsewhere)
+    begun = several[1] / "begun"  # an upload that came to its end at another server
+    begun.write_bytes(disk(1000))
+    add(engine, "begun", begun)
+    with engine.begin() as tx:
+        named = t.images.c.name == "begun"
+        tx.execute(update(t.images).where(named).values(stored=1_000_000))
+    add(engine, "there", there)
+    loop.until(lambda: state(engine, "there").state == "ready")
+    assert {state(engine, name).state for name in ("elsewhere", "begun")} == {"ingesting"}
+    # whoever has its file can have the claim
+    loop.until(
+        lambda: in_transaction(engine, images.renew, owner="third", now=loop.seconds()), 60.0
+    )
+    there.rename(elsewhere)  # a server sees it after all
+    loop.until(lambda: state(engine, "elsewhere").state == "ready")
+
+
+def test_each_of_several_servers_removes_its_files_of_deleted_images(
+    several: list[Path], loop: Loop
+) -> None:
+    loop.until(lambda: not any((root / ("9" * 64)).exists() for root in several))

@@ -23,7 +23,7 @@ from cod.model import (
 )
 from cod.policy.people import names
 from cod.policy.people import uploads as policy
-from cod.store import claims
+from cod.store import claims, servers
 from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.people import groups
@@ -80,16 +80,19 @@ def take(
     now: float,
     busy: Collection[int | None] = (),
     served: Mapping[int | None, float] | None = None,
+    absent: Collection[int] = (),
 ) -> Image | None:
     """Return the image that the server `owner` takes in now, or goes on with, and renew the
     server's claim. None: there is nothing to do, or another server has the claim.
 
     busy, served  groups, as for `policy.people.uploads.next_turn`
+    absent        images, by id, whose files the server does not have
 
     Each call also records that an image server runs (`is_served`).
     """
     _runs(tx, owner, now)
-    image = policy.next_turn(images.waiting(tx), busy, served or {})
+    waiting = [image for image in images.waiting(tx) if image.id not in absent]
+    image = policy.next_turn(waiting, busy, served or {})
     return image if image and renew(tx, owner=owner, now=now) else None
 
 
@@ -97,6 +100,12 @@ def renew(tx: Tx, *, owner: str, now: float) -> bool:
     """Renew the claim of a server that is taking images in; return whether the server has it."""
     _runs(tx, owner, now)
     return bool(claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS))
+
+
+def let_go(tx: Tx, *, owner: str, now: float) -> None:
+    """Let another server have the claim to take images in, if this one has it."""
+    if held := claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS):
+        claims.give_up(tx, held)
 
 
 def left(tx: Tx, *, image: Image, rules: ImageRules) -> int | None:
@@ -116,14 +125,12 @@ def is_served(tx: Tx, now: float) -> bool:
     return claims.left(tx, _SERVES, now) > 0
 
 
-def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[str]:
-    """Return the folders among `present` that no image names, for the server `owner` to remove.
-    Empty while another server has the claim to take images in."""
-    return (
-        set(present) - images.digests(tx)
-        if claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS)
-        else set()
-    )
+def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[str] | None:
+    """Return the folders among `present` that no image names, for the server `owner` to remove
+    before it lets the claim go. None while another server has the claim to take images in."""
+    if claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS):
+        return set(present) - images.digests(tx)
+    return None
 
 
 def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RULES) -> None:
@@ -146,24 +153,56 @@ def fail(tx: Tx, *, image_id: int, reason: str) -> None:
     images.change(tx, image_id, state="failed", reason=reason, source="", stored=0)
 
 
-def every(tx: Tx, groups: frozenset[int] | None = None) -> list[ImageView]:
+def every(
+    tx: Tx, groups: frozenset[int] | None = None, now: float | None = None
+) -> list[ImageView]:
     """Return the images of these groups and the site (None: all) in the order of their names, each
-    with the templates of these groups and the site that name it."""
-    return _views(tx, images.every(tx, groups), groups)
+    with the templates of these groups and the site that name it. `now`: those whose files no server
+    that runs has say so."""
+    return _views(tx, images.every(tx, groups), groups, now)
 
 
-def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> ImageView:
+def show(
+    tx: Tx, *, name: str, groups: frozenset[int] | None = None, now: float | None = None
+) -> ImageView:
     """Return the image of that name; of the templates that name it, those of these groups and the
-    site's. Raises `Refused`."""
+    site's. `now`: as for `every`. Raises `Refused`."""
     found = images.named(tx, [name]).get(name)
     if found is None:
         raise Refused("not_found", f"there is no image {name!r}", "name")
-    return _views(tx, [found], groups)[0]
+    return _views(tx, [found], groups, now)[0]
 
 
-def _views(tx: Tx, found: Sequence[Image], seen: frozenset[int] | None) -> list[ImageView]:
+def _views(
+    tx: Tx, found: Sequence[Image], seen: frozenset[int] | None, now: float | None
+) -> list[ImageView]:
     users, owners = _users(tx, seen), groups.names(tx)
-    return [_view(image, owners, users.get(image.name, [])) for image in found]
+    views = [_view(image, owners, users.get(image.name, [])) for image in found]
+    return views if now is None else _with_lost_files(tx, views, now)
+
+
+def _with_lost_files(tx: Tx, views: Sequence[ImageView], now: float) -> list[ImageView]:
+    """Return the images, with the reason of those whose files are on servers alone that do not
+    run. A site of one server has no such images."""
+    files = {image.name: _file(image) for image in views if image.state != "failed"}
+    holders = servers.holders(tx, list(files.values()))
+    there = servers.image_servers(tx, now) if holders else {}
+    lost = {
+        name: held
+        for name, file in files.items()
+        if (held := holders.get(file, [])) and not any(each in there for each in held)
+    }
+    return [
+        replace(image, reason=policy.lost_files(image.state, lost[image.name]))
+        if image.name in lost
+        else image
+        for image in views
+    ]
+
+
+def _file(image: Image) -> str:
+    """Return the name by which servers say that they have the image's files."""
+    return image.digest if image.state == "ready" else image.source.rpartition("/")[2]
 
 
 def _users(tx: Tx, seen: frozenset[int] | None = None) -> dict[str, list[str]]:

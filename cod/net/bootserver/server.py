@@ -48,6 +48,7 @@ from cod.net.bootserver.captures import Captures
 from cod.net.bootserver.connection import DEFAULTS, Connection, HttpLimits
 from cod.net.bootserver.fetches import Fetches
 from cod.net.bootserver.metadata import MetadataDocs
+from cod.net.bootserver.peers import Peers
 from cod.periodic import Timer
 from cod.pool import Pool
 from cod.wire.http import BadTarget, path_parts
@@ -77,6 +78,7 @@ class HttpServer(Service):
     port         0 takes any free one (tests); `port` then says which
     kinds        what is answered; all else is not found
     later        the addresses may come to this host after the server has begun
+    peers        knows the images of the site's other servers; None: there are no others
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class HttpServer(Service):
         captures: Captures | None = None,
         kinds: Sequence[str] = KINDS,
         later: bool = False,
+        peers: Peers | None = None,
     ) -> None:
         self.reactor = reactor
         self.limits = limits
@@ -105,6 +108,7 @@ class HttpServer(Service):
         self._site, self._fetches = site, Fetches(pool, reactor.seconds)
         self._metadata = MetadataDocs(pool, site, reactor.seconds)
         self._captures, self._kinds, self._later = captures, kinds, later
+        self._peers = peers
         self._addresses = list(addresses) or [""]
         self._clock = clock
         self._date = (0, "")
@@ -204,8 +208,7 @@ class HttpServer(Service):
                     lambda answer: self._answer(connection, kind, *answer)
                 )
                 return
-            asker = self._asker(connection, request)
-            self._route(connection, request.method, kind, parts[1:], asker)
+            self._route(connection, request, kind, parts[1:])
         except NoSuchFile:
             self._answer(connection, kind, 404, "no such file\n")
 
@@ -219,8 +222,9 @@ class HttpServer(Service):
         return connection.peer
 
     def _route(
-        self, connection: Connection, method: bytes, kind: str, rest: list[str], asker: str
+        self, connection: Connection, request: h11.Request, kind: str, rest: list[str]
     ) -> None:
+        method = request.method
         if method not in (b"GET", b"HEAD"):
             self._answer(connection, kind, 405, "only GET and HEAD\n", ("Allow", "GET, HEAD"))
         elif kind == "boot" and len(rest) > 2 and rest[0] == "once":
@@ -258,7 +262,7 @@ class HttpServer(Service):
             and re.fullmatch("[0-9a-f]{64}", rest[0])
             and rest[1] in IMAGE_FILES
         ):
-            self._image(connection, self._images.open("/".join(rest)), rest[0], rest[1], asker)
+            self._image(connection, request, rest[0], rest[1])
         else:
             self._answer(connection, kind, 404, "no such file\n")
 
@@ -284,20 +288,30 @@ class HttpServer(Service):
             )
         self._answer(connection, "metadata", status, body, *headers)
 
-    def _image(
-        self, connection: Connection, file: OpenFile, digest: str, name: str, asker: str
-    ) -> None:
+    def _image(self, connection: Connection, request: h11.Request, digest: str, name: str) -> None:
         """Send a file of an image to those who may have it; for others it is not there."""
+        try:
+            file: OpenFile | None = self._images.open(f"{digest}/{name}")
+        except NoSuchFile:
+            if self._peers is None or (self._images.root / digest).is_dir():
+                raise
+            file = None
+        if self._peers and self._peers.admits(dict(request.headers), connection.peer, digest):
+            if file is None:  # its server goes on to the next that has the image
+                raise NoSuchFile(digest)
+            self._file(connection, "images", file, name)
+            return
+        asker = self._asker(connection, request)
         known = self._site.current.images.open or self._fetches.known(asker, digest)
         if known is None:
             ensureDeferred(self._ask_image_rights(connection, file, digest, name, asker))
         elif known:
-            self._file(connection, "images", file, name)
+            self._give(connection, file, digest, name)
         else:
             self._answer(connection, "images", 404, "no such file\n")
 
     async def _ask_image_rights(
-        self, connection: Connection, file: OpenFile, digest: str, name: str, asker: str
+        self, connection: Connection, file: OpenFile | None, digest: str, name: str, asker: str
     ) -> None:
         try:
             may = await self._fetches.ask(asker, digest)
@@ -309,7 +323,28 @@ class HttpServer(Service):
             log.info("http %s: nothing that it is to run names the image %s", asker, digest)
             self._answer(connection, "images", 404, "no such file\n")
         else:
+            self._give(connection, file, digest, name)
+
+    def _give(self, connection: Connection, file: OpenFile | None, digest: str, name: str) -> None:
+        if file is not None:
             self._file(connection, "images", file, name)
+        else:
+            ensureDeferred(self._send_on(connection, digest, name))
+
+    async def _send_on(self, connection: Connection, digest: str, name: str) -> None:
+        """Send a node to a server that has the image, while this one fetches it."""
+        assert self._peers is not None
+        try:
+            other = await self._peers.instead(digest, connection.peer)
+        except Exception as error:
+            log.error("http %s: nobody can say who has images: %s", connection.peer, error)
+            other = ""
+        if other:
+            place = ("Location", f"http://{other}/images/{digest}/{name}")
+            self._answer(connection, "images", 307, "", place, ("Cache-Control", "no-store"))
+        else:
+            words = "no server that runs has this image\n"
+            self._answer(connection, "images", 503, words)
 
     def _file(self, connection: Connection, kind: str, file: OpenFile, name: str) -> None:
         if connection not in self._connections:

@@ -1,5 +1,5 @@
 """Decisions about uploads: is there room for one; how much of its file can be believed after a
-crash; whose file is taken in next. Pure."""
+crash; whose file is taken in next; what is lost with a server. Pure."""
 
 from __future__ import annotations
 
@@ -63,3 +63,12 @@ def believed(offset: int, boot: str, here: str, length: int) -> int:
     that is shorter was lost or replaced.
     """
     return length if length <= offset or (boot and boot == here) else offset
+
+
+def lost_files(state: str, servers: Sequence[str]) -> str:
+    """Return why an image in that state cannot be used, where no other than these servers, which do
+    not run, have its files."""
+    where = ", ".join(servers)
+    if state == "ready":
+        return f"Its files are only on {where}, which does not run."
+    return f"The file that was uploaded is only on {where}, which does not run. Upload it again."

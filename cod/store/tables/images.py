@@ -89,6 +89,15 @@ uploads = table(
     comment="Files on their way in, piece by piece.",
 )
 
+held_files = table(
+    "held_files",
+    Column("server", String(64), primary_key=True, comment="the host, as in server_parts"),
+    Column(
+        "name", String(64), primary_key=True, comment="digest of an image, or name of an upload"
+    ),
+    comment="Which host has which files of images; empty where the site has one server.",
+)
+
 config_templates = table(
     "config_templates",
     Column("id", Id, primary_key=True),

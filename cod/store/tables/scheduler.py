@@ -419,6 +419,13 @@ server_parts = table(
     not_null("database_schema", String(16), comment="that the program was written for"),
     not_null("started_at", Time),
     not_null("seen_at", Time, comment="when the part renewed the row last, by its host's clock"),
+    not_null(
+        "key",
+        String(64),
+        default="",
+        server_default="",
+        comment="of the tokens by which other hosts fetch images here; of images alone, else ''",
+    ),
     comment="The parts of the server on each host, as each says of itself.",
 )
 

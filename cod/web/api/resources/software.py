@@ -280,7 +280,7 @@ IMAGES = (
         ANYBODY,
         "List images",
         lambda a: in_parts(
-            partial(images.every, groups=a.who.groups),
+            partial(images.every, groups=a.who.groups, now=a.now),
             a.query.page,
             attrgetter("name", "group"),
             name=attrgetter("name"),
@@ -296,7 +296,7 @@ IMAGES = (
         "GET /images/{name}",
         see("image"),
         "Show an image",
-        lambda a: partial(images.show, name=a.names.name, groups=a.who.groups),
+        lambda a: partial(images.show, name=a.names.name, groups=a.who.groups, now=a.now),
         reply=ImageReply,
         names=Named,
     ),

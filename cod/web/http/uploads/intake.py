@@ -210,10 +210,7 @@ class Intake:
     async def look(self, upload: Upload) -> Upload:
         """Return the upload as it is. If a process died over it, the row is mended from the file
         first; and where nothing but the last step is missing, that is done."""
-        try:
-            length = (self._folder / upload.id).stat().st_size
-        except FileNotFoundError:
-            length = 0
+        length = self._length(upload)
         if upload.id in self._pieces or (length == upload.offset and length < upload.size):
             return upload
         try:
@@ -226,6 +223,13 @@ class Intake:
         finally:
             self.let_go(row, file)
         return row
+
+    def _length(self, upload: Upload) -> int:
+        """Return the bytes of its file on this host."""
+        try:
+            return (self._folder / upload.id).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     async def drop(self, upload: Upload) -> None:
         """Give an upload up, row and file."""
@@ -256,7 +260,8 @@ class Intake:
                 if path.name not in needed and str(path) not in needed:
                     await self.in_thread(path.unlink, missing_ok=True)
             for upload in await self.pool.read(uploads.every):
-                if upload.offset == upload.size:
+                # a file that is not here may be at another server
+                if upload.offset == upload.size == self._length(upload):
                     try:
                         await self.look(upload)
                     except Refused as no:

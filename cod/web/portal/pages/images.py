@@ -38,7 +38,7 @@ def _rooms(tx: Tx, ask: Call) -> list[tuple[str, int, int | None]]:
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
-    found = images.show(tx, name=ask.names.name, groups=ask.who.groups)
+    found = images.show(tx, name=ask.names.name, groups=ask.who.groups, now=ask.now)
     return {
         "image": found,
         "owner": found.group if found.group_id is not None else "the site",

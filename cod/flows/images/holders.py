@@ -1,0 +1,37 @@
+"""Which host of the site has which files of images, so that the others fetch them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from cod.model import HostPart, ImageHolders
+from cod.store import servers
+from cod.store.engine import Tx
+from cod.store.images import images
+
+
+def note(tx: Tx, *, server: str, names: Collection[str]) -> None:
+    """Put down which files a host has: images by digest, uploads by name."""
+    servers.hold(tx, server, names)
+
+
+def of(tx: Tx, *, digest: str, server: str, now: float) -> tuple[HostPart, ...]:
+    """Return the hosts that serve an image of the site, but for `server`."""
+    return _of(tx, [digest] if digest in images.digests(tx) else [], server, now).get(digest, ())
+
+
+def lacking(tx: Tx, *, server: str, present: Collection[str], now: float) -> ImageHolders:
+    """Return which hosts serve the images that `server` lacks, where it has those `present`."""
+    needed = images.digests(tx)
+    return ImageHolders(frozenset(needed), _of(tx, needed - set(present), server, now))
+
+
+def _of(
+    tx: Tx, digests: Collection[str], server: str, now: float
+) -> dict[str, tuple[HostPart, ...]]:
+    there = servers.image_servers(tx, now)
+    found = {
+        digest: tuple(there[each] for each in holders if each in there and each != server)
+        for digest, holders in servers.holders(tx, digests).items()
+    }
+    return {digest: hosts for digest, hosts in found.items() if hosts}
