@@ -68,10 +68,11 @@ def serving(
     in_reactor: Callable[..., Any],
     site: Site,
     authority: Ca | None = None,
+    with_tokens: bool = True,
     **more: Any,
 ) -> Iterator[Served]:
-    """A server with an administrator's, a reader's and an expired token, and a group 'site'.
-    `more`: of `ApiServer`."""
+    """A server with an administrator's, a reader's and an expired token, and a group 'site'; of
+    several on one database the first makes the tokens. `more`: of `ApiServer`."""
     folder = Path(tempfile.mkdtemp(prefix="cod-api-"))  # a socket's path must be short
     clock = Clock()
     effects: list[Effect] = []
@@ -95,6 +96,8 @@ def serving(
         ("eye", READER, "read", None),
         ("old", STALE, "admin", 1.0),
     ):
+        if not with_tokens:
+            break
         in_transaction(pool.engine, tokens.create, name, token, scope, lifetime, NOW - 10)
     in_transaction(pool.engine, groups.ensure, groups.SITE, NOW)
     (folder / "images").mkdir()
