@@ -20,6 +20,7 @@ from cod.store import claims, schema
 from cod.store import tables as t
 from cod.workers.presence import Presence
 from tests.net.apiserver import NOW, Served, as_json, said
+from tests.net.portalclient import signed_in
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +37,9 @@ def test_hosts_are_listed_with_their_parts_and_who_manages(served: Served) -> No
         ["a", "10.77.0.1", "edge", "web", "-"],
         ["b", "10.77.0.2", "manager", "-", "yes"],
     ]
+    page = signed_in(served).get("/faults").words
+    assert "a 10.77.0.1 edge web 0.1" in page
+    assert "manages 10.77.0.2 manager none 0.1" in page
     values = {"id": 1, "host": "db1:3306", "epoch": 1, "beat": 0, "seconds": 6.0}
     served.tx(lambda tx: tx.execute(insert(t.database_lease).values(values)))
     found = as_json(served, "server", "list")

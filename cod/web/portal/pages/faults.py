@@ -1,9 +1,10 @@
-"""The page about what outside of COD does not do its part."""
+"""The page about what outside of COD does not do its part, and about the site's servers."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from cod.flows import servers
 from cod.flows.nodes import faults
 from cod.pool import Tx
 from cod.web.api.routes import ADMINS, Call
@@ -16,6 +17,7 @@ def _faults(tx: Tx, ask: Call) -> dict[str, Any]:
         "lasting": [each for each in found if each.ended is None],
         "over": [each for each in found if each.ended is not None],
         "kinds": faults.KINDS,
+        "servers": servers.every(tx, now=ask.now).items,
     }
 
 
