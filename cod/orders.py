@@ -54,7 +54,8 @@ class ImageSource:
                  standard input
     installer_digest   sha256 of that program
     sources      of 'chunks': where else they are, in the order in which they are asked
-    mirror       of 'chunks': the folder on a cache, which is asked before `url`; '': there is none
+    mirror       of 'chunks': the folder on a cache, or on the first of several servers, which is
+                 asked before `url`; '': there is none
     """
 
     target: str

@@ -233,3 +233,18 @@ def test_an_order_names_the_first_mirror_that_is_for_the_node(
     (image,) = order.images
     assert image.mirror == (f"http://{expected}:8069/images/{MINE}" if expected else "")
     assert image.url == f"http://{SUBNET.server}:8069/images/{MINE}"
+
+
+def test_without_a_mirror_another_server_goes_on_where_this_one_fails(
+    engine: Engine, site: Site
+) -> None:
+    in_transaction(engine, world)
+    subnet = replace(SUBNET, others=("10.77.0.2", "10.77.0.3"))
+    with engine.begin() as tx:
+        found = nodes.by_mac(tx, "52:54:00:00:00:01")
+        assert found is not None
+        node = replace(found, attributes=hardware(found.boot_mac))
+        order = orders.current(tx, node, replace(site, subnets=(subnet,)), SUBNET.server)
+    (image,) = order.images
+    assert image.mirror == f"http://{SUBNET.server}:8069/images/{MINE}"
+    assert image.url == f"http://10.77.0.2:8069/images/{MINE}"

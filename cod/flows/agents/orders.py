@@ -143,15 +143,17 @@ def _prime(
     site: Site,
     address: str,
 ) -> Order:
-    base = f"http://{_server(site, address)}:{site.boot.http_port}/images"
     there = images.meant(tx, template.image_names(configuration), owner_of(wanted.name))
     report = keep.marked(
         node.attributes or "", keep.marks(node.keep, site.keep, node.name, node.boot_mac)
     )
     if report and (why := keep.in_the_way(configuration.disk, report)):
         raise Refused("conflict", why, KEEP)
-    cache = _mirror(tx, node, site, address)
+    subnet, cache = _subnet(site, address), _mirror(tx, node, site, address)
+    base, *others = [f"http://{each}:{site.boot.http_port}/images" for each in subnet.servers]
     mirror = f"{cache.base}/images" if cache else ""
+    if others and not mirror:  # this server comes first, and another gives the rest should it die
+        mirror, base = base, others[0]
     parts = prime.resolve(configuration, report, there, base, site.types, mirror)
     # A disk that was wiped and not written since needs no second wipe, nor does one that holds its
     # own group's data alone; anything else does, such as one that was kept.
