@@ -119,8 +119,11 @@ def test_folders_are_removed_when_the_last_image_with_their_digest_is_gone(tx: T
     images.delete(tx, name="debian")
     assert images.unneeded(tx, owner="a", present=present, now=1.0) == {"ef" * 32}
     images.delete(tx, name="same")
-    assert images.unneeded(tx, owner="b", present=present, now=1.0) == set()  # a has the claim
+    assert images.unneeded(tx, owner="b", present=present, now=1.0) is None  # a has the claim
+    images.let_go(tx, owner="b", now=1.0)  # it has nothing to let go
     assert images.unneeded(tx, owner="a", present=present, now=1.0) == present
+    images.let_go(tx, owner="a", now=1.0)
+    assert images.unneeded(tx, owner="b", present=present, now=1.0) == present
 
 
 def test_finishing_a_deleted_image_does_no_harm(tx: Tx) -> None:
