@@ -21,7 +21,7 @@ from cod.images import store, verify
 from cod.wire import manifest
 
 STALL = 5.0  # seconds without a byte
-SPARE = 1 << 30  # bytes of the disk that stay free
+SPARE = 1 << 28  # bytes of the disk that stay free
 _PREFIX = ".pull-"
 _BLOCK = 1 << 18
 
