@@ -20,15 +20,16 @@ from cod.flows.images import images
 from cod.images import ingest, pull
 from cod.images.pull import ImagePeer, PullFailed
 from cod.images.verify import verify
-from cod.model import Boot, HostPart, Ingested, Site, SiteRef
+from cod.model import Boot, HostPart, Ingested, Site, SiteRef, ipv4
 from cod.net.bootserver import peers as edge
 from cod.net.bootserver.server import HttpServer
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.wire import chunktoken
-from tests.net.test_image_rights import NODE, OTHER, world
+from tests.net.test_image_rights import NODE, OTHER, SYSTEM, world
 from tests.ports import free_port
 from tests.waiting import until
+from trampoline import fetch
 
 pytestmark = pytest.mark.slow
 
@@ -169,7 +170,12 @@ def test_while_it_fetches_a_node_is_sent_to_the_host_that_has_it(lab: Lab, tmp_p
     (lab.b.root / lab.digest).rename(tmp_path / "gone")
     place = f"http://127.0.0.2:{lab.port}/images/{lab.digest}/manifest.json"
     assert lab.b.get(NODE, lab.digest, "manifest.json") == (307, b"", place)
-    assert lab.a.get(NODE, lab.digest, "manifest.json")[0] == 200
+    status, whole, _ = lab.a.get(NODE, lab.digest, "manifest.json")
+    with lab.engine.begin() as tx:  # the agent below asks from there
+        own = t.bindings.c.address == ipv4(SYSTEM)
+        tx.execute(update(t.bindings).where(own).values(address=ipv4("127.0.0.1")))
+    asked = f"http://127.0.0.3:{lab.port}/images/{lab.digest}/manifest.json"
+    assert (status, fetch.get(asked, 1 << 20, fetch.PATIENT)) == (200, whole)
     assert lab.b.get(OTHER, lab.digest, "manifest.json")[0] == 404  # nothing it is to run names it
     os.close(lock)
     lab.b.now += edge.AGAIN

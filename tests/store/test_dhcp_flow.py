@@ -225,6 +225,46 @@ def test_a_declined_address_is_set_aside_and_named(tx: Tx, site: Site) -> None:
     assert (row["kind"], row["address"], row["mac"]) == ("declined", ipv4(address), MAC)
 
 
+def both(site: Site) -> tuple[Site, Site]:
+    """The site as each of its two servers sees it: a relay brings both of them each broadcast."""
+    [subnet, *more] = site.subnets
+    first = replace(subnet, others=("10.77.0.2",))
+    second = replace(subnet, server="10.77.0.2", others=(subnet.server,))
+    return replace(site, subnets=(first, *more)), replace(site, subnets=(second, *more))
+
+
+def test_what_two_servers_hear_counts_once(tx: Tx, site: Site) -> None:
+    first, second = both(site)
+    offers = [one(tx, ask("DISCOVER"), each) for each in (first, second)]
+    assert offers[0] is not None
+    assert offers[1] is not None
+    assert offers[0].yiaddr == offers[1].yiaddr
+    chosen = ask("REQUEST", requested=offers[0].yiaddr, server_id="10.77.0.2")
+    told = [one(tx, chosen, each) for each in (first, second)]
+    assert [answer and answer.kind for answer in told] == [None, "ACK"]
+    declined = ask("DECLINE", requested=offers[0].yiaddr, server_id="10.77.0.2")
+    assert [one(tx, declined, each) for each in (first, second)] == [None, None]
+    assert len(conflicts.every(tx)) == 1
+    again = dora(tx, first, xid=5)
+    assert again != offers[0].yiaddr
+    for each in (first, second):  # after a restart: it names no server
+        answer = one(tx, ask("REQUEST", xid=6, requested=again), each)
+        assert answer is not None
+        assert (answer.kind, answer.yiaddr) == ("ACK", again)
+        wrong = one(tx, ask("REQUEST", xid=7, requested="10.77.1.9"), each)
+        assert wrong is not None
+        assert wrong.kind == "NAK"
+
+
+def test_an_offer_of_both_servers_is_free_once_a_third_ones_is_taken(tx: Tx, site: Site) -> None:
+    first, second = both(site)
+    offer = one(tx, ask("DISCOVER"), first)
+    assert offer is not None
+    theirs = ask("REQUEST", requested="10.77.9.9", server_id="192.0.2.1")
+    assert [one(tx, theirs, each) for each in (first, second)] == [None, None]
+    assert bindings.mac_at(tx, offer.yiaddr) is None
+
+
 def test_nobody_can_decline_or_release_anothers_address(tx: Tx, site: Site) -> None:
     address = dora(tx, site)
     dora(tx, site, OTHER)
@@ -844,6 +884,21 @@ def test_a_declined_system_address_is_replaced_from_the_block(tx: Tx, site: Site
     assert offer is not None
     assert offer.yiaddr != own
     assert offer.hostname == "web1"
+
+
+def test_a_system_address_that_is_declined_to_two_servers_is_replaced_once(
+    tx: Tx, site: Site
+) -> None:
+    own = held_node(tx, site, READY)
+    os_asks(tx, site, NOW, requested=own)
+    declined = ask("DECLINE", xid=77, stage="os", requested=own)
+    offers = []
+    for each in both(site):
+        one(tx, declined, each, NOW + 3)
+        offers.append(one(tx, ask("DISCOVER", stage="os"), each))
+    assert offers[0] is not None
+    assert offers[0] == offers[1]
+    assert offers[0].yiaddr != own
 
 
 def test_a_name_whose_address_is_not_replaced_leaves_dns(tx: Tx, site: Site) -> None:
