@@ -14,6 +14,8 @@ from cod.quantity import span
 from cod.store import schema, servers
 from cod.store.engine import NoWriter
 
+AHEAD = 5.0  # seconds that harm nobody
+
 
 def findings(context: Context) -> Iterator[Finding]:
     """Yield what is wrong with the site's other servers. A site of one server has none; that the
@@ -40,6 +42,13 @@ def findings(context: Context) -> Iterator[Finding]:
                 f"{each.server} ({', '.join(each.addresses)}) has not been seen for"
                 f" {span(silence)}",
                 "start it; a host that is gone for good is forgotten after a week",
+            )
+        elif silence < -AHEAD:
+            good = False
+            yield Finding(
+                WARNING,
+                f"the clock of {each.server} is {span(-silence)} ahead of this host's",
+                "synchronise both hosts' clocks (chrony): claims expire by them",
             )
         elif (each.version, each.database_schema) != here:
             good = False

@@ -105,6 +105,9 @@ def test_the_doctor_compares_this_host_with_the_others(tmp_path: Path, site: Sit
 
     assert found() == [("good", "other servers: b")]
     assert found(seen_at=NOW - 3600.0) == [("warning", "b (10.77.0.2) has not been seen for 1 h")]
+    assert found(seen_at=NOW + 90.0) == [
+        ("warning", "the clock of b is 1 min 30 s ahead of this host's")
+    ]
     [(state, words)] = found(version="0.0.1")
     assert (state, words.partition(",")[0]) == (
         "warning",
