@@ -91,9 +91,11 @@ def test_the_doctor_compares_this_host_with_the_others(tmp_path: Path, site: Sit
     from cod.store.engine import connect
 
     url = f"sqlite:///{tmp_path}/cod.db"
+    settings: Any = SimpleNamespace(database=url, name="a")
+    assert list(doctor.findings(Context(site, settings, None, NOW, False))) == []
+    assert list(tmp_path.iterdir()) == []  # it makes no database
     engine = connect(url)
     schema.upgrade(engine)
-    settings: Any = SimpleNamespace(database=url, name="a")
     subnet = replace(site.subnets[0], others=("10.77.0.2",))
 
     def found(**changes: Any) -> list[tuple[str, str]]:

@@ -404,7 +404,8 @@ def test_loaders_and_trampolines(host: Host) -> None:
 def test_databases(host: Host) -> None:
     engine = connect(f"sqlite:///{host.data}/cod.db")
     with engine.begin() as tx:
-        tx.exec_driver_sql("UPDATE alembic_version SET version_num = 'ffff'")
+        tx.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+        tx.exec_driver_sql("UPDATE marks SET at = 9999 WHERE name = 'oldest schema'")
     engine.dispose()
     assert "newer version of COD" in host.one("database", "bad")["found"]
     for path in host.data.glob("cod.db*"):
