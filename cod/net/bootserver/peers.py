@@ -153,7 +153,7 @@ class Peers(Claimer):
 
     def _ways(self, digest: str, hosts: Collection[HostPart]) -> list[ImagePeer]:
         site, until = self._site.current, int(self._clock() + VALID)
-        return [
+        ways = [
             ImagePeer(
                 common,
                 site.boot.http_port,
@@ -164,6 +164,7 @@ class Peers(Claimer):
             for subnet in site.subnets
             if host.key and (common := _common(subnet, host))
         ]
+        return list(dict.fromkeys(ways))  # several subnets may have the same servers
 
     def _in_thread(self, work: Callable[[], None]) -> Deferred[None]:
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work)
