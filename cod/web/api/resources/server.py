@@ -280,8 +280,7 @@ SERVER = (
         reply=as_it_is(ServerInfo),
     ),
     route(
-        "GET",
-        "/servers",
+        "GET /servers",
         ADMINS,
         "List the hosts of the site's servers, and the parts that run there",
         lambda a: partial(servers.every, now=a.now),
