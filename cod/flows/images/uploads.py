@@ -76,7 +76,14 @@ def one(tx: Tx, upload_id: str, *, now: float) -> Upload:
 
 
 def begin(
-    tx: Tx, *, upload_id: str, length: int, boot: str, checked: bool = False, now: float
+    tx: Tx,
+    *,
+    upload_id: str,
+    length: int,
+    boot: str,
+    checked: bool = False,
+    now: float,
+    before: list[int] | None = None,
 ) -> Upload:
     """Begin a piece: somebody holds the file, flushed to the disk, and will write to it. Return the
     offset. Raises `Refused`.
@@ -84,12 +91,17 @@ def begin(
     length   of the file now
     boot     of the host that writes
     checked  what comes has a checksum: it is not to be believed before `grown` says so
+    before   the offsets that were returned for this piece; the new one is added. When this is run
+             again, after a commit that nobody knew of, no more of the file is believed
     """
+    before = [] if before is None else before
     upload = _live(uploads.get(tx, upload_id, lock=True), now)
+    length = min([length, *before])
     offset = min(believed(upload.offset, upload.boot, boot, length), upload.size)
     writer = "" if checked else boot
     if (offset, writer) != (upload.offset, upload.boot):
         uploads.change(tx, upload_id, offset=offset, boot=writer)
+    before.append(offset)
     return one(tx, upload_id, now=now)
 
 

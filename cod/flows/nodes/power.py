@@ -335,6 +335,8 @@ def seen(tx: Tx, meter: Meter, power: str, now: float) -> None:
     node = nodes.get(tx, meter.node_id, lock=True)
     if node is None or _meter(node) != meter or store.newest(tx, node.id) is not None:
         return
+    if node.power_seen_at == now:  # this is run once more, after a commit that nobody knew of
+        return
     reason, wanted_off = node.reason, node.power_wanted in ("off", "soft")
     if power == "on" and reason == FOUND_OFF:
         reason = ""

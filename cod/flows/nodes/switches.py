@@ -154,6 +154,8 @@ def failed(tx: Tx, task: SwitchTask, error: str, now: float) -> tuple[Effect, ..
     """Write that the session failed as a whole: the switch did not answer, or refused the
     account."""
     row = store.get(tx, task.switch.name)
+    if row is not None and (row.epoch, row.tried_at) == (task.epoch, now):
+        return MOVED  # this is run once more, after a commit that nobody knew of
     failures = 1 if row is None else row.failures + 1
     if not store.ended(
         tx,

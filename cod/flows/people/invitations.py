@@ -110,6 +110,7 @@ def accept(
     address: str,
     posix: PosixRules = POSIX,
     now: float,
+    run: str | None = None,
 ) -> User:
     """Make the account that the link is for, or set its new password. `password` is its hash.
     Raises `Refused`."""
@@ -126,6 +127,7 @@ def accept(
             address=address,
             action="password set",
             thing=known.name,
+            run=run,
             now=now,
         )
         return known
@@ -143,17 +145,17 @@ def accept(
         password=password,
         posix=posix,
     )
-    _joined(tx, found, user, address, now)
+    _joined(tx, found, user, address, now, run)
     return user
 
 
-def join(tx: Tx, *, digest: str, who: Who, now: float) -> Invitation:
+def join(tx: Tx, *, digest: str, who: Who, now: float, run: str | None = None) -> Invitation:
     """Add the one who asks to the link's group. Raises `Refused`."""
     user = people.get(tx, who.user_id) if who.user_id is not None else None
     found = _spent(tx, digest, now)
     if user is None or found.group_id is None or found.user_id is not None:
         raise Refused("conflict", "this link is not for somebody who has an account")
-    _joined(tx, found, user, who.address, now)
+    _joined(tx, found, user, who.address, now, run)
     return found
 
 
@@ -164,7 +166,9 @@ def _spent(tx: Tx, digest: str, now: float) -> Invitation:
     return found
 
 
-def _joined(tx: Tx, invitation: Invitation, user: User, address: str, now: float) -> None:
+def _joined(
+    tx: Tx, invitation: Invitation, user: User, address: str, now: float, run: str | None
+) -> None:
     """Put the user into the invitation's group, in no lower role than before; an account of its own
     is put down with its inviter."""
     after = {"user": user.name, "role": invitation.role, "invited_by": invitation.invited_by}
@@ -181,5 +185,6 @@ def _joined(tx: Tx, invitation: Invitation, user: User, address: str, now: float
         thing=user.name,
         group_id=invitation.group_id,
         after=after,
+        run=run,
         now=now,
     )

@@ -134,7 +134,9 @@ def end_sessions(tx: Tx, name: str) -> int:
     return signins.end(tx, people.named(tx, name).id)
 
 
-def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float) -> int:
+def set_password(
+    tx: Tx, *, who: Who, password: str, but: int | None, now: float, run: str | None = None
+) -> int:
     """Return a new password of the one who asks, by its hash; their sessions end `but` one: how
     many."""
     user_id = rights.account(who)
@@ -142,7 +144,7 @@ def set_password(tx: Tx, *, who: Who, password: str, but: int | None, now: float
     if user is None or user.directory:
         raise Refused("conflict", "your password is where you sign in: change it there", "new")
     people.change(tx, user_id, password=password)
-    audit.by(tx, who, "password set", who.person, now=now)
+    audit.by(tx, who, "password set", who.person, run=run, now=now)
     return signins.end(tx, user_id, but=but)
 
 

@@ -81,7 +81,7 @@ def attempt(tx: Tx, *, name: str, address: str, now: float) -> Attempt:
     return Attempt(user, people.password(tx, user.id) if user and able else "")
 
 
-def failed(tx: Tx, *, name: str, address: str, now: float) -> None:
+def failed(tx: Tx, *, name: str, address: str, now: float, run: str | None = None) -> None:
     """Put down that an attempt failed. What was typed is shown only if somebody is called so: it
     may be a password."""
     user = people.by_name(tx, name)
@@ -91,6 +91,7 @@ def failed(tx: Tx, *, name: str, address: str, now: float) -> None:
         address=address,
         action="sign-in failed",
         thing=user.name if user else "",
+        run=run,
         now=now,
     )
 
@@ -185,7 +186,15 @@ def _free(tx: Tx, wanted: str) -> str:
 
 
 def begin(
-    tx: Tx, *, user_id: int, address: str, browser: str, cookie: str, rules: SignInRules, now: float
+    tx: Tx,
+    *,
+    user_id: int,
+    address: str,
+    browser: str,
+    cookie: str,
+    rules: SignInRules,
+    now: float,
+    run: str | None = None,
 ) -> WebSession:
     """Begin a session for one who has shown who they are: `cookie` is the digest of its secret.
     Raises `Refused`."""
@@ -195,7 +204,13 @@ def begin(
     signins.purge(tx, now, rules.idle)
     signins.forget(tx, now - signin.FORGOTTEN_AFTER, now - signin.KNOWN_FOR)
     audit.add(
-        tx, actor=f"user:{user.name}", address=address, action="sign-in", thing=user.name, now=now
+        tx,
+        actor=f"user:{user.name}",
+        address=address,
+        action="sign-in",
+        thing=user.name,
+        run=run,
+        now=now,
     )
     people.change(tx, user.id, signed_in_at=now)
     life = min(rules.life, rules.oidc.life) if user.directory == "oidc" else rules.life

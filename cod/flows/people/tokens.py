@@ -154,7 +154,13 @@ def make(
 
 
 def of_password(
-    tx: Tx, *, user_id: int, address: str, wanted: Mapping[str, Any], now: float
+    tx: Tx,
+    *,
+    user_id: int,
+    address: str,
+    wanted: Mapping[str, Any],
+    now: float,
+    run: str | None = None,
 ) -> str:
     """Return a token for a user who has just shown their password, as `make` wants it; its full
     name. Raises `Refused`."""
@@ -164,9 +170,8 @@ def of_password(
     who = rights.person(user, *people.standing(tx, user_id), address=address)
     people.change(tx, user_id, signed_in_at=now)
     made, group = make(tx, who=who, now=now, **wanted)
-    audit.by(
-        tx, who, "token create", made.name, after={"scope": made.scope, "group": group}, now=now
-    )
+    told = {"scope": made.scope, "group": group}
+    audit.by(tx, who, "token create", made.name, after=told, run=run, now=now)
     return made.name
 
 

@@ -16,7 +16,15 @@ MOST = 100  # VCMs whose groups are told in one transaction
 
 
 def renew(
-    tx: Tx, *, vcluster_id: int, epoch: int, serial: str, ends_at: float, address: str, now: float
+    tx: Tx,
+    *,
+    vcluster_id: int,
+    epoch: int,
+    serial: str,
+    ends_at: float,
+    address: str,
+    now: float,
+    run: str | None = None,
 ) -> None:
     """Record the certificate `serial`, valid until `ends_at`, as the next one of the vcluster's
     VCM. Raises `Refused`.
@@ -53,6 +61,7 @@ def renew(
         group_id=found.group_id,
         before={"serial": known.serial},
         after={"serial": serial},
+        run=run,
         now=now,
     )
 

@@ -125,6 +125,7 @@ def admit(
     key: str,
     now: float,
     ends_at: float | None = None,
+    run: str | None = None,
 ) -> None:
     """The VCM on the vcluster's head trades its invitation for the certificate `serial`, which ends
     at `ends_at`. Raises `Refused` ('forbidden').
@@ -167,6 +168,7 @@ def admit(
         thing=vcluster,
         group_id=found.group_id,
         after={"serial": serial, "head": known.head},
+        run=run,
         now=now,
     )
 

@@ -4,6 +4,7 @@ sent in order."""
 from __future__ import annotations
 
 import logging
+import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 from twisted.python.failure import Failure
 
+from cod.flows.people.access import has_run
 from cod.flows.vcms import certificates, vcms
 from cod.model import Effect, Owed, Refused, Result
 from cod.net.nmp import connection, verbs
@@ -176,7 +178,9 @@ class VcmSession(NmpConnection):
         server.quotas.greets(self.address)
         now = server.clock()
         issued = _certified(server.authority, asked.vcluster, asked.request, now)
-        await server.pool.run(
+        run = secrets.token_hex(16)
+        await server.pool.run_once(
+            partial(has_run, run=run, now=now),
             vcms.admit,
             vcluster=asked.vcluster,
             invitation=asked.invitation,
@@ -185,6 +189,7 @@ class VcmSession(NmpConnection):
             ends_at=issued.ends_at,
             key=issued.holder,
             now=now,
+            run=run,
         )
         log.info(
             "the VCM of %s at %s has traded its invitation for a certificate",
@@ -201,7 +206,9 @@ class VcmSession(NmpConnection):
         if server.authority is None:
             raise Fault("refused", "this server issues no certificates")
         issued = _certified(server.authority, peer.vcluster, asked.request, now)
-        await server.pool.run(
+        run = secrets.token_hex(16)
+        await server.pool.run_once(
+            partial(has_run, run=run, now=now),
             vcms.spoken,
             self.greeted,
             partial(
@@ -212,6 +219,7 @@ class VcmSession(NmpConnection):
                 ends_at=issued.ends_at,
                 address=self.address,
                 now=now,
+                run=run,
             ),
         )
         log.info("the VCM of %s has renewed its certificate", peer.vcluster)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from twisted.internet.defer import DeferredSemaphore
+from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.people import invitations, people, signin, tokens
+from cod.flows.people.access import has_run
 from cod.flows.people.signin import Attempt, SignedIn, digest
 from cod.model import Identity, Invitation, Refused, SiteRef, User, Who
 from cod.pool import Pool
@@ -59,12 +61,11 @@ class SignIn:
         user = await self._verified(name, password, address)
         secret = f"cod_{secrets.token_urlsafe(32)}"
         return (
-            await self._pool.run(
+            await self._once(
                 tokens.of_password,
                 user_id=user.id,
                 address=address,
                 wanted={**wanted, "token": secret},
-                now=self._clock(),
             ),
             secret,
         )
@@ -107,14 +108,13 @@ class SignIn:
     async def vouched(self, user_id: int, *, address: str, browser: str = "") -> str:
         """Return the same for a user whom a directory vouches for."""
         cookie = secrets.token_urlsafe(32)
-        await self._pool.run(
+        await self._once(
             signin.begin,
             user_id=user_id,
             address=address,
             browser=browser,
             cookie=digest(cookie),
             rules=self._site.current.signin,
-            now=self._clock(),
         )
         return cookie
 
@@ -153,9 +153,7 @@ class SignIn:
             raise signin.wrong()
         signin.check_password(new, user.name)
         anew = await self._slowly(passwords.hashed, new)
-        return await self._pool.run(
-            people.set_password, who=who, password=anew, but=keep, now=self._clock()
-        )
+        return await self._once(people.set_password, who=who, password=anew, but=keep)
 
     async def _verified(self, name: str, password: str, address: str) -> User:
         """Return the user of that name, whose password this is. Raises `Refused`."""
@@ -168,7 +166,7 @@ class SignIn:
                 await self._pool.run(signin.unverified, name=name, address=address, now=now)
             raise
         if user is None:
-            await self._pool.run(signin.failed, name=name, address=address, now=now)
+            await self._once(signin.failed, name=name, address=address)
             raise signin.wrong()
         anew = (
             await self._slowly(passwords.hashed, password)
@@ -191,6 +189,13 @@ class SignIn:
             return None if identity is None else await self._known(identity, ldap.create, address)
         right = await self._slowly(passwords.matches, tried.hash, password)
         return tried.user if right else None
+
+    def _once(self, flow: Callable[..., T], **asked: Any) -> Deferred[T]:
+        """Run a flow that puts down in the audit what it does: once, whether or not the answer of
+        its commit is lost."""
+        run, now = secrets.token_hex(16), self._clock()
+        done = partial(has_run, run=run, now=now)
+        return self._pool.run_once(done, flow, **asked, now=now, run=run)
 
     async def _slowly(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._in_turn(self._turns, work, *args, **kwargs)
@@ -231,7 +236,7 @@ class SignIn:
         link = await self.invitation(secret)
         signin.check_password(password, link.user or name)
         kept = await self._slowly(passwords.hashed, password)
-        return await self._pool.run(
+        return await self._once(
             invitations.accept,
             digest=digest(secret),
             name=name,
@@ -240,12 +245,9 @@ class SignIn:
             password=kept,
             address=address,
             posix=self._site.current.posix,
-            now=self._clock(),
         )
 
     async def join(self, secret: str, who: Who) -> Invitation:
         """Add the one who asks to a link's group. Raises `Refused`."""
-        found: Invitation = await self._pool.run(
-            invitations.join, digest=digest(secret), who=who, now=self._clock()
-        )
+        found: Invitation = await self._once(invitations.join, digest=digest(secret), who=who)
         return found

@@ -127,6 +127,7 @@ class Intake:
                 boot=self._boot,
                 checked=checked,
                 now=self.clock(),
+                before=[],
             )
             await self.in_thread(file.start, row.offset)
         except BaseException as error:
