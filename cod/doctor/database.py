@@ -1,18 +1,20 @@
-"""The database: reachable, of this program's schema, its clock the host's."""
+"""The database: each of its hosts reachable, of this program's schema, its clock the host's."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
+from cod.core.database.writer import PATIENCE, connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+from cod.model import database_urls
+from cod.store import database_writer, schema
 from cod.store import engine as store
-from cod.store import schema
 
 APART = 2.0  # seconds between the clocks of database and host that harm nobody
 SLOW = 0.1  # seconds of a question
@@ -23,7 +25,8 @@ REMEDY = (
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    url = make_url(context.settings.database)
+    urls = database_urls(context.settings.database)
+    url = make_url(next(iter(urls.values())))
     if url.get_backend_name() == "sqlite":
         path = Path(url.database or "")
         if not path.exists():
@@ -38,23 +41,29 @@ def findings(context: Context) -> Iterator[Finding]:
                 "run `cod doctor` as root, or as the user that the server runs as",
             )
             return
-    engine = store.connect(context.settings.database)
+    if len(urls) > 1:
+        yield from _silent_hosts(urls)
+    engine = connect(context.settings.database)
     try:
         newer = schema.check(engine)
         begin = time.monotonic()
         theirs = store.clock(engine)
         took = time.monotonic() - begin
+        with engine.connect() as tx:
+            writer = database_writer.host(tx) if len(urls) > 1 else ""
     except schema.SchemaMismatch as error:
         yield Finding(
             BAD, str(error), "`cod db upgrade`, or the version of COD that made the database"
         )
         return
     except DBAPIError as error:
-        yield Finding(BAD, f"{url.render_as_string()}: {error.orig}", REMEDY)
+        where = ", ".join(urls) if len(urls) > 1 else url.render_as_string()
+        yield Finding(BAD, f"{where}: {error.orig}", REMEDY)
         return
     finally:
         engine.dispose()
     words = f"{url.get_backend_name()}, schema {schema.head()}, answers in {took * 1000:.1f} ms"
+    words += f", its writer is {writer}" if writer else ""
     apart = None if theirs is None else theirs - time.time()
     if apart is not None and abs(apart) > APART:
         yield Finding(
@@ -73,3 +82,15 @@ def findings(context: Context) -> Iterator[Finding]:
         )
     else:
         yield Finding(GOOD, words)
+
+
+def _silent_hosts(urls: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the hosts of a database of several that do not answer."""
+    for host, url in urls.items():
+        engine = store.connect(url, size=1, patience=PATIENCE)
+        try:
+            engine.connect().close()
+        except DBAPIError as error:
+            yield Finding(WARNING, f"{host} does not answer: {error.orig}", REMEDY)
+        finally:
+            engine.dispose()

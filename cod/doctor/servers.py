@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from cod.core.database.writer import connect
 from cod.doctor.finding import GOOD, WARNING, Context, Finding
-from cod.model import Site
+from cod.model import Site, database_urls
 from cod.quantity import span
 from cod.store import schema, servers
 from cod.store.engine import NoWriter
@@ -22,7 +22,7 @@ AHEAD = 5.0  # seconds that harm nobody
 def findings(context: Context) -> Iterator[Finding]:
     """Yield what is wrong with the site's other servers. A site of one server has none; that the
     database does not answer is for its own check to say."""
-    url = make_url(context.settings.database)
+    url = make_url(next(iter(database_urls(context.settings.database).values())))
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
         return  # to connect would make it
     engine = connect(context.settings.database)

@@ -5,16 +5,23 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pymysql
 import pytest
 from sqlalchemy import Engine, exc
 
+from cod.core.database import writer as database_writer
 from cod.core.database.writer import DatabaseWriter, connect, follow
-from cod.model import database_urls
+from cod.doctor import database as doctor
+from cod.doctor import servers
+from cod.doctor.finding import BAD, WARNING, Context
+from cod.model import Site, database_urls
 from cod.policy.database_writer import LEASE_SECONDS
 from cod.pool import Pool, in_transaction
+from cod.site.load import Settings
+from cod.site.tables import ApiTable, ServerTable
 from cod.store import engine as database
 from cod.store import tables as t
 from cod.store.engine import NoWriter, Tx, code
@@ -191,6 +198,26 @@ def test_a_server_and_a_command_find_the_writer_and_find_it_again(
     assert "kept" in in_transaction(command, names)
     command.dispose()
     pool.close()
+
+
+def test_the_doctor_names_the_writer_and_the_host_that_does_not_answer(
+    mariadb: MariaDB, mariadb_engine: Engine, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = f"127.0.0.1:{free_port()}"
+    url = f"mysql+pymysql://root@{gone},127.0.0.1:{mariadb.port}/store"
+    monkeypatch.setattr(doctor.schema, "check", lambda engine: "")
+    settings = Settings(Path("site.toml"), ServerTable(database=url), ApiTable())
+    context = Context(site, settings, None, 0.0, True)
+    silent, good = doctor.findings(context)
+    assert silent.state == WARNING
+    assert silent.found.startswith(f"{gone} does not answer: ")
+    assert f", its writer is 127.0.0.1:{mariadb.port}" in good.found
+    assert list(servers.findings(context)) == []
+    monkeypatch.setattr(database_writer, "WAIT", 0.0)
+    elsewhere = ServerTable(database=f"mysql+pymysql://root@{gone},127.0.0.2:1/store")
+    nowhere = replace(settings, server=elsewhere)
+    *_, bad = doctor.findings(replace(context, settings=nowhere))
+    assert (bad.state, "the database has no writer" in bad.found) == (BAD, True)
 
 
 def test_a_node_without_a_quorum_is_left_for_another_connection(mariadb: MariaDB) -> None:
