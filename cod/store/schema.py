@@ -79,7 +79,7 @@ def check(engine: Engine) -> str:
         servers = "servers may go on" if have >= oldest() else "stop all servers"
         raise SchemaMismatch(
             f"the database has the older schema {have}, this program needs {want}: "
-            f"{servers}, `cod backup`, then `cod db upgrade`"
+            f"{servers}, `cod backup` with the version of before, then `cod db upgrade`"
         )
     with engine.connect() as tx:
         works_with = watermarks.at(tx, OLDEST)
