@@ -71,9 +71,11 @@ class Rehearsal:
             transaction.rollback()
         return made
 
-    def run_once(self, _: object, flow: Callable[..., Any]) -> Deferred[Any]:
+    def run_once(
+        self, _: object, flow: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Deferred[Any]:
         """Run it now: no commit's answer is lost."""
-        return self.run(flow)
+        return self.run(flow, *args, **kwargs)
 
     read = run
 

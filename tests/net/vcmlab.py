@@ -245,6 +245,11 @@ class Databases:
         self._life.step("committed")
         return done
 
+    def run_once(
+        self, _: object, flow: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Deferred[Any]:
+        return self.run(flow, *args, **kwargs)
+
     def read(self, flow: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
         try:
             return succeed(in_transaction(self._engine, flow, *args, **kwargs))
