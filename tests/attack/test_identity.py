@@ -499,7 +499,7 @@ def test_a_node_that_was_moved_boots_when_somebody_says_so(lab: Lab, word: str) 
     settled(lab)
     if word == "administrator":
         assert send(lab, "DISCOVER", 20, **ELSEWHERE) is None
-        moved(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:root")
+        moved(lab.tx, name="node1", site=lab.site, now=lab.now)
     else:
         lab.site = replace(lab.site, policy=replace(lab.site.policy, moves="follow"))
     assert send(lab, "DISCOVER", 21, **ELSEWHERE) is not None
@@ -528,7 +528,7 @@ def heard_at(lab: Lab) -> list[NodePlace]:
 
 
 def also(lab: Lab, place: int) -> None:
-    moved(lab.tx, name="node1", also=place, site=lab.site, now=lab.now, actor="user:root")
+    moved(lab.tx, name="node1", also=place, site=lab.site, now=lab.now)
 
 
 def test_a_second_card_or_relay_boots_once_it_is_approved_and_the_first_goes_on(lab: Lab) -> None:
@@ -543,7 +543,7 @@ def test_a_second_card_or_relay_boots_once_it_is_approved_and_the_first_goes_on(
         lab.report(lab.open(1, power="on"))
     assert lab.node(1).home_circuit == "0004"
     assert send(lab, "DISCOVER", 40, **HOME | {"circuit": "0010"}) is None
-    moved(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:root")
+    moved(lab.tx, name="node1", site=lab.site, now=lab.now)
     assert places_of(lab.tx, name="node1") == []
 
 

@@ -14,7 +14,6 @@ from cod.policy.histories import (
     NodeTransition,
     Owner,
     ViolationKind,
-    told,
     violations,
 )
 
@@ -204,14 +203,15 @@ def test_a_restored_database_leaves_a_history_without_violations() -> None:
     assert len(violations(pruned)) == 1
 
 
-def test_owners_over_time_are_told_in_one_line() -> None:
+def test_owners_over_time_and_erasures_between_them() -> None:
     histories = Histories(OWNERS)
     for number, row in enumerate(history()):
         histories.add(replace(row, at=float(number)))
     spans = histories.spans(1)
-    assert [word for word, _ in told(spans, histories)] == [
-        "ann/red", "erased", "ann/blue", "erased",
-    ]  # fmt: skip
+    assert [
+        "erased" if span.erased else histories.name(span.holder)
+        for span in spans
+        if span.holder is not None or span.erased
+    ] == ["ann/red", "erased", "ann/blue", "erased"]
     assert [(span.since, span.until) for span in spans[1:3]] == [(4.0, 9.0), (9.0, 16.0)]
-    assert [word for word, _ in told(spans, histories, 1)] == ["erased"]
     assert histories.spans(2) == []
