@@ -198,6 +198,7 @@ def test_a_server_and_a_command_find_the_writer_and_find_it_again(
     assert "kept" in in_transaction(command, names)
     command.dispose()
     pool.close()
+    mariadb_engine.dispose()  # its connections ended with the server
 
 
 def test_the_doctor_names_the_writer_and_the_host_that_does_not_answer(

@@ -47,6 +47,7 @@ TAGS = {
     "states": "The nodes' lifecycle",
     "health": "State of the server",
     "server": "Name and version of the server",
+    "servers": "Hosts of the site's servers, and the parts that run there",
     "events": "Live events",
 }
 
