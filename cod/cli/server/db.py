@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cod.cli.server.local import database
-from cod.cli.show import as_json, said, when, with_json
+from cod.cli.show import said, when, with_json
 
 
 @click.group()
@@ -60,8 +60,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
 @db.command()
 @click.option("--start", "act", flag_value="start", help="Hold the site.")
 @click.option("--end", "act", flag_value="end", help="End the hold.")
-@as_json
-@click.pass_context
+@with_json
 def hold(ctx: click.Context, act: str | None, as_json: bool) -> None:
     """Hold the site after a restore, until its machines are compared with the database.
 

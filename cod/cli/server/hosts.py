@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, as_json, client, print_json, print_rich, table_of
+from cod.cli.show import ago, client, print_json, print_rich, table_of, with_json
 
 
 @click.group()
@@ -21,8 +21,7 @@ def server() -> None:
 
 
 @server.command("list")
-@as_json
-@click.pass_context
+@with_json
 def list_(ctx: click.Context, as_json: bool) -> None:
     """List the hosts that serve the site.
 
