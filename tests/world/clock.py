@@ -8,6 +8,7 @@ interleaving.
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import itertools
 import pickle
@@ -60,11 +61,13 @@ class Call:
 
 
 class Clock:
-    """What is to happen, soonest first; `steps` counts what has happened."""
+    """What is to happen, soonest first; `steps` counts what has happened, and `trace` is a digest of
+    when each step happened, and to whom."""
 
     def __init__(self, start: float) -> None:
         self.now = start
         self.steps = 0
+        self.trace = hashlib.blake2b(digest_size=8)
         self.running: SimReactor | None = None  # whose code runs
         self._order = itertools.count()
         self._heap: list[tuple[float, int, Call]] = []
@@ -96,6 +99,7 @@ class Clock:
                 continue
             self.now, self.running = max(self.now, at), call.owner
             self.steps += 1
+            self.trace.update(b"%a %a " % (self.now, call.owner and call.owner.name))
             call.function(*call.args, **call.kwargs)
             return True
         self.now = max(self.now, until)

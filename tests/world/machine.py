@@ -88,6 +88,8 @@ class Machine:
         self.on, self.disk, self.bmc = False, "", "well"
         self.fails = 0.0  # share of orders that fail
         self.slow = 1.0  # by which work takes longer
+        # the secret of its last boot that was accepted, from which address, and where
+        self.spent: tuple[str, str, str, int] | None = None
         self.running = ""  # what runs: firmware, trampoline, or the full name of a system
         self._mac = bytes.fromhex(self.mac.replace(":", ""))
         self._rng = random.Random(f"{world.seed} {number}")
@@ -155,6 +157,28 @@ class Machine:
             self.world.network.down.add(host)
             self.world.clock.later(seconds, self.world.network.down.discard, host)
 
+    def drop(self) -> None:
+        """Have its connections reset."""
+        for each in list(self._reactor.open) if self._reactor else ():
+            if isinstance(each, Transport):
+                each.abortConnection()
+
+    def stick(self) -> None:
+        """Hang until it is switched off."""
+        if self.on:
+            self._end()
+
+    def replay(self) -> None:
+        """Have somebody who has read the secret of its last boot use it again, from its address."""
+        if self.spent is not None:
+            secret, address, *server = self.spent
+            thief = SimReactor(self.world.clock, self.world.network, address, "a thief")
+            self.world.say(f"somebody uses the spent secret of {self.name}")
+            shell = _Shell(self, thief, secret, *server)
+            shell.is_thief = True
+            Deferred.fromCoroutine(shell.run())
+            self.world.clock.later(30.0, thief.kill)
+
     # ------------------------------------------------------------ firmware
 
     async def _boot(self, reactor: SimReactor) -> str | None:
@@ -199,6 +223,8 @@ class Machine:
         chosen = {dhcp.REQUESTED: offer.yiaddr, dhcp.SERVER_ID: offer.options[dhcp.SERVER_ID]}
         packet = await self._ask(reactor, xid, 3, {**options, **chosen})
         reactor.host = socket.inet_ntoa(packet.yiaddr)
+        seconds = int.from_bytes(packet.options.get(dhcp.LEASE_TIME, b""))
+        self.world.lent(self, reactor, reactor.host, seconds)
         return packet
 
     async def _ask(
@@ -263,6 +289,8 @@ class Machine:
 
     def act(self, reactor: SimReactor, order: Order, tell: Any) -> Any:
         """Carry out an order, in a thread of the agent."""
+        if order.id.partition(".")[0] != str(self.number + 1):
+            self.world.trouble(f"{self.name} gets the order {order.id}, which is another's")
         seconds = SECONDS[order.action] * self.slow * self._rng.uniform(0.5, 1.5)
         self.world.seen[f"{order.action} begun"] += 1
         fails = self._rng.random() < self.fails
@@ -329,6 +357,7 @@ class _Shell(Protocol):
         self, machine: Machine, reactor: SimReactor, secret: str, host: str, port: int
     ) -> None:
         self._reactor, self._host, self._port = reactor, host, port
+        self._machine, self._secret, self.is_thief = machine, secret, False
         self.agent = Agent(
             machine.mac,
             protocol.Secrets(protocol.Secret.read(secret)),
@@ -386,6 +415,11 @@ class _Shell(Protocol):
             self._end()
 
     def _said(self) -> None:
+        machine = self._machine
+        if self.agent.welcomed and self.is_thief:
+            machine.world.trouble(f"the spent secret of {machine.name} is accepted again")
+        elif self.agent.welcomed:
+            machine.spent = self._secret, self._reactor.host, self._host, self._port
         if data := self.agent.to_send():
             self.transport.write(data)
         if self.agent.leave is not None:

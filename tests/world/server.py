@@ -153,7 +153,7 @@ class SimWake:
         self._calls.setdefault(what, []).append(call)
 
     def effects(self, effects: Any) -> None:
-        for effect in effects:
+        for effect in sorted(effects, key=repr):  # a set of them has no order of its own
             if effect.kind == "wake":
                 self.wake(effect.what)
 

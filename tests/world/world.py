@@ -8,35 +8,39 @@ seed as the world goes on.
 
 from __future__ import annotations
 
-import hashlib
+import gc
 import logging
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, func, insert, select
+from sqlalchemy import ColumnElement, Engine, and_, func, insert, select
 from twisted.internet.defer import Deferred
+from twisted.logger import globalLogPublisher
 
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedVcluster, Energy, Refused, TypeRules
+from cod.model import AskedVcluster, Refused, TypeRules
 from cod.policy.hardware import equal
-from cod.policy.histories import Histories
+from cod.policy.histories import Histories, NodeTransition
 from cod.pool import Pool
-from cod.states import NODE_RULES, Disk, NodeState, WrongEvent
+from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, WrongEvent
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes, types
-from cod.store.people import groups
+from cod.store.nodes.nodes import Stale
+from cod.store.people import audit, groups
 from tests.contexts import flow_context
 from tests.history_rows import history_after, node_rows
 from tests.world.clock import Clock, SimReactor
 from tests.world.machine import BMCS, Machine, Relay, hardware, mac_of
 from tests.world.network import Network, Weather
+from tests.world.plan import Act, Plan, plan
 from tests.world.server import Part, seams, settings, site
 
 START = 1_000_000.0
@@ -50,80 +54,12 @@ TEMPLATE = (
 FREE = (NodeState.INACTIVE, NodeState.OFF)
 MOVING = [state for state, rule in NODE_RULES.items() if rule.kind == "motion"]
 RESTART = 1.5  # seconds until a killed part is started again
-REST = 3600.0  # seconds in which everything comes to rest
+REST = 1200.0  # seconds in which everything comes to rest
+# seconds after the end of a lease in which its nodes are taken back: a manager that has only begun
+# waits for a minute, and the owner has a grace
+LEASE_LATE = 100.0
 ASKS_AGAIN = 3.0  # seconds until a person whose question got no answer asks again
 TRIES = 20
-
-
-@dataclass(frozen=True)
-class Act:
-    """Something that happens `at` that many seconds after the beginning."""
-
-    at: float
-    what: str
-    who: int = 0
-    amount: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.what} {self.who} {self.amount:.2f}"
-
-
-@dataclass
-class Plan:
-    """What a seed means."""
-
-    machines: int
-    threads: int
-    energy: Energy
-    patience: float
-    weather: Weather
-    chances: dict[str, float]
-    acts: list[Act]
-
-
-WEIGHTS = {
-    "create": 10,
-    "resize": 6,
-    "release": 3,
-    "delete": 5,
-    "extend": 1,
-    "quarantine": 1,
-    "cycle": 1,
-    "kill": 6,
-    "kill server": 2,
-    "reset": 3,
-    "unplug": 2,
-    "hang": 4,
-    "bmc": 5,
-    "failing": 2,
-    "slow": 1,
-    "away": 2,
-    "storm": 2,
-}
-
-
-def plan(seed: int) -> Plan:
-    """Return what happens in the world of that seed."""
-    rng = random.Random(f"{seed} plan")
-    span, count = rng.uniform(90.0, 240.0), rng.randint(15, 40)
-    acts = []
-    for at in sorted(rng.uniform(1.0, span) for _ in range(count)):
-        what = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        acts.append(Act(at, what, rng.randrange(1000), rng.random()))
-    bad = rng.choice((0.0, 0.02, 0.1))
-    return Plan(
-        rng.randint(6, 14),
-        rng.choice((1, 1, 4)),
-        Energy(manage=rng.random() < 0.5, warm_low=1, warm_high=3, idle_time=30.0),
-        rng.choice((0.2, 0.4)),
-        Weather(rng.choice((0.0, 0.03, 0.15)), rng.choice((0.0, 0.1)), 0.002, rng.choice((0, 0.3))),
-        {
-            "lost answer": bad * rng.random(),
-            "deadlock": bad * rng.random(),
-            "wake": rng.choice((0.0, 0.5)),
-        },
-        acts,
-    )
 
 
 # ---------------------------------------------------------------- the database
@@ -181,7 +117,7 @@ class _Log(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         self._world.say(f"log: {record.getMessage()[:200]}")
-        if error is not None and not (Pool.is_away(error) or Pool.is_race(error)):
+        if error is not None and not (Pool.is_away(error) or isinstance(error, Stale)):
             self._world.trouble(f"{record.getMessage()}: {type(error).__name__}: {error}")
 
 
@@ -201,13 +137,16 @@ class World:
         self.relay = Relay(self.network)
         self.machines = [Machine(number, self) for number in range(plan.machines)]
         self.parts: dict[str, Part] = {}
-        self.calm = False
+        self.calm, self._calm_at = False, 0.0
         self._checker = Histories()
         self._last = 0
         # node -> (since when, full name of the host that it is) of its holders
         self._holders: dict[int, list[tuple[float, str]]] = {}
         self._asked: set[str] = set()  # who waits for an answer
-        self._made = 0
+        self._restored: set[str] = set()  # machines that an administrator brings back
+        # address -> the machine that was lent it, in which boot, and until when
+        self._lent: dict[str, tuple[Machine, SimReactor, float]] = {}
+        self._made = self._runs = 0
 
     # ------------------------------------------------------------ told by others
 
@@ -241,24 +180,73 @@ class World:
         if machine.disk not in (*before, *since):
             self.trouble(f"{machine.name} boots {machine.disk}, and is {before}, {since}")
 
+    def lent(self, machine: Machine, reactor: SimReactor, address: str, seconds: float) -> None:
+        """Check that no other machine uses the address that this one was just lent."""
+        other, boot, until = self._lent.get(address, (machine, reactor, 0.0))
+        uses = boot.host == address and not boot.killed and until > self.clock.now
+        if uses and other is not machine:
+            if self._is_left_over(other):
+                self.seen["address of a released system that still runs"] += 1
+            else:
+                self.trouble(f"{machine.name} is given {address}, which {other.name} uses")
+        self._lent[address] = machine, reactor, self.clock.now + seconds
+
+    def _is_left_over(self, machine: Machine) -> bool:
+        """Return whether the machine runs the system of a former holder, because its BMC has not
+        reset it: the server frees the node's address when the node is released."""
+        held = self._holders.get(machine.number + 1, [])
+        return machine.running == machine.disk and machine.running not in [
+            name for _, name in held[-1:]
+        ]
+
     # ------------------------------------------------------------ what must hold
 
-    def check(self) -> None:
-        """Check what must hold after every transaction."""
+    def check(self, *, whole: bool = False) -> None:
+        """Check what must hold after every transaction; after those that have moved no node only if
+        `whole`."""
         with self.engine.connect() as tx:
             newest = tx.exec_driver_sql("SELECT max(id) FROM node_history").scalar()
-            if newest == self._last:
+            if newest == self._last and not whole:
                 return
             new = history_after(tx, self._last)
-            self._last = new[-1].id
+            self._last = newest or 0
             found = [str(one) for row in new for one in self._checker.add(row)]
             found += map(str, self._checker.compare(node_rows(tx)))
             found += self._look(tx)
         for row in new:
             self.seen[f"{row.from_state}: {row.event}"] += 1
             self.say(f"m{row.node - 1}: {row.from_state} -> {row.event} -> {row.to_state}")
+            found += self._written(row)
+            if row.event == NodeEvent.RESTORED and f"m{row.node - 1}" not in self._restored:
+                found.append(f"m{row.node - 1} is restored, and no administrator has asked for it")
         for one in found:
             self.trouble(one)
+
+    def _written(self, row: NodeTransition) -> list[str]:
+        """Return in what a transition contradicts the machine's disk."""
+        machine = self.machines[row.node - 1]
+        if row.event not in (NodeEvent.PRIMED, NodeEvent.WIPED):
+            return []
+        wanted = self._holders[row.node][-1][1] if row.event == NodeEvent.PRIMED else ""
+        if machine.disk == wanted:
+            return []
+        return [f"{machine.name} is {row.event}, and its disk holds {machine.disk}, not {wanted}"]
+
+    def _check_leases(self) -> None:
+        """Check that no vcluster has nodes long after its lease has ended."""
+        v = t.vclusters.c
+        if self.clock.now < self._calm_at + LEASE_LATE:
+            return
+        with self.engine.connect() as tx:
+            late = tx.execute(select(v.name, v.expires_at).where(self._over(LEASE_LATE))).all()
+        for name, ended in late:
+            self.trouble(f"{name} has nodes, and its lease ended at {ended - START:.0f} s")
+
+    def _over(self, seconds: float) -> ColumnElement[bool]:
+        """Return the condition that a vcluster has nodes though its lease ended so long ago."""
+        v = t.vclusters.c
+        held = select(t.nodes.c.id).where(t.nodes.c.vcluster_id == v.id).exists()
+        return and_(v.expires_at < self.clock.now - seconds, held)
 
     def _look(self, tx: Tx) -> list[str]:
         """Return what of the nodes contradicts their machines, and remember the holders."""
@@ -279,6 +267,12 @@ class World:
 
     # ------------------------------------------------------------ life
 
+    def _unhandled(self, event: Mapping[str, Any]) -> None:
+        """Note an error that Twisted logs: nobody has taken it."""
+        failure = event.get("log_failure")
+        if failure is not None:
+            self.trouble(f"nobody took {failure.type.__name__}: {failure.getErrorMessage()}")
+
     def run(self, skip: Collection[int] = ()) -> Outcome:
         """Let everything happen that is planned, but for the acts of those numbers."""
         log, handler = logging.getLogger("cod"), _Log(self)
@@ -286,15 +280,18 @@ class World:
         log.addHandler(handler)
         log.propagate = False
         log.setLevel(logging.WARNING)
+        globalLogPublisher.addObserver(self._unhandled)
         try:
             with seams(self):
                 self._run(skip)
+                gc.collect(0)  # a Deferred tells of an error that nobody took when it is deleted
         finally:
+            globalLogPublisher.removeObserver(self._unhandled)
             log.removeHandler(handler)
             log.propagate = propagate
             log.setLevel(level)
-        story = "\n".join(self.outcome.story)
-        self.outcome.digest = hashlib.blake2b(story.encode(), digest_size=8).hexdigest()
+        self.clock.trace.update("\n".join(self.outcome.story).encode())
+        self.outcome.digest = self.clock.trace.hexdigest()
         self.outcome.steps = self.clock.steps
         self.outcome.seconds = self.clock.now - START
         return self.outcome
@@ -334,6 +331,8 @@ class World:
         until = self.clock.now + REST
         while not self.outcome.troubles:
             self._pass(5.0)
+            self.check(whole=True)
+            self._check_leases()
             why = is_there()
             if not why:
                 self.say(f"{what} after {self.clock.now - START:.0f} s")
@@ -342,7 +341,7 @@ class World:
                 self.trouble(f"not {what} after {REST:.0f} s: {why}")
 
     def _calm_down(self) -> None:
-        self.calm = True
+        self.calm, self._calm_at = True, self.clock.now
         self.say("from now on nothing goes wrong")
         self.network.weather = Weather()
         self.network.down.clear()
@@ -362,12 +361,20 @@ class World:
             ).all()
             if moving:
                 return ", ".join(f"m{row[0] - 1} {row.state} ({row.reason})" for row in moving)
+            v = t.vclusters.c
+            over = tx.scalars(select(v.name).where(self._over(0.0))).all()
+            if over:
+                return f"the leases of {over} are over"
+            k = t.reclaims.c
+            if tx.scalar(select(func.count()).where(k.ended_at.is_(None))):
+                return "nodes are being reclaimed"
             a = t.power_actions.c
             open_ = tx.scalar(select(func.count()).where(a.done_at.is_(None)))
             return f"{open_} power wishes are open" if open_ else ""
 
     def _waiting_in_vain(self) -> None:
-        """Check that no request waits for nodes that are free."""
+        """Check that the first request does not wait for nodes that are free: others may wait for
+        those that are kept for it."""
         with self.engine.connect() as tx:
             r, q, n = t.node_requests.c, t.request_tuples.c, t.nodes.c
             wanted = tx.execute(
@@ -375,12 +382,13 @@ class World:
                 .join_from(t.node_requests, t.request_tuples)
                 .where(r.state == "pending")
                 .group_by(r.id)
+                .order_by(r.priority.desc(), r.id)
             ).all()
             kinds = select(func.count()).where(n.state.in_(FREE)).group_by(n.type_id)
             free = max(tx.scalars(kinds), default=0)
         if wanted:
             self.seen["requests wait at rest"] += 1
-        if wanted and min(count for _, count in wanted) <= free:
+        if wanted and wanted[0][1] <= free:
             self.trouble(f"requests {wanted} wait, and {free} nodes of a type are free")
 
     def _is_empty(self) -> str:
@@ -428,13 +436,18 @@ class World:
         Deferred.fromCoroutine(asking())
 
     async def _once(self, part: Part, flow: Any, args: Any, key: str | None, kw: Any) -> bool:
-        """Return whether an answer came."""
-        asked = part.pool.run(
-            lambda tx, now: flow(
-                tx, flow_context(self.site, now, "user:ann", key=key), *args, **kw
-            ),
-            self.clock.now,
-        )
+        """Return whether an answer came. What changes something is noted in the same transaction,
+        as the API does it, and is to be found there once when the answer is there."""
+        self._runs += 1
+        now, run = self.clock.now, f"{self._runs:032x}"
+        context = flow_context(self.site, now, "user:ann", key=key)
+
+        def noted(tx: Tx) -> Any:
+            result = flow(tx, context, *args, **kw)
+            audit.by(tx, context.who, "ask", "", now=now, run=run)
+            return result
+
+        asked = part.pool.run_once(partial(audit.has_run, run=run, now=now), noted)
         # a part that is killed never answers
         watch = self.clock.later(30.0, lambda: asked.called or asked.cancel())
         try:
@@ -447,6 +460,10 @@ class World:
         finally:
             if watch.active():
                 watch.cancel()
+        with self.engine.connect() as tx:
+            times = tx.scalar(select(func.count()).where(t.audit.c.run == run))
+        if times != 1:
+            self.trouble(f"a question was answered, and carried out {times} times")
         part.wake.effects(result.effects)
         return True
 
@@ -460,6 +477,7 @@ class World:
         with self.engine.connect() as tx:
             n = t.nodes.c
             names = tx.scalars(select(n.name).where(n.state == NodeState.QUARANTINED)).all()
+        self._restored.update(names)
         for name in names:
             self._admin("restores", node_flows.restore, name)
         self.clock.later(20.0, self._restore)
@@ -522,6 +540,7 @@ class World:
             self.network.weather = self.plan.weather
 
     def _hurt(self, machine: Machine, act: Act) -> None:
+        """Do to a machine what was planned."""
         self.seen[f"machine: {act.what}"] += 1
         if act.what == "reset":
             self.say(f"{machine.name} is reset by hand")
@@ -532,6 +551,14 @@ class World:
             machine.power_off()
             if was:
                 self.clock.later(60 * act.amount, machine.power_on)
+        elif act.what == "replay":
+            machine.replay()
+        elif act.what == "drop":
+            self.say(f"the connections of {machine.name} are reset")
+            machine.drop()
+        elif act.what == "stuck":
+            self.say(f"{machine.name} hangs until it is switched off")
+            machine.stick()
         elif act.what == "hang":
             self.say(f"{machine.name} is cut off for {90 * act.amount:.0f} s")
             machine.hang(90 * act.amount)
@@ -553,7 +580,10 @@ class World:
             name, group = f"v{self._made}", list(GROUPS)[act.who % 2]
             size = 1 + int(act.amount * 4)
             template = ("red", "blue")[act.who // 2 % 2]
-            asked = AskedVcluster(name, size, template, group, preemptible=act.who % 5 == 0)
+            lease = 30.0 + 100.0 * act.amount if act.who % 3 == 0 else None
+            asked = AskedVcluster(
+                name, size, template, group, lease=lease, preemptible=act.who % 5 == 0
+            )
             self._ask(f"{group}: {name} of {size}", owner_flows.create, asked, key=key)
             return
         if not live:

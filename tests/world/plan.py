@@ -1,0 +1,84 @@
+"""What a seed means: the site of a world, how bad its network and its database are, and the list of
+what people do and what breaks."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from cod.model import Energy
+from tests.world.network import Weather
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that happens `at` that many seconds after the beginning."""
+
+    at: float
+    what: str
+    who: int = 0
+    amount: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.who} {self.amount:.2f}"
+
+
+@dataclass
+class Plan:
+    """What a seed means."""
+
+    machines: int
+    threads: int
+    energy: Energy
+    patience: float
+    weather: Weather
+    chances: dict[str, float]
+    acts: list[Act]
+
+
+WEIGHTS = {
+    "create": 10,
+    "resize": 6,
+    "release": 3,
+    "delete": 5,
+    "extend": 1,
+    "replay": 5,
+    "quarantine": 1,
+    "cycle": 1,
+    "kill": 6,
+    "kill server": 2,
+    "reset": 3,
+    "unplug": 2,
+    "stuck": 2,
+    "hang": 4,
+    "drop": 6,
+    "bmc": 5,
+    "failing": 2,
+    "slow": 1,
+    "away": 2,
+    "storm": 2,
+}
+
+
+def plan(seed: int) -> Plan:
+    """Return what happens in the world of that seed."""
+    rng = random.Random(f"{seed} plan")
+    span, count = rng.uniform(90.0, 240.0), rng.randint(15, 40)
+    acts = []
+    for at in sorted(rng.uniform(1.0, span) for _ in range(count)):
+        what = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        acts.append(Act(at, what, rng.randrange(1000), rng.random()))
+    bad = rng.choice((0.0, 0.05, 0.2))
+    return Plan(
+        rng.randint(6, 14),
+        rng.choice((1, 1, 4)),
+        Energy(manage=rng.random() < 0.5, warm_low=1, warm_high=3, idle_time=30.0),
+        rng.choice((0.2, 0.4)),
+        Weather(rng.choice((0.0, 0.03, 0.15)), rng.choice((0.0, 0.1)), 0.002, rng.choice((0, 0.3))),
+        {
+            "lost answer": bad * rng.random(),
+            "deadlock": bad * rng.random(),
+            "wake": rng.choice((0.0, 0.5)),
+        },
+        acts,
+    )
