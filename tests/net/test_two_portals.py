@@ -1,5 +1,5 @@
-"""Two web servers on one database, each with folders of its own: sessions, forms, events and uploads
-go on at the other."""
+"""Two web servers on one database, each with folders of its own: sessions, forms, events and
+uploads go on at the other."""
 
 from __future__ import annotations
 

@@ -266,6 +266,7 @@ def test_two_isolated_vclusters_boot_and_neither_reaches_the_other(site: Site) -
 
 @pytest.mark.nightly  # two more boots; tests/store/test_isolation_flow.py shows each step
 def test_a_machine_moves_from_one_isolated_vcluster_to_another(site: Site) -> None:
+    """Goes on with the vclusters of the test above: `-m nightly` alone leaves that one out."""
     [before] = site.members("one")
     site.stage.cod("vcluster", "delete", "one")
     site.wait(

@@ -61,8 +61,8 @@ class Call:
 
 
 class Clock:
-    """What is to happen, soonest first; `steps` counts what has happened, and `trace` is a digest of
-    when each step happened, and to whom."""
+    """What is to happen, soonest first; `steps` counts what has happened, and `trace` is a digest
+    of when each step happened, and to whom."""
 
     def __init__(self, start: float) -> None:
         self.now = start
