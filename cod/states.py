@@ -41,6 +41,7 @@ class NodeState(StrEnum):
     """Where a node is in its life. The values are what the database, the API and the history
     show."""
 
+    EXPECTED = "expected"
     NEW = "new"
     REGISTERING = "registering"
     OFF = "off"
@@ -80,6 +81,7 @@ WORDS: dict[str, str] = {
     NodeState.BURNIN: "testing",
     NodeState.INACTIVE: "free",
     NodeState.OFF: "asleep",
+    NodeState.EXPECTED: "expected",
     NodeState.NEW: "new",
     NodeState.REGISTERING: "waiting for approval",
     NodeState.QUARANTINED: "out of service",
@@ -101,6 +103,7 @@ class NodeEvent(StrEnum):
     """What can happen to a node. Each (state, event) pair leads to one state: see
     `NODE_TRANSITIONS`."""
 
+    SEEN = "seen"  # an expected machine asked to boot, or reported, for the first time
     REGISTERED = "registered"  # a new machine's agent reported
     APPROVED = "approved"  # an administrator (or the site's auto-approval) accepted it
     ASKED = "asked"  # it asked DHCP for a boot out of the blue: it was reset or switched on
@@ -151,6 +154,7 @@ class StateRule:
 S, E = NodeState, NodeEvent
 
 NODE_RULES: dict[NodeState, StateRule] = {
+    S.EXPECTED: StateRule("stable", "entered by an administrator, never seen on the wire"),
     S.NEW: StateRule("stable", "seen on the wire, has never reported"),
     S.REGISTERING: StateRule("stable", "reported; waits for an administrator's approval"),
     S.OFF: StateRule("stable", "cold reserve: powered down, free"),
@@ -167,6 +171,7 @@ NODE_RULES: dict[NodeState, StateRule] = {
 }
 
 NODE_TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
+    (S.EXPECTED, E.SEEN): S.NEW,
     (S.NEW, E.REGISTERED): S.REGISTERING,
     (S.REGISTERING, E.APPROVED): S.TRAMPOLINE,
     (S.OFF, E.WOKEN): S.TRAMPOLINE,
@@ -231,13 +236,16 @@ NODE_TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
 for _state in S:
     if _state not in (S.QUARANTINED, S.RETIRED):
         NODE_TRANSITIONS[_state, E.QUARANTINED] = S.QUARANTINED
-for _state in (S.NEW, S.REGISTERING, S.OFF, S.TRAMPOLINE, S.INACTIVE, S.QUARANTINED):
+for _state in (S.EXPECTED, S.NEW, S.REGISTERING, S.OFF, S.TRAMPOLINE, S.INACTIVE, S.QUARANTINED):
     NODE_TRANSITIONS[_state, E.RETIRED] = S.RETIRED
 
 # The machine runs, or is on its way to, its vcluster's system; the agent writes, reads or tests its
 # disks.
 OWN_SYSTEM = frozenset({S.BOOT, S.ACTIVE})
 WORKING = frozenset({S.WIPE, S.PRIME, S.CAPTURE, S.BURNIN})
+
+# No administrator has accepted the machine into the site.
+UNAPPROVED = frozenset({S.EXPECTED, S.NEW, S.REGISTERING})
 
 # What a database that is restored from a backup believes of no node: it goes to the trampoline.
 UNBELIEVED = frozenset({S.INACTIVE, S.OFF, S.TRAMPOLINE, S.BOOT, *WORKING})

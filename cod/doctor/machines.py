@@ -108,7 +108,7 @@ def _boots_unordered(known: list[Node]) -> Iterator[Finding]:
 
 def driverless_names(known: Sequence[Node]) -> list[str]:
     """Return the names of the nodes that no driver can switch."""
-    gone = ("new", "retired")
+    gone = ("expected", "new", "retired")
     return [
         node.name
         for node in known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,22 @@ def ipv4(text: str) -> int:
 def dotted(address: int) -> str:
     """Return the reverse of `ipv4`."""
     return socket.inet_ntoa(address.to_bytes(4, "big"))
+
+
+_MAC = re.compile(
+    r"[0-9a-f]{2}(:[0-9a-f]{2}){5}|[0-9a-f]{2}(-[0-9a-f]{2}){5}|[0-9a-f]{4}(\.[0-9a-f]{4}){2}"
+    r"|[0-9a-f]{12}"
+)
+
+
+def mac_of(text: str) -> str | None:
+    """Return the MAC in `text` as COD writes it, '52:54:00:00:00:01', or None. It may be written in
+    either case, with colons, dashes or dots, or without."""
+    mac = text.strip().lower()
+    if not _MAC.fullmatch(mac):
+        return None
+    digits = re.sub("[^0-9a-f]", "", mac)
+    return ":".join(digits[place : place + 2] for place in range(0, 12, 2))
 
 
 @dataclass(frozen=True, slots=True, order=True)

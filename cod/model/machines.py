@@ -9,6 +9,7 @@ import hashlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated, NamedTuple
 
 from cod.choices import PowerDriverKind
@@ -133,6 +134,45 @@ class Node:
     home_port: Undescribed[str | None] = None
     power_seen_at: Undescribed[float | None] = None
     wipe: Undescribed[str] = ""
+    serial: Annotated[str | None, About("Serial", level=FieldLevel.WIDE)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownMachine:
+    """What an administrator knows of a machine, which COD may not have seen yet. None: not said.
+
+    name   of the node, a DNS label
+    macs   of its network cards, the one that it boots from first; as COD writes them
+    block  '' for none
+    power_account  '' for none
+    """
+
+    name: str
+    macs: tuple[str, ...] = ()
+    uuid: str | None = None
+    serial: str | None = None
+    block: str | None = None
+    power_driver: str | None = None
+    power_address: str | None = None
+    power_account: str | None = None
+
+
+class EntryOutcome(StrEnum):
+    """What became of a machine that an administrator entered."""
+
+    ADDED = "added"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class EnteredMachine:
+    """What became of a `KnownMachine`. `about`: what changed, or why it was refused; '' else."""
+
+    name: str
+    outcome: EntryOutcome
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)

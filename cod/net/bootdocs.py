@@ -22,15 +22,7 @@ from cod.pool import NODES, Pool
 from cod.wire import bootscript, diskloader
 from cod.wire.confd import protocol
 
-_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _DISK = re.compile(r"([0-9a-f]{8})(-or-first)?")  # as `policy.nodes.boot` names it
-
-
-def mac_of(text: str) -> str | None:
-    """Return the MAC in `text` (six bytes in hex between colons or dashes, either case) as COD
-    writes it, or None."""
-    mac = text.lower().replace("-", ":")
-    return mac if _MAC.fullmatch(mac) else None
 
 
 def disk_loader(name: str) -> bytes | None:

@@ -36,8 +36,12 @@ def mac(number: int, nic: int = 0) -> str:
     return f"52:54:00:00:{nic:02x}:{number:02x}"
 
 
-def hardware(*macs: str, uuid: str | None = None, mib: int = 2048) -> str:
-    system = f'<system uuid="{uuid}"/>' if uuid else "<system/>"
+def hardware(
+    *macs: str, uuid: str | None = None, mib: int = 2048, serial: str | None = None
+) -> str:
+    said = {"uuid": uuid, "serial": serial}
+    facts = "".join(f' {key}="{value}"' for key, value in said.items() if value)
+    system = f"<system{facts}/>"
     nics = "".join(
         f'<nic name="eth{n}" mac="{one}" link="up" boot="no"/>' for n, one in enumerate(macs)
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cod.model import DhcpClient, DhcpQuery, Site
 from cod.policy.nodes.newcomers import Newcomers
 from cod.policy.nodes.subnets import Net, Subnets
-from cod.states import NodeState
+from cod.states import UNAPPROVED, NodeState
 from cod.store.engine import Tx
 from cod.store.nodes import dhcp_batch
 from cod.store.nodes.dhcp_batch import BindingBatch
@@ -39,7 +39,7 @@ class Batch:
 
 def boot_range(batch: Batch, net: Net, client: DhcpClient | None) -> range:
     """Return the boot addresses that the client may get."""
-    approved = client is not None and client.state not in (NodeState.NEW, NodeState.REGISTERING)
+    approved = client is not None and client.state not in UNAPPROVED
     return net.pool if approved else net.open(batch.site.policy.approved_share)
 
 

@@ -16,8 +16,8 @@ from cod import notice_texts
 from cod.choices import CANNOT_TELL
 from cod.core import notices
 from cod.model import Node, Site
-from cod.policy.nodes import lifecycle, place
-from cod.states import NodeEvent, NodeState, Step
+from cod.policy.nodes import lifecycle
+from cod.states import UNAPPROVED, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, nodes, sessions
 from cod.store.people import audit
@@ -33,7 +33,7 @@ def contradiction(tx: Tx, node: Node, power: str, *, heard: bool, now: float) ->
     power  'on', 'off' or 'unknown', as the node's driver says now
     heard  the agent of the node's earlier boot is connected
     """
-    if node.state in place.STRANGE:
+    if node.state in UNAPPROVED:
         return ""
     if power == "off":
         why = f"the power driver of {node.name} says that the node is off"

@@ -17,6 +17,34 @@ from cod.store.nodes import bindings, dhcp_batch, nodes
 MOST_NICS = 16  # of a machine that has not reported
 
 
+def adopt(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
+    """Add unknown MACs to the machines that are expected by the UUID which they send."""
+    unknown = {
+        query.mac: query.uuid
+        for query, net in asked
+        if net
+        and not net.isolated
+        and query.kind == "DISCOVER"
+        and query.stage != "os"
+        and query.mac not in batch.clients
+        and query.uuid is not None
+        and identity.is_unique(query.uuid)
+    }
+    if not unknown:
+        return
+    expected = nodes.expected_by_uuid(batch.tx, sorted(set(unknown.values())))
+    adopted: list[str] = []
+    for mac, uuid in unknown.items():
+        node = expected.get(uuid)
+        if node is not None and nodes.count_macs(batch.tx, node.id) < MOST_NICS:
+            nodes.add_mac(batch.tx, node.id, mac)
+            if not node.boot_mac:
+                expected[uuid] = nodes.change(batch.tx, node, boot_mac=mac)
+            adopted.append(mac)
+    if adopted:
+        batch.clients.update(dhcp_batch.clients(batch.tx, adopted))
+
+
 def ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
     """Add machines never seen before, by a statement for all of them. What is not plain is left to
     `make_room_for` and `enrol`: a limit or a full pool, and a UUID that another machine has."""

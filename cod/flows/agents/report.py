@@ -42,7 +42,9 @@ def report(
     """
     node, session = sessions.of_peer(tx, peer)
     hardware = identity.read(document)
-    own_macs, owners, twins, placed = nodes.neighbours(tx, node.id, hardware.macs, hardware.uuid)
+    own_macs, owners, twins, placed = nodes.neighbours(
+        tx, node.id, hardware.macs, hardware.uuid, hardware.serial
+    )
     joining = _join(tx, node, peer, hardware, owners, twins, site, now)
     if joining.refused:
         return Result(joining.refused)
@@ -63,6 +65,7 @@ def report(
         reported_at=now,
         last_seen=now,
         uuid=joining.uuid,
+        serial=hardware.serial or node.serial,
         firmware=hardware.firmware,
         type_id=kind.id,
         subnet=here.name if here else node.subnet,
@@ -102,8 +105,9 @@ def _join(
         return joining
     if joining.doubtful and not site.policy.auto_approve:
         joining = identity.Joining()  # a node of its own, which waits for approval
-    if twins and joining.uuid is None:
-        _record_twins(tx, node, twins, now)
+    same = [twin for twin in twins if hardware.uuid and twin.uuid == hardware.uuid]
+    if same and joining.uuid is None:
+        _record_twins(tx, node, same, now)
     return joining
 
 
@@ -204,6 +208,8 @@ def _unite(
         node, peer = heir, sessions.hand_over(tx, peer, heir.id)
     for shadow in joining.absorb:
         nodes.absorb(tx, shadow, node.id)
+    if node.state == NodeState.EXPECTED:
+        node = _apply(tx, node, Step(NodeEvent.SEEN, "it reported"), site, now)
     return node, peer
 
 

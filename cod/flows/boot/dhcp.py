@@ -54,6 +54,7 @@ def answer(
     asked = [(q, None if subnets.leaves_to_other(q) else subnets.of(q)) for q in queries]
     _read_ahead(batch, asked)
     if len(clients) < len(macs):
+        enrolment.adopt(batch, asked)
         enrolment.ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
     batch.bindings.write()

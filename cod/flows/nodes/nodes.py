@@ -8,15 +8,13 @@ from typing import Any
 
 from cod.choices import PowerVerb
 from cod.core import preemption
-from cod.core.nodes import burnins, kept_disks, transitions
+from cod.core.nodes import burnins, kept_disks, node_settings, transitions
 from cod.model import Effect, Node, NodePlace, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy.hardware import equal
 from cod.policy.hardware import keep as policy
 from cod.policy.nodes import lifecycle, place
-from cod.policy.people import names
 from cod.states import (
     NODE_TRANSITIONS,
-    POWER_CONTROL,
     WORKING,
     Disk,
     NodeEvent,
@@ -25,8 +23,8 @@ from cod.states import (
 )
 from cod.store import views
 from cod.store.engine import Tx
-from cod.store.nodes import blocks, nodes, sessions
 from cod.store.nodes import burnins as burnin_rows
+from cod.store.nodes import nodes, sessions
 from cod.store.nodes import power as wishes
 
 BATCH = 100  # nodes that one transaction looks at
@@ -223,33 +221,13 @@ def change(
     with `keep_was`, the marks that it replaces. Raises `Refused`, also where the marks are others
     by now."""
     node = nodes.named(tx, name, lock=True)
-    columns = {column: value for column, value in changes.items() if value is not None}
-    keep, keep_was = columns.pop("keep", None), columns.pop("keep_was", None)
-    new_name, block = columns.pop("name", None), columns.pop("block", None)
-    power_account = columns.pop("power_account", None)
-    if new_name is not None and new_name != name:
-        names.check_label(new_name)
-        if nodes.by_name(tx, new_name):
-            raise Refused("conflict", f"there is a node {new_name!r} already", "name")
-        columns["name"] = new_name
-    if block is not None:
-        columns["block_id"] = blocks.ensure(tx, block) if block else None
-    if "power_driver" in columns:
-        columns |= {"power": "unknown", "watts": None}
-    if power_account is not None:
-        known = [account.name for account in site.accounts]
-        if power_account and power_account not in known:
-            raise Refused(
-                "invalid",
-                f"the site file has no [[account]] named {power_account!r}; it has "
-                f"{', '.join(known) or 'none'}",
-                "power_account",
-            )
-        columns["power_account"] = power_account or None
-    if node.waits_for == POWER_CONTROL and any("power" in column for column in columns):
-        columns |= {"waits_for": "", "waits_since": None}  # nobody has asked there yet
-    if columns:
-        node = nodes.change(tx, node, **columns)
+    settings = dict(changes)
+    keep, keep_was = settings.pop("keep", None), settings.pop("keep_was", None)
+    columns = node_settings.columns(tx, settings, site)
+    new_name = columns.get("name", name)
+    if new_name != name and nodes.by_name(tx, new_name):
+        raise Refused("conflict", f"there is a node {new_name!r} already", "name")
+    node = node_settings.change(tx, node, columns)
     effects = _keep(tx, node, keep, keep_was, site, now, actor) if keep is not None else ()
     return Result(_view(tx, node.id, site.policy), (Effect("wake", "manager"), *effects))
 

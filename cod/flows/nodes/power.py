@@ -21,7 +21,7 @@ from cod.core.networks import isolation
 from cod.core.nodes import boot_nonces
 from cod.model import Node, PowerAction, Refused, Site
 from cod.policy.nodes import power as policy
-from cod.states import NODE_RULES, OWN_SYSTEM, POWER_CONTROL, NodeState
+from cod.states import NODE_RULES, OWN_SYSTEM, POWER_CONTROL, UNAPPROVED, NodeState
 from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -287,8 +287,11 @@ def of_booted(tx: Tx, mac: str) -> Meter | None:
     """Return whom to ask for the power of the node with that MAC, whose agent has come from a new
     boot; None: COD does not know the machine well enough, or it has no power driver."""
     node = nodes.by_mac(tx, mac)
-    strange = (NodeState.NEW, NodeState.REGISTERING, NodeState.RETIRED)
-    if node is None or node.state in strange or node.power_driver == "none":
+    if (
+        node is None
+        or node.state in UNAPPROVED | {NodeState.RETIRED}
+        or node.power_driver == "none"
+    ):
         return None
     return _meter(node)
 

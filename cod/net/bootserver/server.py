@@ -41,8 +41,8 @@ from twisted.internet.interfaces import IAddress
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
-from cod.model import Refused, SiteRef
-from cod.net.bootdocs import BootDocs, disk_loader, mac_of
+from cod.model import Refused, SiteRef, mac_of
+from cod.net.bootdocs import BootDocs, disk_loader
 from cod.net.bootfiles import BootFiles, NoSuchFile, OpenFile
 from cod.net.bootserver.captures import Captures
 from cod.net.bootserver.connection import DEFAULTS, Connection, HttpLimits

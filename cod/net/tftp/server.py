@@ -20,8 +20,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.failure import Failure
 
-from cod.model import Refused, SiteRef, Subnet
-from cod.net.bootdocs import BootDocs, disk_loader, mac_of
+from cod.model import Refused, SiteRef, Subnet, mac_of
+from cod.net.bootdocs import BootDocs, disk_loader
 from cod.net.bootfiles import BootFiles, NoSuchFile
 from cod.net.socketservice import SocketService
 from cod.net.tftp.transfers import Peer, Transfer, Transfers

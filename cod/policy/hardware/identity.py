@@ -13,6 +13,9 @@ are harmless:
   expected in the trampoline. Where no MAC confirms it, that is doubtful: it does not stand for an
   approval.
 
+An administrator may have entered a machine before it was seen (state expected), by any of MAC, UUID
+and serial number. A shadow that one of these fits is that machine.
+
 UUIDs are not trusted to be unique: vendors have shipped the same for every board. Known ones are
 ignored, and so is one that another living node has.
 """
@@ -37,17 +40,36 @@ _BOGUS = frozenset(
         "11111111-2222-3333-4444-555555555555",
     }
 )
-_EXPECTED = (NodeState.OFF, NodeState.TRAMPOLINE, NodeState.REGISTERING)
+_NO_SERIALS = frozenset(
+    {  # left in by board makers' tools, in lower case
+        "default string",
+        "to be filled by o.e.m.",
+        "system serial number",
+        "serial number",
+        "not specified",
+        "not applicable",
+        "none",
+        "n/a",
+        "0123456789",
+        "123456789",
+        "1234567890",
+        "empty",
+        "unknown",
+    }
+)
+_LONGEST_SERIAL = 64
+_AWAITED = (NodeState.OFF, NodeState.TRAMPOLINE, NodeState.REGISTERING, NodeState.EXPECTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a report says about identity: DMI UUID (None if absent or known-bogus), MACs sorted,
-    'bios' or 'uefi'."""
+    """What a report says about identity: DMI UUID and serial number of the system (None if absent
+    or known-bogus), MACs sorted, 'bios' or 'uefi'."""
 
     uuid: str | None
     macs: tuple[str, ...]
     firmware: str
+    serial: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +95,14 @@ def is_unique(uuid: str | None) -> bool:
     return uuid is not None and len(set(uuid) - {"-"}) > 1 and uuid not in _BOGUS
 
 
+def serial_of(text: str | None) -> str | None:
+    """Return the serial number of a system, without spaces around it; None if it cannot tell
+    machines apart."""
+    serial = (text or "").strip()
+    bogus = serial.lower() in _NO_SERIALS or len(set(serial)) < 2
+    return None if bogus or len(serial) > _LONGEST_SERIAL else serial
+
+
 def read(report: str) -> Hardware:
     """Return what identifies a machine, from a hardware report (XML, valid against
     schema/report.rng)."""
@@ -84,6 +114,7 @@ def read(report: str) -> Hardware:
         uuid if is_unique(uuid) else None,
         tuple(sorted(macs)),
         "bios" if firmware is None else firmware.attrib["kind"],
+        None if system is None else serial_of(system.get("serial")),
     )
 
 
@@ -99,7 +130,7 @@ def join(
 
     mac        the MAC that the session proved
     owners     nodes that own the reported MACs
-    twins      other nodes with the same UUID
+    twins      other nodes with the same UUID, and expected ones with the same serial number
     connected  ids among these that have an open session
     """
     if mac not in hardware.macs:
@@ -108,17 +139,24 @@ def join(
         )
     others = {owner.id: owner for owner in owners.values() if owner.id != node.id}
     claimed = [owner for owner in others.values() if not _is_shadow(owner)]
-    heirs = [twin for twin in twins if twin.state in _EXPECTED and twin.id not in connected]
+    alike = {each.id: each for each in (*twins, *filter(_is_expected, claimed))}
+    heirs = [each for each in alike.values() if each.state in _AWAITED and each.id not in connected]
     if _is_shadow(node) and len(heirs) == 1 and all(owner.id == heirs[0].id for owner in claimed):
-        return Joining(
-            hardware.uuid, (node.id, *(others.keys() - {heirs[0].id})), heirs[0].id, not claimed
-        )
+        heir = heirs[0]
+        # An expected machine has no approval yet that another could use.
+        doubtful = not claimed and not _is_expected(heir)
+        return Joining(hardware.uuid, (node.id, *(others.keys() - {heir.id})), heir.id, doubtful)
     if claimed:
         whose = ", ".join(
             f"{mac} ({owner.name})" for mac, owner in sorted(owners.items()) if owner in claimed
         )
         return Joining(refused=f"{node.name} reports MACs that belong to other machines: {whose}")
-    return Joining(None if twins else hardware.uuid, tuple(others))
+    same = [twin for twin in twins if twin.uuid == hardware.uuid]
+    return Joining(None if same else hardware.uuid, tuple(others))
+
+
+def _is_expected(node: Node) -> bool:
+    return node.state == NodeState.EXPECTED
 
 
 def _is_shadow(node: Node) -> bool:

@@ -13,9 +13,8 @@ from typing import Any
 
 from cod.model import Node, Policy, Switch
 from cod.policy.nodes import switch_ports
-from cod.states import NodeState
+from cod.states import UNAPPROVED
 
-STRANGE = (NodeState.NEW, NodeState.REGISTERING)
 FIELDS = ("subnet", "circuit", "remote", "port")
 FORGOTTEN: dict[str, Any] = dict.fromkeys(
     ("home_at", "home_subnet", "home_circuit", "home_remote", "home_port")
@@ -76,7 +75,7 @@ def moved(node: Node, port: str | None, policy: Policy, source: str) -> str:
 def remembered(node: Node, port: str | None, policy: Policy, now: float) -> dict[str, Any]:
     """Return the columns of an approved node that change because it has booted, proven, from where
     it is now: what was not known of its place, or all of it where the site follows moves."""
-    if node.state in STRANGE or node.boot_unordered:
+    if node.state in UNAPPROVED or node.boot_unordered:
         return {}
     here = {
         "home_subnet": node.subnet,

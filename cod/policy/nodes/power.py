@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from cod.model import Account, Node, PowerRule
-from cod.policy.nodes import place
+from cod.states import UNAPPROVED
 
 # seconds after which a wish that fails is given up: a BMC's firmware update takes ten minutes
 BUDGET = 1800.0
@@ -52,7 +52,7 @@ def hands_nonce(accounts: Iterable[Account], name: str | None) -> bool:
 def needs_nonce(node: Node, accounts: Iterable[Account]) -> bool:
     """Return whether the node gets a boot's secret only with a nonce. A machine that waits for its
     approval has booted by nobody's order, and gets nothing that is secret."""
-    return node.state not in place.STRANGE and hands_nonce(accounts, node.power_account)
+    return node.state not in UNAPPROVED and hands_nonce(accounts, node.power_account)
 
 
 def told(error: str, address: str) -> str:

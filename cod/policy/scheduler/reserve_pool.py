@@ -40,6 +40,7 @@ from cod.states import NodeState
 OFF, IDLE, BUSY = "off", "idle", "busy"
 
 CLASSES: dict[NodeState, str | None] = {
+    NodeState.EXPECTED: None,  # known by name only
     NodeState.NEW: None,  # known by a packet only
     NodeState.REGISTERING: IDLE,
     NodeState.OFF: OFF,

@@ -16,6 +16,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    or_,
     select,
     union_all,
     update,
@@ -53,7 +54,11 @@ _NEAR = union_all(
         | (t.nics.c.node_id == bindparam("node"))
     ),
     select(literal("twin"), literal(""), _n.id).where(
-        _n.uuid == bindparam("value"), _n.id != bindparam("node")
+        or_(
+            _n.uuid == bindparam("value"),
+            (_n.serial == bindparam("serial")) & (_n.state == NodeState.EXPECTED),
+        ),
+        _n.id != bindparam("node"),
     ),
     select(literal("place"), literal(""), t.node_places.c.id).where(
         t.node_places.c.node_id == bindparam("node")
@@ -114,7 +119,7 @@ class Neighbours(NamedTuple):
 
     macs    all of the node itself
     owners  the other nodes that own any of the MACs in question, by MAC
-    twins   other nodes with the same DMI UUID
+    twins   other nodes with the same DMI UUID, and expected ones with the same serial number
     placed  the node has been heard at other places than the one that is remembered
     """
 
@@ -124,15 +129,18 @@ class Neighbours(NamedTuple):
     placed: bool
 
 
-def neighbours(tx: Tx, node_id: int, macs: Collection[str], uuid: str | None) -> Neighbours:
-    """Return what touches a node that reports those MACs and that UUID."""
-    rows = tx.execute(_NEAR, {"macs": list(macs), "node": node_id, "value": uuid}).all()
+def neighbours(
+    tx: Tx, node_id: int, macs: Collection[str], uuid: str | None, serial: str | None
+) -> Neighbours:
+    """Return what touches a node that reports those MACs, that UUID and that serial number."""
+    of = {"macs": list(macs), "node": node_id, "value": uuid, "serial": serial}
+    rows = tx.execute(_NEAR, of).all()
     others = [mac for kind, mac, owner in rows if kind == "nic" and owner != node_id]
-    twins = any(row[0] == "twin" for row in rows)
+    twins = [owner for kind, _, owner in rows if kind == "twin"]
     return Neighbours(
         {mac for kind, mac, owner in rows if kind == "nic" and owner == node_id},
         by_macs(tx, others) if others else {},
-        ROWS.every(tx, _n.uuid == uuid, _n.id != node_id) if twins else [],
+        ROWS.every(tx, _n.id.in_(twins)) if twins else [],
         any(row[0] == "place" for row in rows),
     )
 
@@ -140,6 +148,17 @@ def neighbours(tx: Tx, node_id: int, macs: Collection[str], uuid: str | None) ->
 def by_uuid(tx: Tx, uuid: str) -> Node | None:
     """Return the node with that DMI UUID."""
     return ROWS.find(tx, _n.uuid == uuid)
+
+
+def known_as(
+    tx: Tx, names: Sequence[str], uuids: Sequence[str], serials: Sequence[str]
+) -> list[Node]:
+    """Return the nodes that have one of these names, DMI UUIDs or serial numbers."""
+    found: dict[int, Node] = {}
+    for column, values in ((_n.name, names), (_n.uuid, uuids), (_n.serial, serials)):
+        for part in slices(values):
+            found.update((node.id, node) for node in ROWS.every(tx, column.in_(part)))
+    return list(found.values())
 
 
 def known_uuids(tx: Tx, uuids: Sequence[str]) -> set[str]:
@@ -150,6 +169,12 @@ def known_uuids(tx: Tx, uuids: Sequence[str]) -> set[str]:
         for uuid in tx.scalars(select(_n.uuid).where(_n.uuid.in_(part)))
         if uuid is not None
     }
+
+
+def expected_by_uuid(tx: Tx, uuids: Sequence[str]) -> dict[str, Node]:
+    """Return the expected machines with those DMI UUIDs."""
+    found = ROWS.every(tx, _n.uuid.in_(uuids), _n.state == NodeState.EXPECTED)
+    return {node.uuid: node for node in found if node.uuid is not None}
 
 
 def switched_by(tx: Tx, address: str) -> list[tuple[str, str | None]]:
@@ -216,17 +241,14 @@ def add_all(tx: Tx, found: Sequence[tuple[dict[str, Any], str]], *, now: float, 
     """Add machines never seen before, in state new, each with its boot NIC: (name, boot_mac and
     further columns, the same for all; why)."""
     plain = {"state": NodeState.NEW, "since": now, "disk": Disk.FOREIGN}
-    tx.execute(insert(t.nodes), [plain | columns for columns, _ in found])
-    ids: dict[str, int] = {}
-    for part in slices([columns["name"] for columns, _ in found]):
-        ids.update((row[1], row[0]) for row in tx.execute(_IDS, {"names": part}))
+    ids = _insert(tx, [plain | columns for columns, _ in found])
     nics = [{"mac": one["boot_mac"], "node_id": ids[one["name"]]} for one, _ in found]
     tx.execute(insert(t.nics), nics)
     history = [
         {
             "node_id": ids[columns["name"]],
             "at": now,
-            "event": "seen",
+            "event": NodeEvent.SEEN,
             "from_state": None,
             "to_state": (plain | columns)["state"],
             "generation": 0,
@@ -236,6 +258,46 @@ def add_all(tx: Tx, found: Sequence[tuple[dict[str, Any], str]], *, now: float, 
         for columns, cause in found
     ]
     tx.execute(_HISTORY, history)
+
+
+def add_expected(
+    tx: Tx,
+    machines: Sequence[tuple[dict[str, Any], Sequence[str]]],
+    *,
+    now: float,
+    cause: str,
+    actor: str,
+) -> None:
+    """Add machines that COD has not seen, in state expected: (name and further columns, the same
+    for all; MACs, the one that it boots from first)."""
+    plain = {"state": NodeState.EXPECTED, "since": now, "disk": Disk.FOREIGN}
+    ids = _insert(
+        tx, [plain | columns | {"boot_mac": next(iter(macs), "")} for columns, macs in machines]
+    )
+    nics = [
+        {"mac": mac, "node_id": ids[columns["name"]]} for columns, macs in machines for mac in macs
+    ]
+    if nics:
+        tx.execute(insert(t.nics), nics)
+    entered = {
+        "at": now,
+        "event": "entered",
+        "from_state": None,
+        "to_state": NodeState.EXPECTED,
+        "generation": 0,
+        "cause": cause,
+        "actor": actor,
+    }
+    tx.execute(_HISTORY, [{"node_id": node_id} | entered for node_id in ids.values()])
+
+
+def _insert(tx: Tx, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Insert rows of nodes; return their ids by name."""
+    tx.execute(insert(t.nodes), rows)
+    ids: dict[str, int] = {}
+    for part in slices([row["name"] for row in rows]):
+        ids.update((row[1], row[0]) for row in tx.execute(_IDS, {"names": part}))
+    return ids
 
 
 def add_mac(tx: Tx, node_id: int, mac: str) -> None:

@@ -23,7 +23,7 @@ from sqlalchemy import Select, and_, bindparam, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import Node
-from cod.states import POWER_CONTROL, Disk, NodeState
+from cod.states import POWER_CONTROL, UNAPPROVED, Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes, switch_ports
@@ -33,7 +33,7 @@ PERIOD = 10.0
 _n = t.nodes.c
 _READY = (NodeState.INACTIVE, NodeState.OFF)
 _ON_THE_WAY = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.CAPTURE, NodeState.BURNIN)
-_NOT_OURS = (NodeState.NEW, NodeState.REGISTERING, NodeState.RETIRED)
+_NOT_OURS = (*sorted(UNAPPROVED), NodeState.RETIRED)
 _NOBODYS = and_(_n.vcluster_id.is_(None), _n.type_id.is_not(None))
 # What no switch can wake stays asleep until somebody presses its button.
 _AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
@@ -380,7 +380,7 @@ def by_type(tx: Tx) -> dict[int, int]:
 
 def expected(tx: Tx) -> int:
     """Return how many nodes have not reported their hardware, or wait for approval."""
-    unknown = or_(_n.type_id.is_(None), _n.state.in_((NodeState.NEW, NodeState.REGISTERING)))
+    unknown = or_(_n.type_id.is_(None), _n.state.in_(sorted(UNAPPROVED)))
     return nodes.ROWS.count(tx, unknown, _n.state != NodeState.RETIRED)
 
 

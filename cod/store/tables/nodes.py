@@ -73,8 +73,20 @@ nodes = table(
     not_null(
         "reason", Text, default="", comment="the last trouble, readable; shown with quarantine"
     ),
+    # '' where the MAC of an expected machine is not known
     not_null("boot_mac", Mac, comment="the NIC it network-boots from"),
-    Column("uuid", String(36), comment="DMI UUID, joins its NICs; null when absent or known-bogus"),
+    Column(
+        "uuid",
+        String(36),
+        index=True,
+        comment="DMI UUID, joins its NICs; null when absent or known-bogus",
+    ),
+    Column(
+        "serial",
+        String(64),
+        index=True,
+        comment="of the system, as reported or as an administrator expects it; null: not known",
+    ),
     Column("firmware", String(8), comment="bios or uefi, as reported (or seen in option 93)"),
     Column("type_id", Id, ForeignKey("node_types.id")),
     Column("block_id", Id, ForeignKey("node_blocks.id")),

@@ -12,6 +12,7 @@ stable `code`. The server's own UNIX socket needs no credentials."""
 
 TAGS = {
     "nodes": "Machines",
+    "inventory": "Lists of machines, entered before they boot",
     "types": "Node types: kinds of machines",
     "blocks": "Nodes that share a rack or a switch",
     "switches": "Switches whose ports COD puts into VLANs",

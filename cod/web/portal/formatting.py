@@ -91,6 +91,7 @@ _TONES = {
     "in use": "good",
     "free": "rest",
     "asleep": "sleep",
+    "expected": "wait",
     "new": "wait",
     "waiting for approval": "wait",
     "out of service": "bad",

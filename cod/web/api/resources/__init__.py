@@ -18,6 +18,7 @@ from cod.web.api.resources import (
     energy,
     groups,
     hardware,
+    inventory,
     invitations,
     nis,
     nodes,
@@ -42,6 +43,7 @@ from cod.web.api.routes import Route, RouteMap
 
 ROUTES: tuple[Route, ...] = (
     *nodes.NODES,
+    *inventory.INVENTORY,
     *captures.CAPTURES,
     *hardware.TYPES,
     *hardware.BLOCKS,

@@ -1,0 +1,47 @@
+"""What an administrator says of a node: its name, its block, and how it is switched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cod.model import Node, Refused, Site
+from cod.policy.people import names
+from cod.states import POWER_CONTROL
+from cod.store.engine import Tx
+from cod.store.nodes import blocks, nodes
+
+
+def columns(tx: Tx, changes: Mapping[str, Any], site: Site) -> dict[str, Any]:
+    """Return the columns for what is said of a node, None for what is not said: `name`, `block`
+    (made if need be; '' for none), `power_account` ('' for none), and columns as they are. Raises
+    `Refused`."""
+    found = {column: value for column, value in changes.items() if value is not None}
+    if "name" in found:
+        names.check_label(found["name"])
+    block = found.pop("block", None)
+    if block is not None:
+        found["block_id"] = blocks.ensure(tx, block) if block else None
+    account = found.get("power_account")
+    known = [each.name for each in site.accounts]
+    if account and account not in known:
+        raise Refused(
+            "invalid",
+            f"the site file has no [[account]] named {account!r}; it has "
+            f"{', '.join(known) or 'none'}",
+            "power_account",
+        )
+    if account is not None:
+        found["power_account"] = account or None
+    return found
+
+
+def change(tx: Tx, node: Node, changed: Mapping[str, Any]) -> Node:
+    """Return the node with `columns` set, and what is known of its power forgotten where another
+    driver switches it."""
+    also: dict[str, Any] = {}
+    if "power_driver" in changed:
+        also |= {"power": "unknown", "watts": None}
+    if node.waits_for == POWER_CONTROL and any("power" in column for column in changed):
+        also |= {"waits_for": "", "waits_since": None}  # nobody has asked there yet
+    return nodes.change(tx, node, **changed, **also) if changed else node

@@ -1,0 +1,226 @@
+"""Machines that an administrator enters before COD has seen them, one by one or as a list.
+
+An entry is known by its name, its MACs, its UUID and its serial number. An entry that fits no node
+becomes a node in state expected, which is adopted when the machine boots from the network for the
+first time (`core.nodes.enrolment.adopt`, `policy.hardware.identity`). One that fits a node changes
+what is said of that node. What a machine has reported of itself is not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from cod.core.nodes import node_settings
+from cod.model import (
+    Effect,
+    EnteredMachine,
+    EntryOutcome,
+    FlowContext,
+    KnownMachine,
+    Node,
+    NodeView,
+    Refused,
+    Result,
+    Site,
+)
+from cod.policy.hardware import identity
+from cod.policy.nodes import power
+from cod.states import NodeState
+from cod.store import views
+from cod.store.engine import Tx
+from cod.store.nodes import nodes
+
+_SETTINGS = ("name", "block", "power_driver", "power_address", "power_account")
+_SAID = {
+    "name": "name",
+    "block_id": "block",
+    "power_driver": "power driver",
+    "power_address": "power address",
+    "power_account": "power account",
+    "uuid": "UUID",
+    "serial": "serial number",
+    "boot_mac": "boot MAC",
+}
+_KINDS = ("name", "MAC", "UUID", "serial number")
+_Mark = tuple[str, str]
+"""A kind of `_KINDS`, and its value."""
+
+
+def add(tx: Tx, context: FlowContext, *, machine: KnownMachine) -> NodeView:
+    """Return the new node of an expected machine. Raises `Refused`, also where it fits a node."""
+    [entered] = enter(tx, context, machines=[machine]).value
+    if entered.outcome is EntryOutcome.REFUSED:
+        raise Refused("invalid", entered.about)
+    if entered.outcome is not EntryOutcome.ADDED:
+        raise Refused("conflict", f"there is a node {machine.name!r} already", "name")
+    return views.nodes(tx, name=machine.name)[0]
+
+
+def remove(tx: Tx, *, name: str) -> None:
+    """Delete a node whose machine has never reported. Raises `Refused`."""
+    node = nodes.named(tx, name, lock=True)
+    if node.state not in (NodeState.EXPECTED, NodeState.NEW) or node.reported_at is not None:
+        raise Refused(
+            "conflict",
+            f"node {name} has reported, and its history stays: retire it, do not delete it",
+            "name",
+        )
+    nodes.forget(tx, [node.id])
+
+
+def check(
+    tx: Tx, context: FlowContext, *, machines: Sequence[KnownMachine]
+) -> Sequence[EnteredMachine]:
+    """Return what `enter` would do with the machines, and change nothing."""
+    attempt = tx.begin_nested()
+    try:
+        return enter(tx, context, machines=machines).value
+    finally:
+        attempt.rollback()
+
+
+def enter(
+    tx: Tx, context: FlowContext, *, machines: Sequence[KnownMachine]
+) -> Result[Sequence[EnteredMachine]]:
+    """Add or change a node for each machine; the value says what became of each, in their order. A
+    machine that is refused leaves the others alone."""
+    known = [_believed(machine) for machine in machines]
+    inventory = _Inventory(tx, known)
+    added: list[tuple[dict[str, Any], Sequence[str]]] = []
+    entered: list[EnteredMachine] = []
+    for machine in known:
+        try:
+            node = inventory.find(machine)
+            said = {key: getattr(machine, key) for key in _SETTINGS}
+            columns = node_settings.columns(tx, said, context.site)
+        except Refused as refused:
+            entered.append(EnteredMachine(machine.name, EntryOutcome.REFUSED, refused.sentence))
+            continue
+        if node is None:
+            added.append((_row(machine, context.site) | columns, machine.macs))
+            entered.append(EnteredMachine(machine.name, EntryOutcome.ADDED))
+        else:
+            entered.append(_change(tx, inventory, node, machine, columns))
+    if added:
+        cause = f"entered by {context.actor}"
+        nodes.add_expected(tx, added, now=context.now, cause=cause, actor=context.actor)
+    return Result(entered, (Effect("wake", "manager"),))
+
+
+class _Inventory:
+    """The nodes that entries may fit, by what identifies a machine: ('MAC', '52:54:…')."""
+
+    def __init__(self, tx: Tx, machines: Sequence[KnownMachine]) -> None:
+        """Read the nodes, locked."""
+        marks = [mark for machine in machines for mark in _marks(machine)]
+        of = {kind: sorted({text for each, text in marks if each == kind}) for kind in _KINDS}
+        by_mac = nodes.by_macs(tx, of["MAC"])
+        others = nodes.known_as(tx, of["name"], of["UUID"], of["serial number"])
+        ids = {node.id for node in (*by_mac.values(), *others)}
+        self._nodes = {node.id: node for node in nodes.lock(tx, ids)}
+        self._ids = {("MAC", mac): node.id for mac, node in by_mac.items()}
+        for node in self._nodes.values():
+            for kind, text in (
+                ("name", node.name),
+                ("UUID", node.uuid),
+                ("serial number", node.serial),
+            ):
+                if text is not None:
+                    self._ids[kind, text] = node.id
+        self._entries: dict[_Mark, KnownMachine] = {}
+
+    def has(self, mac: str) -> bool:
+        """Return whether a node has that MAC."""
+        return ("MAC", mac) in self._ids
+
+    def find(self, machine: KnownMachine) -> Node | None:
+        """Return the node that the entry fits; None where it is of a new machine. Raises
+        `Refused`."""
+        marks = _marks(machine)
+        for mark in marks:
+            if self._entries.setdefault(mark, machine) is not machine:
+                raise Refused("invalid", f"the {' '.join(mark)} is in two entries", "name")
+        fits = {self._ids[mark]: mark for mark in marks if mark in self._ids}
+        if len(fits) > 1:
+            each = (f"{self._nodes[id_].name} by {' '.join(mark)}" for id_, mark in fits.items())
+            raise Refused("conflict", f"it fits several nodes: {', '.join(each)}", "name")
+        hardware = marks[1:]
+        if not fits and not hardware:
+            raise Refused(
+                "invalid",
+                "nothing tells which machine it is: name a MAC, a UUID or a serial number",
+                "macs",
+            )
+        if not fits:
+            return None
+        [(node_id, mark)] = fits.items()
+        node = self._nodes[node_id]
+        if mark[0] == "name" and hardware and node.state != NodeState.EXPECTED:
+            raise Refused(
+                "conflict",
+                f"node {node.name} is another machine: it has the MAC {node.boot_mac}, and neither"
+                f" {' nor '.join(' '.join(each) for each in hardware)}",
+                "name",
+            )
+        return node
+
+
+def _believed(machine: KnownMachine) -> KnownMachine:
+    """Return the entry without a UUID and a serial number that makers give to many machines."""
+    uuid = machine.uuid.lower() if machine.uuid else None
+    return replace(
+        machine,
+        uuid=uuid if identity.is_unique(uuid) else None,
+        serial=identity.serial_of(machine.serial),
+    )
+
+
+def _marks(machine: KnownMachine) -> list[_Mark]:
+    """Return what identifies the machine: its name, then its hardware."""
+    return [
+        ("name", machine.name),
+        *(("MAC", mac) for mac in machine.macs),
+        *([("UUID", machine.uuid)] if machine.uuid else []),
+        *([("serial number", machine.serial)] if machine.serial else []),
+    ]
+
+
+def _row(machine: KnownMachine, site: Site) -> dict[str, Any]:
+    """Return the columns of a new node; by the site's rules it is switched where nothing is
+    said."""
+    mac = next(iter(machine.macs), "")
+    driver, address, account = power.rule_for(site.power, machine.name, mac)
+    return {
+        "name": machine.name,
+        "uuid": machine.uuid,
+        "serial": machine.serial,
+        "block_id": None,
+        "power_driver": driver,
+        "power_address": address,
+        "power_account": account,
+    }
+
+
+def _change(
+    tx: Tx, inventory: _Inventory, node: Node, machine: KnownMachine, columns: dict[str, Any]
+) -> EnteredMachine:
+    """Change the node to what the entry says, its hardware too while nobody has seen it."""
+    more: list[str] = []
+    if node.state == NodeState.EXPECTED:
+        hardware = {
+            "uuid": machine.uuid,
+            "serial": machine.serial,
+            "boot_mac": next(iter(machine.macs), None),
+        }
+        columns = columns | {key: value for key, value in hardware.items() if value is not None}
+        more = [mac for mac in machine.macs if not inventory.has(mac)]
+    changed = {key: value for key, value in columns.items() if getattr(node, key) != value}
+    for mac in more:
+        nodes.add_mac(tx, node.id, mac)
+    node_settings.change(tx, node, changed)
+    said = [label for key, label in _SAID.items() if key in changed]
+    said += [f"MAC {mac}" for mac in more]
+    outcome = EntryOutcome.CHANGED if said else EntryOutcome.UNCHANGED
+    return EnteredMachine(machine.name, outcome, ", ".join(said))

@@ -1,0 +1,129 @@
+"""Machines that administrators enter before COD has seen them."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from cod import model
+from cod.choices import PowerDriverKind
+from cod.flows.nodes import inventory
+from cod.web.api.models import Body, Chosen, DnsLabel, Items, ReplyOf
+from cod.web.api.resources.nodes import NodeReply
+from cod.web.api.routes import ADMINS, Named, listed, route
+
+MOST = 500  # machines in one question
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def _mac(text: str) -> str:
+    mac = model.mac_of(text)
+    if mac is None:
+        raise ValueError("is no MAC address: write 52:54:00:00:00:01")
+    return mac
+
+
+def _uuid(text: str) -> str:
+    if not _UUID.fullmatch(text.lower()):
+        raise ValueError("is no UUID: write 4c4c4544-0042-3510-8054-b4c04f4e3232")
+    return text.lower()
+
+
+class MachineEntry(Body):
+    """What is known of a machine: its name, and what it is recognised by. What is left out stays as
+    it is, or as the site's rules have it."""
+
+    name: DnsLabel
+    macs: list[Annotated[str, Field(max_length=20), AfterValidator(_mac)]] = Field(
+        default=[],
+        max_length=16,
+        description="of its network cards, the one that it boots from first",
+    )
+    uuid: Annotated[str, Field(max_length=36), AfterValidator(_uuid)] | None = Field(
+        default=None, description="DMI UUID of the system"
+    )
+    serial: str | None = Field(
+        default=None, max_length=64, description="serial number of the system"
+    )
+    block: DnsLabel | None = Field(default=None, description="made if need be")
+    power_driver: Chosen[PowerDriverKind] | None = None
+    power_address: str | None = Field(
+        default=None,
+        max_length=200,
+        description="address of the BMC or outlet, as the driver expects it",
+    )
+    power_account: str | None = Field(
+        default=None, max_length=63, description="an [[account]] of the site file"
+    )
+
+    def known(self) -> model.KnownMachine:
+        """Return the entry as the flow takes it."""
+        return model.KnownMachine(**self.model_dump() | {"macs": tuple(dict.fromkeys(self.macs))})
+
+
+class InventoryList(Body):
+    """Machines to enter."""
+
+    machines: list[MachineEntry] = Field(min_length=1, max_length=MOST)
+
+
+class EntryReply(ReplyOf[model.EnteredMachine]):
+    """What became of a machine of the list. `about`: what changed, or why it was refused."""
+
+    name: str
+    outcome: model.EntryOutcome
+    about: str
+
+
+class EntryReplies(Items[EntryReply]):
+    """What became of each machine, in the order of the list."""
+
+
+INVENTORY = (
+    route(
+        "POST /nodes",
+        ADMINS,
+        "Add a machine that has not booted yet; it is adopted when it does",
+        lambda a: partial(inventory.add, context=a.context, machine=a.body.known()),
+        reply=NodeReply,
+        body=MachineEntry,
+        status=201,
+        makes="/nodes/{name}",
+    ),
+    route(
+        "DELETE /nodes/{name}",
+        ADMINS,
+        "Delete a node that has never reported",
+        lambda a: partial(inventory.remove, name=a.names.name),
+        status=204,
+        names=Named,
+    ),
+    route(
+        "POST /inventory",
+        ADMINS,
+        "Add or change machines, seen or not; one that is refused leaves the others alone",
+        lambda a: partial(
+            inventory.enter,
+            context=a.context,
+            machines=[each.known() for each in a.body.machines],
+        ),
+        reply=listed(EntryReplies, EntryReply.of),
+        body=InventoryList,
+    ),
+    route(
+        "POST /inventory/check",
+        ADMINS,
+        "Show what entering machines would do; nothing is changed",
+        lambda a: partial(
+            inventory.check,
+            context=a.context,
+            machines=[each.known() for each in a.body.machines],
+        ),
+        reply=listed(EntryReplies, EntryReply.of),
+        body=InventoryList,
+        quiet=True,
+    ),
+)

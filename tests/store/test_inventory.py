@@ -1,0 +1,244 @@
+"""Machines that an administrator enters before they boot, and what becomes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from cod.core.nodes import enrolment
+from cod.flows.boot import dhcp
+from cod.flows.nodes import inventory
+from cod.flows.nodes import nodes as node_flows
+from cod.model import (
+    DhcpAnswer,
+    DhcpQuery,
+    EntryOutcome,
+    FlowContext,
+    KnownMachine,
+    Node,
+    PowerRule,
+    Refused,
+    Site,
+    Who,
+)
+from cod.policy.nodes.newcomers import Newcomers
+from cod.states import NodeState
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.nodes import blocks, conflicts, nodes
+from tests.store.agentlab import NOW, Lab, mac, uuid
+
+ADDED, CHANGED, UNCHANGED, REFUSED = EntryOutcome
+SERIAL = "B5TN222"
+
+
+@pytest.fixture
+def lab(tx: Tx, site: Site) -> Lab:
+    return Lab(tx, replace(site, policy=replace(site.policy, auto_approve=False)))
+
+
+def context(lab: Lab) -> FlowContext:
+    return FlowContext(lab.site, lab.now, Who("ann", admin=True))
+
+
+def enter(lab: Lab, *machines: KnownMachine) -> list[tuple[EntryOutcome, str]]:
+    value = inventory.enter(lab.tx, context(lab), machines=machines).value
+    return [(each.outcome, each.about) for each in value]
+
+
+def asks(lab: Lab, number: int, nic: int = 0, *, of: str | None = None) -> DhcpAnswer | None:
+    """What a machine's firmware gets that asks for an address."""
+    query = DhcpQuery("DISCOVER", mac(number, nic), 1, "lab", "ipxe", uuid=of)
+    [answer] = dhcp.answer(lab.tx, [query], lab.site, Newcomers(), lab.now)
+    return answer
+
+
+def named(lab: Lab, name: str) -> Node:
+    return nodes.named(lab.tx, name)
+
+
+def only(lab: Lab) -> Node:
+    [name] = lab.tx.scalars(select(t.nodes.c.name)).all()
+    return named(lab, name)
+
+
+def test_an_expected_machine_is_adopted_by_its_mac_at_its_first_boot(lab: Lab) -> None:
+    lab.site = replace(lab.site, policy=replace(lab.site.policy, unknown="known-only"))
+    machine = KnownMachine("r1-01", (mac(1), mac(1, 1)), block="rack1")
+    assert enter(lab, machine) == [(ADDED, "")]
+    assert named(lab, "r1-01").state == NodeState.EXPECTED
+    assert asks(lab, 2) is None, "known machines only"
+    assert asks(lab, 1, nic=1) is not None
+    assert only(lab).state == NodeState.NEW
+    lab.report(lab.open(1), mac(1), mac(1, 1), serial=SERIAL)
+    node = only(lab)
+    assert (node.name, node.state, node.serial) == ("r1-01", NodeState.REGISTERING, SERIAL)
+    assert blocks.names(lab.tx)[node.block_id or 0] == "rack1"
+    events = [(row["event"], row["to_state"]) for row in nodes.history(lab.tx, node.id)]
+    assert events == [("entered", "expected"), ("seen", "new"), ("registered", "registering")]
+
+
+@pytest.mark.parametrize("unknown", ["discover", "known-only"])
+def test_an_expected_machine_is_adopted_by_its_uuid_when_it_asks(lab: Lab, unknown: Any) -> None:
+    lab.site = replace(lab.site, policy=replace(lab.site.policy, unknown=unknown))
+    enter(lab, KnownMachine("r1-01", uuid=uuid(1).upper()))
+    assert asks(lab, 1, of=uuid(1)) is not None
+    node = only(lab)
+    assert (node.name, node.state, node.boot_mac) == ("r1-01", NodeState.NEW, mac(1))
+
+
+def test_an_expected_machine_is_adopted_by_its_serial_number_when_it_reports(lab: Lab) -> None:
+    enter(lab, KnownMachine("r1-01", serial=SERIAL))
+    assert asks(lab, 1, of=uuid(1)) is not None
+    assert nodes.by_mac(lab.tx, mac(1)) is not None, "nothing but the report has the serial number"
+    lab.report(lab.open(1), mac(1), uuid=uuid(1), serial=f" {SERIAL} ")
+    node = only(lab)
+    assert (node.name, node.state, node.boot_mac) == ("r1-01", NodeState.REGISTERING, mac(1))
+    assert (node.uuid, node.serial) == (uuid(1), SERIAL)
+
+
+def test_a_machine_that_boots_from_another_card_is_the_expected_one(lab: Lab) -> None:
+    """The list has the MAC of a card from which the machine does not boot."""
+    enter(lab, KnownMachine("r1-01", (mac(1),)))
+    asks(lab, 1, nic=1)
+    lab.tx.execute(t.nics.update().values(mac=mac(7)).where(t.nics.c.mac == mac(1, 1)))
+    lab.report(lab.open(7), mac(7), mac(1))
+    assert (only(lab).name, only(lab).state) == ("r1-01", NodeState.REGISTERING)
+
+
+def test_a_serial_number_of_the_makers_tool_tells_nothing(lab: Lab) -> None:
+    bogus = "To be filled by O.E.M."
+    [(outcome, about)] = enter(lab, KnownMachine("r1-01", serial=bogus))
+    assert (outcome, about[:13]) == (REFUSED, "nothing tells")
+    enter(lab, KnownMachine("r1-01", (mac(1),), serial=bogus))
+    asks(lab, 2)
+    lab.report(lab.open(2), mac(2), serial=bogus)
+    assert named(lab, "r1-01").state == NodeState.EXPECTED
+    assert lab.node(2).serial is None
+
+
+def test_a_serial_number_of_a_node_that_reported_adopts_nothing(lab: Lab) -> None:
+    """Only what an administrator entered is adopted by a serial number, which anybody can send."""
+    asks(lab, 1)
+    lab.report(lab.open(1), mac(1), serial=SERIAL)
+    asks(lab, 2)
+    lab.report(lab.open(2), mac(2), serial=SERIAL)
+    assert lab.node(1).id != lab.node(2).id
+
+
+def test_an_entry_names_and_places_a_node_that_was_seen(lab: Lab) -> None:
+    lab.site = replace(lab.site, power=(PowerRule("*", "ipmi", "bmc-{name}"),))
+    asks(lab, 1)
+    lab.report(lab.open(1), mac(1), serial=SERIAL)
+    by_serial = KnownMachine("r1-01", serial=SERIAL, block="rack1", power_address="10.1.0.1")
+    assert enter(lab, by_serial) == [(CHANGED, "name, block, power address")]
+    assert enter(lab, by_serial) == [(UNCHANGED, "")]
+    node = only(lab)
+    assert (node.name, node.state, node.power_address) == (
+        "r1-01",
+        NodeState.REGISTERING,
+        "10.1.0.1",
+    )
+
+
+def test_an_expected_machine_is_changed_by_a_second_list(lab: Lab) -> None:
+    enter(lab, KnownMachine("r1-01", (mac(1),)))
+    more = KnownMachine("r1-01", (mac(1, 1), mac(1)), uuid=uuid(1), serial=SERIAL)
+    [(outcome, about)] = enter(lab, more)
+    assert outcome == CHANGED
+    assert about == f"UUID, serial number, boot MAC, MAC {mac(1, 1)}"
+    assert enter(lab, more) == [(UNCHANGED, "")]
+    assert nodes.by_mac(lab.tx, mac(1, 1)) == nodes.by_mac(lab.tx, mac(1))
+
+
+def test_an_entry_that_is_in_doubt_leaves_the_others_alone(lab: Lab) -> None:
+    lab.machine(1, "inactive")
+    lab.machine(2, "inactive")
+    entered = enter(
+        lab,
+        KnownMachine("node1", (mac(2),)),
+        KnownMachine("node1", (mac(9),)),
+        KnownMachine("r1-03", (mac(3),)),
+        KnownMachine("r1-04", (mac(3),)),
+        KnownMachine("R1_05", (mac(5),)),
+        KnownMachine("r1-06", (mac(6),), power_account="nobodys"),
+        KnownMachine("r1-07"),
+        KnownMachine("r1-08", (mac(8),)),
+    )
+    assert [outcome for outcome, _ in entered] == [
+        *(REFUSED, REFUSED, ADDED, REFUSED, REFUSED, REFUSED, REFUSED, ADDED)
+    ]
+    abouts = [about for outcome, about in entered if outcome is REFUSED]
+    assert abouts[0] == f"it fits several nodes: node1 by name node1, node2 by MAC {mac(2)}"
+    assert abouts[1] == "the name node1 is in two entries"
+    assert abouts[2] == f"the MAC {mac(3)} is in two entries"
+    assert abouts[3].startswith("'R1_05' is no DNS label")
+    assert abouts[4].startswith("the site file has no [[account]] named 'nobodys'")
+    names = set(lab.tx.scalars(select(t.nodes.c.name)))
+    assert names == {"node1", "node2", "r1-03", "r1-08"}
+
+
+def test_a_nodes_name_does_not_go_to_other_hardware(lab: Lab) -> None:
+    lab.machine(1, "inactive")
+    [(outcome, about)] = enter(lab, KnownMachine("node1", (mac(9),)))
+    assert outcome is REFUSED
+    assert about == (
+        f"node node1 is another machine: it has the MAC {mac(1)}, and neither MAC {mac(9)}"
+    )
+    assert enter(lab, KnownMachine("node1", block="rack1")) == [(CHANGED, "block")]
+
+
+def test_a_check_changes_nothing(lab: Lab) -> None:
+    machines = [KnownMachine("r1-01", (mac(1),), block="rack1"), KnownMachine("r1-02")]
+    value = inventory.check(lab.tx, context(lab), machines=machines)
+    assert [each.outcome for each in value] == [ADDED, REFUSED]
+    assert not lab.tx.scalars(select(t.nodes.c.id)).all()
+    assert not blocks.names(lab.tx)
+
+
+def test_one_machine_is_added_and_a_second_time_refused(lab: Lab) -> None:
+    machine = KnownMachine("r1-01", (mac(1),))
+    assert inventory.add(lab.tx, context(lab), machine=machine).node.state == NodeState.EXPECTED
+    with pytest.raises(Refused, match="there is a node 'r1-01' already"):
+        inventory.add(lab.tx, context(lab), machine=machine)
+    with pytest.raises(Refused, match="nothing tells which machine it is"):
+        inventory.add(lab.tx, context(lab), machine=KnownMachine("r1-02"))
+
+
+def test_a_machine_that_never_reported_is_deleted_and_another_is_not(lab: Lab) -> None:
+    enter(lab, KnownMachine("r1-01", (mac(1),)))
+    asks(lab, 1)
+    inventory.remove(lab.tx, name="r1-01")
+    assert nodes.by_mac(lab.tx, mac(1)) is None
+    lab.machine(2, "inactive")
+    with pytest.raises(Refused, match="retire it"):
+        inventory.remove(lab.tx, name="node2")
+
+
+def test_an_expected_machine_can_be_switched_on_and_is_not_approved(lab: Lab) -> None:
+    enter(lab, KnownMachine("r1-01", (mac(1),), power_driver="lab", power_address="x"))
+    how = {"name": "r1-01", "site": lab.site, "now": lab.now, "actor": "ann"}
+    node_flows.power(lab.tx, desired="on", **how)
+    assert named(lab, "r1-01").power_wanted == "on"
+    with pytest.raises(Refused):
+        node_flows.approve(lab.tx, **how)
+
+
+def test_expected_machines_are_outside_the_limit_of_new_ones(lab: Lab) -> None:
+    lab.site = replace(lab.site, policy=replace(lab.site.policy, new_machines=1))
+    enter(lab, *(KnownMachine(f"r1-{number:02}", (mac(number),)) for number in range(1, 4)))
+    assert asks(lab, 9) is not None
+    lab.now = NOW + 2 * enrolment.GIVES_WAY
+    assert asks(lab, 8) is not None, "the machine that never reported gives way"
+    assert {named(lab, f"r1-{number:02}").state for number in range(1, 4)} == {"expected"}
+
+
+def test_the_uuid_that_an_expected_machine_was_entered_with_is_not_a_conflict(lab: Lab) -> None:
+    enter(lab, KnownMachine("r1-01", (mac(1),), uuid=uuid(1)))
+    asks(lab, 1, of=uuid(1))
+    lab.report(lab.open(1), mac(1), uuid=uuid(1))
+    assert only(lab).state == NodeState.REGISTERING
+    assert conflicts.every(lab.tx) == []
