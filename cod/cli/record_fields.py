@@ -255,13 +255,15 @@ class WordList(click.ParamType[Any]):
         )
 
 
-def set_options(record: type, *, new: bool = False) -> Callable[[Option], Option]:
-    """Add an option for each field that can be set. For a `new` thing one that is left out has the
-    API's default; else 'none' takes a value away."""
+def set_options(
+    record: type, *, new: bool = False, without: Container[str] = ()
+) -> Callable[[Option], Option]:
+    """Add an option for each field that can be set, those `without` excepted. For a `new` thing one
+    that is left out has the API's default; else 'none' takes a value away."""
 
     def add(command: Option) -> Option:
         for field in reversed(described(record)):
-            if field.about.set_by is not None:
+            if field.about.set_by is not None and field.name not in without:
                 command = _make_option(field, new)(command)
         return command
 

@@ -141,8 +141,8 @@ class Node:
 class KnownMachine:
     """What an administrator knows of a machine, which COD may not have seen yet. None: not said.
 
-    name   of the node, a DNS label
-    macs   of its network cards, the one that it boots from first; as COD writes them
+    name   of the node
+    macs   of its network cards, the one that it boots from first
     block  '' for none
     power_account  '' for none
     """

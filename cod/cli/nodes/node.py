@@ -11,6 +11,7 @@ from cod.choices import PowerVerb
 from cod.cli.nodes.burnin import burnin
 from cod.cli.nodes.capture import capture, captures
 from cod.cli.nodes.console import console
+from cod.cli.nodes.inventory import add, delete, export, import_
 from cod.cli.record_fields import (
     Show,
     body_of,
@@ -66,10 +67,14 @@ def node() -> None:
     """
 
 
+node.add_command(add)
 node.add_command(burnin)
 node.add_command(capture)
 node.add_command(captures)
 node.add_command(console)
+node.add_command(delete)
+node.add_command(export)
+node.add_command(import_)
 
 
 @node.command("list")

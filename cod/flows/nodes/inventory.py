@@ -8,10 +8,12 @@ what is said of that node. What a machine has reported of itself is not changed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from cod.choices import PowerDriverKind
 from cod.core.nodes import node_settings
 from cod.model import (
     Effect,
@@ -24,9 +26,11 @@ from cod.model import (
     Refused,
     Result,
     Site,
+    mac_of,
 )
 from cod.policy.hardware import identity
 from cod.policy.nodes import power
+from cod.policy.people import names
 from cod.states import NodeState
 from cod.store import views
 from cod.store.engine import Tx
@@ -44,6 +48,7 @@ _SAID = {
     "boot_mac": "boot MAC",
 }
 _KINDS = ("name", "MAC", "UUID", "serial number")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _Mark = tuple[str, str]
 """A kind of `_KINDS`, and its value."""
 
@@ -86,17 +91,20 @@ def enter(
 ) -> Result[Sequence[EnteredMachine]]:
     """Add or change a node for each machine; the value says what became of each, in their order. A
     machine that is refused leaves the others alone."""
-    known = [_believed(machine) for machine in machines]
-    inventory = _Inventory(tx, known)
+    checked = [_checked(machine) for machine in machines]
+    inventory = _Inventory(tx, [one for one in checked if isinstance(one, KnownMachine)])
     added: list[tuple[dict[str, Any], Sequence[str]]] = []
     entered: list[EnteredMachine] = []
-    for machine in known:
+    for machine in checked:
+        if isinstance(machine, EnteredMachine):
+            entered.append(machine)
+            continue
         try:
             node = inventory.find(machine)
             said = {key: getattr(machine, key) for key in _SETTINGS}
             columns = node_settings.columns(tx, said, context.site)
         except Refused as refused:
-            entered.append(EnteredMachine(machine.name, EntryOutcome.REFUSED, refused.sentence))
+            entered.append(_refused(machine, refused))
             continue
         if node is None:
             added.append((_row(machine, context.site) | columns, machine.macs))
@@ -167,11 +175,39 @@ class _Inventory:
         return node
 
 
-def _believed(machine: KnownMachine) -> KnownMachine:
-    """Return the entry without a UUID and a serial number that makers give to many machines."""
+def _refused(machine: KnownMachine, refused: Refused) -> EnteredMachine:
+    return EnteredMachine(machine.name, EntryOutcome.REFUSED, refused.sentence)
+
+
+def _checked(machine: KnownMachine) -> KnownMachine | EnteredMachine:
+    """Return the entry as COD writes it, without a UUID and a serial number that makers give to
+    many machines; or what became of it, where it is refused."""
+    try:
+        return _normal(machine)
+    except Refused as refused:
+        return _refused(machine, refused)
+
+
+def _normal(machine: KnownMachine) -> KnownMachine:
+    """Return the entry as COD writes it. Raises `Refused`."""
+    macs: list[str] = []
+    for text in machine.macs:
+        mac = mac_of(text)
+        if mac is None:
+            raise Refused("invalid", f"{text!r} is no MAC: write 52:54:00:00:00:01", "macs")
+        macs += [mac] if mac not in macs else []
     uuid = machine.uuid.lower() if machine.uuid else None
+    if uuid is not None and not _UUID.fullmatch(uuid):
+        raise Refused("invalid", f"{machine.uuid!r} is no UUID", "uuid")
+    if machine.block:
+        names.check_label(machine.block, "block")
+    driver = machine.power_driver
+    if driver is not None and driver not in PowerDriverKind.names():
+        known = ", ".join(PowerDriverKind)
+        raise Refused("invalid", f"{driver!r} is no power driver: {known}", "power_driver")
     return replace(
         machine,
+        macs=tuple(macs),
         uuid=uuid if identity.is_unique(uuid) else None,
         serial=identity.serial_of(machine.serial),
     )

@@ -9,15 +9,15 @@ from cod.model import DNS_LABEL, Refused
 _OWN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")  # as in schema/template.rng
 
 
-def check_label(name: str) -> None:
-    """Raise `Refused` unless `name` can be a part of a DNS name: nodes' and vclusters' names become
-    that."""
+def check_label(name: str, field: str = "name") -> None:
+    """Raise `Refused`, about that field, unless `name` can be a part of a DNS name: nodes' and
+    vclusters' names become that."""
     if not re.fullmatch(DNS_LABEL, name):
         raise Refused(
-            "invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", "name"
+            "invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", field
         )
     if name == "localhost":  # RFC 6761: programs take it for themselves
-        raise Refused("invalid", "localhost is every machine's own name: choose another", "name")
+        raise Refused("invalid", "localhost is every machine's own name: choose another", field)
 
 
 def full(group: str, name: str, field: str = "name", thing: str = "an image or template") -> str:

@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from cod import model
 from cod.choices import PowerDriverKind
 from cod.flows.nodes import inventory
-from cod.web.api.models import Body, Chosen, DnsLabel, Items, ReplyOf
+from cod.web.api.models import Body, Items, ReplyOf
 from cod.web.api.resources.nodes import NodeReply
 from cod.web.api.routes import ADMINS, Named, listed, route
 
 MOST = 500  # machines in one question
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-def _mac(text: str) -> str:
-    mac = model.mac_of(text)
-    if mac is None:
-        raise ValueError("is no MAC address: write 52:54:00:00:00:01")
-    return mac
-
-
-def _uuid(text: str) -> str:
-    if not _UUID.fullmatch(text.lower()):
-        raise ValueError("is no UUID: write 4c4c4544-0042-3510-8054-b4c04f4e3232")
-    return text.lower()
 
 
 class MachineEntry(Body):
     """What is known of a machine: its name, and what it is recognised by. What is left out stays as
-    it is, or as the site's rules have it."""
+    it is, or as the site's rules have it. Values are checked by the flow, machine by machine, so
+    that a wrong one in a list costs that machine alone."""
 
-    name: DnsLabel
-    macs: list[Annotated[str, Field(max_length=20), AfterValidator(_mac)]] = Field(
+    name: str = Field(max_length=63, description="a DNS label")
+    macs: list[Annotated[str, Field(max_length=20)]] = Field(
         default=[],
         max_length=16,
         description="of its network cards, the one that it boots from first",
     )
-    uuid: Annotated[str, Field(max_length=36), AfterValidator(_uuid)] | None = Field(
-        default=None, description="DMI UUID of the system"
+    uuid: str | None = Field(
+        default=None, max_length=36, description="UUID of the system, as DMI tells it"
     )
     serial: str | None = Field(
         default=None, max_length=64, description="serial number of the system"
     )
-    block: DnsLabel | None = Field(default=None, description="made if need be")
-    power_driver: Chosen[PowerDriverKind] | None = None
+    block: str | None = Field(
+        default=None, max_length=63, description="a DNS label; made if need be"
+    )
+    power_driver: str | None = Field(
+        default=None, max_length=16, description=", ".join(PowerDriverKind)
+    )
     power_address: str | None = Field(
         default=None,
         max_length=200,
@@ -61,7 +51,7 @@ class MachineEntry(Body):
 
     def known(self) -> model.KnownMachine:
         """Return the entry as the flow takes it."""
-        return model.KnownMachine(**self.model_dump() | {"macs": tuple(dict.fromkeys(self.macs))})
+        return model.KnownMachine(**self.model_dump() | {"macs": tuple(self.macs)})
 
 
 class InventoryList(Body):

@@ -1,0 +1,218 @@
+"""`cod node add`, `delete`, `import` and `export`: machines that COD is to know before they boot."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cod.cli.record_fields import body_of, set_options
+from cod.cli.show import (
+    client,
+    confirm,
+    print_json,
+    print_table,
+    said,
+    with_json,
+    yes_option,
+)
+from cod.client import path
+from cod.model.views import NodeView
+
+MOST = 500  # machines in one question, as the server has it
+FORMATS = (
+    "csv",
+    "dhcpd",
+    "dnsmasq",
+    "ethers",
+    "warewulf",
+    "xcat",
+    "cobbler",
+    "maas",
+    "netbox",
+)
+EXPORTED = ("name", "mac", "uuid", "serial", "block", "driver", "bmc", "account")
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--mac",
+    "macs",
+    multiple=True,
+    help="MAC of a network card; several times for several, the one that boots first.",
+)
+@click.option("--uuid", help="UUID of the system, as its firmware (DMI) tells it.")
+@click.option("--serial", help="Serial number of the system.")
+@set_options(NodeView, new=True, without=("name",))
+@with_json
+def add(
+    ctx: click.Context, /, name: str, as_json: bool, macs: tuple[str, ...], **asked: Any
+) -> None:
+    """Add a machine before it boots. It is adopted at its first network boot, by a MAC or by its
+    UUID, or by its serial number once it reports.
+
+    \b
+    Example:
+      cod node add r1-07 --mac 52:54:00:12:34:56 --block rack1 --power-driver ipmi
+      --power-address 10.1.0.7 --power-account rack1
+    """
+    body = {"name": name, "macs": list(macs), **body_of(NodeView, asked)}
+    value = client(ctx).post("/nodes", body)
+    said(value, f"{name} is expected. Power it on to have it boot from the network.", as_json)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@yes_option
+@with_json
+def delete(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Delete nodes that have never reported. Others are retired: `cod node retire`.
+
+    \b
+    Example:
+      cod node delete r1-07
+    """
+    confirm(lambda: f"Delete {', '.join(names)}?", yes)
+    api = client(ctx)
+    for name in names:
+        api.delete(path("nodes", name))
+    said({"deleted": list(names)}, f"Deleted {', '.join(names)}.", as_json)
+
+
+@click.command("import")
+@click.argument("format_", metavar="FORMAT", type=click.Choice(FORMATS))
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+@click.option(
+    "--account",
+    metavar="NAME",
+    help="The [[account]] of the site file by which the BMCs of the list are signed in to.",
+)
+@with_json
+def import_(
+    ctx: click.Context, format_: str, file: Path, dry_run: bool, account: str | None, as_json: bool
+) -> None:
+    """Enter machines from a list, before or after they boot. A second import changes what changed.
+
+    FORMAT is csv, dhcpd (ISC), dnsmasq, ethers, warewulf (nodes.conf), xcat (stanzas, or a folder
+    of tables), cobbler (a JSON file, or the folder of systems), maas or netbox.
+
+    \b
+    Example:
+      cod node import csv machines.csv --dry-run
+      cod node import xcat nodes.stanza --account rack1
+    """
+    # what reads YAML is slow to load
+    from cod.cli.nodes.machine_lists import READERS
+    from cod.cli.nodes.machine_lists.entry import MachineEntry
+
+    found = list(READERS[format_](file))
+    machines = [each for each in found if isinstance(each, MachineEntry)]
+    left = [each for each in found if not isinstance(each, MachineEntry)]
+    entries = [_body(each, account) for each in machines]
+    outcomes = _enter(ctx, entries, "/inventory/check" if dry_run else "/inventory")
+    told = [
+        {"where": machine.where} | outcome
+        for machine, outcome in zip(machines, outcomes, strict=True)
+    ]
+    if as_json:
+        lost = [{"where": one.where, "what": one.what, "reason": one.reason} for one in left]
+        print_json({"machines": told, "not_taken": lost})
+    else:
+        _print(told, Counter((one.what, one.reason) for one in left), left, dry_run)
+    if any(one["outcome"] == "refused" for one in told):
+        ctx.exit(1)
+
+
+def _body(machine: Any, account: str | None) -> dict[str, Any]:
+    """Return the machine as the API takes it."""
+    body = {
+        "name": machine.name,
+        "macs": list(machine.macs),
+        "uuid": machine.uuid,
+        "serial": machine.serial,
+        "block": machine.block,
+        "power_driver": machine.driver,
+        "power_address": machine.address,
+        "power_account": account if machine.address else None,
+    }
+    return {key: value for key, value in body.items() if value}
+
+
+def _enter(ctx: click.Context, entries: list[dict[str, Any]], place: str) -> list[Any]:
+    """POST the entries in parts; return what became of each."""
+    api, outcomes = client(ctx), list[Any]()
+    parts = [entries[start : start + MOST] for start in range(0, len(entries), MOST)]
+    # a pipe gets no bar
+    with click.progressbar(parts, label="Machines", file=sys.stderr, hidden=len(parts) < 2) as bar:
+        for part in bar:
+            outcomes += api.post(place, {"machines": part})["items"]
+    return outcomes
+
+
+def _print(
+    told: list[dict[str, Any]],
+    left: Counter[tuple[str, str]],
+    found: list[Any],
+    dry_run: bool,
+) -> None:
+    """Print what became of machines, those that stay as they are left out, and what of the list is
+    not taken."""
+    rows = [
+        (one["where"], one["name"], one["outcome"], one["about"])
+        for one in told
+        if one["outcome"] != "unchanged"
+    ]
+    if rows:
+        print_table(("WHERE", "NODE", "OUTCOME", "ABOUT"), rows)
+    if left:
+        first = {(one.what, one.reason): one.where for one in reversed(found)}
+        print_table(
+            ("NOT TAKEN", "TIMES", "FIRST", "WHY"),
+            [(what, count, first[what, why], why) for (what, why), count in left.items()],
+        )
+    counts = Counter(one["outcome"] for one in told)
+    words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    click.echo(f"{'Would be: ' if dry_run else ''}{words or 'The list has no machines'}.")
+
+
+@click.command()
+@with_json
+def export(ctx: click.Context, as_json: bool) -> None:
+    """Print all nodes as a list that `cod node import csv` reads.
+
+    \b
+    Example:
+      cod node export > machines.csv
+    """
+    nodes = [node for node in client(ctx).every("/nodes") if node["state"] != "retired"]
+    rows = [
+        dict(
+            zip(
+                EXPORTED,
+                (
+                    node["name"],
+                    node["boot_mac"],
+                    node["uuid"] or "",
+                    node["serial"] or "",
+                    node["block"] or "",
+                    node["power"]["driver"],
+                    node["power"]["address"] or "",
+                    node["power"]["account"] or "",
+                ),
+                strict=True,
+            )
+        )
+        for node in nodes
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    writer = csv.DictWriter(sys.stdout, EXPORTED, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)

@@ -1,0 +1,36 @@
+"""Lists of machines as other tools keep them, each read into the same entries; no I/O but files.
+
+A reader is a generator of `MachineEntry`, what is known of a machine, and of `NotTaken`, what the
+list says and COD has no use for or cannot read. Which keys a tool has is from its documentation;
+docs/importing.md has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cod.cli.nodes.machine_lists import (
+    cobbler,
+    csv_file,
+    dhcpd,
+    dnsmasq,
+    ethers,
+    maas,
+    netbox,
+    warewulf,
+    xcat,
+)
+from cod.cli.nodes.machine_lists.entry import MachineEntry, NotTaken
+
+READERS: dict[str, Callable[[Path], Iterator[MachineEntry | NotTaken]]] = {
+    "csv": csv_file.read,
+    "dhcpd": dhcpd.read,
+    "dnsmasq": dnsmasq.read,
+    "ethers": ethers.read,
+    "warewulf": warewulf.read,
+    "xcat": xcat.read,
+    "cobbler": cobbler.read,
+    "maas": maas.read,
+    "netbox": netbox.read,
+}

@@ -1,0 +1,79 @@
+"""A spreadsheet's table: a line of headings, then a line for each machine; commas, semicolons or
+tabs between."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+from cod.cli.nodes.machine_lists.entry import (
+    MachineEntry,
+    NotTaken,
+    label,
+    taken_macs,
+    text_of,
+)
+
+COLUMNS = {
+    "name": ("name", "host", "hostname", "node"),
+    "macs": ("mac", "macs", "mac address", "mac_address"),
+    "uuid": ("uuid",),
+    "serial": ("serial", "serial number", "serial_number", "asset"),
+    "block": ("block",),
+    "rack": ("rack",),
+    "address": ("bmc", "bmc address", "bmc_address", "power_address", "ipmi"),
+    "driver": ("driver", "power_driver"),
+}
+"""What a column is, by its headings in lower case."""
+
+NOT_TAKEN = {
+    "position": "COD keeps no position in a rack",
+    "tags": "COD keeps no tags",
+    "bmc user": "accounts are in the site file: name one with --account",
+    "account": "accounts are in the site file: name one with --account",
+}
+
+
+def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+    """Yield the machines of a table."""
+    text = text_of(path)
+    heading = text.lstrip().split("\n", 1)[0]
+    delimiter = max("\t;,", key=heading.count)
+    rows = csv.reader(StringIO(text), delimiter=delimiter)
+    headings = [cell.strip().lower() for cell in next(rows, [])]
+    known = {each: column for column, every in COLUMNS.items() for each in every}
+    for each in headings:
+        if each and each not in known:
+            reason = NOT_TAKEN.get(each.replace("_", " "), "no column of this name is known")
+            yield NotTaken("line 1", each, reason)
+    if "name" not in [known.get(each) for each in headings]:
+        yield NotTaken("line 1", "headings", "one column has to be 'name'")
+        return
+    for row in rows:
+        where = f"line {rows.line_num}"
+        said = {
+            known[each]: cell.strip()
+            for each, cell in zip(headings, row, strict=False)
+            if each in known and cell.strip()
+        }
+        if not said:
+            continue
+        if len(row) > len(headings):
+            yield NotTaken(where, ", ".join(row[len(headings) :]), "the line has more cells")
+        macs, faults = taken_macs(
+            where, re.split(r"[\s,;|]+", said["macs"]) if "macs" in said else []
+        )
+        yield from faults
+        yield MachineEntry(
+            where,
+            label(said.get("name", "")),
+            tuple(macs),
+            said.get("uuid", ""),
+            said.get("serial", ""),
+            label(said.get("block", said.get("rack", ""))),
+            said.get("driver", "ipmi" if "address" in said else ""),
+            said.get("address", ""),
+        )

@@ -1,0 +1,63 @@
+"""ISC dhcpd's configuration: its `host` declarations, at any depth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from cod.cli.nodes.machine_lists.entry import MachineEntry, NotTaken, label, taken_macs, text_of
+
+_TOKEN = re.compile(r'#[^\n]*|"(?:[^"\\]|\\.)*"|[{};]|[^\s{};"#]+|\n')
+_REASONS = {
+    "fixed-address": "COD gives nodes addresses of its own",
+    "filename": "COD tells nodes what they boot",
+    "next-server": "COD tells nodes what they boot",
+    "include": "included files are not read: name each",
+}
+
+
+def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+    """Yield the machines of the `host` declarations."""
+    host: tuple[str, str] | None = None  # name, where
+    macs: list[str] = []
+    depth = at = 0
+    given = ""
+    for where, words, end in _statements(text_of(path)):
+        if end == "{":
+            depth += 1
+            if words[:1] == ["host"] and host is None:
+                host, at, macs, given = (words[1] if len(words) > 1 else "", where), depth, [], ""
+        elif host is not None or words[:1] == ["include"]:
+            if words[:2] == ["hardware", "ethernet"]:
+                found, faults = taken_macs(where, words[2:])
+                macs += found
+                yield from faults
+            elif words[:2] == ["option", "host-name"]:
+                given = " ".join(words[2:]).strip('"')
+            elif words:
+                key = " ".join(words[:2]) if words[0] == "option" else words[0]
+                yield NotTaken(where, key, _REASONS.get(key, "COD has no use for it"))
+        if end == "}":
+            if host is not None and depth == at:
+                yield MachineEntry(host[1], label(given or host[0]), tuple(macs))
+                host = None
+            depth -= 1
+    if depth:
+        yield NotTaken("the end", "braces", "they do not match: the last declarations are not read")
+
+
+def _statements(text: str) -> Iterator[tuple[str, list[str], str]]:
+    """Yield each statement: where it begins, its words, and what ends it: ';', '{' or '}'."""
+    words: list[str] = []
+    line = began = 1
+    for found in _TOKEN.finditer(text):
+        token = found[0]
+        if token == "\n":
+            line += 1
+        elif token in ("{", "}", ";"):
+            yield f"line {began if words else line}", words, token
+            words = []
+        elif not token.startswith("#"):
+            began = began if words else line
+            words.append(token)

@@ -1,0 +1,94 @@
+"""What a reader of a list of machines finds, and how its texts become what COD takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cod.model import mac_of
+
+
+@dataclass(frozen=True, slots=True)
+class MachineEntry:
+    """What a list says of a machine. '' and (): it says nothing.
+
+    where   of the list: 'line 7'
+    macs    as COD writes them, the card that the machine boots from first
+    block   a DNS label made of the rack's name
+    driver  of power: 'ipmi' or 'redfish'
+    """
+
+    where: str
+    name: str
+    macs: tuple[str, ...] = ()
+    uuid: str = ""
+    serial: str = ""
+    block: str = ""
+    driver: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotTaken:
+    """Something of a list that is not taken over. `what` names it, such as a key; `reason` is a
+    sentence without its full stop."""
+
+    where: str
+    what: str
+    reason: str
+
+
+def label(text: str) -> str:
+    """Return the host part of a name as a DNS label: 'R1_07.example.org' is 'r1-07'."""
+    host = text.strip().lower().split(".")[0]
+    return re.sub("[^a-z0-9]+", "-", host).strip("-")[:63]
+
+
+def taken_macs(where: str, texts: Iterable[str]) -> tuple[list[str], list[NotTaken]]:
+    """Return the MACs in `texts`, and what is none."""
+    macs: list[str] = []
+    faults: list[NotTaken] = []
+    for text in texts:
+        mac = mac_of(text)
+        if mac is None:
+            faults.append(NotTaken(where, text, "it is no MAC address"))
+        elif mac not in macs:
+            macs.append(mac)
+    return macs, faults
+
+
+def ignored(where: str, keys: Iterable[str], reasons: Mapping[str, str]) -> list[NotTaken]:
+    """Return those of `keys` that have a reason not to be taken, with it."""
+    return [NotTaken(where, key, reasons[key]) for key in keys if key in reasons]
+
+
+def text_of(path: Path) -> str:
+    """Return a file's text. Raises `click.ClickException` for what is no text in UTF-8."""
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path}: {error}") from None
+
+
+def json_of(path: Path) -> Any:
+    """Return what a JSON file says. Raises `click.ClickException`."""
+    try:
+        return json.loads(text_of(path))
+    except (ValueError, RecursionError) as error:
+        raise click.ClickException(f"{path} is no JSON: {error}") from None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return a mapping as it is, and an empty one in place of anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def word(value: Any) -> str:
+    """Return a text or number as a text; '' in place of anything else."""
+    return str(value).strip() if isinstance(value, str | int | float) else ""

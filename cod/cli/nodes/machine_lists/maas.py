@@ -1,0 +1,61 @@
+"""MAAS's machines, as `maas PROFILE machines read` prints them. That has no BMCs: where a machine has
+`power_parameters`, as `maas PROFILE machines power-parameters` tells them by system id, these are
+taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cod.cli.nodes.machine_lists.entry import (
+    MachineEntry,
+    NotTaken,
+    ignored,
+    json_of,
+    label,
+    mapping,
+    taken_macs,
+    word,
+)
+
+_REASONS = {
+    "tag_names": "COD keeps no tags",
+    "distro_series": "COD's templates say what nodes run",
+    "pool": "COD's nodes have no pools: requests match them by type and block",
+}
+_DRIVERS = {"ipmi": "ipmi", "redfish": "redfish"}
+
+
+def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+    """Yield the machines."""
+    said = json_of(path)
+    for machine in map(mapping, said if isinstance(said, list) else [said]):
+        name = word(machine.get("hostname"))
+        where = f"machine {name or word(machine.get('system_id'))}"
+        cards = machine.get("interface_set")
+        first = word(mapping(machine.get("boot_interface")).get("mac_address"))
+        texts = [first] + [
+            word(mapping(card).get("mac_address"))
+            for card in (cards if isinstance(cards, list) else [])
+            if word(mapping(card).get("type")) in ("", "physical")
+        ]
+        macs, faults = taken_macs(where, filter(None, texts))
+        yield from faults
+        yield from ignored(where, (key for key, value in machine.items() if value), _REASONS)
+        kind = word(machine.get("power_type"))
+        address = word(mapping(machine.get("power_parameters")).get("power_address"))
+        driver = _DRIVERS.get(kind, "") if address else ""
+        if kind and not driver:
+            reason = "the list has no address of its BMC" if kind in _DRIVERS else "unknown to COD"
+            yield NotTaken(where, f"power_type {kind}", reason)
+        zone = word(mapping(machine.get("zone")).get("name"))
+        yield MachineEntry(
+            where,
+            label(name),
+            tuple(macs),
+            word(machine.get("hardware_uuid")),
+            word(mapping(machine.get("hardware_info")).get("system_serial")),
+            "" if zone == "default" else label(zone),
+            driver,
+            address if driver else "",
+        )

@@ -1,0 +1,75 @@
+"""NetBox's devices: the CSV of its list, or JSON as its REST API has it at /api/dcim/devices/."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from cod.cli.nodes.machine_lists.entry import (
+    MachineEntry,
+    NotTaken,
+    ignored,
+    json_of,
+    label,
+    mapping,
+    taken_macs,
+    text_of,
+    word,
+)
+
+_REASONS = {
+    "position": "COD keeps no position in a rack",
+    "tags": "COD keeps no tags",
+    "tenant": "COD's groups hold virtual clusters, not machines",
+    "primary_ip": "COD gives nodes addresses of its own",
+    "primary_ip4": "COD gives nodes addresses of its own",
+}
+
+
+def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+    """Yield the machines of the devices."""
+    if text_of(path).lstrip()[:1] in ("[", "{"):
+        said = json_of(path)
+        found = said if isinstance(said, list) else mapping(said).get("results", [])
+        devices = [mapping(each) for each in (found if isinstance(found, list) else [])]
+    else:
+        rows = csv.DictReader(StringIO(text_of(path)))
+        devices = [{_key(key): value for key, value in row.items() if key} for row in rows]
+    for number, device in enumerate(devices, 1):
+        yield from _device(f"device {number}", device)
+
+
+def _device(where: str, device: Mapping[str, Any]) -> Iterator[MachineEntry | NotTaken]:
+    cards = device.get("interfaces")
+    texts = [
+        word(mapping(card).get("mac_address"))
+        for card in (cards if isinstance(cards, list) else [])
+        if not mapping(card).get("mgmt_only")
+    ]
+    macs, faults = taken_macs(where, filter(None, [word(device.get("mac_address")), *texts]))
+    yield from faults
+    yield from ignored(where, (key for key, value in device.items() if value), _REASONS)
+    address = _named(device.get("oob_ip"), "address").split("/")[0]
+    yield MachineEntry(
+        where,
+        label(word(device.get("name"))),
+        tuple(macs),
+        serial=word(device.get("serial")),
+        block=label(_named(device.get("rack"), "name")),
+        driver="ipmi" if address else "",
+        address=address,
+    )
+
+
+def _key(heading: str) -> str:
+    """Return the REST API's name for a heading of the list: 'Out-of-band IP' is 'oob_ip'."""
+    name = heading.strip().lower().replace(" ", "_")
+    return {"out-of-band_ip": "oob_ip", "serial_number": "serial"}.get(name, name)
+
+
+def _named(value: Any, key: str) -> str:
+    """Return a text, or that of an object's `key`."""
+    return word(mapping(value).get(key)) or word(value)

@@ -1,0 +1,70 @@
+"""Warewulf 4's nodes.conf: nodes, each after its profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from cod.cli.nodes.machine_lists.entry import (
+    MachineEntry,
+    NotTaken,
+    ignored,
+    label,
+    mapping,
+    taken_macs,
+    text_of,
+    word,
+)
+
+_IMAGES = "COD's templates say what nodes run"
+_REASONS = {
+    "image name": _IMAGES,
+    "container name": _IMAGES,
+    "system overlay": _IMAGES,
+    "runtime overlay": _IMAGES,
+    "kernel": _IMAGES,
+    "tags": "COD keeps no tags",
+    "disks": _IMAGES,
+}
+
+
+def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+    """Yield the machines of the nodes."""
+    try:
+        said = mapping(yaml.safe_load(text_of(path)))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise click.ClickException(f"{path} is no YAML: {error}") from None
+    profiles = mapping(said.get("nodeprofiles"))
+    for name, own in mapping(said.get("nodes")).items():
+        where = f"node {name}"
+        node: Mapping[str, Any] = {}
+        named = mapping(own).get("profiles")
+        for each in [*(named if isinstance(named, list) else []), None]:
+            node = _over(node, mapping(own if each is None else profiles.get(each)))
+        devices = mapping(node.get("network devices"))
+        first = word(node.get("primary network"))
+        order = sorted(devices, key=lambda device: (device != first, device != "default"))
+        texts = [word(mapping(devices[device]).get("hwaddr")) for device in order]
+        macs, faults = taken_macs(where, filter(None, texts))
+        yield from faults
+        yield from ignored(where, node, _REASONS)
+        ipmi = mapping(node.get("ipmi"))
+        if word(ipmi.get("username")):
+            reason = "accounts are in the site file: name one with --account"
+            yield NotTaken(where, "ipmi username", reason)
+        address = word(ipmi.get("ipaddr"))
+        driver = "ipmi" if address else ""
+        yield MachineEntry(where, label(name), tuple(macs), driver=driver, address=address)
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both mappings as one: what `above` says goes first, at any depth."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _over(merged[key], value) if both else value
+    return merged

@@ -1,0 +1,107 @@
+"""xCAT's nodes: the stanzas of `lsdef -t node -z` in a file, or the tables that `tabdump -d` wrote
+into a folder (mac.csv, ipmi.csv, nodepos.csv, vpd.csv)."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+
+from cod.cli.nodes.machine_lists.entry import (
+    MachineEntry,
+    NotTaken,
+    ignored,
+    label,
+    taken_macs,
+    text_of,
+)
+
+_ACCOUNTS = "accounts are in the site file: name one with --account"
+_REASONS = {
+    "ip": "COD gives nodes addresses of its own",
+    "bmcusername": _ACCOUNTS,
+    "bmcpassword": _ACCOUNTS,
+    "groups": "COD's groups are of people: name a block in a CSV file",
+    "u": "COD keeps no position in a rack",
+    "switch": "COD learns switch ports by LLDP and the switches themselves",
+    "switchport": "COD learns switch ports by LLDP and the switches themselves",
+    "provmethod": "COD's templates say what nodes run",
+    "os": "COD's templates say what nodes run",
+    "postscripts": "COD's templates say what nodes run",
+}
+_TABLES = {
+    "mac": ("mac",),
+    "ipmi": ("bmc", "username", "password"),
+    "nodepos": ("rack", "u"),
+    "vpd": ("serial", "uuid"),
+}
+"""Columns by table; `username` of ipmi is the stanza's `bmcusername`."""
+
+
+def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+    """Yield the machines of a file of stanzas, or of a folder of tables."""
+    nodes: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    if path.is_dir():
+        for table, columns in _TABLES.items():
+            file = path / f"{table}.csv"
+            for where, row in _rows(file) if file.exists() else ():
+                name = row.get("node", "")
+                if table != "mac" and name not in nodes:
+                    reason = "mac.csv has no such node: it may be a group, or an expression"
+                    yield NotTaken(where, name, reason)
+                    continue
+                nodes[name].update(
+                    {
+                        f"bmc{key}" if key in ("username", "password") else key: row[key]
+                        for key in columns
+                        if row.get(key)
+                    }
+                )
+    else:
+        name = ""
+        for line in text_of(path).splitlines():
+            if line and not line[0].isspace() and line.rstrip().endswith(":"):
+                name = line.strip().rstrip(":")
+                nodes[name] = {}
+            elif name and "=" in line:
+                key, _, value = line.strip().partition("=")
+                nodes[name][key] = value.strip()
+    for name, said in nodes.items():
+        yield from _machine(name, said)
+
+
+def _machine(name: str, said: dict[str, str]) -> Iterator[MachineEntry | NotTaken]:
+    where = f"node {name}"
+    if "mac" not in said and said.get("objtype", "node") != "node":
+        return
+    # 'aa:…!host|bb:…!*NOIP*': the first boots, and what follows an exclamation mark is a name
+    texts = [each.split("!")[0] for each in said.get("mac", "").split("|")]
+    macs, faults = taken_macs(where, filter(None, texts))
+    yield from faults
+    yield from ignored(where, (key for key, value in said.items() if value), _REASONS)
+    address = said.get("bmc", "")
+    managed = said.get("mgt", "ipmi" if address else "")
+    if managed and managed != "ipmi":
+        yield NotTaken(where, f"mgt={managed}", "COD has no driver for it: set one by hand")
+    yield MachineEntry(
+        where,
+        label(name),
+        tuple(macs),
+        said.get("uuid", ""),
+        said.get("serial", ""),
+        label(said.get("rack", "")),
+        "ipmi" if address and managed == "ipmi" else "",
+        address if managed == "ipmi" else "",
+    )
+
+
+def _rows(file: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the rows of a table's dump, whose first line is '#node,…', with where each is."""
+    rows = csv.reader(StringIO(text_of(file)))
+    headings = [cell.lstrip("#") for cell in next(rows, [])]
+    for row in rows:
+        if row and not row[0].startswith("#"):
+            found = dict(zip(headings, row, strict=False))
+            yield f"{file.name}, line {rows.line_num}", found
