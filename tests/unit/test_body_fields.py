@@ -17,6 +17,7 @@ import pytest
 from pydantic import BaseModel, create_model
 
 from cod import model
+from cod.core.nodes import node_settings
 from cod.flows.nodes import nodes, types
 from cod.flows.people import groups, people
 from cod.flows.scheduler import shares
@@ -91,16 +92,16 @@ def names(call: Any, seen: set[CodeType]) -> set[str]:
     return inner | read(call.__code__, call.__globals__, seen)
 
 
-CHANGES: dict[str, tuple[Any, ModuleType]] = {
+CHANGES: dict[str, tuple[Any, *tuple[ModuleType, ...]]] = {
     "POST /groups": (model.Group, groups),
     "PATCH /groups/{name}": (model.Group, groups),
     "PATCH /shares/{name}": (model.Group, shares),
     "PATCH /types/{name}": (model.NodeType, types),
     "PATCH /users/{name}": (model.User, people),
-    "PATCH /nodes/{name}": (model.Node, nodes),
+    "PATCH /nodes/{name}": (model.Node, nodes, node_settings),
     "PATCH /me": (model.User, people),
 }
-"""What such a question changes, and the module of its flow."""
+"""What such a question changes, and the modules of its flow."""
 
 
 def unread(route: Route[Any, Any, Any, Any]) -> set[str]:
@@ -116,9 +117,9 @@ def unread(route: Route[Any, Any, Any, Any]) -> set[str]:
     there = {name for call in calls for name in names(call, seen)}
     models = [each for each in (route.body, route.query) if each]
     if "model_dump" in there:  # changes by their names, or null: columns, or what the flow names
-        record, module = CHANGES[f"{route.method} {route.path}"]
-        source = ast.walk(ast.parse(inspect.getsource(module)))
-        there = {one.value for one in source if isinstance(one, ast.Constant)}
+        record, *modules = CHANGES[f"{route.method} {route.path}"]
+        sources = [ast.walk(ast.parse(inspect.getsource(module))) for module in modules]
+        there = {one.value for each in sources for one in each if isinstance(one, ast.Constant)}
         there |= set(record.__dataclass_fields__)
     if "set_values" in there:  # what is described of the record that the body is made of
         for base in (one for each in models for one in each.__mro__ if issubclass(one, BaseModel)):

@@ -189,9 +189,18 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "cod.client": ({"cod.client"}, set()),
     "cod.cli": (
-        {"cod.cli", "cod.client", "cod.quantity", "cod.model", "cod.states", "cod.choices"},
+        {
+            "cod.cli",
+            "cod.client",
+            "cod.machine_lists",
+            "cod.quantity",
+            "cod.model",
+            "cod.states",
+            "cod.choices",
+        },
         {"click", "rich"},
     ),
+    "cod.machine_lists": ({"cod.machine_lists", "cod.model"}, {"yaml"}),
     "trampoline": (
         {
             "trampoline",

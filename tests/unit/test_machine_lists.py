@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click
 import pytest
 
 from cod.cli.nodes.inventory import FORMATS
-from cod.cli.nodes.machine_lists import READERS
-from cod.cli.nodes.machine_lists.entry import MachineEntry, NotTaken, label
+from cod.machine_lists import READERS
+from cod.machine_lists.entry import ListedMachine, NotTaken, UnreadableList, label
 
 A, B, C = "52:54:00:00:00:0a", "52:54:00:00:00:0b", "52:54:00:00:00:0c"
 UUID = "4c4c4544-0042-3510-8054-b4c04f4e3232"
 
 
-def read(format_: str, path: Path) -> tuple[list[MachineEntry], list[NotTaken]]:
+def read(format_: str, path: Path) -> tuple[list[ListedMachine], list[NotTaken]]:
     found = list(READERS[format_](path))
-    machines = [one for one in found if isinstance(one, MachineEntry)]
+    machines = [one for one in found if isinstance(one, ListedMachine)]
     return machines, [one for one in found if isinstance(one, NotTaken)]
 
 
@@ -50,8 +49,8 @@ def test_a_table(tmp_path: Path, delimiter: str) -> None:
     ).replace(",", delimiter)
     machines, left = read("csv", text(tmp_path, content))
     assert machines == [
-        MachineEntry("line 2", "r1-01", (A, B), "", "B5TN222", "r1", "ipmi", "10.1.0.1"),
-        MachineEntry("line 4", "r1-02", (), block="r1"),
+        ListedMachine("line 2", "r1-01", (A, B), "", "B5TN222", "r1", "ipmi", "10.1.0.1"),
+        ListedMachine("line 4", "r1-02", (), block="r1"),
     ]
     assert [(one.where, one.what) for one in left] == [
         ("line 1", "position"),
@@ -82,9 +81,9 @@ def test_isc_dhcpd(tmp_path: Path) -> None:
     """
     machines, left = read("dhcpd", text(tmp_path, content))
     assert machines == [
-        MachineEntry("line 7", "r1-01", (A,)),
-        MachineEntry("line 8", "b", (B,)),
-        MachineEntry("line 13", "c"),
+        ListedMachine("line 7", "r1-01", (A,)),
+        ListedMachine("line 8", "b", (B,)),
+        ListedMachine("line 13", "c"),
     ]
     assert [(one.where, one.what) for one in left] == [
         ("line 3", "include"),
@@ -108,9 +107,9 @@ def test_dnsmasq(tmp_path: Path) -> None:
     )
     machines, left = read("dnsmasq", text(tmp_path, content))
     assert machines == [
-        MachineEntry("line 3", "r1-01", (A, B)),
-        MachineEntry("line 4", "r1-02", (C,)),
-        MachineEntry("line 5", "r1-03"),
+        ListedMachine("line 3", "r1-01", (A, B)),
+        ListedMachine("line 4", "r1-02", (C,)),
+        ListedMachine("line 5", "r1-03"),
     ]
     assert [one.what for one in left] == [
         *("domain", "set:rack1", "address", "lease time", "lease time", "11:22:33:*:*:*")
@@ -122,8 +121,8 @@ def test_ethers_with_hosts(tmp_path: Path) -> None:
     content = f"{A} r1-01\n52:54:0:0:0:b 10.0.0.8\n{C} 10.0.0.9\nnonsense\n"
     machines, left = read("ethers", text(tmp_path, content))
     assert machines == [
-        MachineEntry("line 1", "r1-01", (A,)),
-        MachineEntry("line 2", "r1-02", (B,)),
+        ListedMachine("line 1", "r1-01", (A,)),
+        ListedMachine("line 2", "r1-02", (B,)),
     ]
     assert [one.what for one in left] == ["10.0.0.9", "nonsense"]
 
@@ -149,9 +148,9 @@ nodes:
 """
     machines, left = read("warewulf", text(tmp_path, content))
     assert machines == [
-        MachineEntry("node n1", "n1", (B, A), driver="ipmi", address="10.1.0.1"),
-        MachineEntry("node n2", "n2"),
-        MachineEntry("node n3", "n3"),
+        ListedMachine("node n1", "n1", (B, A), driver="ipmi", address="10.1.0.1"),
+        ListedMachine("node n2", "n2"),
+        ListedMachine("node n3", "n3"),
     ]
     assert [one.what for one in left] == ["image name", "ipmi username"]
 
@@ -177,8 +176,8 @@ n2:
 """
     machines, left = read("xcat", text(tmp_path, content))
     assert machines == [
-        MachineEntry("node n1", "n1", (A, B), "", "B5TN222", "r1", "ipmi", "10.1.0.1"),
-        MachineEntry("node n2", "n2", (C,)),
+        ListedMachine("node n1", "n1", (A, B), "", "B5TN222", "r1", "ipmi", "10.1.0.1"),
+        ListedMachine("node n2", "n2", (C,)),
     ]
     assert [one.what for one in left] == ["bmcpassword", "groups", "mgt=hmc"]
     assert "secret" not in str(left)
@@ -194,7 +193,7 @@ def test_xcat_tables(tmp_path: Path) -> None:
     )
     text(tmp_path, '#node,rack,u,chassis\n"n1","R1","7",\n"|n.*|","R9",,\n', "nodepos.csv")
     machines, left = read("xcat", tmp_path)
-    assert machines == [MachineEntry("node n1", "n1", (A,), block="r1")]
+    assert machines == [ListedMachine("node n1", "n1", (A,), block="r1")]
     assert [(one.where, one.what) for one in left] == [
         ("ipmi.csv, line 2", "compute"),
         ("nodepos.csv, line 3", "|n.*|"),
@@ -219,8 +218,8 @@ def test_cobbler(tmp_path: Path) -> None:
     text(tmp_path, json.dumps({"name": "n2", "power_type": "apc", "power_address": "x"}), "n2.json")
     machines, left = read("cobbler", tmp_path)
     assert machines == [
-        MachineEntry("n1.json, n1.example.org", "n1", (A,), driver="ipmi", address="10.1.0.1"),
-        MachineEntry("n2.json, n2", "n2"),
+        ListedMachine("n1.json, n1.example.org", "n1", (A,), driver="ipmi", address="10.1.0.1"),
+        ListedMachine("n2.json, n2", "n2"),
     ]
     assert [one.what for one in left] == ["profile", "power_pass", "power_type apc"]
 
@@ -244,8 +243,8 @@ def test_maas(tmp_path: Path) -> None:
     path = text(tmp_path, json.dumps([machine, {"hostname": "n2", "power_type": "ipmi"}]))
     machines, left = read("maas", path)
     assert machines == [
-        MachineEntry("machine n1", "n1", (B, A), UUID, "B5TN222", "rack1", "redfish", "10.1.0.1"),
-        MachineEntry("machine n2", "n2"),
+        ListedMachine("machine n1", "n1", (B, A), UUID, "B5TN222", "rack1", "redfish", "10.1.0.1"),
+        ListedMachine("machine n2", "n2"),
     ]
     assert [one.what for one in left] == ["pool", "power_type ipmi"]
 
@@ -264,20 +263,22 @@ def test_netbox_as_json_and_csv(tmp_path: Path) -> None:
     }
     machines, left = read("netbox", text(tmp_path, json.dumps({"results": [device]})))
     assert machines == [
-        MachineEntry("device 1", "n1", (A,), "", "B5TN222", "r1", "ipmi", "10.1.0.1")
+        ListedMachine("device 1", "n1", (A,), "", "B5TN222", "r1", "ipmi", "10.1.0.1")
     ]
     assert [one.what for one in left] == ["position"]
     table = "Name,Serial number,Rack,Position,Out-of-band IP\nn1,B5TN222,R1,7,10.1.0.1/24\n"
     machines, _ = read("netbox", text(tmp_path, table))
-    assert machines == [MachineEntry("device 1", "n1", (), "", "B5TN222", "r1", "ipmi", "10.1.0.1")]
+    assert machines == [
+        ListedMachine("device 1", "n1", (), "", "B5TN222", "r1", "ipmi", "10.1.0.1")
+    ]
 
 
 @pytest.mark.parametrize("format_", ["warewulf", "cobbler", "maas", "netbox"])
 def test_what_is_no_such_file_is_a_clear_error(tmp_path: Path, format_: str) -> None:
-    with pytest.raises(click.ClickException, match=r"is no (YAML|JSON)"):
+    with pytest.raises(UnreadableList, match=r"is no (YAML|JSON)"):
         read(format_, text(tmp_path, '{"a": [}'))
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(click.ClickException):
+    with pytest.raises(UnreadableList):
         read(format_, tmp_path / "binary")
 
 
@@ -286,6 +287,6 @@ def test_what_is_no_such_file_is_a_clear_error(tmp_path: Path, format_: str) -> 
 def test_nonsense_never_stops_a_reader(tmp_path: Path, format_: str, content: str) -> None:
     try:
         machines, _ = read(format_, text(tmp_path, content))
-    except click.ClickException:
+    except UnreadableList:
         return
     assert not [one for one in machines if one.macs or one.serial]

@@ -1,10 +1,11 @@
-"""`cod node add`, `delete`, `import` and `export`: machines that COD is to know before they boot."""
+"""`cod node add`, `delete`, `import`, `export`: machines that COD is to know before they boot."""
 
 from __future__ import annotations
 
 import csv
 import sys
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -108,24 +109,24 @@ def import_(
       cod node import xcat nodes.stanza --account rack1
     """
     # what reads YAML is slow to load
-    from cod.cli.nodes.machine_lists import READERS
-    from cod.cli.nodes.machine_lists.entry import MachineEntry
+    from cod.machine_lists import READERS
+    from cod.machine_lists.entry import ListedMachine, UnreadableList
 
-    found = list(READERS[format_](file))
-    machines = [each for each in found if isinstance(each, MachineEntry)]
-    left = [each for each in found if not isinstance(each, MachineEntry)]
+    try:
+        found = list(READERS[format_](file))
+    except UnreadableList as error:
+        raise click.ClickException(str(error)) from None
+    machines = [each for each in found if isinstance(each, ListedMachine)]
+    left = [each for each in found if not isinstance(each, ListedMachine)]
     entries = [_body(each, account) for each in machines]
     outcomes = _enter(ctx, entries, "/inventory/check" if dry_run else "/inventory")
-    told = [
-        {"where": machine.where} | outcome
-        for machine, outcome in zip(machines, outcomes, strict=True)
-    ]
+    places = [machine.where for machine in machines]
     if as_json:
-        lost = [{"where": one.where, "what": one.what, "reason": one.reason} for one in left]
-        print_json({"machines": told, "not_taken": lost})
+        told = [{"where": place, **one} for place, one in zip(places, outcomes, strict=True)]
+        print_json({"machines": told, "not_taken": [asdict(one) for one in left]})
     else:
-        _print(told, Counter((one.what, one.reason) for one in left), left, dry_run)
-    if any(one["outcome"] == "refused" for one in told):
+        _print(places, outcomes, left, dry_run)
+    if any(one["outcome"] == "refused" for one in outcomes):
         ctx.exit(1)
 
 
@@ -139,7 +140,7 @@ def _body(machine: Any, account: str | None) -> dict[str, Any]:
         "block": machine.block,
         "power_driver": machine.driver,
         "power_address": machine.address,
-        "power_account": account if machine.address else None,
+        "power_account": machine.account or (account if machine.address else ""),
     }
     return {key: value for key, value in body.items() if value}
 
@@ -155,28 +156,24 @@ def _enter(ctx: click.Context, entries: list[dict[str, Any]], place: str) -> lis
     return outcomes
 
 
-def _print(
-    told: list[dict[str, Any]],
-    left: Counter[tuple[str, str]],
-    found: list[Any],
-    dry_run: bool,
-) -> None:
-    """Print what became of machines, those that stay as they are left out, and what of the list is
-    not taken."""
+def _print(places: list[str], outcomes: list[Any], left: list[Any], dry_run: bool) -> None:
+    """Print what became of the machines at those places, those that stay as they are left out, and
+    what of the list is not taken."""
     rows = [
-        (one["where"], one["name"], one["outcome"], one["about"])
-        for one in told
+        (place, one["name"], one["outcome"], one["about"])
+        for place, one in zip(places, outcomes, strict=True)
         if one["outcome"] != "unchanged"
     ]
     if rows:
         print_table(("WHERE", "NODE", "OUTCOME", "ABOUT"), rows)
+    first = {(one.what, one.reason): one.where for one in reversed(left)}
+    times = Counter((one.what, one.reason) for one in left)
     if left:
-        first = {(one.what, one.reason): one.where for one in reversed(found)}
         print_table(
             ("NOT TAKEN", "TIMES", "FIRST", "WHY"),
-            [(what, count, first[what, why], why) for (what, why), count in left.items()],
+            [(what, count, first[what, why], why) for (what, why), count in times.items()],
         )
-    counts = Counter(one["outcome"] for one in told)
+    counts = Counter(one["outcome"] for one in outcomes)
     words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
     click.echo(f"{'Would be: ' if dry_run else ''}{words or 'The list has no machines'}.")
 

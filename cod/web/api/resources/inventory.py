@@ -49,9 +49,19 @@ class MachineEntry(Body):
         default=None, max_length=63, description="an [[account]] of the site file"
     )
 
+    @property
     def known(self) -> model.KnownMachine:
         """Return the entry as the flow takes it."""
-        return model.KnownMachine(**self.model_dump() | {"macs": tuple(self.macs)})
+        return model.KnownMachine(
+            self.name,
+            tuple(self.macs),
+            self.uuid,
+            self.serial,
+            self.block,
+            self.power_driver,
+            self.power_address,
+            self.power_account,
+        )
 
 
 class InventoryList(Body):
@@ -77,7 +87,7 @@ INVENTORY = (
         "POST /nodes",
         ADMINS,
         "Add a machine that has not booted yet; it is adopted when it does",
-        lambda a: partial(inventory.add, context=a.context, machine=a.body.known()),
+        lambda a: partial(inventory.add, context=a.context, machine=a.body.known),
         reply=NodeReply,
         body=MachineEntry,
         status=201,
@@ -98,7 +108,7 @@ INVENTORY = (
         lambda a: partial(
             inventory.enter,
             context=a.context,
-            machines=[each.known() for each in a.body.machines],
+            machines=[each.known for each in a.body.machines],
         ),
         reply=listed(EntryReplies, EntryReply.of),
         body=InventoryList,
@@ -110,7 +120,7 @@ INVENTORY = (
         lambda a: partial(
             inventory.check,
             context=a.context,
-            machines=[each.known() for each in a.body.machines],
+            machines=[each.known for each in a.body.machines],
         ),
         reply=listed(EntryReplies, EntryReply.of),
         body=InventoryList,

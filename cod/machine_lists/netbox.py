@@ -8,8 +8,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from cod.cli.nodes.machine_lists.entry import (
-    MachineEntry,
+from cod.machine_lists.entry import (
+    ListedMachine,
     NotTaken,
     ignored,
     json_of,
@@ -29,7 +29,7 @@ _REASONS = {
 }
 
 
-def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the devices."""
     if text_of(path).lstrip()[:1] in ("[", "{"):
         said = json_of(path)
@@ -42,7 +42,7 @@ def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
         yield from _device(f"device {number}", device)
 
 
-def _device(where: str, device: Mapping[str, Any]) -> Iterator[MachineEntry | NotTaken]:
+def _device(where: str, device: Mapping[str, Any]) -> Iterator[ListedMachine | NotTaken]:
     cards = device.get("interfaces")
     texts = [
         word(mapping(card).get("mac_address"))
@@ -53,7 +53,7 @@ def _device(where: str, device: Mapping[str, Any]) -> Iterator[MachineEntry | No
     yield from faults
     yield from ignored(where, (key for key, value in device.items() if value), _REASONS)
     address = _named(device.get("oob_ip"), "address").split("/")[0]
-    yield MachineEntry(
+    yield ListedMachine(
         where,
         label(word(device.get("name"))),
         tuple(macs),

@@ -1,8 +1,8 @@
 """Lists of machines as other tools keep them, each read into the same entries; no I/O but files.
 
-A reader is a generator of `MachineEntry`, what is known of a machine, and of `NotTaken`, what the
-list says and COD has no use for or cannot read. Which keys a tool has is from its documentation;
-docs/importing.md has the table.
+A reader is a generator of `ListedMachine`, what is known of a machine, and of `NotTaken`, what the
+list says and COD has no use for or cannot read. It raises `entry.UnreadableList`. Which keys a tool has
+is from its documentation; docs/importing.md has the table.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cod.cli.nodes.machine_lists import (
+from cod.machine_lists import (
     cobbler,
     csv_file,
     dhcpd,
@@ -21,9 +21,9 @@ from cod.cli.nodes.machine_lists import (
     warewulf,
     xcat,
 )
-from cod.cli.nodes.machine_lists.entry import MachineEntry, NotTaken
+from cod.machine_lists.entry import ListedMachine, NotTaken
 
-READERS: dict[str, Callable[[Path], Iterator[MachineEntry | NotTaken]]] = {
+READERS: dict[str, Callable[[Path], Iterator[ListedMachine | NotTaken]]] = {
     "csv": csv_file.read,
     "dhcpd": dhcpd.read,
     "dnsmasq": dnsmasq.read,

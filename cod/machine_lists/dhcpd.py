@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from cod.cli.nodes.machine_lists.entry import MachineEntry, NotTaken, label, taken_macs, text_of
+from cod.machine_lists.entry import ListedMachine, NotTaken, label, taken_macs, text_of
 
 _TOKEN = re.compile(r'#[^\n]*|"(?:[^"\\]|\\.)*"|[{};]|[^\s{};"#]+|\n')
 _REASONS = {
@@ -17,7 +17,7 @@ _REASONS = {
 }
 
 
-def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the `host` declarations."""
     host: tuple[str, str] | None = None  # name, where
     macs: list[str] = []
@@ -40,7 +40,7 @@ def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
                 yield NotTaken(where, key, _REASONS.get(key, "COD has no use for it"))
         if end == "}":
             if host is not None and depth == at:
-                yield MachineEntry(host[1], label(given or host[0]), tuple(macs))
+                yield ListedMachine(host[1], label(given or host[0]), tuple(macs))
                 host = None
             depth -= 1
     if depth:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
-from cod.cli.nodes.machine_lists.entry import (
-    MachineEntry,
+from cod.machine_lists.entry import (
+    ListedMachine,
     NotTaken,
     label,
     taken_macs,
@@ -26,6 +26,7 @@ COLUMNS = {
     "rack": ("rack",),
     "address": ("bmc", "bmc address", "bmc_address", "power_address", "ipmi"),
     "driver": ("driver", "power_driver"),
+    "account": ("account", "power_account"),
 }
 """What a column is, by its headings in lower case."""
 
@@ -33,11 +34,10 @@ NOT_TAKEN = {
     "position": "COD keeps no position in a rack",
     "tags": "COD keeps no tags",
     "bmc user": "accounts are in the site file: name one with --account",
-    "account": "accounts are in the site file: name one with --account",
 }
 
 
-def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of a table."""
     text = text_of(path)
     heading = text.lstrip().split("\n", 1)[0]
@@ -67,7 +67,7 @@ def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
             where, re.split(r"[\s,;|]+", said["macs"]) if "macs" in said else []
         )
         yield from faults
-        yield MachineEntry(
+        yield ListedMachine(
             where,
             label(said.get("name", "")),
             tuple(macs),
@@ -76,4 +76,5 @@ def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
             label(said.get("block", said.get("rack", ""))),
             said.get("driver", "ipmi" if "address" in said else ""),
             said.get("address", ""),
+            said.get("account", ""),
         )

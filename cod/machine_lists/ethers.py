@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from cod.cli.nodes.machine_lists.entry import MachineEntry, NotTaken, label, text_of
+from cod.machine_lists.entry import ListedMachine, NotTaken, label, text_of
 from cod.model import mac_of
 
 
-def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the lines."""
     beside = path.parent / "hosts"
     names = _names(beside if beside.exists() else Path("/etc/hosts"))
@@ -25,7 +25,7 @@ def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
         elif words[1][0].isdigit() and words[1].count(".") == 3 and words[1] not in names:
             yield NotTaken(where, words[1], "no name of this address is in the file hosts")
         else:
-            yield MachineEntry(where, label(names.get(words[1], words[1])), (mac,))
+            yield ListedMachine(where, label(names.get(words[1], words[1])), (mac,))
 
 
 def _names(path: Path) -> dict[str, str]:

@@ -1,14 +1,14 @@
-"""MAAS's machines, as `maas PROFILE machines read` prints them. That has no BMCs: where a machine has
-`power_parameters`, as `maas PROFILE machines power-parameters` tells them by system id, these are
-taken."""
+"""MAAS's machines, as `maas PROFILE machines read` prints them. That has no BMCs: where a machine
+has `power_parameters`, as `maas PROFILE machines power-parameters` tells them by system id, these
+are taken."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from cod.cli.nodes.machine_lists.entry import (
-    MachineEntry,
+from cod.machine_lists.entry import (
+    ListedMachine,
     NotTaken,
     ignored,
     json_of,
@@ -26,7 +26,7 @@ _REASONS = {
 _DRIVERS = {"ipmi": "ipmi", "redfish": "redfish"}
 
 
-def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines."""
     said = json_of(path)
     for machine in map(mapping, said if isinstance(said, list) else [said]):
@@ -49,7 +49,7 @@ def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
             reason = "the list has no address of its BMC" if kind in _DRIVERS else "unknown to COD"
             yield NotTaken(where, f"power_type {kind}", reason)
         zone = word(mapping(machine.get("zone")).get("name"))
-        yield MachineEntry(
+        yield ListedMachine(
             where,
             label(name),
             tuple(macs),

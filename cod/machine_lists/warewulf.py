@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 import yaml
 
-from cod.cli.nodes.machine_lists.entry import (
-    MachineEntry,
+from cod.machine_lists.entry import (
+    ListedMachine,
     NotTaken,
+    UnreadableList,
     ignored,
     label,
     mapping,
@@ -32,12 +32,12 @@ _REASONS = {
 }
 
 
-def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the nodes."""
     try:
         said = mapping(yaml.safe_load(text_of(path)))
     except (yaml.YAMLError, RecursionError) as error:
-        raise click.ClickException(f"{path} is no YAML: {error}") from None
+        raise UnreadableList(f"{path} is no YAML: {error}") from None
     profiles = mapping(said.get("nodeprofiles"))
     for name, own in mapping(said.get("nodes")).items():
         where = f"node {name}"
@@ -58,7 +58,7 @@ def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
             yield NotTaken(where, "ipmi username", reason)
         address = word(ipmi.get("ipaddr"))
         driver = "ipmi" if address else ""
-        yield MachineEntry(where, label(name), tuple(macs), driver=driver, address=address)
+        yield ListedMachine(where, label(name), tuple(macs), driver=driver, address=address)
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

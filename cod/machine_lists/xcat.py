@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
-from cod.cli.nodes.machine_lists.entry import (
-    MachineEntry,
+from cod.machine_lists.entry import (
+    ListedMachine,
     NotTaken,
     ignored,
     label,
@@ -40,7 +40,7 @@ _TABLES = {
 """Columns by table; `username` of ipmi is the stanza's `bmcusername`."""
 
 
-def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of a file of stanzas, or of a folder of tables."""
     nodes: defaultdict[str, dict[str, str]] = defaultdict(dict)
     if path.is_dir():
@@ -72,7 +72,7 @@ def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
         yield from _machine(name, said)
 
 
-def _machine(name: str, said: dict[str, str]) -> Iterator[MachineEntry | NotTaken]:
+def _machine(name: str, said: dict[str, str]) -> Iterator[ListedMachine | NotTaken]:
     where = f"node {name}"
     if "mac" not in said and said.get("objtype", "node") != "node":
         return
@@ -85,7 +85,7 @@ def _machine(name: str, said: dict[str, str]) -> Iterator[MachineEntry | NotTake
     managed = said.get("mgt", "ipmi" if address else "")
     if managed and managed != "ipmi":
         yield NotTaken(where, f"mgt={managed}", "COD has no driver for it: set one by hand")
-    yield MachineEntry(
+    yield ListedMachine(
         where,
         label(name),
         tuple(macs),

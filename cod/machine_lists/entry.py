@@ -9,19 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
 from cod.model import mac_of
 
 
+class UnreadableList(Exception):
+    """A file is not of the format that it is read as; the text is for people."""
+
+
 @dataclass(frozen=True, slots=True)
-class MachineEntry:
+class ListedMachine:
     """What a list says of a machine. '' and (): it says nothing.
 
     where   of the list: 'line 7'
     macs    as COD writes them, the card that the machine boots from first
     block   a DNS label made of the rack's name
     driver  of power: 'ipmi' or 'redfish'
+    account  of the site file
     """
 
     where: str
@@ -32,6 +35,7 @@ class MachineEntry:
     block: str = ""
     driver: str = ""
     address: str = ""
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +73,19 @@ def ignored(where: str, keys: Iterable[str], reasons: Mapping[str, str]) -> list
 
 
 def text_of(path: Path) -> str:
-    """Return a file's text. Raises `click.ClickException` for what is no text in UTF-8."""
+    """Return a file's text. Raises `UnreadableList` for what is no text in UTF-8."""
     try:
         return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{path}: {error}") from None
+        raise UnreadableList(f"{path}: {error}") from None
 
 
 def json_of(path: Path) -> Any:
-    """Return what a JSON file says. Raises `click.ClickException`."""
+    """Return what a JSON file says. Raises `UnreadableList`."""
     try:
         return json.loads(text_of(path))
     except (ValueError, RecursionError) as error:
-        raise click.ClickException(f"{path} is no JSON: {error}") from None
+        raise UnreadableList(f"{path} is no JSON: {error}") from None
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

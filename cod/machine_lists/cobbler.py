@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cod.cli.nodes.machine_lists.entry import (
-    MachineEntry,
+from cod.machine_lists.entry import (
+    ListedMachine,
     NotTaken,
     ignored,
     json_of,
@@ -27,7 +27,7 @@ _REASONS = {
 }
 
 
-def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the systems."""
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
         said = json_of(file)
@@ -35,7 +35,7 @@ def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
             yield from _system(file.name, mapping(system))
 
 
-def _system(file: str, system: Mapping[str, Any]) -> Iterator[MachineEntry | NotTaken]:
+def _system(file: str, system: Mapping[str, Any]) -> Iterator[ListedMachine | NotTaken]:
     name = word(system.get("name"))
     where = f"{file}, {name}"
     cards = [mapping(each) for each in mapping(system.get("interfaces")).values()]
@@ -51,6 +51,6 @@ def _system(file: str, system: Mapping[str, Any]) -> Iterator[MachineEntry | Not
     driver = _DRIVERS.get(kind, "") if address else ""
     if address and not driver:
         yield NotTaken(where, f"power_type {kind}", "COD has no driver for it: set one by hand")
-    yield MachineEntry(
+    yield ListedMachine(
         where, label(name), tuple(macs), driver=driver, address=address if driver else ""
     )

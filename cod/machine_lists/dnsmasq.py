@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from cod.cli.nodes.machine_lists.entry import MachineEntry, NotTaken, label, text_of
+from cod.machine_lists.entry import ListedMachine, NotTaken, label, text_of
 from cod.model import mac_of
 
 _ADDRESS = re.compile(r"\d+(\.\d+){3}|\[.*\]")
@@ -14,7 +14,7 @@ _LEASE = re.compile(r"\d+[smhdw]?|infinite")
 _OPTION = re.compile(r"\s*([a-z0-9-]+)\s*=\s*(.*)")
 
 
-def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
+def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the lines."""
     for number, line in enumerate(text_of(path).splitlines(), 1):
         where, line = f"line {number}", line.split("#")[0].strip()
@@ -25,7 +25,7 @@ def read(path: Path) -> Iterator[MachineEntry | NotTaken]:
             yield from _host(where, option[2] if option else line)
 
 
-def _host(where: str, text: str) -> Iterator[MachineEntry | NotTaken]:
+def _host(where: str, text: str) -> Iterator[ListedMachine | NotTaken]:
     macs: list[str] = []
     name = ""
     for part in map(str.strip, text.split(",")):
@@ -39,4 +39,4 @@ def _host(where: str, text: str) -> Iterator[MachineEntry | NotTaken]:
             yield NotTaken(where, part, "COD has no use for it")
         else:
             name = part
-    yield MachineEntry(where, label(name), tuple(macs))
+    yield ListedMachine(where, label(name), tuple(macs))
