@@ -41,7 +41,11 @@ LEAST = {
     "GET /nodes/{name}/history": VIEWER,
     "GET /nodes/{name}/console": MEMBER,
     "GET /nodes/{name}/power": ADMIN,
+    "POST /nodes": ADMIN,
+    "POST /inventory": ADMIN,
+    "POST /inventory/check": ADMIN,
     "PATCH /nodes/{name}": ADMIN,
+    "DELETE /nodes/{name}": ADMIN,
     "POST /nodes/{name}/approve": ADMIN,
     "POST /nodes/{name}/power": MEMBER,
     "POST /nodes/{name}/quarantine": ADMIN,
@@ -211,6 +215,9 @@ LEAST = {
     "GET /servers": ADMIN,
 }
 BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
+    "POST /nodes": lambda of: {"name": "r1-01", "serial": "B5TN222"},
+    "POST /inventory": lambda of: {"machines": [{"name": "r1-01"}]},
+    "POST /inventory/check": lambda of: {"machines": [{"name": "r1-01"}]},
     "PATCH /nodes/{name}": lambda of: {"name": "renamed"},
     "PATCH /types/{name}": lambda of: {"cost": 2.0},
     "PATCH /users/{name}": lambda of: {"full_name": "A. N. Other"},
