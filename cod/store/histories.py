@@ -113,7 +113,9 @@ def _users(node_id: int | None) -> Select[Any]:
 
 
 def _addresses(node_id: int | None) -> Select[Any]:
-    query = select(_b.node_id, _b.address).where(_b.kind == "vcluster", _b.node_id.is_not(None))
+    query = select(_b.node_id, _b.address).where(
+        _b.kind == "vcluster", _b.node_id.is_not(None), _b.state != "left"
+    )
     return _of(query, _b.node_id, node_id)
 
 

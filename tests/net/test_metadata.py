@@ -483,7 +483,7 @@ def test_a_node_that_has_moved_is_known_by_its_new_address_alone(lab: Lab) -> No
         node, web = nodes.by_mac(tx, MAC), vclusters.by_name(tx, "web")
         assert node is not None
         assert web is not None
-        bindings.release(tx, node.id)
+        bindings.release(tx, node.id, 0.0)
         tx.execute(
             update(t.nodes)
             .where(t.nodes.c.id == node.id)

@@ -73,7 +73,7 @@ def leave(tx: Tx, hostname: str) -> None:
             == "farm"
         )
     ]
-    holding.give_back(tx, node)
+    holding.give_back(tx, node, up_until=0.0)
 
 
 def test_an_owner_s_name_is_answered_at_once(served: Served, dns: DnsServer) -> None:

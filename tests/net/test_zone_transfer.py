@@ -204,7 +204,7 @@ def test_each_change_raises_its_zone_s_serial_and_no_other(engine: Engine, site:
         lambda tx: vcluster_names.remove(tx, vcluster="pool", name="www", site=site, now=NOW),
     )
     assert changed() == {"pool.cod.test"}
-    in_transaction(engine, holding.give_back, node)
+    in_transaction(engine, holding.give_back, node, up_until=0.0)
     assert changed() == {"pool.cod.test", "77.10.in-addr.arpa"}
     in_transaction(
         engine, lambda tx: vclusters.delete(tx, flow_context(site, NOW, ""), name="pool")
@@ -426,7 +426,7 @@ def test_knot_follows_zones_that_come_and_change(
             "it hears of a new zone",
         )
 
-        in_transaction(engine, lambda tx: holding.give_back(tx, nodes.every(tx)[0]))
+        in_transaction(engine, lambda tx: holding.give_back(tx, nodes.every(tx)[0], up_until=0.0))
         until(lambda: knot(port, "n4.pool.cod.test") == "", "and of a node that has left")
         until(lambda: knot(port, "-x", address.strip()) == "", "there, too")
         assert (

@@ -119,7 +119,7 @@ def test_the_stretch_changes_with_the_holder(tx: Tx, site: Site) -> None:
         assert followed(tx)[0].tenure == tenures[-1], (
             "whatever else happens to the node, its holder's goes on"
         )
-        given = holding.give_back(tx, moved)
+        given = holding.give_back(tx, moved, up_until=0.0)
         assert followed(tx)[0].tenure == FREE
         with pytest.raises(Refused, match="no node"):
             readable(tx)

@@ -826,26 +826,29 @@ def test_a_system_of_a_node_that_was_taken_back_is_refused_its_old_address(
 def test_an_address_whose_system_may_still_be_up_is_given_on_last(tx: Tx, site: Site) -> None:
     own = held_node(tx, site, state="active")
     os_asks(tx, site, NOW, requested=own)
-    node, vcluster = node_of(tx), web(tx)
-    bindings.release(tx, node.id, NOW + 3600)
+    vcluster = web(tx)
+    bindings.release(tx, node_of(tx).id, NOW + 3600)
+    mac = "52:54:00:00:01:0a"
+    next_one = nodes.add(tx, name="n9", boot_mac=mac, now=NOW, cause="t", actor="t", disk="dirty")
 
-    def again(now: float, block: int = 2) -> str:
+    def given(now: float, block: int = 2) -> str:
         tx.execute(
             update(tables.vcluster_blocks).values(
                 first_address=ipv4(own), last_address=ipv4(own) + block - 1
             )
         )
-        return dotted(bindings.reserve(tx, node, MAC, vcluster, "web1", now))
+        return dotted(bindings.reserve(tx, next_one, mac, vcluster, "web1", now))
 
-    other = again(NOW + 1)
+    other = given(NOW + 1)
     assert other == dotted(ipv4(own) + 1)  # the one that was never used
-    bindings.release(tx, node.id, NOW + 3600)
-    assert again(NOW + 1) == other  # nobody asked for it: it is free at once
-    bindings.release(tx, node.id, NOW + 3600)
-    assert again(NOW + 1, block=1) == own  # nothing else is left
-    os_asks(tx, site, NOW + 1, requested=own)
-    bindings.release(tx, node.id, NOW + 3600)
-    assert again(NOW + 3600) == own  # its lease is over
+    bindings.release(tx, next_one.id, NOW + 3600)
+    assert given(NOW + 1) == other  # nobody asked for it: it is free at once
+    assert given(NOW + 3600) == own  # its lease is over
+    bindings.release(tx, next_one.id, NOW + 3600)
+    bindings.reserve(tx, node_of(tx), MAC, vcluster, "web1", NOW + 3600)
+    os_asks(tx, site, NOW + 3600, requested=own)
+    bindings.release(tx, node_of(tx).id, NOW + 7200)
+    assert given(NOW + 3601, block=1) == own  # nothing else is left
 
 
 def test_of_addresses_that_were_left_the_oldest_is_given_first(tx: Tx, site: Site) -> None:

@@ -112,7 +112,7 @@ def test_without_a_seed_there_is_no_key(lab: Lab) -> None:
 
 def test_keys_go_with_the_disk(lab: Lab) -> None:
     order(lab)
-    holding.give_back(lab.tx, lab.node(1))
+    holding.give_back(lab.tx, lab.node(1), up_until=0.0)
     assert keys(lab) == []
 
 
@@ -122,7 +122,7 @@ def test_a_kept_disk_keeps_its_keys_for_those_who_get_it_back(lab: Lab) -> None:
     template = lab.node(1).template_id
     group = lab.tx.scalar(select(t.vclusters.c.group_id))
     assert template is not None
-    holding.give_back(lab.tx, lab.node(1), keep_disk=True)
+    holding.give_back(lab.tx, lab.node(1), keep_disk=True, up_until=0.0)
     vcluster = lab.vcluster(template, name="again")
     assert vcluster.group_id == group
 
@@ -142,7 +142,7 @@ def test_a_kept_disk_keeps_its_keys_for_those_who_get_it_back(lab: Lab) -> None:
 
     take(template, "physics")
     assert keys(lab) == shown
-    holding.give_back(lab.tx, lab.node(1), keep_disk=True)
+    holding.give_back(lab.tx, lab.node(1), keep_disk=True, up_until=0.0)
     take(template, "chemistry")
     assert keys(lab) == [], "another group's node is written anew"
 
@@ -159,7 +159,7 @@ def test_people_are_shown_the_key(lab: Lab) -> None:
     assert flow.known_hosts(lab.tx, name="vc", site=lab.site) == [
         f"n1.vc.{lab.site.domain},{address} ssh-ed25519 {key.key}"
     ]
-    holding.give_back(lab.tx, lab.node(1), keep_disk=True)
+    holding.give_back(lab.tx, lab.node(1), keep_disk=True, up_until=0.0)
     assert flow.known_hosts(lab.tx, name="vc", site=lab.site) == []
     with pytest.raises(Refused, match="no vcluster"):
         flow.known_hosts(lab.tx, name="no-such", site=lab.site)

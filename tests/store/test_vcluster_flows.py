@@ -10,11 +10,23 @@ from sqlalchemy import Engine, select, update
 
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks as core_blocks
+from cod.core.nodes import transitions
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan, explain, plan
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as flows
-from cod.model import AskedNodes, AskedTuple, AskedVcluster, Effect, Refused, Request, Result, Site
+from cod.model import (
+    AskedNodes,
+    AskedTuple,
+    AskedVcluster,
+    Binding,
+    Effect,
+    Node,
+    Refused,
+    Request,
+    Result,
+    Site,
+)
 from cod.quantity import span
 from cod.store import tables as t
 from cod.store import views
@@ -562,7 +574,7 @@ def test_shrinking_withdraws_replacements_that_are_not_needed_any_more(tx: Tx, s
         assert node is not None
         core_requests.replace(tx, node, 4.0)
         core_requests.replace(tx, node, 4.0)
-        holding.give_back(tx, node)
+        holding.give_back(tx, node, up_until=0.0)
     assert pending(tx) == [("replace", 1), ("replace", 1)]
     flows.resize(tx, flow_context(site, 5.0, OWNER), name="one", size=2)
     assert pending(tx) == [("replace", 1)]
@@ -578,7 +590,7 @@ def test_the_replacement_of_the_only_node_is_not_withdrawn(tx: Tx, site: Site) -
     [held] = nodes.every(tx, vcluster_id=one)
     request = core_requests.replace(tx, held, 4.0)
     assert request is not None
-    holding.give_back(tx, held)
+    holding.give_back(tx, held, up_until=0.0)
     with pytest.raises(Refused, match="would have no node left; delete it instead"):
         request_flows.withdraw(tx, request_id=request.id, reason="not needed", now=5.0)
     assert pending(tx) == [("replace", 1)]
@@ -610,19 +622,61 @@ def test_a_released_node_that_nothing_switches_off_says_that_somebody_must_reboo
     furnish(tx, 2)
     running(tx, site, 2)
     tx.execute(update(t.nodes).where(t.nodes.c.name == "node0").values(power_driver=driver))
-    tx.execute(update(t.bindings).values(state="bound"))  # both systems are up
-    address = bindings.of_node(
-        tx, next(node.id for node in nodes.every(tx) if node.name == "node0")
-    )[0].address
     flows.delete(tx, flow_context(site, 5.0, OWNER), name="one")
-    left = tx.execute(
-        select(t.bindings.c.address, t.bindings.c.state, t.bindings.c.expires_at)
-    ).all()
-    # that system may be using it still
-    assert left == [(address, "left", 5.0 + site.policy.binding_time)]
     reasons = {node.name: node.reason for node in nodes.every(tx)}
     assert "until somebody reboots it" in reasons["node0"]
     assert reasons["node1"] == ""
+
+
+def test_an_address_rests_until_the_node_that_left_it_has_reported(tx: Tx, site: Site) -> None:
+    """A BMC may claim a reset that it has not done: the system then runs on, at its address."""
+    furnish(tx, 4)
+    one = running(tx, site, 2)
+    up = {row.node_id: row.address for row in _addresses(tx, one)}
+    tx.execute(update(t.bindings).values(state="bound"))  # both systems are up
+    flows.release(tx, flow_context(site, 4.0, OWNER), name="one", nodes_=["n2"])
+    (node_id, resting) = next(
+        (node.id, up[node.id]) for node in nodes.every(tx) if node.released == one
+    )
+    flows.resize(tx, flow_context(site, 5.0, OWNER), name="one", size=2)
+    run_pass(tx, site, 6.0)
+    held = {row.address for row in _addresses(tx, one)}
+    assert len(held) == 2
+    assert resting not in held
+    check_world(tx)
+
+    transitions.settle(tx, _node(tx, node_id), now=7.0, actor="agent", policy=site.policy)
+    flows.resize(tx, flow_context(site, 8.0, OWNER), name="one", size=3)
+    run_pass(tx, site, 9.0)
+    assert resting in {row.address for row in _addresses(tx, one)}
+    check_world(tx)
+
+
+def test_a_resting_address_is_given_where_a_cluster_has_just_enough(tx: Tx, site: Site) -> None:
+    """Nothing waits for an address: a resting one is better than none, the one that has rested
+    longest first."""
+    furnish(tx, 3)
+    one = running(tx, site, 2)
+    addresses = sorted(row.address for row in _addresses(tx, one))
+    block = t.vcluster_blocks
+    tx.execute(update(block).values(first_address=addresses[0], last_address=addresses[-1]))
+    tx.execute(update(t.bindings).values(state="bound"))
+    flows.release(tx, flow_context(site, 4.0, OWNER), name="one", nodes_=["n2"])
+    flows.resize(tx, flow_context(site, 5.0, OWNER), name="one", size=2)
+    run_pass(tx, site, 6.0)
+    assert sorted(row.address for row in _addresses(tx, one)) == addresses
+    check_world(tx)
+
+
+def _node(tx: Tx, node_id: int) -> Node:
+    node = nodes.get(tx, node_id)
+    assert node is not None
+    return node
+
+
+def _addresses(tx: Tx, vcluster_id: int) -> list[Binding]:
+    """Return the bindings of the systems of a vcluster's nodes."""
+    return bindings.of_systems(tx, [node.id for node in nodes.every(tx, vcluster_id=vcluster_id)])
 
 
 def test_extending(tx: Tx, site: Site) -> None:

@@ -35,7 +35,17 @@ from cod.states import (
 )
 from cod.store import watermarks
 from cod.store.engine import Tx
-from cod.store.nodes import burnins, captures, failures, holding, host_keys, nodes, sessions, types
+from cod.store.nodes import (
+    bindings,
+    burnins,
+    captures,
+    failures,
+    holding,
+    host_keys,
+    nodes,
+    sessions,
+    types,
+)
 from cod.store.people import groups
 from cod.store.scheduler import reservations, vclusters
 
@@ -89,7 +99,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         node = holding.give_back(
             tx,
             node,
-            up_until=now + policy.binding_time if is_stuck(node) else None,
+            up_until=now + policy.binding_time,
             wipe=asked_wipe(tx, node, holding.assignment(tx, node)),
         )
     columns = step.columns
@@ -160,9 +170,14 @@ def wipe_for(node: Node, document: str, group: Group) -> str:
 
 
 def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Node:
-    """Settle a node that has rested at the crossroads (`lifecycle.settle`); any other stays as it
-    is. So does one whose disks would be written, while the site is held."""
-    if node.state != NodeState.TRAMPOLINE or not lifecycle.rested(node, policy, now):
+    """Settle a node whose agent has reported, once it has rested at the crossroads
+    (`lifecycle.settle`); any other stays as it is. So does one whose disks would be written, while
+    the site is held."""
+    if node.state != NodeState.TRAMPOLINE:
+        return node
+    if node.released:
+        bindings.returned(tx, node.id)
+    if not lifecycle.rested(node, policy, now):
         return node
     step = lifecycle.settle(
         node,

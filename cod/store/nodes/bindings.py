@@ -4,7 +4,7 @@ Two kinds live in one table, because one primary key on the address is what make
 impossible. A *boot* binding is lent for minutes to firmware and trampoline, from the subnet's boot
 pool; a *vcluster* binding is reserved for a node when it is assigned and is its operating system's
 address until it leaves. A row is offered, bound, reserved (kept for a node), declined, or left
-(taken from a system that nobody can switch off); the last two are nobody's.
+(taken from a system that may still run); the last two are nobody's to use.
 
 Rows are read for update where they are about to be written: MariaDB then holds them until the
 commit (SQLite has one writer anyway), so a row that was seen free stays free. A row that did not
@@ -188,24 +188,23 @@ def _free(blocks: Iterable[AddressBlock], there: Mapping[int, Binding], now: flo
     return min(left, key=attrgetter("expires_at", "address")).address if left else None
 
 
-def release(tx: Tx, node_id: int, until: float | None = None) -> None:
-    """Free the address of a node that leaves its vcluster. Where nobody can switch the node off,
-    its system may still use the address `until` a time: if that has asked for it, it is given on
-    only where nothing else is free."""
-    if until is not None:
-        tx.execute(
-            update(t.bindings)
-            .where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
-            .values(
-                mac=None,
-                node_id=None,
-                hostname=None,
-                client_id=None,
-                state="left",
-                expires_at=until,
-            )
-        )
-    tx.execute(delete(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster"))
+def release(tx: Tx, node_id: int, until: float) -> None:
+    """Take the address from a node that leaves its vcluster. Its system may use the address `until`
+    its lease of it is over, whatever a BMC says of its power: if the system has asked for it, it is
+    given on only where nothing else is free, until the node has reported (`returned`)."""
+    tx.execute(
+        update(t.bindings)
+        .where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
+        .values(mac=None, hostname=None, client_id=None, state="left", expires_at=until)
+    )
+    tx.execute(
+        delete(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster", _b.state != "left")
+    )
+
+
+def returned(tx: Tx, node_id: int) -> None:
+    """Free the address that a node left: its agent runs, and so its former system does not."""
+    tx.execute(delete(t.bindings).where(_b.node_id == node_id, _b.state == "left"))
 
 
 def unbind(tx: Tx, node_id: int) -> None:
