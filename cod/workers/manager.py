@@ -122,6 +122,7 @@ class Manager(Service):
         offset = now - self._reactor.seconds()
         if self._offset is None or abs(offset - self._offset) > JUMP:
             self._calm_at = self._reactor.seconds() + CALM
+            self._next_pass, self._still = 0.0, None  # both are of the time before
             if self._offset is not None:
                 self._started = now
                 log.warning(

@@ -395,3 +395,21 @@ def test_a_clock_that_is_set_ends_no_lease_for_a_while(
     assert nodes_by_name(engine, "node0").state == "active"
     house.seconds(300)
     assert nodes_by_name(engine, "node0").released
+
+
+def test_passes_go_on_when_the_clock_is_set_back(house: House, engine: Engine, site: Site) -> None:
+    """Of a world in which a lease that had ended kept its nodes for an hour (seed 12)."""
+    ahead = 3600.0
+    house.manager = Manager(
+        house.clock,
+        house.pool,
+        SiteRef(site),
+        "a",
+        lambda: house.clock.seconds() + ahead,  # type: ignore[arg-type]
+        lambda effects: None,
+    )
+    house.manager.startService()
+    house.seconds(20)
+    before, ahead = house.passes(), 0.0
+    house.seconds(25)
+    assert house.passes() >= before + 2

@@ -94,6 +94,10 @@ class Clock:
             at, _, call = heapq.heappop(self._heap)
             if call.state != "waits" or at != call.at:  # cancelled, or put off
                 continue
+            if call.owner is not None and call.owner.still_until > at:
+                call.at = call.owner.still_until
+                self.push(call)
+                continue
             call.state = "called"
             if call.owner is not None and call.owner.killed:
                 continue
@@ -216,6 +220,7 @@ class SimReactor:
     def __init__(self, clock: Clock, network: Any, host: str, name: str) -> None:
         self.clock, self.network, self.host, self.name = clock, network, host, name
         self.killed = False
+        self.still_until = 0.0  # until when it is stopped, as by SIGSTOP
         self.threads: list[greenlet.greenlet] = []
         self.open: list[Any] = []  # what the kernel closes when the process ends
         self._readers: dict[Any, None] = {}

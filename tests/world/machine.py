@@ -7,6 +7,7 @@ hang, refuse and answer late.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -34,7 +35,7 @@ from tests.world.network import Network, Transport
 from trampoline.agent import Agent, Disconnect
 from trampoline.errors import PrimeError
 
-RELAY, SERVER = "10.80.0.1", "10.77.0.1"
+RELAY, SERVERS = "10.80.0.1", ("10.77.0.1", "10.77.0.2", "10.77.0.3")
 SIZE = 4 << 30
 POST = 4.0  # seconds from power-on to the firmware's first question
 RESTART = 2.0  # seconds until firmware begins anew
@@ -89,7 +90,7 @@ class Machine:
         self.fails = 0.0  # share of orders that fail
         self.slow = 1.0  # by which work takes longer
         # the secret of its last boot that was accepted, from which address, and where
-        self.spent: tuple[str, str, str, int] | None = None
+        self.spent: tuple[str, str, list[str]] | None = None
         self.running = ""  # what runs: firmware, trampoline, or the full name of a system
         self._mac = bytes.fromhex(self.mac.replace(":", ""))
         self._rng = random.Random(f"{world.seed} {number}")
@@ -171,10 +172,10 @@ class Machine:
     def replay(self) -> None:
         """Have somebody who has read the secret of its last boot use it again, from its address."""
         if self.spent is not None:
-            secret, address, *server = self.spent
+            secret, address, servers = self.spent
             thief = SimReactor(self.world.clock, self.world.network, address, "a thief")
             self.world.say(f"somebody uses the spent secret of {self.name}")
-            shell = _Shell(self, thief, secret, *server)
+            shell = _Shell(self, thief, secret, servers)
             shell.is_thief = True
             Deferred.fromCoroutine(shell.run())
             self.world.clock.later(30.0, thief.kill)
@@ -185,12 +186,26 @@ class Machine:
         await self._lease(reactor, "firmware")
         found = await self._lease(reactor, "loader")
         named = found.options.get(dhcp.BOOTFILE, b"").rstrip(b"\0").decode()
-        asked = reactor.seconds()
-        script = (await self._fetch(reactor, named)).decode()
+        tried = [named]
+        while True:
+            asked = reactor.seconds()
+            script = (await self._fetch(reactor, named)).decode()
+            try:
+                return await self._follow(reactor, script, asked)
+            except _NoFile:
+                chained = re.findall(r"^chain .*?(http://\S+)", script, re.M)
+                named = next((url for url in chained if url not in tried), "")
+                if not named:
+                    raise
+                self.world.seen["boot script of the next server"] += 1
+                tried.append(named)
+
+    async def _follow(self, reactor: SimReactor, script: str, asked: float) -> str | None:
+        """Do what a boot script says."""
         local = re.search(r"^kernel (\S+/boot/disk/\S+)|^sanboot", script, re.M)
         if local is not None:
             return await self._run_system(reactor, local[1], asked)
-        kernel = re.search(r"^kernel (\S+) .*cod\.confd=(\S+):(\d+)", script, re.M)
+        kernel = re.search(r"^kernel (\S+) .*cod\.confd=(\S+)", script, re.M)
         files = re.findall(r"^initrd .*?(http://\S+)", script, re.M)
         if kernel is None or len(files) != 2:
             raise BootFailed("neither the trampoline nor its disk")
@@ -201,7 +216,7 @@ class Machine:
             raise BootFailed("no secret")
         await self._lease(reactor, "trampoline")
         self.running = "trampoline"
-        return await _Shell(self, reactor, secret[0].decode(), kernel[2], int(kernel[3])).run()
+        return await _Shell(self, reactor, secret[0].decode(), kernel[2].split(",")).run()
 
     async def _run_system(self, reactor: SimReactor, loader: str | None, asked: float) -> None:
         if loader:
@@ -239,14 +254,17 @@ class Machine:
 
         def heard(packet: dhcp.Packet) -> None:
             is_cut = reactor.host in self.world.network.down
-            if packet.xid == xid and not found and not waiting.called and not is_cut:
+            answers = (2,) if kind == 1 else (5, 6)
+            is_one = packet.xid == xid and packet.options[dhcp.TYPE][0] in answers
+            if is_one and not found and not waiting.called and not is_cut:
                 found.append(packet)
                 reactor.callLater(0, _fire, waiting)
 
         self.world.relay.waiting[self._mac] = heard
         for pause in RETRANSMIT:
             if reactor.host not in self.world.network.down:
-                self.world.network.send(data, (SERVER, dhcp.SERVER_PORT))
+                for server in self.world.servers:
+                    self.world.network.send(data, (server, dhcp.SERVER_PORT))
             timer = reactor.callLater(pause, _fire, waiting)
             await waiting
             if timer.active():
@@ -256,8 +274,8 @@ class Machine:
             waiting = Deferred()
         else:
             raise BootFailed("nobody answers DHCP")
-        if found[0].options[dhcp.TYPE] != bytes([kind + 1 + (kind == 3)]):
-            raise BootFailed("not the answer that was wanted")
+        if found[0].options[dhcp.TYPE] == bytes([6]):
+            raise BootFailed("the address is refused")
         return found[0]
 
     async def _fetch(self, reactor: SimReactor, url: str) -> bytes:
@@ -271,18 +289,18 @@ class Machine:
             await connectProtocol(endpoint, fetch)
             text = await fetch.done.addTimeout(PATIENCE, reactor)
         except (OSError, TimeoutError, BootFailed) as error:
-            raise BootFailed(f"{url}: {error}") from None
+            raise _NoFile(f"{url}: {error}") from None
         except Exception as error:
             if not type(error).__module__.startswith("twisted.internet.error"):
                 raise
-            raise BootFailed(f"{url}: {error}") from None
+            raise _NoFile(f"{url}: {error}") from None
         finally:
             if fetch.transport is not None:
                 fetch.transport.abortConnection()
         status, _, body = text.partition(b"\r\n\r\n")
         size = re.search(rb"\r\ncontent-length: *(\d+)", status, re.I)
         if b" 200 " not in status[:20] or size is None or len(body) != int(size[1]):
-            raise BootFailed(f"{url}: {status[:60]!r}")
+            raise _NoFile(f"{url}: {status[:60]!r}")
         return body
 
     # ------------------------------------------------------------ orders
@@ -324,6 +342,10 @@ def _goal(order: Order) -> str:
     return name[1] if name else "?"
 
 
+class _NoFile(BootFailed):
+    """A server that does not give a file."""
+
+
 class _Fetch(Protocol):
     """One file over HTTP."""
 
@@ -354,9 +376,9 @@ class _Shell(Protocol):
     transport: Any = None
 
     def __init__(
-        self, machine: Machine, reactor: SimReactor, secret: str, host: str, port: int
+        self, machine: Machine, reactor: SimReactor, secret: str, servers: list[str]
     ) -> None:
-        self._reactor, self._host, self._port = reactor, host, port
+        self._reactor, self._servers = reactor, servers
         self._machine, self._secret, self.is_thief = machine, secret, False
         self.agent = Agent(
             machine.mac,
@@ -374,8 +396,11 @@ class _Shell(Protocol):
     async def run(self) -> str:
         """Serve until the machine is to leave; return 'reboot' or 'off'."""
         failures = 0
-        while self.agent.leave is None:
-            endpoint = TCP4ClientEndpoint(self._reactor, self._host, self._port, timeout=10)
+        for server in itertools.cycle(self._servers):
+            if self.agent.leave is not None:
+                break
+            host, _, port = server.partition(":")
+            endpoint = TCP4ClientEndpoint(self._reactor, host, int(port), timeout=10)
             self._over = Deferred()
             try:
                 await connectProtocol(endpoint, self)
@@ -388,7 +413,7 @@ class _Shell(Protocol):
             if self.agent.leave is None:
                 pause = min(2.0 ** (failures - 1), 20.0) * self._rng.uniform(0.25, 1.0)
                 await deferLater(self._reactor, pause, lambda: None)
-        return self.agent.leave
+        return self.agent.leave or ""
 
     def connectionMade(self) -> None:
         self.agent.connected(self._reactor.seconds())
@@ -419,7 +444,7 @@ class _Shell(Protocol):
         if self.agent.welcomed and self.is_thief:
             machine.world.trouble(f"the spent secret of {machine.name} is accepted again")
         elif self.agent.welcomed:
-            machine.spent = self._secret, self._reactor.host, self._host, self._port
+            machine.spent = self._secret, self._reactor.host, self._servers
         if data := self.agent.to_send():
             self.transport.write(data)
         if self.agent.leave is not None:

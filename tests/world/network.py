@@ -313,6 +313,9 @@ class Transport:
         self._network.clock.later(self._network.delay(), arrives)
 
     def _deliver(self) -> None:
+        if self._reactor.still_until > self._network.clock.now:  # its kernel keeps it
+            self._reactor.callLater(0, self._deliver)
+            return
         while self._made and self._inbox and not self._paused and not self.closed:
             data = self._inbox.popleft()
             self._network.clock.running = self._reactor
@@ -323,6 +326,9 @@ class Transport:
 
     def _close(self, error: Exception) -> None:
         if self.closed or self.gone:
+            return
+        if self._reactor.still_until > self._network.clock.now:
+            self._reactor.callLater(0, self._close, error)
             return
         self.closed, self.connected = True, False
         if self in self._reactor.open:

@@ -34,6 +34,7 @@ class Plan:
     weather: Weather
     chances: dict[str, float]
     acts: list[Act]
+    servers: int = 1
 
 
 WEIGHTS = {
@@ -58,6 +59,8 @@ WEIGHTS = {
     "away": 2,
     "storm": 2,
 }
+OF_SERVERS = {"still": 3, "still deciding": 3, "clock": 2, "kill server": 2}
+"""Acts that are drawn after all others, so that a seed's other acts stay as they are."""
 
 
 def plan(seed: int) -> Plan:
@@ -69,7 +72,7 @@ def plan(seed: int) -> Plan:
         what = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         acts.append(Act(at, what, rng.randrange(1000), rng.random()))
     bad = rng.choice((0.0, 0.05, 0.2))
-    return Plan(
+    made = Plan(
         rng.randint(6, 14),
         rng.choice((1, 1, 4)),
         Energy(manage=rng.random() < 0.5, warm_low=1, warm_high=3, idle_time=30.0),
@@ -82,3 +85,9 @@ def plan(seed: int) -> Plan:
         },
         acts,
     )
+    made.servers = rng.choice((1, 2, 2, 3))
+    for _ in range(rng.randint(0, 2 * made.servers)):
+        what = rng.choices(list(OF_SERVERS), list(OF_SERVERS.values()))[0]
+        acts.append(Act(rng.uniform(1.0, span), what, rng.randrange(1000), rng.random()))
+    acts.sort(key=lambda act: act.at)
+    return made

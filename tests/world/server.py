@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,13 +36,13 @@ from cod.site.load import Settings
 from cod.site.tables import ApiTable, ServerTable
 from cod.wire.confd import protocol
 from tests.world.clock import SimReactor, SimThreads
-from tests.world.machine import RELAY, SERVER, agree
+from tests.world.machine import RELAY, SERVERS, agree
 from tests.world.network import DatagramSocket
 
 SUBNET = Subnet(
     name="lab",
     network="10.80.0.0/16",
-    server=SERVER,
+    server=SERVERS[0],
     boot_pool=("10.80.1.0", "10.80.4.255"),
     block_pool=("10.80.128.0", "10.80.255.255"),
     block_size=16,
@@ -59,8 +60,9 @@ LEFT_OUT = {
 """Services that have nothing to do in this world: machines here boot by HTTP."""
 
 
-def site(patience: float, energy: Energy) -> Site:
-    """Return the site of a world."""
+def site(patience: float, energy: Energy, own: str, servers: Sequence[str]) -> Site:
+    """Return the site of a world, as the server at the address `own` reads it."""
+    others = tuple(each for each in servers if each != own)
     policy = Policy(
         auto_approve=True,
         patience=patience,
@@ -74,7 +76,7 @@ def site(patience: float, energy: Energy) -> Site:
     return Site(
         name="world",
         domain="cod.test",
-        subnets=(SUBNET,),
+        subnets=(replace(SUBNET, server=own, others=others),),
         policy=policy,
         energy=energy,
         dns=Dns(port=0),
@@ -83,15 +85,15 @@ def site(patience: float, energy: Energy) -> Site:
     )
 
 
-def settings(folder: Path) -> Settings:
-    """Return the settings of a server that keeps its files in `folder`."""
-    server = ServerTable(name="one", data_dir=folder, database="sqlite://")
+def settings(folder: Path, name: str) -> Settings:
+    """Return the settings of a server that keeps its files in `folder`, which all servers share."""
+    server = ServerTable(name=name, data_dir=folder, database="sqlite://")
     made = Settings(folder / "site.toml", server, ApiTable())
     for name, size in (("vmlinuz", 4096), ("ramdisk", 4096)):
         (made.boot / "trampoline").mkdir(parents=True, exist_ok=True)
         (made.boot / "trampoline" / name).write_bytes(bytes(size))
     for each in (made.images, made.incoming, made.run):
-        each.mkdir(exist_ok=True)
+        each.mkdir(parents=True, exist_ok=True)
     return made
 
 
@@ -125,6 +127,7 @@ class SimEngine:
     @contextmanager
     def begin(self) -> Iterator[Any]:
         world, reactor = self._world, self._reactor
+        world.begins(reactor, self._reading)
         reactor.pause(world.database.latency())
         fault = world.database.fault(self._reading)
         if fault == "away":
@@ -159,7 +162,8 @@ class SimWake:
 
     def wake(self, what: str) -> None:
         for part in self._world.parts.values():
-            self._world.clock.later(0.001, part.wake.heard, what, owner=part.reactor)
+            if part.reactor.host == self._reactor.host:
+                self._world.clock.later(0.001, part.wake.heard, what, owner=part.reactor)
 
     def heard(self, what: str) -> None:
         if self._world.loses_wake():
@@ -172,21 +176,23 @@ class SimWake:
 
 
 class Part:
-    """One process of the server while it runs."""
+    """One process of server number `server` while it runs."""
 
-    def __init__(self, world: Any, name: str, site: Site, threads: int) -> None:
-        self.name = name
-        self.reactor = SimReactor(world.clock, world.network, SERVER, name)
+    def __init__(self, world: Any, server: int, name: str, threads: int) -> None:
+        self.site = world.sites[server]
+        self.now = lambda: world.clock.now + world.ahead[server]
+        host = world.servers[server]
+        self.reactor = SimReactor(world.clock, world.network, host, f"{name} {server}")
         world.clock.running = self.reactor
         self.pool = Pool(SimEngine(world, self.reactor, world.engine), self.reactor, threads)
         self.wake = SimWake(world, self.reactor)
         context = PartContext(
             self.reactor,
             self.pool,
-            SiteRef(site),
-            world.settings,
+            SiteRef(self.site),
+            world.settings[server],
             self.wake,
-            lambda: world.clock.now,
+            self.now,
         )
         self.services = [
             each

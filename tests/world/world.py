@@ -38,13 +38,15 @@ from cod.store.people import audit, groups
 from tests.contexts import flow_context
 from tests.history_rows import history_after, node_rows
 from tests.world.clock import Clock, SimReactor
-from tests.world.machine import BMCS, Machine, Relay, hardware, mac_of
+from tests.world.machine import BMCS, SERVERS, Machine, Relay, hardware, mac_of
 from tests.world.network import Network, Weather
 from tests.world.plan import Act, Plan, plan
 from tests.world.server import Part, seams, settings, site
 
 START = 1_000_000.0
 PARTS = ("edge", "images", "manager", "web")
+NAMES = ("one", "two", "three")
+CLOCK_STEP = 3600.0
 GROUPS = {"low": 0, "high": 9}
 TEMPLATE = (
     '<template cache="no"><image target="disk" url="http://10.77.0.9/a.zst" size="1000000"'
@@ -132,11 +134,14 @@ class World:
         self.network = Network(self.clock, random.Random(f"{seed} network"), self.seen)
         self.network.weather = plan.weather
         self.database = Database(self, dict(plan.chances))
-        self.settings = settings(folder)
-        self.site = site(plan.patience, plan.energy)
+        self.servers = SERVERS[: plan.servers]
+        self.settings = [settings(folder, name) for name in NAMES[: plan.servers]]
+        self.sites = [site(plan.patience, plan.energy, own, self.servers) for own in self.servers]
+        self.ahead = [0.0] * plan.servers  # seconds by which each server's clock is wrong
+        self._hesitating: dict[str, float] = {}  # servers that stop as they decide, and how long
         self.relay = Relay(self.network)
         self.machines = [Machine(number, self) for number in range(plan.machines)]
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[tuple[int, str], Part] = {}  # by server
         self.calm, self._calm_at = False, 0.0
         self._checker = Histories()
         self._last = 0
@@ -246,7 +251,7 @@ class World:
             query.outerjoin_from(t.nodes, t.vclusters, v.id == n.vcluster_id)
         ):
             held = self._holders.setdefault(node, [])
-            full = f"{host}.{name}.{self.site.domain}" if name else ""
+            full = f"{host}.{name}.{self.sites[0].domain}" if name else ""
             if not held or held[-1][1] != full:
                 held.append((self.clock.now, full))
             machine = self.machines[node - 1]
@@ -287,12 +292,13 @@ class World:
 
     def _run(self, skip: Collection[int]) -> None:
         self.say(
-            f"{len(self.machines)} machines, {self.plan.threads} database threads, patience"
+            f"{len(self.machines)} machines, {len(self.servers)} servers, {self.plan.threads} database threads, patience"
             f" {self.plan.patience}, {self.plan.weather}, {self.plan.chances}, the reserve is"
             f" {'managed' if self.plan.energy.manage else 'not managed'}"
         )
-        for name in PARTS:
-            self._start(name)
+        for server in range(len(self.servers)):
+            for name in PARTS:
+                self._start(server, name)
         self.clock.later(0.0, self._restore)
         for number, act in enumerate(self.plan.acts):
             if number not in skip:
@@ -306,7 +312,7 @@ class World:
             self._delete_all()
             self._rest("given back", self._is_empty)
         for part in list(self.parts):
-            self._kill(part, again=False)
+            self._kill(*part, again=False)
         for machine in self.machines:
             machine.power_off()
 
@@ -334,6 +340,8 @@ class World:
         self.say("from now on nothing goes wrong")
         self.network.weather = Weather()
         self.network.down.clear()
+        self.ahead = [0.0] * len(self.servers)
+        self._hesitating.clear()
         self.database.chances = dict.fromkeys(self.database.chances, 0.0)
         self.database.away_until = 0.0
         for machine in self.machines:
@@ -392,17 +400,29 @@ class World:
 
     # ------------------------------------------------------------ processes
 
-    def _start(self, name: str) -> None:
-        self.parts[name] = part = Part(self, name, self.site, self.plan.threads)
+    def _start(self, server: int, name: str) -> None:
+        self.parts[server, name] = part = Part(self, server, name, self.plan.threads)
         part.start()
 
-    def _kill(self, name: str, *, again: bool = True) -> None:
-        part = self.parts.pop(name, None)
+    def _kill(self, server: int, name: str, *, again: bool = True) -> None:
+        part = self.parts.pop((server, name), None)
         if part is None:
             return
         part.reactor.kill()
         if again:
-            self.clock.later(RESTART, self._start, name)
+            self.clock.later(RESTART, self._start, server, name)
+
+    def _stop(self, host: str, seconds: float) -> None:
+        """Stop the processes of a server for so long, as SIGSTOP does."""
+        self.say(f"the server {host} stands still for {seconds:.0f} s")
+        for part in self.parts.values():
+            if part.reactor.host == host:
+                part.reactor.still_until = self.clock.now + seconds
+
+    def begins(self, reactor: SimReactor, reading: bool) -> None:
+        """Stop a server that is to stand still while it decides, as a transaction begins."""
+        if not reading and reactor.name.startswith("manager") and reactor.host in self._hesitating:
+            self._stop(reactor.host, self._hesitating.pop(reactor.host))
 
     # ------------------------------------------------------------ people
 
@@ -411,10 +431,11 @@ class World:
         ident = f"{words} #{len(self.outcome.story)}"
         self._asked.add(ident)
         self.say(f"asks: {words}")
+        first = len(self.outcome.story) % len(self.servers)
 
         async def asking() -> None:
-            for _ in range(TRIES if key else 1):
-                part = self.parts.get("web")
+            for attempt in range(TRIES if key else 1):
+                part = self.parts.get(((first + attempt) % len(self.servers), "web"))
                 if part is not None:
                     if await self._once(part, flow, args, key, kw):
                         break
@@ -428,8 +449,8 @@ class World:
         """Return whether an answer came. What changes something is noted in the same transaction,
         as the API does it, and is to be found there once when the answer is there."""
         self._runs += 1
-        now, run = self.clock.now, f"{self._runs:032x}"
-        context = flow_context(self.site, now, "user:ann", key=key)
+        now, run = part.now(), f"{self._runs:032x}"
+        context = flow_context(part.site, now, "user:ann", key=key)
 
         def noted(tx: Tx) -> Any:
             result = flow(tx, context, *args, **kw)
@@ -475,7 +496,7 @@ class World:
         self._ask(
             f"an administrator {words} {name}",
             lambda tx, context: flow(
-                tx, name=name, site=self.site, now=context.now, actor="admin", **more
+                tx, name=name, site=context.site, now=context.now, actor="admin", **more
             ),
         )
 
@@ -498,6 +519,7 @@ class World:
         """Do what was planned."""
         kind = act.what
         machine = self.machines[act.who % len(self.machines)]
+        server = act.who // 7 % len(self.servers)
         if kind in ("create", "resize", "release", "delete", "extend"):
             self._own(act)
         elif kind == "quarantine":
@@ -506,14 +528,24 @@ class World:
             self._admin("cycles", _cycle, machine.name)
         elif kind == "kill":
             name = PARTS[act.who % len(PARTS)]
-            self.say(f"part {name} is killed")
+            self.say(f"part {name} of {self.servers[server]} is killed")
             self.seen["part killed"] += 1
-            self._kill(name)
+            self._kill(server, name)
         elif kind == "kill server":
-            self.say("the server is killed")
+            self.say(f"the server {self.servers[server]} is killed")
             self.seen["server killed"] += 1
-            for name in list(self.parts):
-                self._kill(name)
+            for name in PARTS:
+                self._kill(server, name)
+        elif kind == "still":
+            self.seen["server stood still"] += 1
+            self._stop(self.servers[server], 20 + 60 * act.amount)
+        elif kind == "still deciding":
+            self.seen["server stood still as it decided"] += 1
+            self._hesitating[self.servers[server]] = 20 + 60 * act.amount
+        elif kind == "clock":
+            self.ahead[server] += CLOCK_STEP if act.amount < 0.5 else -CLOCK_STEP
+            self.seen["clock set"] += 1
+            self.say(f"the clock of {self.servers[server]}: {self.ahead[server]:+.0f} s")
         elif kind == "away":
             self.say(f"the database is away for {30 * act.amount:.0f} s")
             self.database.away_until = self.clock.now + 30 * act.amount
