@@ -398,7 +398,7 @@ def test_a_clock_that_is_set_ends_no_lease_for_a_while(
 
 
 def test_passes_go_on_when_the_clock_is_set_back(house: House, engine: Engine, site: Site) -> None:
-    """Of a world in which a lease that had ended kept its nodes for an hour (seed 12)."""
+    """The next pass was a time of day, and the former one was an hour ahead."""
     ahead = 3600.0
     house.manager = Manager(
         house.clock,

@@ -90,7 +90,9 @@ FAULTS = {
         BindingBatch, "free", lambda _, __, pool, *___: pool[9], "which m"
     ),
     "an order goes to another's agent": Fault(orders, "waiting", _to_another, "another's"),
-    "a secret is accepted twice": Fault(secrets, "spend_all", _nothing, "is accepted again"),
+    "a secret is accepted twice": Fault(
+        secrets, "spend_all", _nothing, "is accepted again", dear=True
+    ),
     "a quarantine is forgotten": Fault(
         deadlines, "_due", _forgets_quarantine, "no administrator has asked"
     ),

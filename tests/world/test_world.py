@@ -15,7 +15,7 @@ import pytest
 
 from tests.sampling import day_of
 from tests.world.faults import FAULTS, SEEDS, found
-from tests.world.world import live
+from tests.world.world import live, shrunk
 
 pytestmark = pytest.mark.slow
 A_DAY = 2
@@ -84,3 +84,18 @@ def test_nothing_in_a_world_reads_the_machines_clock() -> None:
 def test_a_planted_fault_is_found(fault: str) -> None:
     outcome = found(FAULTS[fault])
     assert outcome is not None, f"{fault}: not in {SEEDS} worlds"
+
+
+@pytest.mark.nightly
+def test_a_forgotten_tail_of_the_database_is_told() -> None:
+    outcome = live(1, forgets=True)
+    assert any("the database has forgotten" in one for one in outcome.troubles)
+
+
+@pytest.mark.nightly
+def test_a_failing_world_is_told_with_fewer_acts() -> None:
+    fault = FAULTS["an address is given twice"]
+    with patch.object(fault.room, fault.name, fault.planted):
+        skipped, shorter = shrunk(1, tries=4)
+    assert fault.found in shorter.troubles[0]
+    assert len(skipped) >= 20

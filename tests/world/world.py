@@ -47,6 +47,7 @@ START = 1_000_000.0
 PARTS = ("edge", "images", "manager", "web")
 NAMES = ("one", "two", "three")
 CLOCK_STEP = 3600.0
+TAIL = 20.0  # seconds that a database forgets
 GROUPS = {"low": 0, "high": 9}
 TEMPLATE = (
     '<template cache="no"><image target="disk" url="http://10.77.0.9/a.zst" size="1000000"'
@@ -138,6 +139,9 @@ class World:
         self.settings = [settings(folder, name) for name in NAMES[: plan.servers]]
         self.sites = [site(plan.patience, plan.energy, own, self.servers) for own in self.servers]
         self.ahead = [0.0] * plan.servers  # seconds by which each server's clock is wrong
+        # seconds by which one was ahead at most. In the end that is the right time on all servers:
+        # what was written by that clock would come so much later otherwise
+        self._furthest = 0.0
         self._hesitating: dict[str, float] = {}  # servers that stop as they decide, and how long
         self.relay = Relay(self.network)
         self.machines = [Machine(number, self) for number in range(plan.machines)]
@@ -172,7 +176,7 @@ class World:
         self.outcome.transactions += 1
         if reading:
             return
-        self.check()
+        self.check(by=reactor)
 
     def booted(self, machine: Machine, asked: float) -> None:
         """Check that a system that begins is the one whose node the machine was, when it asked for
@@ -195,18 +199,21 @@ class World:
 
     # ------------------------------------------------------------ what must hold
 
-    def check(self, *, whole: bool = False) -> None:
-        """Check what must hold after every transaction; after those that have moved no node only if
-        `whole`."""
+    def check(self, *, whole: bool = False, by: SimReactor | None = None) -> None:
+        """Check what must hold after every transaction, of the process `by`; after those that have
+        moved no node only if `whole`."""
         with self.engine.connect() as tx:
-            newest = tx.exec_driver_sql("SELECT max(id) FROM node_history").scalar()
-            if newest == self._last and not whole:
+            newest = tx.exec_driver_sql("SELECT max(id) FROM node_history").scalar() or 0
+            if newest < self._last:
+                self.trouble(f"the database has forgotten {self._last - newest} transitions")
+            if newest <= self._last and not whole:
                 return
             new = history_after(tx, self._last)
-            self._last = newest or 0
+            before, self._last = self._last, newest
             found = [str(one) for row in new for one in self._checker.add(row)]
             found += map(str, self._checker.compare(node_rows(tx)))
             found += self._look(tx)
+            found += self._managed(tx, by, before) if by is not None else []
         for row in new:
             self.seen[f"{row.from_state}: {row.event}"] += 1
             self.say(f"m{row.node - 1}: {row.from_state} -> {row.event} -> {row.to_state}")
@@ -240,7 +247,17 @@ class World:
         """Return the condition that a vcluster has nodes though its lease ended so long ago."""
         v = t.vclusters.c
         held = select(t.nodes.c.id).where(t.nodes.c.vcluster_id == v.id).exists()
-        return and_(v.expires_at < self.clock.now - seconds, held)
+        return and_(v.expires_at < self.clock.now + self._furthest - seconds, held)
+
+    def _managed(self, tx: Tx, by: SimReactor, before: int) -> list[str]:
+        """Return that another than the manager has taken or given nodes."""
+        c = t.claims.c
+        names = set(tx.scalars(select(t.node_history.c.actor).where(t.node_history.c.id > before)))
+        owner = tx.scalar(select(c.owner).where(c.name == "manager"))
+        own = NAMES[self.servers.index(by.host)]
+        if "manager" not in names or owner == own:
+            return []
+        return [f"server {own} has decided, and {owner} is the manager"]
 
     def _look(self, tx: Tx) -> list[str]:
         """Return what of the nodes contradicts their machines, and remember the holders."""
@@ -292,8 +309,9 @@ class World:
 
     def _run(self, skip: Collection[int]) -> None:
         self.say(
-            f"{len(self.machines)} machines, {len(self.servers)} servers, {self.plan.threads} database threads, patience"
-            f" {self.plan.patience}, {self.plan.weather}, {self.plan.chances}, the reserve is"
+            f"{len(self.machines)} machines, {len(self.servers)} servers, {self.plan.threads}"
+            f" database threads, patience {self.plan.patience}, {self.plan.weather},"
+            f" {self.plan.chances}, the reserve is"
             f" {'managed' if self.plan.energy.manage else 'not managed'}"
         )
         for server in range(len(self.servers)):
@@ -340,7 +358,7 @@ class World:
         self.say("from now on nothing goes wrong")
         self.network.weather = Weather()
         self.network.down.clear()
-        self.ahead = [0.0] * len(self.servers)
+        self.ahead = [self._furthest] * len(self.servers)
         self._hesitating.clear()
         self.database.chances = dict.fromkeys(self.database.chances, 0.0)
         self.database.away_until = 0.0
@@ -418,6 +436,20 @@ class World:
         for part in self.parts.values():
             if part.reactor.host == host:
                 part.reactor.still_until = self.clock.now + seconds
+
+    def crash(self) -> None:
+        """Have all servers crash in some seconds, and the database forget what comes until then."""
+        database = self.engine.raw_connection().driver_connection
+        assert database is not None
+        remembered = database.serialize()
+
+        def crashes() -> None:
+            self.say(f"all servers crash, and the database forgets {TAIL:.0f} s")
+            for part in list(self.parts):
+                self._kill(*part)
+            database.deserialize(remembered)
+
+        self.clock.later(TAIL, crashes)
 
     def begins(self, reactor: SimReactor, reading: bool) -> None:
         """Stop a server that is to stand still while it decides, as a transaction begins."""
@@ -544,6 +576,7 @@ class World:
             self._hesitating[self.servers[server]] = 20 + 60 * act.amount
         elif kind == "clock":
             self.ahead[server] += CLOCK_STEP if act.amount < 0.5 else -CLOCK_STEP
+            self._furthest = max(self._furthest, self.ahead[server])
             self.seen["clock set"] += 1
             self.say(f"the clock of {self.servers[server]}: {self.ahead[server]:+.0f} s")
         elif kind == "away":
@@ -681,25 +714,39 @@ def engine_of(machines: int) -> Engine:
     return engine
 
 
-def live(seed: int, skip: Collection[int] = ()) -> Outcome:
-    """Run the world of a seed."""
+def live(
+    seed: int, skip: Collection[int] = (), *, calm: bool = False, forgets: bool = False
+) -> Outcome:
+    """Run the world of a seed, without the acts of those numbers.
+
+    calm     its network and its database are well
+    forgets  all servers crash together, and the database forgets its last seconds
+    """
     planned = plan(seed)
+    if calm:
+        planned.weather, planned.chances = Weather(), dict.fromkeys(planned.chances, 0.0)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         world = World(seed, engine_of(planned.machines), Path(folder), planned)
+        if forgets:
+            world.clock.later(planned.acts[-1].at / 5, world.crash)
         return world.run(skip)
 
 
 def shrunk(seed: int, tries: int = 60) -> tuple[set[int], Outcome]:
     """Return acts that can be left out of a world in which something is wrong so that something
-    still is, and what then comes of it: halves first, then ever smaller parts."""
+    still is, and what then comes of it: with a network and a database that are well, if something
+    is wrong there, too; then halves of the acts are left out, then ever smaller parts."""
     left = list(range(len(plan(seed).acts)))
-    worst = live(seed)
+    worst = live(seed, calm=True)
+    calm = bool(worst.troubles)
+    if not calm:
+        worst = live(seed)
     size = len(left) // 2
     while size and tries:
         for first in range(0, len(left), size):
             fewer = left[:first] + left[first + size :]
             tries -= 1
-            outcome = live(seed, set(range(len(plan(seed).acts))) - set(fewer))
+            outcome = live(seed, set(range(len(plan(seed).acts))) - set(fewer), calm=calm)
             if outcome.troubles:
                 left, worst = fewer, outcome
                 break
