@@ -144,6 +144,7 @@ class Running:
         # modules stay to the end: to look for garbage among them would take a tenth of a second
         # each time
         gc.freeze()
+        gc.enable()  # `cod serve` loaded them without
         supervisor.tell("READY=1")
         log.info("ready")
 

@@ -78,7 +78,8 @@ def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> 
 
                 if not split:
                     load_program()
-                    gc.freeze()  # a look for garbage in a fork would copy what all of them share
+                gc.freeze()  # a look for garbage in a fork would copy what all of them share
+                gc.enable()
                 supervisor.Supervisor(
                     names, site_file, counters, serve=None if split else part
                 ).run()

@@ -228,6 +228,20 @@ class Rereading:
         self.site, self.settings, self.reactor = site, settings, None
 
 
+def test_a_part_that_is_ready_looks_for_garbage_again(tmp_path: Path) -> None:
+    """`cod serve` loads its modules without."""
+    program = """
+import gc
+from types import SimpleNamespace
+from cod.service.process import Running
+gc.disable()
+Running("manager", SimpleNamespace(reactor=None), []).start()
+print(gc.isenabled(), gc.get_freeze_count() > 0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "True True\n", done.stderr
+
+
 @pytest.mark.usefixtures("log_levels")
 @pytest.mark.parametrize(("table", "line", "why"), CONTRADICTIONS)
 def test_a_contradictory_policy_changes_nothing_on_reread(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from pathlib import Path
@@ -148,6 +149,7 @@ def serve(ctx: click.Context, only: str | None, users: bool) -> None:
             raise click.BadParameter(
                 f"there is no part {name!r}, only {', '.join(PARTS)}", param_hint="--only"
             )
+    gc.disable()  # while it is loaded, all of which stays; a process that is ready enables it
     from cod.service.serve import serve as run
 
     sys.exit(

@@ -103,7 +103,7 @@ class OneOrSeveral:
 class Body(BaseModel):
     """A request's body: no unknown keys, no silent conversions (a number is not a string)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class CreateOf(Body, Generic[T]):
@@ -147,7 +147,7 @@ class PatchOf(Body, Generic[T]):
 class Query(BaseModel):
     """A request's query string: text is converted, unknown names are refused."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class Filtered(Query):
@@ -188,7 +188,7 @@ class Reply(BaseModel):
     """A reply's body, made from a record's attributes. `closed`: what only administrators see,
     others as null."""
 
-    model_config = ConfigDict(from_attributes=True)
+    model_config = ConfigDict(from_attributes=True, defer_build=True)
     closed: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
