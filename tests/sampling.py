@@ -2,15 +2,17 @@
 
 Nearly all of them run on SQLite too. With `--sample today` a fifth of them runs on MariaDB, chosen
 by name and day, beside those in which the database itself matters: tests that run on MariaDB alone,
-tests marked `mariadb_always`, and tests that name threads, locks, races, digests or JSON. Without
-the option all run. A day in place of `today` (2026-11-26) chooses as on that day.
+tests marked `mariadb_always`, and tests that name threads, locks, races, digests or JSON. Tests
+with the mark `in_turn(N)` run on one day of N each. Without the option all run. A day in
+place of `today` (2026-11-26) chooses as on that day.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from datetime import UTC, date, datetime
 from types import CodeType
 from typing import Any
@@ -62,6 +64,20 @@ def chosen(nodeid: str, day: str) -> bool:
     return int.from_bytes(digest[:8]) % ONE_OF == 0
 
 
+def in_turn(items: Iterable[pytest.Item], day: str) -> set[pytest.Item]:
+    """Return the tests marked `in_turn(N)` whose turn is not the day's. Those with one N follow one
+    another day by day, so that each day has its share of them."""
+    number = date.fromisoformat(day).toordinal()
+    left_out, places = set[pytest.Item](), Counter[int]()
+    for item in items:
+        if (mark := item.get_closest_marker("in_turn")) is not None:
+            (period,) = mark.args
+            if (places[period] + number) % period:
+                left_out.add(item)
+            places[period] += 1
+    return left_out
+
+
 def always(item: pytest.Item, nodeids: Container[str]) -> bool:
     """Return whether a test says more on MariaDB than on SQLite. `nodeids`: of all tests."""
     if item.get_closest_marker("mariadb_always"):
@@ -98,8 +114,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     nodeids = {item.nodeid for item in items}
     nodeids -= {item.nodeid for item in of}
     left_out = {item for item in of if not always(item, nodeids) and not chosen(item.nodeid, day)}
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=list(left_out))
+    others = in_turn(items, day)
+    items[:] = [item for item in items if item not in left_out | others]
+    config.hook.pytest_deselected(items=list(left_out | others))
     counts = (len(of) - len(left_out), len(of))
     if (output := getattr(config, "workeroutput", None)) is not None:
         output["sample"] = counts

@@ -124,7 +124,7 @@ SHAPES = (
 # Boots that `make test` proves, beside those of test_firmware.py, test_pxelinux.py and
 # test_layouts.py: each way to boot, NIC and disk bus once, and disks in another order than the
 # firmware's. Each machine shows several of these; what both firmwares know is booted by BIOS, which
-# costs half.
+# costs half. Those of UEFI take turns, a day each.
 COVERING = {
     "bios": ("bios-two-disks-swapped",),
     "uefi": ("uefi-two-disks-swapped", "http-e1000e-scsi"),

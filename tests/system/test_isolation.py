@@ -197,6 +197,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(stack, tmp_path_factory.mktemp("isolation") / "site")
 
 
+@pytest.fixture(scope="module")
+def pair(site: Site) -> tuple[Any, Any]:
+    """The nodes of two isolated vclusters, one and two."""
+    return site.create("one"), site.create("two")
+
+
 def sent(namespace: str, *words: str) -> int:
     done = subprocess.run(
         network.inside(namespace, [sys.executable, "-c", SEND, *words]),
@@ -226,8 +232,11 @@ def counted(process: subprocess.Popen[str]) -> int:
     return int(process.communicate("stop\n", timeout=120)[0])
 
 
-def test_two_isolated_vclusters_boot_and_neither_reaches_the_other(site: Site) -> None:
-    one, two = site.create("one"), site.create("two")
+@pytest.mark.in_turn(2)
+def test_two_isolated_vclusters_boot_and_neither_reaches_the_other(
+    site: Site, pair: tuple[Any, Any]
+) -> None:
+    one, two = pair
     assert (one["address"], two["address"]) == ("10.80.0.2", "10.80.0.10")
     assert (site.vlan_of(one), site.vlan_of(two)) == (2001, 2002)
     for node, name in ((one, "one"), (two, "two")):
@@ -265,9 +274,10 @@ def test_two_isolated_vclusters_boot_and_neither_reaches_the_other(site: Site) -
 
 
 @pytest.mark.nightly  # two more boots; tests/store/test_isolation_flow.py shows each step
-def test_a_machine_moves_from_one_isolated_vcluster_to_another(site: Site) -> None:
-    """Goes on with the vclusters of the test above: `-m nightly` alone leaves that one out."""
-    [before] = site.members("one")
+def test_a_machine_moves_from_one_isolated_vcluster_to_another(
+    site: Site, pair: tuple[Any, Any]
+) -> None:
+    before, _ = pair
     site.stage.cod("vcluster", "delete", "one")
     site.wait(
         lambda: (

@@ -66,7 +66,10 @@ def pieces(folder: Path) -> dict[str, Path]:
 
 @pytest.mark.parametrize(
     "kinds",
-    [USUAL, *(pytest.param(each, marks=pytest.mark.nightly) for each in (UEFI, CROSSED))],
+    [
+        pytest.param(USUAL, marks=pytest.mark.in_turn(2)),
+        *(pytest.param(each, marks=pytest.mark.nightly) for each in (UEFI, CROSSED)),
+    ],
     ids=["usual", "uefi", "crossed"],
 )
 def test_layouts_boot(kinds: dict[str, str], tmp_path: Path) -> None:

@@ -57,15 +57,23 @@ def stand() -> Iterator[Rack]:
         started.wait(60)
 
 
-def test_its_own_system_is_booted_from_its_disk(stand: Rack) -> None:
+@pytest.fixture(scope="module")
+def web(stand: Rack) -> None:
+    """A vcluster that has the machine."""
     assert "PXELINUX" in stand.console(NAME)
     stand.cod("vcluster", "create", "web", "--size", "1", "--template", LIGHT)
     stand.reaches(NAME, "active")
+
+
+@pytest.mark.in_turn(2)
+@pytest.mark.usefixtures("web")
+def test_its_own_system_is_booted_from_its_disk(stand: Rack) -> None:
     assert stand.states(NAME)[-4:] == ["inactive", "prime", "boot", "active"]
     stand.wait(lambda: LIGHT_HELLO in stand.console(NAME), "its system says hello")
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("web")
 def test_what_it_must_not_boot_is_said_on_its_console(stand: Rack) -> None:
     """The node is retired between its last DHCP exchange and its configuration: nothing is booted,
     and it says why."""

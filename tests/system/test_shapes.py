@@ -8,6 +8,8 @@ were primed for ever.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.system import shapes
@@ -16,32 +18,29 @@ from tests.system.qemu import PATIENCE, build_all, offer
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
-def cases(names: dict[str, tuple[str, ...]], *marks: pytest.MarkDecorator) -> list[object]:
-    """Return a case for each firmware with machines, which one worker runs."""
-    return [
-        pytest.param(firmware, some, marks=[pytest.mark.xdist_group(f"shapes-{firmware}"), *marks])
-        for firmware, some in names.items()
-    ]
+def cases() -> Iterator[object]:
+    """Yield a case for each machine. Those of a firmware run on one worker; UEFI's of `make test`
+    take turns."""
+    for names, by_night in ((shapes.COVERING, False), (shapes.BY_NIGHT, True)):
+        for firmware, some in names.items():
+            marks = [pytest.mark.xdist_group(f"shapes-{firmware}")]
+            if by_night:
+                marks.append(pytest.mark.nightly)
+            elif firmware == "uefi":
+                marks.append(pytest.mark.in_turn(2))
+            yield from (pytest.param(name, marks=marks) for name in some)
 
 
-@pytest.mark.parametrize(
-    ("firmware", "names"),
-    [*cases(shapes.COVERING), *cases(shapes.BY_NIGHT, pytest.mark.nightly)],
-    ids=["bios", "uefi", "bios-by-night", "uefi-by-night"],
-)
-def test_machines_of_the_covering_set_become_active_or_are_refused(
-    firmware: str, names: tuple[str, ...]
-) -> None:
-    image = shapes.LIGHT if firmware == "bios" else shapes.IMAGE
+@pytest.mark.parametrize("name", list(cases()))
+def test_a_machine_becomes_active_or_is_refused(name: str) -> None:
+    shape = shapes.named(name)
+    image = shapes.LIGHT if shape.node.firmware == "bios" else shapes.IMAGE
     build_all(image)
-    chosen = [shapes.named(name) for name in names]
-    with shapes.rack_of(chosen) as stand:
+    with shapes.rack_of([shape]) as stand:
         offer(stand, image)
-        for shape in chosen:
-            outcome = shapes.bring_up(stand, shape, PATIENCE, image)
-            print(f"{shape.name}: {outcome}")
-            assert shapes.as_expected(shape, outcome), f"{shape.name}: {outcome}"
-            assert outcome.firmware == shape.node.firmware
-            if not shape.refused:
-                way = outcome.states[-4:]
-                assert way == ("inactive", "prime", "boot", "active"), f"{shape.name}: {way}"
+        outcome = shapes.bring_up(stand, shape, PATIENCE, image)
+    print(outcome)
+    assert shapes.as_expected(shape, outcome), outcome
+    assert outcome.firmware == shape.node.firmware
+    if not shape.refused:
+        assert outcome.states[-4:] == ("inactive", "prime", "boot", "active"), outcome.states

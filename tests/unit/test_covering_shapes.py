@@ -24,6 +24,7 @@ def parts(nodes: Iterable[LabNode]) -> set[tuple[str, object]]:
 
 
 def test_each_firmware_nic_and_disk_is_booted_once() -> None:
+    """In two days of `make test`: see the mark `in_turn`."""
     booted = [BIOS, MACHINE, *(named(name).node for names in COVERING.values() for name in names)]
     expected = parts(shape.node for shape in SHAPES if not shape.refused)
     assert expected == parts(booted)

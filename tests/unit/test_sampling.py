@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.sampling import always, chosen, day_of, named, pytest_configure_node
+from tests.sampling import always, chosen, day_of, in_turn, named, pytest_configure_node
 
 TESTS = [f"tests/store/test_{n % 9}.py::test_{n}[mariadb]" for n in range(1000)]
 DAYS = [f"2026-11-{day:02}" for day in range(1, 31)]
@@ -81,3 +81,21 @@ def test_what_says_more_on_mariadb_always_runs() -> None:
     assert always(item("test_a[mariadb]", plain, "mariadb_always"), others)
     assert always(item("test_b", plain), others)  # has no twin on SQLite
     assert always(item("test_b[mariadb]", plain), others)
+
+
+class Marked:
+    """Stands for a collected test with the mark `in_turn(period)`; 0: without it."""
+
+    def __init__(self, period: int) -> None:
+        self._mark = SimpleNamespace(args=(period,)) if period else None
+
+    def get_closest_marker(self, _: str) -> SimpleNamespace | None:
+        return self._mark
+
+
+def test_tests_that_take_turns_run_once_in_so_many_days() -> None:
+    """Each day has its share; tests without the mark or of another period take no turn away."""
+    tests: list[Any] = [Marked((0, 5, 2)[n % 3]) for n in range(60)]
+    days = [set(tests) - in_turn(tests, day) for day in DAYS[:10]]
+    assert [len(day) for day in days] == [20 + 20 // 5 + 20 // 2] * 10
+    assert [sum(each in day for day in days) for each in tests] == [10, 2, 5] * 20
