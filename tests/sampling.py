@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 from datetime import UTC, date, datetime
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -65,16 +66,16 @@ def chosen(nodeid: str, day: str) -> bool:
 
 
 def in_turn(items: Iterable[pytest.Item], day: str) -> set[pytest.Item]:
-    """Return the tests marked `in_turn(N)` whose turn is not the day's. Those with one N follow one
-    another day by day, so that each day has its share of them."""
+    """Return the tests marked `in_turn(N)` whose turn is not the day's. Those of a file follow one
+    another day by day; `first` is the place of the file's first."""
     number = date.fromisoformat(day).toordinal()
-    left_out, places = set[pytest.Item](), Counter[int]()
+    left_out, places = set[pytest.Item](), Counter[Path]()
     for item in items:
         if (mark := item.get_closest_marker("in_turn")) is not None:
-            (period,) = mark.args
-            if (places[period] + number) % period:
+            place = mark.kwargs.get("first", 0) + places[item.path]
+            if (place + number) % mark.args[0]:
                 left_out.add(item)
-            places[period] += 1
+            places[item.path] += 1
     return left_out
 
 

@@ -232,7 +232,7 @@ def counted(process: subprocess.Popen[str]) -> int:
     return int(process.communicate("stop\n", timeout=120)[0])
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(2, first=1)
 def test_two_isolated_vclusters_boot_and_neither_reaches_the_other(
     site: Site, pair: tuple[Any, Any]
 ) -> None:

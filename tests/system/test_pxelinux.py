@@ -65,7 +65,7 @@ def web(stand: Rack) -> None:
     stand.reaches(NAME, "active")
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(2, first=1)
 @pytest.mark.usefixtures("web")
 def test_its_own_system_is_booted_from_its_disk(stand: Rack) -> None:
     assert stand.states(NAME)[-4:] == ["inactive", "prime", "boot", "active"]

@@ -84,18 +84,26 @@ def test_what_says_more_on_mariadb_always_runs() -> None:
 
 
 class Marked:
-    """Stands for a collected test with the mark `in_turn(period)`; 0: without it."""
+    """Stands for a collected test of a file with the mark `in_turn(2, first=...)`; None: without
+    it."""
 
-    def __init__(self, period: int) -> None:
-        self._mark = SimpleNamespace(args=(period,)) if period else None
+    def __init__(self, path: str, first: int | None) -> None:
+        self.path = path
+        self._mark = None if first is None else SimpleNamespace(args=(2,), kwargs={"first": first})
 
     def get_closest_marker(self, _: str) -> SimpleNamespace | None:
         return self._mark
 
 
 def test_tests_that_take_turns_run_once_in_so_many_days() -> None:
-    """Each day has its share; tests without the mark or of another period take no turn away."""
-    tests: list[Any] = [Marked((0, 5, 2)[n % 3]) for n in range(60)]
-    days = [set(tests) - in_turn(tests, day) for day in DAYS[:10]]
-    assert [len(day) for day in days] == [20 + 20 // 5 + 20 // 2] * 10
-    assert [sum(each in day for day in days) for each in tests] == [10, 2, 5] * 20
+    """Each day has its share of a file. A test's day is the same when its file runs alone, as it
+    does after a failure."""
+    one: list[Any] = [Marked("one", None if n % 3 == 0 else 0) for n in range(30)]
+    other: list[Any] = [Marked("other", 1)]
+    days = [set(one + other) - in_turn(one + other, day) for day in DAYS[:2]]
+    assert [len(day & set(one)) for day in days] == [10 + 10, 10 + 10]
+    assert [sum(each in day for day in days) for each in one] == [2, 1, 1] * 10
+    assert [other[0] in day for day in days] == [one[1] not in day for day in days]
+    assert [set(other) - in_turn(other, day) for day in DAYS[:2]] == [
+        day & set(other) for day in days
+    ]
