@@ -23,61 +23,78 @@ GUARANTEES = "guarantees"
 """The name by which it is remembered that the site has fewer nodes than are guaranteed."""
 
 
-def between(
-    tx: Tx,
-    holder: int,
-    asking: int,
-    asked: Sequence[tuple[int, int]],
-    type_id: int,
-    now: float,
-    *,
-    sharing: Sharing,
-    equals: bool = True,
-    open_: int = 0,
-) -> tuple[preemption.Beyond, preemption.Within]:
-    """Return what group `holder` holds, of nodes like those of a type, beyond what it is sure of,
-    and what of its own a request of group `asking` stays within.
+class Kept:
+    """What some groups hold, without what leaves them, and are sure of; read once for many
+    preemptions, and changed by each.
 
-    asked   what the request is for, as in `PendingRequest.asked`
-    equals  they are of one priority; shares matter to nobody else
-    open_   nodes that leave the holder and count as kept
-
-    Each act asks: only rows of these two groups are read. What depends on the whole site was
+    Only rows of these groups are read, and only if it matters. What depends on the whole site was
     counted once for the plan (`PassPlan.sharing`).
     """
-    pair, pool = {holder, asking}, sharing.pool(type_id)
-    sure = any(groups.get(tx, one).guarantee for one in pair)
-    if not (sure or sharing.shares or sharing.apart):  # as the planner has it where nobody is sure
-        return preemption.EVERYTHING, ""
-    kept = _kept(tx, pair, sharing, now)
-    terms = groups.type_terms(tx) if sharing.apart else {}
 
-    def entitled(group_id: int, of: int) -> TypeEntitlement:
-        given = terms.get(group_id, {}).get(of)
-        return TypeEntitlement(
-            groups.get(tx, group_id).guarantee if of == OTHERS else given.guarantee if given else 0,
-            sharing.shares.get((group_id, of)) if equals else None,
+    def __init__(
+        self, tx: Tx, groups_: Mapping[int, Group], ids: Set[int], sharing: Sharing, now: float
+    ) -> None:
+        self._groups, self._sharing = groups_, sharing
+        self._shared = bool(sharing.shares or sharing.apart)
+        self._terms = groups.type_terms(tx) if sharing.apart else {}
+        self._nodes: Counter[tuple[int, int]] = Counter()
+        if self._shared or any(groups_[one].guarantee for one in ids):
+            self._nodes = _kept(tx, ids, sharing, now)
+
+    def leave(self, group_id: int, type_id: int, count: int) -> None:
+        """Count nodes of a type that leave a group from now on."""
+        self._nodes[group_id, self._sharing.pool(type_id)] -= count
+
+    def between(
+        self,
+        holder: int,
+        asking: int,
+        asked: Sequence[tuple[int, int]],
+        type_id: int,
+        *,
+        equals: bool = True,
+        open_: int = 0,
+    ) -> tuple[preemption.Beyond, preemption.Within]:
+        """Return what group `holder` holds, of nodes like those of a type, beyond what it is sure
+        of, and what of its own a request of group `asking` stays within.
+
+        asked   what the request is for, as in `PendingRequest.asked`
+        equals  they are of one priority; shares matter to nobody else
+        open_   nodes that leave the holder and count as kept
+        """
+        sure = any(self._groups[one].guarantee for one in (holder, asking))
+        if not (sure or self._shared):  # as the planner has it where nobody is sure
+            return preemption.EVERYTHING, ""
+        pool, kept = self._sharing.pool(type_id), self._nodes
+        found = preemption.weakest(
+            preemption.within(self._entitled(asking, one, equals), kept[asking, one], count)
+            for one, count in asked
+        )
+        return (
+            preemption.beyond(self._entitled(holder, pool, equals), kept[holder, pool] + open_),
+            found if pool in [one for one, _ in asked] else "",
         )
 
-    found = preemption.weakest(
-        preemption.within(entitled(asking, one), kept[asking, one], count) for one, count in asked
-    )
-    return (
-        preemption.beyond(entitled(holder, pool), kept[holder, pool] + open_),
-        found if pool in [one for one, _ in asked] else "",
-    )
+    def _entitled(self, group_id: int, pool: int, equals: bool) -> TypeEntitlement:
+        if pool == OTHERS:
+            guarantee = self._groups[group_id].guarantee
+        else:
+            given = self._terms.get(group_id, {}).get(pool)
+            guarantee = given.guarantee if given else 0
+        share = self._sharing.shares.get((group_id, pool)) if equals else None
+        return TypeEntitlement(guarantee, share)
 
 
-def _kept(tx: Tx, pair: Set[int], sharing: Sharing, now: float) -> Counter[tuple[int, int]]:
+def _kept(tx: Tx, ids: Set[int], sharing: Sharing, now: float) -> Counter[tuple[int, int]]:
     """Return what groups hold, without what leaves them, by group and type that is apart, or
     `OTHERS`."""
     found: Counter[tuple[int, int]] = Counter()
-    held = vclusters.held_by_groups(tx, now, *pair)
-    leaving = vclusters.leaving_by_groups(tx, now, *pair)
-    for one in pair:
+    held = vclusters.held_by_groups(tx, now, *ids)
+    leaving = vclusters.leaving_by_groups(tx, now, *ids)
+    for one in ids:
         found[one, OTHERS] = held[one] - leaving[one]
     if sharing.apart:
-        for (one, type_id), nodes in vclusters.kept_of_types(tx, sharing.apart, now, *pair).items():
+        for (one, type_id), nodes in vclusters.kept_of_types(tx, sharing.apart, now, *ids).items():
             found[one, type_id] += nodes
             found[one, OTHERS] -= nodes
     return found

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from cod import notice_texts
 from cod.core import entitlements, notices, vcm_outbox
-from cod.model import Node, NodeView, Policy, Reclaim, Request, Vcluster
+from cod.model import Group, Node, NodeView, Policy, Reclaim, Request, Vcluster
 from cod.policy.scheduler import leases, preemption
 from cod.policy.scheduler.snapshot import OTHERS, USABLE, Sharing, effective
 from cod.states import ReclaimState, VclusterState
@@ -22,6 +22,78 @@ from cod.store.scheduler import node_counts, reclaims, requests, reservations, v
 from cod.store.scheduler.node_counts import NodeKindRow
 
 NO_SHARES = Sharing()
+
+
+class Holdings:
+    """What vclusters hold and are about to lose, and what their groups are sure of, read once for
+    many preemptions, and changed by each.
+
+    losers   vclusters that lose nodes; asking: those that get them
+    sharing  as the plan has it (`PassPlan.sharing`)
+    """
+
+    def __init__(
+        self,
+        tx: Tx,
+        losers: Sequence[Vcluster],
+        asking: Sequence[Vcluster],
+        now: float,
+        *,
+        sharing: Sharing = NO_SHARES,
+    ) -> None:
+        self.groups = {one.id: one for one in groups.every(tx)}
+        self._sharing, self._now = sharing, now
+        ids = [one.id for one in losers]
+        self._held = vclusters.held_each(tx, ids)
+        self._leaving = reclaims.leaving_each(tx, ids)
+        of_groups = {one.group_id for one in (*losers, *asking)}
+        self._kept = entitlements.Kept(tx, self.groups, of_groups, sharing, now)
+
+    def takeable(
+        self,
+        vcluster: Vcluster,
+        asking: Vcluster,
+        request: Request,
+        count: int,
+        type_id: int,
+        open_: int = 0,
+    ) -> int:
+        """Return how many of `count` nodes of a type the request of `asking` may take from the
+        vcluster now, by the planner's own rule. `open_`: nodes that leave the vcluster for this
+        request already."""
+        if vcluster.state != VclusterState.ACTIVE:
+            return 0
+        held, leaving = self._held[vcluster.id], self._leaving[vcluster.id]
+        if request.source_id == vcluster.id:
+            return min(count, preemption.movable(held, leaving - open_))
+        size = sum(one.count for one in request.tuples)
+        own = self.groups[vcluster.group_id].priority
+        holder = preemption.holder(vcluster, own, held, leaving)
+        priority = effective(request.priority, asking.preemptible)
+        beyond, within = self._kept.between(
+            vcluster.group_id,
+            asking.group_id,
+            self._sharing.parts.get(request.id) or ((OTHERS, size),),
+            type_id,
+            equals=priority == holder.priority,
+            open_=open_,
+        )
+        return preemption.takeable(
+            holder,
+            count,
+            priority,
+            asking.id,
+            self._now,
+            open_=open_,
+            beyond=preemption.EVERYTHING if vcluster.preemptible else beyond,
+            within="" if asking.preemptible else within,
+        )
+
+    def leave(self, vcluster: Vcluster, type_id: int, count: int) -> None:
+        """Count nodes of a type that are taken from the vcluster from now on."""
+        self._leaving[vcluster.id] += count
+        if not vcluster.preemptible:  # else they were never its group's
+            self._kept.leave(vcluster.group_id, type_id, count)
 
 
 def takeable(
@@ -35,47 +107,18 @@ def takeable(
     sharing: Sharing = NO_SHARES,
     open_: int = 0,
 ) -> int:
-    """Return how many of `count` nodes of a type the request may take from the vcluster now, by the
-    planner's own rule.
-
-    sharing  as the plan has it (`PassPlan.sharing`)
-    open_    nodes that leave the vcluster for this request already
-    """
-    if request.source_id == vcluster.id and vcluster.state == VclusterState.ACTIVE:
-        leaving = reclaims.leaving(tx, vcluster.id) - open_
-        return min(count, preemption.movable(vclusters.held(tx, vcluster.id), leaving))
+    """Return how many nodes one request may take from a vcluster: see `Holdings`."""
     asking = vclusters.get(tx, request.vcluster_id)
-    if vcluster.state != VclusterState.ACTIVE or asking is None:
+    if asking is None:
         return 0
-    size = sum(one.count for one in request.tuples)
-    holder = preemption.holder(
-        vcluster,
-        groups.get(tx, vcluster.group_id).priority,
-        vclusters.held(tx, vcluster.id),
-        reclaims.leaving(tx, vcluster.id),
-    )
-    priority = effective(request.priority, asking.preemptible)
-    beyond, within = entitlements.between(
-        tx,
-        vcluster.group_id,
-        asking.group_id,
-        sharing.parts.get(request.id) or ((OTHERS, size),),
-        type_id,
-        now,
-        sharing=sharing,
-        equals=priority == holder.priority,
-        open_=open_,
-    )
-    return preemption.takeable(
-        holder,
-        count,
-        priority,
-        request.vcluster_id,
-        now,
-        open_=open_,
-        beyond=preemption.EVERYTHING if vcluster.preemptible else beyond,
-        within="" if asking.preemptible else within,
-    )
+    holdings = Holdings(tx, [vcluster], [asking], now, sharing=sharing)
+    return holdings.takeable(vcluster, asking, request, count, type_id, open_)
+
+
+def protected_since(vcluster: Vcluster, group: Group, policy: Policy, now: float) -> float:
+    """Return the time from which on nodes of the vcluster were assigned that are protected now by
+    their inertia."""
+    return now - preemption.inertia(effective(group.priority, vcluster.preemptible), policy)
 
 
 def victims(
@@ -92,8 +135,7 @@ def victims(
 
     many  the site has more than one subnet
     """
-    priority = effective(groups.get(tx, vcluster.group_id).priority, vcluster.preemptible)
-    by = now - preemption.inertia(priority, policy)
+    by = protected_since(vcluster, groups.get(tx, vcluster.group_id), policy, now)
     return leases.victims(node_counts.pick_held(tx, vcluster.id, kind, many, by), count)
 
 

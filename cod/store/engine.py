@@ -14,7 +14,6 @@ from weakref import WeakSet
 from sqlalchemy import (
     Connection,
     CursorResult,
-    NestedTransaction,
     create_engine,
     event,
     exc,
@@ -212,12 +211,6 @@ def slices(ids: Sequence[Key], size: int = 500) -> Iterable[Sequence[Key]]:
     """Return a long list in parts: SQLite and MariaDB both limit the parameters of one
     statement."""
     return (ids[start : start + size] for start in range(0, len(ids), size))
-
-
-def part(tx: Tx) -> NestedTransaction:
-    """Return the context in which a part of a transaction runs: what it has written is undone, and
-    nothing else, when it raises."""
-    return tx.begin_nested()
 
 
 def is_lost(error: BaseException) -> bool:

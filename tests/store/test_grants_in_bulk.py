@@ -7,7 +7,6 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from sqlalchemy import Engine, insert, select, update
 from cod.flows.scheduler import apply_plan
 from cod.flows.scheduler import plan as plan_flow
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedTuple, AskedVcluster, Refused, Result, Site, TypeTerms
+from cod.model import AskedTuple, AskedVcluster, Refused, Site, TypeTerms
 from cod.states import Disk
 from cod.store import tables as t
 from cod.store import vcms
@@ -325,20 +324,3 @@ def test_grants_killed_between_any_two_statements_have_done_nothing(
     assert 20 < statement < 80  # one by one it takes some 150
     with engine.begin() as tx:
         assert {request.state for request in requests.every(tx)} == {"granted"}
-
-
-def test_preemptions_in_one_transaction_are_undone_one_by_one(tx: Tx, site: Site) -> None:
-    done: list[int] = []
-
-    def flow(tx: Tx, *, number: int, claim: Any, now: float) -> Result[int]:
-        tx.execute(insert(t.marks).values(name=str(number), at=now))
-        if number == 1:
-            raise Refused("conflict", "a rule")
-        done.append(number)
-        return Result(1)
-
-    acts = [apply_plan.Act(str(n), partial(flow, number=n), n) for n in range(3)]
-    [act] = apply_plan._together(acts)
-    left = act.left(act.flow(tx, claim=None, now=NOW))
-    assert (done, [one.name for one in left]) == ([0, 2], ["1"])
-    assert set(tx.scalars(select(t.marks.c.name).where(t.marks.c.at == NOW))) == {"0", "2"}

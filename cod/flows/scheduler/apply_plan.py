@@ -18,11 +18,11 @@ from cod.core import (
     advance_reservations,
     notices,
     preemption,
-    vcm_outbox,
 )
 from cod.core import leases as core_leases
 from cod.core import requests as core_requests
 from cod.core.nodes import assignment, grants, transitions
+from cod.core.reclaim_batch import ReclaimBatch
 from cod.model import Effect, Node, Reclaim, Refused, Result, Site, Vcluster
 from cod.policy.scheduler import leases
 from cod.policy.scheduler.snapshot import (
@@ -33,9 +33,9 @@ from cod.policy.scheduler.snapshot import (
     RequestGrant,
     RequestRefusal,
 )
-from cod.states import NodeEvent, NodeState, ReclaimState, RequestState, Step
+from cod.states import NodeEvent, NodeState, ReclaimState, Step
 from cod.store import claims
-from cod.store.engine import Tx, part
+from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
@@ -43,7 +43,7 @@ from cod.store.scheduler import node_counts, reclaims, requests, vclusters
 ACTOR = "manager"
 SWITCHED = 50  # nodes woken or put to sleep by one transaction: tens of milliseconds
 GRANTED = 200  # nodes given by one transaction, where many requests are granted
-TAKEN = 20  # preemptions carried out by one transaction
+TAKEN = 100  # preemptions carried out by one transaction
 TOLD = 100  # requests
 Claim = claims.Claim
 Lost = claims.Lost
@@ -80,14 +80,6 @@ def acts(plan: PassPlan, site: Site, *, bulk: bool = False) -> list[Act]:
     when its rows have changed (the next act can run) and `Refused` when a rule forbids it (`waits`
     tells the request why).
     """
-    takes = [
-        Act(
-            f"take for request {one.request_id}",
-            partial(take, taken=one, plan=plan, site=site),
-            one.request_id,
-        )
-        for one in plan.preemptions
-    ]
     return [
         *(
             Act(f"warn vcluster {one}", partial(warn, vcluster_id=one, seconds=ahead))
@@ -112,7 +104,11 @@ def acts(plan: PassPlan, site: Site, *, bulk: bool = False) -> list[Act]:
             Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, plan=plan, site=site))
             for one in plan.overdue
         ),
-        *(_together(takes) if bulk else takes),
+        *(
+            _taken_in_bulk(plan, site)
+            if bulk
+            else (_take(one, plan, site) for one in plan.preemptions)
+        ),
         *(
             Act(
                 "tell requests why not", partial(tell, refusals=plan.refusals[start : start + TOLD])
@@ -151,26 +147,18 @@ def _in_bulk(plan: PassPlan, site: Site) -> Iterator[Act]:
             some, size = [], 0
 
 
-def _together(alone: Sequence[Act]) -> Iterator[Act]:
-    """Yield acts that carry out `TAKEN` preemptions each."""
-    for start in range(0, len(alone), TAKEN):
-        some = tuple(alone[start : start + TAKEN])
-        flow = partial(run_each, acts=some)
-        yield Act(f"take for {len(some)} requests", flow, parts=some) if len(some) > 1 else some[0]
+def _take(one: Preempt, plan: PassPlan, site: Site) -> Act:
+    flow = partial(take, taken=one, plan=plan, site=site)
+    return Act(f"take for request {one.request_id}", flow, one.request_id)
 
 
-def run_each(tx: Tx, *, acts: Sequence[Act], claim: Claim, now: float) -> Result[list[int]]:
-    """Carry out acts in one transaction, as if each had its own; return the places of those that
-    change nothing, because their rows have changed or a rule forbids them."""
-    left: list[int] = []
-    effects: set[Effect] = set()
-    for place, act in enumerate(acts):
-        try:
-            with part(tx):
-                effects.update(act.flow(tx, claim=claim, now=now).effects)
-        except (Stale, Refused):
-            left.append(place)
-    return Result(left, tuple(effects))
+def _taken_in_bulk(plan: PassPlan, site: Site) -> Iterator[Act]:
+    """Yield acts of `TAKEN` preemptions each."""
+    for start in range(0, len(plan.preemptions), TAKEN):
+        some = plan.preemptions[start : start + TAKEN]
+        alone = tuple(_take(one, plan, site) for one in some)
+        flow = partial(take_all, taken=some, plan=plan, site=site)
+        yield Act(f"take for {len(some)} requests", flow, parts=alone) if alone[1:] else alone[0]
 
 
 # ---------------------------------------------------------------- giving nodes
@@ -242,61 +230,29 @@ def remember_odd(tx: Tx, *, plan: PassPlan, claim: Claim, now: float) -> Result[
 def take(
     tx: Tx, *, taken: Preempt, plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
-    """Open a reclaim of a vcluster's nodes, and choose the nodes that go unless the owner or the
-    VCM names others. Raises `Refused` if the requesting group lacks node-hours to use them."""
+    """Open a reclaim of a vcluster's nodes: see `core.reclaim_batch`. Raises as `open` there."""
     claims.confirm(tx, claim, now)
-    request = requests.get(tx, taken.request_id, lock=True)
-    vcluster = vclusters.get(tx, taken.vcluster_id, lock=True)
-    kind, block = taken.kind, taken.kind.block or None
-    if request is None or vcluster is None or request.state != RequestState.PENDING:
-        return Result(0)
-    if reclaims.written(tx, request.id, vcluster.id, kind.type, block, now):
-        return Result(0)
-    if (asking := vclusters.get(tx, request.vcluster_id)) is not None:
-        wanted = sum(one.count for one in request.tuples)
-        owner = groups.get(tx, asking.group_id)
-        grants.check_hours(tx, asking, request, owner, wanted, site, now)
-    able = preemption.takeable(
-        tx, vcluster, request, taken.count, now, type_id=kind.type, sharing=plan.sharing
-    )
-    if able < taken.count:
-        raise nodes.Changed(
-            f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more"
-        )
-    key, many = node_counts.NodeKindRow(*kind), len(site.subnets) > 1
-    chosen = preemption.victims(tx, vcluster, key, taken.count, many, site.policy, now)
-    if len(chosen) < taken.count:
-        raise nodes.Changed(
-            f"vcluster {vcluster.name} has not {taken.count} such nodes outside their inertia any"
-            " more"
-        )
-    attributes = {one.attributes for one in request.tuples}
-    made = reclaims.add(
-        tx,
-        vcluster_id=vcluster.id,
-        request_id=request.id,
-        type_id=kind.type,
-        block_id=block,
-        subnet=kind.subnet,
-        attributes=attributes.pop() if len(attributes) == 1 else "",
-        nodes=chosen,
-        deadline=preemption.deadline(tx, vcluster, site.policy, now),
-        now=now,
-    )
-    notices.tell(
-        tx,
-        vcluster,
-        notice_texts.reclaim(vcluster, [node.name for node in chosen], made.count, made.deadline),
-        now,
-    )
-    would_do = node_counts.pick_held(tx, vcluster.id, key, many, now)
-    why = (
-        f"request {request.id} needs these nodes; {vcluster.name} is preemptible"
-        if vcluster.preemptible
-        else (f"request {request.id} has priority {request.priority}")
-    )
-    vcm_outbox.reclaimed(tx, made, why, [*chosen, *would_do], now)
-    return Result(made.count)
+    batch = ReclaimBatch(tx, [taken], plan, site, now)
+    count = batch.open(taken)
+    batch.write()
+    return Result(count)
+
+
+def take_all(
+    tx: Tx, *, taken: Sequence[Preempt], plan: PassPlan, claim: Claim, site: Site, now: float
+) -> Result[list[int]]:
+    """Open many reclaims; return the places of those that cannot be opened, because their rows have
+    changed or a rule forbids them."""
+    claims.confirm(tx, claim, now)
+    batch = ReclaimBatch(tx, taken, plan, site, now)
+    left = []
+    for place, one in enumerate(taken):
+        try:
+            batch.open(one)
+        except (Stale, Refused):
+            left.append(place)
+    batch.write()
+    return Result(left)
 
 
 def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result[int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol, TypeVar
 
-from cod.model import Group, Node, Policy, Refused, Vcluster
+from cod.model import Group, Policy, Refused, Vcluster
 from cod.policy.scheduler.snapshot import SiteSnapshot, VclusterHolder
 from cod.quantity import exact_span, span
 from cod.states import NodeState
@@ -94,7 +95,21 @@ def extended(
     return max(min(end, bound), expires_at)
 
 
-def victims(held: Iterable[Node], count: int) -> list[Node]:
+class Member(Protocol):
+    """What is asked of a vcluster's node; as in `model.Node`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def assigned_at(self) -> float | None: ...
+
+
+AnyMember = TypeVar("AnyMember", bound=Member)
+
+
+def victims(held: Iterable[AnyMember], count: int) -> list[AnyMember]:
     """Return the nodes that a vcluster gives up when it shrinks by `count` and its owner names
     none.
 

@@ -179,12 +179,14 @@ def _free(blocks: Iterable[AddressBlock], there: Mapping[int, Binding], now: flo
     """Return the first address that is free in the first block that has one; else the one whose
     system has been gone for longest. `there`: what is recorded in the blocks."""
     left: list[Binding] = []
-    for block in blocks:
-        usable = [address for address in block.addresses if address & 0xFF not in (0, 0xFF)]
-        for address in usable:
-            if address not in there or there[address].expires_at <= now:
-                return address
-        left += [there[address] for address in usable if there[address].state == "left"]
+    for address in (each for block in blocks for each in block.addresses):
+        recorded = there.get(address)
+        if address & 0xFF in (0, 0xFF):
+            continue
+        if recorded is None or recorded.expires_at <= now:
+            return address
+        if recorded.state == "left":
+            left.append(recorded)
     return min(left, key=attrgetter("expires_at", "address")).address if left else None
 
 

@@ -27,6 +27,7 @@ from cod.states import POWER_CONTROL, UNAPPROVED, Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes, switch_ports
+from cod.store.rows import Rows
 
 PERIOD = 10.0
 """Seconds to which times of nodes on their way are rounded."""
@@ -498,9 +499,12 @@ def _lowest(shape: FreeKey, many: bool) -> Select[Any]:
 
 def _shape(key: FreeKey) -> FreeKey:
     """Return what all keys have in common that are asked for by the same conditions."""
-    kind = NodeKindRow(0, min(key.kind.block, 1), "subnet" if key.kind.subnet else "")
     cached = None if key.template is None else 0
-    return FreeKey("", kind, cached, cached, min(key.reserved, 1))
+    return FreeKey("", _kind_shape(key.kind), cached, cached, min(key.reserved, 1))
+
+
+def _kind_shape(kind: NodeKindRow) -> NodeKindRow:
+    return NodeKindRow(0, min(kind.block, 1), "subnet" if kind.subnet else "", kind.port)
 
 
 def _values(key: FreeKey) -> dict[str, Any]:
@@ -531,6 +535,36 @@ def _alike(key: FreeKey, many: bool, value: _Operand = _literal) -> ColumnElemen
         _of_kind(key.kind, many, value),
         _n.disk != Disk.CACHED if key.template is None else cache,
         _kept_for(key.reserved, value),
+    )
+
+
+class Member(NamedTuple):
+    """What tells nodes of a vcluster apart that are of one kind."""
+
+    id: int
+    name: str
+    state: str
+    assigned_at: float | None
+
+
+_MEMBERS = Rows(Member, t.nodes)
+
+
+def members(
+    tx: Tx, vcluster_id: int, kind: NodeKindRow, many: bool, assigned_by: float
+) -> list[Member]:
+    """Return the nodes that `pick_held` does, not locked."""
+    values = kind._asdict() | {"holder": vcluster_id, "assigned_by": assigned_by}
+    return _MEMBERS.all(tx, _held_alike(_kind_shape(kind), many), values)
+
+
+@lru_cache(maxsize=16)
+def _held_alike(shape: NodeKindRow, many: bool) -> Select[Any]:
+    return _MEMBERS.select.where(
+        _n.vcluster_id == bindparam("holder"),
+        _n.assigned_at <= bindparam("assigned_by"),
+        _of_kind(shape, many, lambda name, _: bindparam(name)),
+        _kept_for(0),
     )
 
 

@@ -9,9 +9,11 @@ nothing may be taken any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import func, insert, select
 
 from cod.model import Node, Reclaim
 from cod.states import ReclaimState
@@ -24,6 +26,65 @@ from cod.store.scheduler import reservations
 _c = t.reclaims.c
 ROWS = Rows(Reclaim, t.reclaims)
 get, change = ROWS.get, ROWS.change
+
+
+class Key(NamedTuple):
+    """What a reclaim that a plan opens is told apart by from others that are opened at the same
+    time."""
+
+    request_id: int
+    vcluster_id: int
+    type_id: int
+    block_id: int | None
+
+
+class Opening(NamedTuple):
+    """A reclaim that is to be opened.
+
+    subnet      '' for any
+    attributes  what the request wants of nodes (XML) or '', for whoever answers
+    node_ids    the nodes that were chosen for it
+    """
+
+    key: Key
+    subnet: str
+    attributes: str
+    node_ids: Sequence[int]
+    deadline: float
+
+
+def add_all(tx: Tx, openings: Sequence[Opening], now: float) -> list[Reclaim]:
+    """Return new open reclaims of as many nodes as were chosen for each; these are kept for its
+    request from now on. IntegrityError: one of them is kept for somebody already."""
+    if not openings:
+        return []
+    rows = [
+        {
+            **one.key._asdict(),
+            "subnet": one.subnet,
+            "attributes": one.attributes,
+            "count": len(one.node_ids),
+            "given": 0,
+            "deadline": one.deadline,
+            "state": ReclaimState.OPEN,
+            "created_at": now,
+        }
+        for one in openings
+    ]
+    tx.execute(insert(t.reclaims), rows)
+    # by their keys: not every database returns the ids of rows that are inserted together
+    there = {_key(one): one for one in _of(tx, {one.key.request_id for one in openings}, now)}
+    made = [there[one.key] for one in openings]
+    reservations.add_all(
+        tx,
+        [
+            reservations.Reservation(node_id, reclaim.request_id, reclaim.id)
+            for one, reclaim in zip(openings, made, strict=True)
+            for node_id in one.node_ids
+        ],
+        now,
+    )
+    return made
 
 
 def add(
@@ -39,27 +100,27 @@ def add(
     deadline: float,
     now: float,
 ) -> Reclaim:
-    """Return a new open reclaim of as many nodes as were chosen for it: `nodes`, which are kept for
-    its request from now on.
+    """Return one new open reclaim: see `Opening`."""
+    key, chosen = Key(request_id, vcluster_id, type_id, block_id), [node.id for node in nodes]
+    return add_all(tx, [Opening(key, subnet, attributes, chosen, deadline)], now)[0]
 
-    subnet  '' for any; attributes: what the request wants of nodes (XML) or '', for whoever answers
-    """
-    made = ROWS.add(
-        tx,
-        vcluster_id=vcluster_id,
-        request_id=request_id,
-        type_id=type_id,
-        block_id=block_id,
-        subnet=subnet,
-        attributes=attributes,
-        count=len(nodes),
-        given=0,
-        deadline=deadline,
-        state=ReclaimState.OPEN,
-        created_at=now,
-    )
-    reservations.add(tx, [node.id for node in nodes], request_id, made.id, now)
-    return made
+
+def written(tx: Tx, request_ids: Collection[int], at: float) -> set[Key]:
+    """Return which reclaims for those requests were written at that very time. An act that would
+    write one of them is being run again."""
+    return {_key(one) for one in _of(tx, request_ids, at)}
+
+
+def _of(tx: Tx, request_ids: Collection[int], at: float) -> list[Reclaim]:
+    return [
+        one
+        for part in slices(sorted(request_ids))
+        for one in ROWS.every(tx, _c.request_id.in_(part), _c.created_at == at)
+    ]
+
+
+def _key(one: Reclaim) -> Key:
+    return Key(one.request_id, one.vcluster_id, one.type_id, one.block_id)
 
 
 def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list[Reclaim]:
@@ -69,23 +130,20 @@ def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list
     return ROWS.every(tx, _c.state == ReclaimState.OPEN, *own, order=order, lock=lock)
 
 
-def written(
-    tx: Tx, request_id: int, vcluster_id: int, type_id: int, block_id: int | None, at: float
-) -> bool:
-    """Return whether such a reclaim was written at that very time. Then the same act is being run
-    again."""
-    block = _c.block_id.is_(None) if block_id is None else _c.block_id == block_id
-    of_kind = _c.type_id == type_id, block
-    of_both = _c.request_id == request_id, _c.vcluster_id == vcluster_id
-    return ROWS.exists(tx, *of_both, *of_kind, _c.created_at == at)
+def leaving_each(tx: Tx, vcluster_ids: Collection[int]) -> Counter[int]:
+    """Return how many nodes each of the vclusters is still to give back."""
+    found: Counter[int] = Counter()
+    for part in slices(sorted(vcluster_ids)):
+        query = select(_c.vcluster_id, func.sum(_c["count"] - _c.given)).where(
+            _c.state == ReclaimState.OPEN, _c.vcluster_id.in_(part)
+        )
+        found.update({row[0]: int(row[1]) for row in tx.execute(query.group_by(_c.vcluster_id))})
+    return found
 
 
 def leaving(tx: Tx, vcluster_id: int) -> int:
     """Return how many nodes that vcluster is still to give back."""
-    query = select(func.sum(_c["count"] - _c.given)).where(
-        _c.state == ReclaimState.OPEN, _c.vcluster_id == vcluster_id
-    )
-    return int(tx.scalar(query) or 0)
+    return leaving_each(tx, [vcluster_id])[vcluster_id]
 
 
 def open_for(tx: Tx, request_ids: Sequence[int]) -> list[Reclaim]:

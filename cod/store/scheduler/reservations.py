@@ -51,10 +51,12 @@ def add(
     tx: Tx, node_ids: Iterable[int], request_id: int, reclaim_id: int | None, now: float
 ) -> None:
     """Keep nodes for a request. IntegrityError: one of them is kept for somebody already."""
-    rows = [
-        {"node_id": node_id, "request_id": request_id, "reclaim_id": reclaim_id, "at": now}
-        for node_id in sorted(node_ids)
-    ]
+    add_all(tx, [Reservation(one, request_id, reclaim_id) for one in node_ids], now)
+
+
+def add_all(tx: Tx, kept: Iterable[Reservation], now: float) -> None:
+    """Keep nodes for requests. IntegrityError: one of them is kept for somebody already."""
+    rows = [one._asdict() | {"at": now} for one in sorted(kept)]
     if rows:
         tx.execute(insert(t.reservations), rows)
 

@@ -380,6 +380,16 @@ def held(tx: Tx, vcluster_id: int) -> int:
     return nodes.ROWS.count(tx, t.nodes.c.vcluster_id == vcluster_id)
 
 
+def held_each(tx: Tx, vcluster_ids: Collection[int]) -> Counter[int]:
+    """Return how many nodes each of the vclusters holds."""
+    n = t.nodes.c
+    found: Counter[int] = Counter()
+    for part in slices(sorted(vcluster_ids)):
+        query = select(n.vcluster_id, func.count()).where(n.vcluster_id.in_(part))
+        found.update({row[0]: row[1] for row in tx.execute(query.group_by(n.vcluster_id))})
+    return found
+
+
 def held_by_type(tx: Tx) -> list[tuple[int, str | None, int, float | None]]:
     """Return nodes that vclusters hold: (vcluster's id, type's name, nodes, first assigned at)."""
     n = t.nodes.c
