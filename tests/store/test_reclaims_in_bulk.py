@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select, update
 
-from cod.core.reclaim_batch import ReclaimBatch
+from cod.core.nodes.reclaim_batch import ReclaimBatch
 from cod.flows.scheduler import apply_plan
 from cod.flows.scheduler import plan as plan_flow
 from cod.model import Policy, RequestTuple, Site, TypeTerms

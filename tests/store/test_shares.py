@@ -386,7 +386,8 @@ def test_an_act_asks_as_much_of_the_database_for_many_groups_as_for_two(tx: Tx) 
         engine = tx.engine
         listener = lambda *args: asked.append(args[2])  # noqa: E731
         event.listen(engine, "before_cursor_execute", listener)
-        entitlements.between(tx, ids[0], ids[1], [(0, 1)], 1, NOW, sharing=sharing)
+        there = {one.id: one for one in groups.every(tx)}
+        entitlements.Kept(tx, there, set(ids), sharing, NOW).between(ids[0], ids[1], [(0, 1)], 1)
         event.remove(engine, "before_cursor_execute", listener)
         return len(asked)
 

@@ -22,7 +22,7 @@ from cod.core import (
 from cod.core import leases as core_leases
 from cod.core import requests as core_requests
 from cod.core.nodes import assignment, grants, transitions
-from cod.core.reclaim_batch import ReclaimBatch
+from cod.core.nodes.reclaim_batch import ReclaimBatch
 from cod.model import Effect, Node, Reclaim, Refused, Result, Site, Vcluster
 from cod.policy.scheduler import leases
 from cod.policy.scheduler.snapshot import (
@@ -230,7 +230,7 @@ def remember_odd(tx: Tx, *, plan: PassPlan, claim: Claim, now: float) -> Result[
 def take(
     tx: Tx, *, taken: Preempt, plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
-    """Open a reclaim of a vcluster's nodes: see `core.reclaim_batch`. Raises as `open` there."""
+    """Open a reclaim of a vcluster's nodes: see `ReclaimBatch`. Raises as `open` of it."""
     claims.confirm(tx, claim, now)
     batch = ReclaimBatch(tx, [taken], plan, site, now)
     count = batch.open(taken)
