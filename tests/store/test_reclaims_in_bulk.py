@@ -15,7 +15,7 @@ from cod.core.nodes.reclaim_batch import ReclaimBatch
 from cod.flows.scheduler import apply_plan
 from cod.flows.scheduler import plan as plan_flow
 from cod.model import Policy, RequestTuple, Site, TypeTerms
-from cod.states import VclusterState
+from cod.states import RequestState, VclusterState
 from cod.store import tables as t
 from cod.store import vcms
 from cod.store.engine import Tx
@@ -39,7 +39,9 @@ class FullSite:
     def __init__(self, tx: Tx, seed: int) -> None:
         self.tx, self.dice = tx, random.Random(seed)
         dice, self._template = self.dice, add_template(tx)
-        terms = [dict(shares=float(n), email="a@b.test" if n == 1 else "") for n in range(4)]
+        terms: list[dict[str, Any]] = [
+            dict(shares=float(n), email="a@b.test" if n == 1 else "") for n in range(4)
+        ]
         if dice.random() < 0.5:
             terms[dice.randrange(4)]["guarantee"] = 4
         self._groups = [
@@ -105,8 +107,8 @@ class FullSite:
         dice = self.dice
         for one in vclusters.every(self.tx, ["active"])[: dice.choice([0, 0, 1])]:
             vclusters.change(self.tx, one, NOW, drain_until=NOW + 60.0)
-        for one in requests.every(self.tx, states=["pending"])[: dice.choice([0, 1])]:
-            requests.end(self.tx, one.id, "withdrawn", "", NOW)
+        for request in requests.every(self.tx, states=["pending"])[: dice.choice([0, 1])]:
+            requests.end(self.tx, request.id, RequestState.WITHDRAWN, "", NOW)
         if dice.random() < 0.3:
             groups.change(self.tx, dice.choice(self._groups).id, hours_limit=0.01)
         if dice.random() < 0.5:
