@@ -24,7 +24,7 @@ from cod.store.scheduler.node_counts import NodeKindRow
 NO_SHARES = Sharing()
 
 
-class Holdings:
+class PreemptionRows:
     """What vclusters hold and are about to lose, and what their groups are sure of, read once for
     many preemptions, and changed by each.
 
@@ -107,12 +107,12 @@ def takeable(
     sharing: Sharing = NO_SHARES,
     open_: int = 0,
 ) -> int:
-    """Return how many nodes one request may take from a vcluster: see `Holdings`."""
+    """Return how many nodes one request may take from a vcluster: see `PreemptionRows`."""
     asking = vclusters.get(tx, request.vcluster_id)
     if asking is None:
         return 0
-    holdings = Holdings(tx, [vcluster], [asking], now, sharing=sharing)
-    return holdings.takeable(vcluster, asking, request, count, type_id, open_)
+    rows = PreemptionRows(tx, [vcluster], [asking], now, sharing=sharing)
+    return rows.takeable(vcluster, asking, request, count, type_id, open_)
 
 
 def protected_since(vcluster: Vcluster, group: Group, policy: Policy, now: float) -> float:

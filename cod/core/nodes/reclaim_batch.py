@@ -39,7 +39,7 @@ class ReclaimBatch:
         self._written = reclaims.written(tx, self._requests, now)
         there = [self._vclusters[one] for one in losers if one in self._vclusters]
         others = [self._vclusters[one] for one in asking]
-        self._holdings = preemption.Holdings(tx, there, others, now, sharing=plan.sharing)
+        self._rows = preemption.PreemptionRows(tx, there, others, now, sharing=plan.sharing)
         self._members: dict[tuple[int, NodeKindRow], list[Member]] = {}
         self._chosen: set[int] = set()
         self._opened: list[tuple[Vcluster, reclaims.Opening]] = []
@@ -56,19 +56,19 @@ class ReclaimBatch:
         if request is None or vcluster is None or request.state != RequestState.PENDING:
             return 0
         kind, block = NodeKindRow(*taken.kind), taken.kind.block or None
-        key = reclaims.Key(request.id, vcluster.id, kind.type, block)
+        key = reclaims.ReclaimKey(request.id, vcluster.id, kind.type, block)
         if key in self._written:
             return 0
         asking = self._vclusters[request.vcluster_id]
         wanted = sum(one.count for one in request.tuples)
-        owner = self._holdings.groups[asking.group_id]
+        owner = self._rows.groups[asking.group_id]
         grants.check_hours(self._tx, asking, request, owner, wanted, self._site, self._now)
-        able = self._holdings.takeable(vcluster, asking, request, taken.count, kind.type)
+        able = self._rows.takeable(vcluster, asking, request, taken.count, kind.type)
         if able < taken.count:
             raise nodes.Changed(
                 f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more"
             )
-        group = self._holdings.groups[vcluster.group_id]
+        group = self._rows.groups[vcluster.group_id]
         chosen = leases.victims(self._mobile(vcluster, group, kind), taken.count)
         if len(chosen) < taken.count:
             raise nodes.Changed(
@@ -77,7 +77,7 @@ class ReclaimBatch:
             )
         self._chosen.update(one.id for one in chosen)
         self._written.add(key)
-        self._holdings.leave(vcluster, kind.type, taken.count)
+        self._rows.leave(vcluster, kind.type, taken.count)
         attributes = {one.attributes for one in request.tuples}
         opening = reclaims.Opening(
             key,
@@ -123,7 +123,7 @@ class ReclaimBatch:
                 raise nodes.Changed(f"nodes of vcluster {vcluster.name} have left meanwhile")
             names = [node.name for node in chosen]
             said = notice_texts.reclaim(vcluster, names, reclaim.count, reclaim.deadline)
-            told.append((vcluster, self._holdings.groups[vcluster.group_id], said))
+            told.append((vcluster, self._rows.groups[vcluster.group_id], said))
             done.append((reclaim, chosen))
         notices.tell_all(self._tx, told, self._now)
         return done

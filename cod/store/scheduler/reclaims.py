@@ -28,7 +28,7 @@ ROWS = Rows(Reclaim, t.reclaims)
 get, change = ROWS.get, ROWS.change
 
 
-class Key(NamedTuple):
+class ReclaimKey(NamedTuple):
     """What a reclaim that a plan opens is told apart by from others that are opened at the same
     time."""
 
@@ -46,7 +46,7 @@ class Opening(NamedTuple):
     node_ids    the nodes that were chosen for it
     """
 
-    key: Key
+    key: ReclaimKey
     subnet: str
     attributes: str
     node_ids: Sequence[int]
@@ -101,11 +101,14 @@ def add(
     now: float,
 ) -> Reclaim:
     """Return one new open reclaim: see `Opening`."""
-    key, chosen = Key(request_id, vcluster_id, type_id, block_id), [node.id for node in nodes]
+    key, chosen = (
+        ReclaimKey(request_id, vcluster_id, type_id, block_id),
+        [node.id for node in nodes],
+    )
     return add_all(tx, [Opening(key, subnet, attributes, chosen, deadline)], now)[0]
 
 
-def written(tx: Tx, request_ids: Collection[int], at: float) -> set[Key]:
+def written(tx: Tx, request_ids: Collection[int], at: float) -> set[ReclaimKey]:
     """Return which reclaims for those requests were written at that very time. An act that would
     write one of them is being run again."""
     return {_key(one) for one in _of(tx, request_ids, at)}
@@ -119,8 +122,8 @@ def _of(tx: Tx, request_ids: Collection[int], at: float) -> list[Reclaim]:
     ]
 
 
-def _key(one: Reclaim) -> Key:
-    return Key(one.request_id, one.vcluster_id, one.type_id, one.block_id)
+def _key(one: Reclaim) -> ReclaimKey:
+    return ReclaimKey(one.request_id, one.vcluster_id, one.type_id, one.block_id)
 
 
 def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list[Reclaim]:
