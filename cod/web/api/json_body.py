@@ -30,9 +30,8 @@ from cod.web.api.resources import ROUTE_MAP
 from cod.web.api.resources.server import EventQuery
 from cod.web.api.routes import Q, Route, named, number
 from cod.web.http.errors import HttpProblem, unexpected
-from cod.web.http.memory_body import MemoryBody
 from cod.web.http.representations import as_json, tags
-from cod.web.http.request import PREFIX, WebRequest, unquoted
+from cod.web.http.request import PREFIX, MemoryBody, WebRequest, unquoted
 
 
 class JsonBody(MemoryBody):

@@ -2,7 +2,7 @@
 answer is sent.
 
 A request is all of these for every kind of body. What differs is its `Body`, chosen once when the
-headers are there (`web.server.body_of`): in memory (`http.memory_body`) or a file
+headers are there (`web.server.body_of`): in memory (`MemoryBody`) or a file
 (`http.uploads.body`). What is refused on the way is answered when the request is all
 there, so that the client can hear why. Every answer of the API that is not a success is a problem
 document (RFC 9457).
@@ -37,6 +37,8 @@ from cod.web.http.representations import as_json, fits, gzips, packed_tag, tag
 PREFIX = "/api/v1"  # of the paths of the API
 WORTH_PACKING = 1400  # bytes: what fits into one packet comes no sooner for being smaller
 FASTEST = 1  # of zlib's levels: a large list is packed while others wait
+BODY_LIMIT = 2**20  # bytes of a body in memory
+STRANGERS_LIMIT = 2**16  # bytes of a body from a client that has not signed in
 log = logging.getLogger("cod.api")
 
 
@@ -70,6 +72,36 @@ class Body(ABC):
 
     def leave(self) -> None:  # noqa: B027
         """Let go of what the body holds: the connection is gone, or the answer is sent."""
+
+
+class MemoryBody(Body):
+    """A body of at most `BODY_LIMIT` bytes, of strangers `STRANGERS_LIMIT`, kept in memory."""
+
+    def __init__(self, request: WebRequest) -> None:
+        super().__init__(request)
+        self.content = bytearray()
+
+    def begin(self) -> None:
+        """Refuse what says that it is too long."""
+        if self.request.length is not None and self.request.length > BODY_LIMIT:
+            self.request.refuse(_too_large())
+
+    def take(self, data: bytes) -> None:
+        """Keep the next bytes."""
+        self.content += data
+        if len(self.content) > (STRANGERS_LIMIT if self.request.stranger else BODY_LIMIT):
+            self.request.refuse(_too_large())
+
+    def drop(self) -> int:
+        """Forget them."""
+        count = len(self.content)
+        self.content.clear()
+        return count
+
+    def check_sender(self) -> None:
+        """Refuse what came faster than was found out that a stranger sent it."""
+        if self.request.stranger and len(self.content) > STRANGERS_LIMIT:
+            self.request.refuse(_too_large())
 
 
 class WebRequest(http.Request):
@@ -343,6 +375,14 @@ class WebRequest(http.Request):
         if self.method != b"HEAD":
             out.write(body)
         out.finish()
+
+
+def _too_large() -> HttpProblem:
+    return HttpProblem(
+        413,
+        "too_large",
+        f"the body may have at most {BODY_LIMIT} bytes, of strangers {STRANGERS_LIMIT}",
+    )
 
 
 def unquoted(path: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from cod.web.http import sessions
-from cod.web.http.memory_body import MemoryBody
-from cod.web.http.request import WebRequest, unquoted
+from cod.web.http.request import MemoryBody, WebRequest, unquoted
 from cod.web.portal.answers import SECURITY, Answer, PageRequest
 from cod.web.portal.front import Portal
 
