@@ -41,39 +41,21 @@ def wait_until(
     timeout: float,
     *,
     quiet: bool = False,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Any:
     """Ask for the vcluster until it is `done`; its last value. Ends early where what it asked for
     was rejected or is stopped."""
-    return _watched(
-        api, name, lambda value: value is not None and done(value), timeout, quiet, clock, sleep
-    )
+    return _watched(api, name, lambda value: value is not None and done(value), timeout, quiet)
 
 
-def wait_until_gone(
-    api: Client,
-    name: str,
-    timeout: float,
-    *,
-    quiet: bool = False,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
+def wait_until_gone(api: Client, name: str, timeout: float, *, quiet: bool = False) -> None:
     """Ask for the vcluster until there is none."""
-    _watched(api, name, lambda value: value is None, timeout, quiet, clock, sleep)
+    _watched(api, name, lambda value: value is None, timeout, quiet)
 
 
 def _watched(
-    api: Client,
-    name: str,
-    done: Callable[[Any], bool],
-    timeout: float,
-    quiet: bool,
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
+    api: Client, name: str, done: Callable[[Any], bool], timeout: float, quiet: bool
 ) -> Any:
-    until = clock() + timeout
+    until = time.monotonic() + timeout
     with Silent() if quiet else Bars() if sys.stdout.isatty() else Lines() as view:
         while True:
             value = _ask(api, name)
@@ -81,12 +63,12 @@ def _watched(
             if done(value):
                 return value
             _check_not_rejected(api, name, ended=value is None)
-            if clock() > until:
+            if time.monotonic() > until:
                 raise TimedOut(
                     f"{name} is not as wished after {exact_span(timeout)}; it goes on without being"
                     " watched"
                 )
-            sleep(POLL)
+            time.sleep(POLL)
 
 
 def _ask(api: Client, name: str) -> Any:

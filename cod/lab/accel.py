@@ -37,9 +37,9 @@ def choose(root: Path) -> str:
     return known["accel"]
 
 
-def kvm_works(seconds: float = PROBE_SECONDS) -> bool:
-    """Return whether firmware on KVM reaches its console within `seconds`."""
-    return KVM.exists() and os.access(KVM, os.R_OK | os.W_OK) and speaks("kvm", seconds)
+def kvm_works() -> bool:
+    """Return whether firmware on KVM reaches its console within `PROBE_SECONDS`."""
+    return KVM.exists() and os.access(KVM, os.R_OK | os.W_OK) and speaks("kvm", PROBE_SECONDS)
 
 
 def speaks(accel: str, seconds: float) -> bool:

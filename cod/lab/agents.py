@@ -126,9 +126,7 @@ class Agent:
         }
 
 
-def said(
-    agents: Sequence[Agent], sleep: Callable[[float], None] = time.sleep
-) -> Iterator[tuple[Agent, str]]:
+def said(agents: Sequence[Agent]) -> Iterator[tuple[Agent, str]]:
     """Yield the lines that agents write on their consoles, as they come, for ever."""
     read = dict.fromkeys((agent.name for agent in agents), 0)
     while True:
@@ -141,7 +139,7 @@ def said(
                     if line.endswith(b"\n"):
                         read[agent.name] += len(line)
                         yield agent, line.decode(errors="replace").rstrip()
-        sleep(LOOK)
+        time.sleep(LOOK)
 
 
 class _Switches(socketserver.ThreadingUnixStreamServer):

@@ -132,10 +132,10 @@ def test_a_wish_that_was_given_up_is_made_anew(tx: Tx) -> None:
     store.outcome(
         tx, port(tx, node), given_up=True, reason="the switch has no port p1", next_at=None
     )
-    assert switch_ports.given_up(tx, node)
-    assert switch_ports.trouble(tx, node) == "the switch has no port p1"
+    assert port(tx, node).given_up
+    assert port(tx, node).reason == "the switch has no port p1"
     assert switch_ports.want(tx, node, 20, 2.0) == (switch_ports.WAKE,)
-    assert not switch_ports.given_up(tx, node)
+    assert not port(tx, node).given_up
     assert port(tx, node).seq == 2
 
 

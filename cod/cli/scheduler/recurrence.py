@@ -52,12 +52,12 @@ class DayNames(click.ParamType[list[str]]):
         return days
 
 
-def this_zone(clock: Path = Path("/etc/localtime")) -> str:
+def this_zone() -> str:
     """Return the name of this computer's time zone. Raises UsageError where it has none."""
     named = os.environ.get("TZ", "").removeprefix(":")
     if named:
         return named
-    _, found, name = str(clock.resolve()).partition("/zoneinfo/")
+    _, found, name = str(Path("/etc/localtime").resolve()).partition("/zoneinfo/")
     if not found:
         raise click.UsageError("name the time zone: --zone Europe/Berlin")
     return name

@@ -56,19 +56,6 @@ def arrived(tx: Tx, node: Node) -> bool:
     return port is None or not port.pending
 
 
-def trouble(tx: Tx, node: Node) -> str:
-    """Return why the port of the node's boot NIC is not in the wanted VLAN: the error of the last
-    attempt; '' when it is, or was not tried yet."""
-    port = store.of_mac(tx, node.boot_mac)
-    return "" if port is None or not port.pending else port.reason
-
-
-def given_up(tx: Tx, node: Node) -> bool:
-    """Return whether COD has given up putting the node's port into the wanted VLAN."""
-    port = store.of_mac(tx, node.boot_mac)
-    return port is not None and port.given_up
-
-
 def sighted(
     tx: Tx, node: Node, report_xml: str, macs: Sequence[str], switches: Sequence[Switch], now: float
 ) -> None:

@@ -31,12 +31,7 @@ class PeerIdentity:
 
 
 def listening(
-    reactor: Any,
-    ca: Ca,
-    addresses: Sequence[str],
-    port: int,
-    plain_port: int = 0,
-    clock: Callable[[], float] = time.time,
+    reactor: Any, ca: Ca, addresses: Sequence[str], port: int, plain_port: int = 0
 ) -> Callable[[IProtocolFactory], list[Any]]:
     """Return what opens a TLS port on each address for a factory; a certificate that is not valid,
     or not of the site's CA, gets no further than the handshake. Who shows none has an invitation,
@@ -45,7 +40,7 @@ def listening(
     plain_port  where VCMs without certificates connect, which are known by their addresses; 0:
                 nowhere
     """
-    shown = ServerTls(ca, addresses, clock, peers=True)
+    shown = ServerTls(ca, addresses, time.time, peers=True)
 
     def listen(factory: IProtocolFactory) -> list[Any]:
         wrapped = TlsFactory(shown, False, factory)  # type: ignore[arg-type] # zope: it is one of these

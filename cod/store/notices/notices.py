@@ -195,19 +195,14 @@ def forget_events(tx: Tx, before: float, limit: int) -> None:
 def every(
     tx: Tx,
     *,
-    group: str | None = None,
     after: int | None = None,
     notice_id: int | None = None,
     limit: int = 1000,
-    groups: frozenset[int] | None = None,
 ) -> list[NoticeView]:
     """Return notices with their deliveries, oldest first: those with ids after `after`, or the
     newest ones without it."""
-    wanted = {t.groups.c.name: group, _n.id: notice_id}
-    rows = query(groups).where(
-        *(column == value for column, value in wanted.items() if value is not None)
-    )
-    rows = rows if notice_id is not None else rows.where(_n.events.is_(None))
+    rows = query(None)
+    rows = rows.where(_n.events.is_(None) if notice_id is None else _n.id == notice_id)
     if after is None:
         return seen(tx, tx.execute(rows.order_by(_n.id.desc()).limit(limit)).all()[::-1])
     return seen(tx, tx.execute(rows.where(_n.id > after).order_by(_n.id).limit(limit)).all())
