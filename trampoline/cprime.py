@@ -131,13 +131,14 @@ def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> P
         need = partitions.least_size(order.partitions, room)
     target = choose(order.disk, mine, need, order.sector)
     reach = target.size
-    if order.table == "mbr":
+    if order.table == "mbr":  # its entries count sectors in 32 bits
         reach = partitions.addressed(target.size, target.sector)
     spans = partitions.place(order.partitions, reach, room) if order.partitions else []
     places = {str(span.number): (span.start, span.size) for span in spans} or {
         "disk": (0, target.size)
     }
     whole = not spans and any(source.target == "disk" for source in order.images)
+    # where these go is known once the image of the whole disk has brought its map
     later = [source for source in order.images if whole and source.target != "disk"]
     last = Span(0, partitions.tail(reach, room), room, "data", "cidata") if room else None
     return Plan(

@@ -90,6 +90,7 @@ class Crew:
             told = time.monotonic()
             for thread in threads:
                 while thread.is_alive() and not self._stop.is_set():
+                    # in short waits: the first error may be that of another thread
                     thread.join(0.05)
                     if time.monotonic() - told >= _TICK:
                         told = time.monotonic()
@@ -98,7 +99,7 @@ class Crew:
             self._stop.set()
             if any(thread.is_alive() for thread in threads):
                 meter.stopped = True
-                cancel()
+                cancel()  # a thread that waits for a peer looks at no flag
             for thread in threads:
                 thread.join()
         if self._errors:

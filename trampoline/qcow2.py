@@ -163,11 +163,12 @@ def _passing(
         writing.fetched += len(block)
         window += block
         end = start + len(window)
+        # a packed cluster's length is told in sectors, so the last one may end behind the file
         while run and (run.host + run.length <= end or (run.packed and end == download.total)):
             data = bytes(window[run.host - start : run.host + run.length - start])
             if run.guest >= 0:
                 yield run, data
-            elif data != run.table:
+            elif data != run.table:  # a request of its own fetched the table before
                 raise PrimeError(f"{piece.source.url} changed while it was being fetched")
             run = next(waiting, None)
         keep = min(run.host, end) if run else end

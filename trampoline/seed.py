@@ -38,6 +38,7 @@ def build(files: Mapping[str, str], size: int, sector: int = 512) -> bytes:
     data = 1 + 2 * fat_sectors + root
     cluster = per_cluster * sector
     clusters = (sectors - data) // per_cluster
+    # readers tell FAT12 from FAT16 by the clusters that the tables leave, not by any label
     wide = clusters > _FAT12_MOST
 
     chain, body = [0xFFF8, _LAST], bytearray()

@@ -78,7 +78,7 @@ def look(disk: Disk, what: str = "") -> DiskUsage:
         replace(gpt, entries=entries, alternate=0).write(copy)
     else:
         for part in parts:
-            if part.is_seed and part.number:
+            if part.is_seed and part.number:  # it is the node's own, and no part of an image
                 copy.write(memoryview(bytes(16)), 446 + 16 * (part.number - 1))
     for part in filled:
         for at, data in part.content.changes:

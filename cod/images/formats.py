@@ -310,6 +310,7 @@ def check_qcow2(head: bytes, limit: int) -> int:
     features = struct.unpack_from(">Q", head, 72)[0] if version >= 3 else 0
     if version not in (2, 3):
         raise Refused("invalid", f"qcow2 version {version} is not known", "file")
+    # qemu-img would open any file of this host that the header names, and copy it into the image
     if backing_offset or backing_size:
         raise Refused(
             "invalid",

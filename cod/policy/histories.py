@@ -215,6 +215,7 @@ class Histories:
     def _disks(self, past: _Past, row: NodeTransition) -> Iterator[tuple[ViolationKind, str]]:
         """Follow what may be on the node's disks; yield who gets to see it that must not."""
         if row.event == NodeEvent.WIPED:
+            # the data is still there, and may be met by the same group alone
             past.kept = row.erased == "tables"
             past.groups = past.groups if past.kept else frozenset()
             if past.spans[-1].holder is None:

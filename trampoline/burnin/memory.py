@@ -69,6 +69,7 @@ def run(
         [Worker(f"memory {number}", part.run) for number, part in enumerate(parts)], pace, progress
     )
     faults = [fault for part in parts for fault in part.faults]
+    # memory with ECC corrects what a comparison would find: the kernel's counters show it
     after = kernel.memory_errors(root)
     grown = {name: value - before.get(name, 0) for name, value in after.items()}
     said = (

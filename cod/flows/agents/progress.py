@@ -103,6 +103,7 @@ def done(
         moved = kept_disks.remark(tx, burnins.finish(tx, node, results, site, now), site, now)
         settled = transitions.settle(tx, moved, now=now, actor="agent", policy=site.policy)
         return Result(None, transitions.wakes(node, settled))
+    # that an image came is the image server's to say: it checked what it received
     if node.state == NodeState.CAPTURE and not captures.is_done(tx, node.id):
         return failed(
             tx, peer, order_id, "its agent says that it is done, but no image has come", site, now

@@ -271,7 +271,7 @@ def _decline(
         )
     )
     if row.kind == "vcluster":
-        batch.bindings.write()
+        batch.bindings.write()  # `reserve` reads the table, where the address still looks free
         node = nodes.get(batch.tx, client.id)
         vcluster = vclusters.get(batch.tx, node.vcluster_id) if node and node.vcluster_id else None
         if node is None or vcluster is None:
@@ -340,6 +340,7 @@ def _take_others(
     """Take the address that another server gives a node's system as the node's, where the site says
     so; else tell that the node waits in vain. COD hears the request alone: the other server's
     acknowledgement may be sent to the node only."""
+    # a client that renews names its address as ciaddr alone (RFC 2131, 4.3.2)
     wanted = query.requested or (query.ciaddr if query.ciaddr != "0.0.0.0" else None)
     if query.kind != "REQUEST" or wanted is None or query.mac != client.boot_mac:
         return

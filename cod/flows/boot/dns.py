@@ -177,6 +177,7 @@ def _with_serials(
     """Return the answers with their zones' serials where these are told."""
 
     def tells(answer: DnsAnswer | None) -> bool:
+        # resolvers keep a negative answer as long as the SOA beside it says (RFC 2308, 5)
         return answer is not None and (
             answer.code == "nxdomain"
             or not answer.records

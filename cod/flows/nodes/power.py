@@ -231,6 +231,7 @@ def failed(
         current = _goes_on(tx, current, now, patience)
     retry = None if lasting else policy.retry_after(action.attempts, elapsed)
     if retry is not None:
+        # False where another edge has claimed the wish: this one's error is old
         again = store.again(tx, action, now + retry, error, action.stage + int(ignored))
         if again and current is not None:
             _show(tx, current, told + AGAIN)

@@ -68,6 +68,7 @@ def start(
             )
         return Result(view)
     loser, taker = _both(tx, source, target)
+    # reservations that have no place already are not this move's doing
     late = advance_reservations.failing(tx, site, now)
     deadline = (
         core_preemption.deadline(tx, loser, site.policy, now) if within is None else now + within
@@ -98,6 +99,7 @@ def start(
         source_id=loser.id,
         deadline=deadline,
     )
+    # names of vclusters are not told to other groups
     named = taker.name if loser.group_id == taker.group_id else ""
     alike: defaultdict[NodeKind, list[Node]] = defaultdict(list)
     for node in able:

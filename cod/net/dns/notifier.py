@@ -95,7 +95,7 @@ class ZoneNotifier(Periodic):
                     and unanswered[secondary] < AT_ONCE
                 ):
                     unanswered[secondary] += 1
-                    self._told[target] = serial
+                    self._told[target] = serial  # before an answer: `_tell` repeats by itself
                     self._tell(target, list(RETRIES))
 
     def _tell(self, target: Target, waits: list[float]) -> None:

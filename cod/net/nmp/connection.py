@@ -234,7 +234,7 @@ class NmpConnection(protocol.Protocol, ABC):
                 self.transport.abortConnection()
         elif self._full_since is not None and now >= self._full_since + STALLED:
             self._cut("does not read what it is told")
-        elif self._paused:
+        elif self._paused:  # nothing is read meanwhile, so silence says nothing of the peer
             self._throttle(now)
         elif now >= self._begun + GREETING and (
             self._decoder.midway or not (self.is_open or self._working)

@@ -124,7 +124,7 @@ class VcmSession(NmpConnection):
             self.answer(
                 b.Error("unavailable", "this could not be looked up now: ask again"), message.id
             )
-            if not self.is_open:
+            if not self.is_open:  # a VCM says hello once in a connection
                 self.leave("come again later")
 
     async def _greet(self, message: Message, hello: b.Hello) -> None:

@@ -140,6 +140,7 @@ def join(
     others = {owner.id: owner for owner in owners.values() if owner.id != node.id}
     claimed = [owner for owner in others.values() if not _is_shadow(owner)]
     alike = {each.id: each for each in (*twins, *filter(_is_expected, claimed))}
+    # a twin that is heard elsewhere is another machine with the same UUID
     heirs = [each for each in alike.values() if each.state in _AWAITED and each.id not in connected]
     if _is_shadow(node) and len(heirs) == 1 and all(owner.id == heirs[0].id for owner in claimed):
         heir = heirs[0]

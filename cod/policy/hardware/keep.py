@@ -69,6 +69,7 @@ def marked(report_xml: str, marks: Iterable[str]) -> str:
     if not marks and KEPT not in report_xml:
         return report_xml
     root = ElementTree.fromstring(report_xml)
+    # a mark may name a path other than the first; the disk behind all of them is kept
     paths = {
         disk.get("wwid")
         for disk in root.iter("disk")

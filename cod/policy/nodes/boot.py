@@ -169,6 +169,7 @@ def decide(
         return _asks_again(query, client, last_xid, policy, now)
     if client.state == NodeState.EXPECTED:
         return Verdict("boot", "an expected machine boots for the first time", NodeEvent.SEEN)
+    # of one exchange a repeated DISCOVER is a packet that was lost, and no reset
     if client.state in _RESET and query.xid != last_xid:
         if is_heard(client, policy, now):
             return Verdict("boot", f"its agent is heard in state {client.state}", noted=True)

@@ -58,6 +58,7 @@ def maps(
                 for called, piece in _pieces(name, entry.attributes.get("memberUid", ()), ",")
             ]
             found["group.byname"] += [f"{line.partition(':')[0]} {line}" for line in lines]
+            # a number has one line; the further pieces are found by their names alone
             found["group.bygid"].append(f"{number} {lines[0]}")
         elif classes == NETGROUP.classes:
             triples = entry.attributes.get("nisNetgroupTriple", ())
@@ -69,7 +70,7 @@ def maps(
             for triple in triples:
                 host, user, _ = triple.strip("()").split(",")
                 for place, key in (("byhost", host), ("byuser", user)):
-                    if key not in ("", "-"):
+                    if key not in ("", "-"):  # keys are NAME.DOMAIN; * is any
                         found[f"netgroup.{place}"].append(f"{key}.* {one(entry, 'cn')}")
     for name, mounts in automounts.items():
         found[name] = [f"{key} {where}" for key, where in mounts.items()]

@@ -104,7 +104,7 @@ def _written(record: Any) -> etree._Element:
                 (
                     _words(name, value)
                     if kind is str
-                    else f"{value:.6f}"
+                    else f"{value:.6f}"  # the schema takes no exponent
                     if kind is float
                     else str(value)
                 ),
