@@ -397,7 +397,7 @@ def test_cancelling_ends_the_agents_work_and_leaves_nothing(
     world.want()
     world.wait(lambda: world.show().state == "running" and world.show().total)
     in_transaction(
-        world.engine, captures.cancel, name="n1", site=world.site, now=time.time(), actor="user:ann"
+        world.engine, captures.cancel, flow_context(world.site, time.time(), "user:ann"), name="n1"
     )
     world.in_reactor(world.confd.poll)
     go.set()

@@ -74,7 +74,7 @@ def furnished(tx: Tx, site: Site) -> None:
     node, vcluster = member(tx, site)
     host_keys.put(tx, node.id, HostKey("ssh-ed25519", "AAAA"), order_id="1.1", salt="", now=NOW)
     vcluster_names.put(
-        tx, vcluster=vcluster.name, name="www", target="n4", site=site, now=NOW, actor="user:ann"
+        tx, flow_context(site, NOW, "user:ann"), vcluster=vcluster.name, name="www", target="n4"
     )
 
 
@@ -195,7 +195,7 @@ def test_each_change_raises_its_zone_s_serial_and_no_other(engine: Engine, site:
     in_transaction(
         engine,
         lambda tx: vcluster_names.put(
-            tx, vcluster="pool", name="www", target="n4", site=site, now=NOW, actor=""
+            tx, flow_context(site, NOW, ""), vcluster="pool", name="www", target="n4"
         ),
     )
     assert changed() == {"pool.cod.test"}
@@ -412,7 +412,7 @@ def test_knot_follows_zones_that_come_and_change(
         in_transaction(
             engine,
             lambda tx: vcluster_names.put(
-                tx, vcluster="pool", name="api", target="n4", site=secondary, now=NOW, actor=""
+                tx, flow_context(secondary, NOW, ""), vcluster="pool", name="api", target="n4"
             ),
         )
         until(

@@ -126,7 +126,7 @@ class Walk:
 
     def its_capture_is_cancelled(self) -> None:
         with suppress(Refused):
-            captures.cancel(self.lab.tx, name="node1", site=SITE, now=self.lab.now, actor="x")
+            captures.cancel(self.lab.tx, flow_context(SITE, self.lab.now, "x"), name="node1")
 
     def happens(self, event: NodeEvent) -> None:
         node = self.lab.node(1)

@@ -235,7 +235,7 @@ def test_a_result_that_comes_twice_or_late_changes_nothing(lab: Lab) -> None:
 def test_cancelled_it_goes_back_by_way_of_a_wipe(lab: Lab) -> None:
     idle(lab)
     want(lab)
-    view = burnins.cancel(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:bob").value
+    view = burnins.cancel(lab.tx, flow_context(lab.site, lab.now, "user:bob"), name="node1").value
     assert (view.state, view.reason) == ("cancelled", "cancelled by user:bob")
     assert lab.order(1).action == "wipe"
 
@@ -243,7 +243,7 @@ def test_cancelled_it_goes_back_by_way_of_a_wipe(lab: Lab) -> None:
 def test_cancelled_before_it_began_it_is_not_tested(lab: Lab) -> None:
     lab.machine(1, "off")
     want(lab)
-    burnins.cancel(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:bob")
+    burnins.cancel(lab.tx, flow_context(lab.site, lab.now, "user:bob"), name="node1")
     lab.boots(1)
     assert lab.node(1).state == "inactive"
     assert shown(lab).state == "cancelled"

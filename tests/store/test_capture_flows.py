@@ -449,7 +449,7 @@ def test_a_capture_is_cancelled(lab: Lab, when: str) -> None:
 
 
 def cancel(lab: Lab) -> Any:
-    return captures.cancel(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:ann")
+    return captures.cancel(lab.tx, flow_context(lab.site, lab.now, "user:ann"), name="node1")
 
 
 def test_cancelling_says_what_to_look_at(lab: Lab) -> None:
@@ -536,7 +536,7 @@ WAYS: dict[str, Callable[[Tx, Any], object]] = {
         tx, ingested=SAVED, partitions=PARTS, rules=lab.site.images, now=lab.now, **asking(lab)
     ),
     "cancel": lambda tx, lab: captures.cancel(
-        tx, name="node1", site=lab.site, now=lab.now, actor="x"
+        tx, flow_context(lab.site, lab.now, "x"), name="node1"
     ),
     "deadline": lambda tx, lab: deadlines.run(tx, lab.site, lab.now + 1000),
 }

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from cod.core.nodes import burnins as core
 from cod.core.nodes import transitions
-from cod.model import Burnin, BurninView, FlowContext, Node, Refused, Result, Site
+from cod.model import Burnin, BurninView, FlowContext, Node, Refused, Result
 from cod.policy.nodes import burnin, lifecycle
 from cod.states import BurninState, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
@@ -48,45 +48,32 @@ def want(
     )
     moved = node
     if node.state == NodeState.OFF:
-        moved = _apply(
-            tx,
-            node,
-            Step(NodeEvent.WOKEN, f"{actor} wants its burn-in", power="on"),
-            site,
-            now,
-            actor,
-        )
+        woken = Step(NodeEvent.WOKEN, f"{actor} wants its burn-in", power="on")
+        moved = _apply(tx, context, node, woken)
     elif node.state == NodeState.INACTIVE:
         row = burnins.open_of(tx, node.id)
         assert row is not None
-        moved = _apply(tx, node, burnin.begin(node, row), site, now, actor)
+        moved = _apply(tx, context, node, burnin.begin(node, row))
     reservations.drop(tx, [node.id])  # whoever it was kept for gets another, sooner
     return Result(show(tx, name=name), transitions.wakes(node, moved))
 
 
-def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[BurninView]:
+def cancel(tx: Tx, context: FlowContext, *, name: str) -> Result[BurninView]:
     """Test the node no more: it goes back to the reserve, after a wipe if it was written to. Raises
     `Refused`."""
     node = nodes.named(tx, name, lock=True)
     row = burnins.open_of(tx, node.id)
     if row is None:
         raise Refused("conflict", f"node {name} is not being burnt in", "name")
+    cause = f"cancelled by {context.actor}"
     if node.state != NodeState.BURNIN:  # on its way: it is settled without it when it reports
-        burnins.end(tx, row.id, BurninState.CANCELLED, f"cancelled by {actor}", now)
+        burnins.end(tx, row.id, BurninState.CANCELLED, cause, context.now)
         return Result(show(tx, name=name))
-    moved = _apply(
-        tx,
-        node,
-        Step(NodeEvent.CANCELLED, f"cancelled by {actor}", {"reason": "", "attempts": 0}),
-        site,
-        now,
-        actor,
-    )
+    cancelled = Step(NodeEvent.CANCELLED, cause, {"reason": "", "attempts": 0})
+    moved = _apply(tx, context, node, cancelled)
     session = sessions.get(tx, node.id)
     if session is not None and session.reported:
-        moved = _apply(
-            tx, moved, lifecycle.settle(moved, holding.assignment(tx, moved)), site, now, actor
-        )
+        moved = _apply(tx, context, moved, lifecycle.settle(moved, holding.assignment(tx, moved)))
     return Result(show(tx, name=name), transitions.wakes(node, moved))
 
 
@@ -132,5 +119,7 @@ def _view(node: Node, row: Burnin) -> BurninView:
     )
 
 
-def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Node:
-    return transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+def _apply(tx: Tx, context: FlowContext, node: Node, step: Step) -> Node:
+    return transitions.apply(
+        tx, node, step, now=context.now, actor=context.actor, policy=context.site.policy
+    )

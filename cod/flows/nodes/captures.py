@@ -29,7 +29,6 @@ from cod.model import (
     Node,
     Refused,
     Result,
-    Site,
 )
 from cod.policy.nodes import capture, lifecycle
 from cod.policy.nodes.template import parse
@@ -117,6 +116,10 @@ def _set_out(tx: Tx, context: FlowContext, node: Node) -> Node:
     else:
         step = Step(NodeEvent.CAPTURE_ORDERED, cause)
     reservations.drop(tx, [node.id])  # whoever it was kept for gets another, sooner
+    return _apply(tx, context, node, step)
+
+
+def _apply(tx: Tx, context: FlowContext, node: Node, step: Step) -> Node:
     return transitions.apply(
         tx, node, step, now=context.now, actor=context.actor, policy=context.site.policy
     )
@@ -129,23 +132,23 @@ def _owner(tx: Tx, node: Node, group: str | None) -> int | None:
     return holder.group_id if holder else node.cached_group_id
 
 
-def cancel(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[CaptureView]:
+def cancel(tx: Tx, context: FlowContext, *, name: str) -> Result[CaptureView]:
     """Capture the node no more: it goes back to where it was. The value is a `CaptureView`. Raises
     `Refused`."""
     node = nodes.named(tx, name, lock=True)
     row = captures.get(tx, node.id)
     if row is None or row.state not in captures.OPEN:
         raise Refused("conflict", f"node {name} is not being captured", "name")
-    moved = node
+    moved, cause = node, f"cancelled by {context.actor}"
     if node.state == NodeState.CAPTURE:
-        step = Step(NodeEvent.CANCELLED, f"cancelled by {actor}", {"reason": "", "attempts": 0})
-        moved = transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+        step = Step(NodeEvent.CANCELLED, cause, {"reason": "", "attempts": 0})
+        moved = _apply(tx, context, node, step)
         session = sessions.get(tx, node.id)
         if session is not None and session.reported:
             on = lifecycle.settle(moved, holding.assignment(tx, moved))
-            moved = transitions.apply(tx, moved, on, now=now, actor=actor, policy=site.policy)
+            moved = _apply(tx, context, moved, on)
     else:  # on its way: it is settled when it reports
-        captures.end(tx, node.id, CaptureState.CANCELLED, f"cancelled by {actor}", now)
+        captures.end(tx, node.id, CaptureState.CANCELLED, cause, context.now)
         if node.reason == transitions.FOR_CAPTURE:
             nodes.change(tx, node, reason="")
     return Result(show(tx, name=name), transitions.wakes(node, moved))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cod.model import NameView, Refused, Site, Vcluster, VclusterName, dotted
+from cod.model import FlowContext, NameView, Refused, Site, Vcluster, VclusterName, dotted
 from cod.policy import vcluster_names as policy
 from cod.policy.dns import full_name
 from cod.store import dns_zones, views
@@ -24,15 +24,14 @@ def one(tx: Tx, *, vcluster: str, name: str, site: Site) -> NameView:
     raise Refused("not_found", f"vcluster {vcluster} has no name {name!r}", "name")
 
 
-def put(
-    tx: Tx, *, vcluster: str, name: str, target: str, site: Site, now: float, actor: str
-) -> NameView:
+def put(tx: Tx, context: FlowContext, *, vcluster: str, name: str, target: str) -> NameView:
     """Add the name, or point it at another target: a host or a name of the vcluster, or a full name
     elsewhere where the site allows that. Raises `Refused`."""
-    holder = _live(tx, vcluster)
+    site, now, holder = context.site, context.now, _live(tx, vcluster)
     hosts, known = dns_names.of_vcluster(tx, holder.id), vcluster_names.of(tx, holder.id)
     found = policy.check(name, target, vcluster=holder.name, hosts=hosts, known=known, site=site)
-    vcluster_names.put(tx, VclusterName(holder.id, name, found.name, found.external, now, actor))
+    row = VclusterName(holder.id, name, found.name, found.external, now, context.actor)
+    vcluster_names.put(tx, row)
     dns_zones.touch(tx, [("vcluster", holder.name)], now)
     return one(tx, vcluster=holder.name, name=name, site=site)
 

@@ -118,7 +118,7 @@ BURNINS = (
         "DELETE /nodes/{name}/burnin",
         ADMINS,
         "Cancel a node's burn-in: it goes back to the reserve",
-        lambda a: partial(burnins.cancel, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        lambda a: partial(burnins.cancel, context=a.context, name=a.names.name),
         reply=BurninReply,
         names=Named,
     ),

@@ -150,9 +150,7 @@ CAPTURES = (
         "DELETE /nodes/{name}/capture",
         use("node", SingleRight.CAPTURE),
         "Cancel a node's capture: it goes back to where it was",
-        lambda a: partial(
-            captures.cancel, name=a.names.name, site=a.site, now=a.now, actor=a.actor
-        ),
+        lambda a: partial(captures.cancel, context=a.context, name=a.names.name),
         reply=CaptureReply,
         names=Named,
     ),

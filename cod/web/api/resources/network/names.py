@@ -76,12 +76,10 @@ NAMES = (
         "Add a name to a vcluster, or point it at another target",
         lambda a: partial(
             vcluster_names.put,
+            context=a.context,
             vcluster=a.names.name,
             name=a.names.label,
             target=a.body.target,
-            site=a.site,
-            now=a.now,
-            actor=a.actor,
         ),
         reply=NameReply,
         body=NameSet,
