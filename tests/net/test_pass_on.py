@@ -518,7 +518,7 @@ def primed(
 def test_a_chain_of_nodes_costs_the_server_one_image(site: Site, tmp_path: Path) -> None:
     orders, took = chain(site, tmp_path, 5), together(site, 4)
     with ThreadPoolExecutor(5) as pool:
-        written = list(pool.map(lambda each: primed(*each, took), orders))
+        written = list(pool.map(lambda each: primed(*each, took=took), orders))
     stored = sum(chunk.length for chunk in site.manifest.chunks)
     assert [each.bytes_from_nodes for each in written] == [0, *[stored] * 4]
     assert sum(each.bytes_passed_on for each in written) == 4 * stored

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from cod.lab import accel, control, network, processes, record
+from cod.lab.machine import ACCELERATORS
 from cod.lab.spec import (
     BUSES,
     NICS,
@@ -279,5 +280,5 @@ def test_up_that_fails_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_probe_tells_what_runs_from_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert accel.speaks("tcg", 60), "TCG runs everywhere: the probe must see it"
     # as a hanging KVM: alive, silent
-    monkeypatch.setitem(accel.ACCELERATORS, "broken", ["-accel", "tcg", "-S"])
+    monkeypatch.setitem(ACCELERATORS, "broken", ["-accel", "tcg", "-S"])
     assert not accel.speaks("broken", 2)

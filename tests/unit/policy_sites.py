@@ -93,14 +93,10 @@ def site(**columns: Any) -> SiteSnapshot:
     seen = SiteSnapshot(types=TYPES, templates=TEMPLATES, **columns)
     if not seen.site:
         seen = replace(seen, site=census(seen))
-    return replace(
-        seen,
-        holders=(
-            seen.holders
-            if isinstance(seen.holders, dict)
-            else {one.id: one for one in seen.holders}
-        ),
-    )
+    holders: Any = seen.holders
+    if not isinstance(holders, dict):
+        holders = {one.id: one for one in holders}
+    return replace(seen, holders=holders)
 
 
 def census(seen: SiteSnapshot) -> dict[int, int]:

@@ -269,6 +269,8 @@ def test_heartbeats_and_progress_go_on_while_it_works(world: World, gate: Gate) 
 def test_progress_tells_where_the_image_comes_from_and_forgets_it_with_the_order(
     gate: Gate,
 ) -> None:
+    world: World
+
     def act(order: Order, tell: Tell) -> Mapping[str, float]:
         world.agent.source = "n7"
         return gate(order, tell)

@@ -25,8 +25,8 @@ def test_only_what_is_named_after_the_owner_goes(
             (folder / name).mkdir(parents=True)
     monkeypatch.setattr(cleaner, "NAMESPACES", names)
     monkeypatch.setattr(cleaner, "inside", lambda name: [])
-    monkeypatch.setattr(cleaner.network, "remove", lambda name: (names / name).rmdir())
-    monkeypatch.setattr(cleaner.tempfile, "gettempdir", lambda: str(own))
+    monkeypatch.setattr("cod.lab.cleaner.network.remove", lambda name: (names / name).rmdir())
+    monkeypatch.setattr("cod.lab.cleaner.tempfile.gettempdir", lambda: str(own))
     monkeypatch.setattr(record, "names", list)
     cleaner.clean("21.0", ())
     assert {path.name for path in names.iterdir()} == {"codt18438x0-m21", "codt121x0", "c210"}

@@ -418,11 +418,11 @@ def test_the_marks_are_respected_and_only_idle_ones_sleep(
             assert one.count <= one.free_nodes.idle - kept[one.free_nodes] - granted[one.free_nodes]
         else:
             assert one.free_nodes.readiness == COLD
-    for one in snapshot.free_nodes:
-        woken = sum(each.count for each in planned if each.free_nodes == one and not each.sleep)
-        assert woken <= one.count - granted[one]
-        if one.readiness == COLD:
-            assert woken >= needed(one), "need waits"
+    for free in snapshot.free_nodes:
+        woken = sum(each.count for each in planned if each.free_nodes == free and not each.sleep)
+        assert woken <= free.count - granted[free]
+        if free.readiness == COLD:
+            assert woken >= needed(free), "need waits"
 
 
 @given(worlds(), st.randoms(use_true_random=False))

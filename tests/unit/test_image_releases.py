@@ -22,8 +22,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     monkeypatch.setattr(debian, "sources", lambda: BOOKWORM)
     monkeypatch.setattr(
-        releases.packages,
-        "run",
+        "images.releases.packages.run",
         lambda *words: asked.append(f"{' '.join(words)} {os.environ.get('APT_CONFIG')}"),
     )
     monkeypatch.delenv("APT_CONFIG", raising=False)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.bench import scale
+from tests.bench.arena import PAGES
 
 
 def storm(**more: Any) -> dict[str, Any]:
@@ -62,5 +63,5 @@ def test_the_tables_are_written_into_the_page(
 
 
 def test_the_page_has_a_place_for_them() -> None:
-    page = (scale.PAGES / "scale.md").read_text()
+    page = (PAGES / "scale.md").read_text()
     assert page.index(scale.BEGIN) < page.index(scale.END)
