@@ -343,15 +343,18 @@ def restore(
     now: float,
     *,
     replace: bool = False,
+    hold: bool = True,
     say: Callable[[str], object] = lambda line: None,
 ) -> Done:
     """Put the set's files, images and rows where the site file says; a site file that is there
     already is kept.
 
     replace  files that are there and differ, and rows, are replaced; otherwise they are a reason to
-             refuse All is read
-    and checked before the first byte is written; the rows come last, in one transaction. Raises
-    `BackupRefused`, `rows.BadBackup`, OSError.
+             refuse
+    hold     the site is held afterwards, until its machines were compared with the rows
+
+    All is read and checked before the first byte is written; the rows come last, in one
+    transaction. Raises `BackupRefused`, `rows.BadBackup`, OSError.
     """
     if faults := check(folder, wanted):
         raise BackupRefused(
@@ -403,7 +406,13 @@ def restore(
         for path, source in targets.items():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             secretfile.write(path, source.read_bytes())
-        rows.restore(engine, folder / "sets" / wanted.name / "database.gz", now, replace=replace)
+        rows.restore(
+            engine,
+            folder / "sets" / wanted.name / "database.gz",
+            now,
+            replace=replace,
+            hold=hold,
+        )
     finally:
         engine.dispose()
     done.notes += [

@@ -50,6 +50,7 @@ KINDS = {
     "found-off": "a node in use is off, though COD did not switch it off",
     "found-on": "a node in use that was found off is on again",
     "quarantined": "a node was taken out of service and needs an administrator",
+    "site-held": "the site grants and erases nothing until it is compared with its machines",
     "power-control": "BMCs or outlets of nodes do not answer",
     "power-recovered": "BMCs and outlets that nodes waited for answer again",
     "image-server": "images are not served to nodes",
@@ -572,6 +573,17 @@ def quarantined(node: str, reason: str) -> NoticeText:
         f"Node {node} was taken out of service: {_sentence(reason)} It gets no work until an"
         " administrator returns it to service.",
         _path("nodes", node),
+    )
+
+
+def site_held(reason: str) -> NoticeText:
+    """Describe a site that is held."""
+    return _news(
+        "site-held",
+        "the site is held",
+        f"Nothing is granted or erased: {reason}. Machines are asked what they hold, and compared"
+        " with the database. An administrator ends the hold on the server's host.",
+        _path("faults"),
     )
 
 

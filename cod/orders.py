@@ -192,7 +192,7 @@ class Order:
     """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has
     the same id.
 
-    action   'wait', 'wipe', 'prime', 'reboot', 'off', 'capture' or 'burnin'
+    action   'wait', 'wipe', 'prime', 'reboot', 'off', 'capture', 'burnin' or 'look'
     disk     rule that picks the target disk: 'first', 'smallest' or 'largest' of those that are
              large enough, or 'serial:X' / 'path:X'
     wipe     erase all local disks before writing; False: write zeros where the image is empty,

@@ -356,6 +356,14 @@ POWER_CONTROL = "power control"
 "switch NAME". Power control is the node's BMC or outlet."""
 
 
+class StoryVerdict(StrEnum):
+    """Whether a node's machine and the database agree, since its site was held."""
+
+    SILENT = "silent"
+    AGREES = "agrees"
+    DIFFERS = "differs"
+
+
 class Disk(StrEnum):
     """What a node's local disks hold, as far as COD knows. Only CLEAN may be handed on to anybody
     without a wipe; CACHED and TABLES to their group."""

@@ -285,7 +285,7 @@ class Agent:
         self.source = ""
         self._log(f"order {order.id}: {order.action}")
         if order.action != "wait":
-            self.ordered = True
+            self.ordered = self.ordered or order.action != "look"
             # leaving is no work: the result is said, and the machine goes once it is acknowledged
             work = (lambda order, tell: {}) if order.action in LEAVING else self._act
             self._job = Job(order, work, self._wake)

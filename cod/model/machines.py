@@ -284,6 +284,23 @@ class AgentSession:
     order_sent: str
 
 
+class NodeStory(NamedTuple):
+    """What a node's machine said since its site was held.
+
+    known    the newest generation in which the database can have had the node installed
+    verdict  of `states.StoryVerdict`
+    source   'agent' or 'dhcp'; '' where nothing was said
+    said     for people
+    """
+
+    node_id: int
+    known: int
+    verdict: str
+    source: str = ""
+    at: float | None = None
+    said: str = ""
+
+
 class ImageReceiver(NamedTuple):
     """A node that is being primed, as far as it matters to who passes images on to whom.
 

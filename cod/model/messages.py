@@ -49,6 +49,7 @@ class DhcpClient:
     reported      the agent has reported on it, and COD has not ordered a power cycle since
     home_at       when the place where the node boots was remembered: `home_subnet`, and the switch
                   port by option 82, `home_circuit` and `home_remote`
+    story         verdict on what its machine said since the site was held; None: it is not held
     sent_to_disk  what was served of late was its disk, and is what it would be served now; looked
                   up only for messages that this decides (`policy.nodes.boot.may_be_next_option`)
     cycled        its time in this state was up before, for which it was power-cycled; looked up
@@ -74,6 +75,7 @@ class DhcpClient:
     home_subnet: str | None = None
     home_circuit: str | None = None
     home_remote: str | None = None
+    story: str | None = None
     sent_to_disk: bool = False
     cycled: bool = False
 

@@ -21,8 +21,8 @@ from typing import Any, TextIO
 
 from sqlalchemy import Engine, LargeBinary, case, delete, insert, or_, select, update
 
-from cod.states import NODE_RULES, UNBELIEVED, BurninState, Disk, NodeState
-from cod.store import dns_zones, schema
+from cod.states import UNBELIEVED, BurninState, Disk, NodeState
+from cod.store import dns_zones, schema, stories, watermarks
 from cod.store import tables as t
 from cod.store.engine import Tx, snapshot
 
@@ -35,6 +35,7 @@ _FORGOTTEN = (
     t.web_sessions,
     t.invitations,
     t.switches,
+    t.node_stories,
 )
 # Which host is the writer is no part of a backup, and a restore changes nothing about it.
 _TABLES = [
@@ -85,8 +86,11 @@ def _write(engine: Engine, text: TextIO) -> int:
     return rows
 
 
-def restore(engine: Engine, path: Path, now: float, *, replace: bool = False) -> int:
-    """Read the backup at `path` into the database; returns the number of rows.
+def restore(
+    engine: Engine, path: Path, now: float, *, replace: bool = False, hold: bool = True
+) -> int:
+    """Read the backup at `path` into the database; returns the number of rows. With `hold` the site
+    is held from then on, until its machines were compared with the rows.
 
     Raises BadBackup when the file is damaged or of another schema, or when the database holds
     somebody's work and `replace` is not set. One transaction: it is restored whole or not at all.
@@ -97,6 +101,9 @@ def restore(engine: Engine, path: Path, now: float, *, replace: bool = False) ->
             tx.execute(delete(table))
         rows = _load(tx, path)
         _disbelieve(tx, now)
+        watermarks.forget(tx, watermarks.HOLD)
+        if hold:
+            stories.begin_hold(tx, "it was restored from a backup", now)
         return rows
 
 
@@ -233,33 +240,10 @@ def _disbelieve(tx: Tx, now: float) -> None:
     tx.execute(
         update(n).values(disk=disk, cached_template_id=None, cached_group_id=None, last_seen=None)
     )
-    moved = n.c.state.in_(UNBELIEVED)
-    for node_id, state, generation, holder in tx.execute(
-        select(n.c.id, n.c.state, n.c.generation, n.c.vcluster_id).where(moved)
-    ).all():
-        tx.execute(
-            insert(t.node_history).values(
-                node_id=node_id,
-                at=now,
-                event="restored",
-                from_state=state,
-                to_state=NodeState.TRAMPOLINE,
-                generation=generation + 1,
-                vcluster_id=holder,
-                actor="restore",
-                cause="restored from a backup: counts as dirty until it reports",
-            )
-        )
-    deadline = NODE_RULES[NodeState.TRAMPOLINE].deadline
-    assert deadline is not None
-    tx.execute(
-        update(n)
-        .where(moved)
-        .values(
-            state=NodeState.TRAMPOLINE,
-            since=now,
-            generation=n.c.generation + 1,
-            deadline=now + deadline,
-            attempts=0,
-        )
+    stories.move_to_trampoline(
+        tx,
+        UNBELIEVED,
+        actor="restore",
+        cause="restored from a backup: counts as dirty until it reports",
+        now=now,
     )

@@ -59,6 +59,18 @@ def hold(
     return _ROWS.change(tx, row, owner=owner, generation=generation, expires_at=until)
 
 
+def went_back(tx: Tx, held: Claim) -> bool:
+    """Return whether the row is older than its owner has seen it: the database has lost what was
+    committed last. An expiry only grows while the generation stays."""
+    row = _ROWS.get(tx, held.name, lock=True)
+    if row is None:
+        return True
+    seen = held.generation, held.expires_at
+    return row.generation < held.generation or (
+        row.owner == held.owner and (row.generation, row.expires_at) < seen
+    )
+
+
 def confirm(tx: Tx, claim: Claim, now: float) -> None:
     """Raise `Lost` unless the claim is still its owner's, until this transaction ends."""
     held = (

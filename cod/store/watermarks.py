@@ -13,7 +13,7 @@ from cod.store.engine import Tx
 
 ENERGY, POOL, RESERVED, HOLD = "energy", "pool", "reservations", "hold"
 """RESERVED counts changes of what reservations in advance leave to others: a grant planned before
-one is stale. HOLD is there while an administrator holds the site: since when."""
+one is stale. HOLD is there while the site is held: since when."""
 
 _m = t.marks.c
 
@@ -22,6 +22,11 @@ def at(tx: Tx, name: str) -> float | None:
     """Return where the mark is; None before the first time."""
     found: float | None = tx.scalar(select(_m.at).where(_m.name == name))
     return found
+
+
+def about(tx: Tx, name: str) -> str:
+    """Return why the mark was set; '' where nothing tells."""
+    return tx.scalar(select(_m.about).where(_m.name == name)) or ""
 
 
 def move(tx: Tx, name: str, before: float | None, to: float) -> bool:

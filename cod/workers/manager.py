@@ -137,6 +137,8 @@ class Manager(Service):
         now = self._clock()
         if self._claim is None or self._claim.expires_at < now + CLAIM / 2:
             before = self._claim
+            if before is not None and await self._pool.run(hold.watch, claim=before, now=now):
+                log.error("the database has lost its last commits: the site is held")
             self._claim = await self._pool.run(plan.hold, self._server, now, CLAIM, before)
             if (before is None) != (self._claim is None):
                 self._next_pass = 0.0

@@ -1,17 +1,21 @@
-"""A restored site that is held: nothing is granted or erased until an administrator ends it."""
+"""A restored site is held: machines are asked what they hold, and nothing is granted or erased on a
+doubt."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select, update
 
 from cod.flows.nodes import hold
-from cod.model import Site
+from cod.flows.scheduler import plan
+from cod.model import Refused, Site
 from cod.states import NodeEvent, Step
-from cod.store import schema
+from cod.store import claims, schema
+from cod.store import tables as t
 from cod.store.backup import backup, restore
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -26,12 +30,28 @@ def wishes(tx: Tx) -> list[str | None]:
     return [node.power_wanted for node in nodes.every(tx)]
 
 
-def test_a_node_granted_since_the_backup_runs_on_while_the_site_is_held(
-    engine: Engine, site: Site, tmp_path: Path
-) -> None:
+def stamped(engine: Engine) -> None:
+    """Have the test's tables say of which schema they are, as a site's do."""
     with engine.begin() as tx:
         tx.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
         tx.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{schema.head()}')")
+
+
+def verdicts(tx: Tx) -> dict[str, str]:
+    return {node.name: story.verdict for node, story in hold.show(tx).nodes}
+
+
+def tells(lab: Lab, peer: Any, number: int, disks: str) -> None:
+    """The agent carries out the order to look at its disks."""
+    order = lab.order(number)
+    assert order.action == "look"
+    lab.look(peer, order.id, disks)
+
+
+def test_a_node_granted_since_the_backup_runs_on_while_the_site_is_held(
+    engine: Engine, site: Site, tmp_path: Path
+) -> None:
+    stamped(engine)
     in_tx(engine, furnish, 2)
     backup(engine, tmp_path / "backup")
     house = House(engine, site)
@@ -44,8 +64,8 @@ def test_a_node_granted_since_the_backup_runs_on_while_the_site_is_held(
     house.manager.stopService()
 
     restore(engine, tmp_path / "backup", house.clock.seconds(), replace=True)
-    held = in_tx(engine, hold.start, house.clock.seconds())
-    assert held.silent == ("node0", "node1")
+    held = in_tx(engine, hold.show)
+    assert (held.since, held.why) == (house.clock.seconds(), "it was restored from a backup")
     before = in_tx(engine, states), in_tx(engine, wishes)
     again = House(engine, site, clock=house.clock)
     again.manager.startService()
@@ -56,11 +76,24 @@ def test_a_node_granted_since_the_backup_runs_on_while_the_site_is_held(
     assert set(before[0].values()) == {"trampoline"}
 
     in_tx(engine, hold.end, house.clock.seconds())
+    house.clock.advance(7200.0)
+    again.seconds(3)
+    assert (in_tx(engine, states), in_tx(engine, wishes)) == before, "each is held by itself"
+    in_tx(engine, hold.decide, [], ["node0"], site, house.clock.seconds(), "user:ann")
     again.seconds(1)
-    assert (in_tx(engine, states), in_tx(engine, wishes)) == before, "each has its deadline again"
-    house.clock.advance(3600.0)
-    again.seconds(1)
-    assert in_tx(engine, wishes) != before[1]
+    assert in_tx(engine, wishes)[0] != before[1][0]
+    assert in_tx(engine, wishes)[1] == before[1][1]
+
+
+def test_a_restore_without_a_hold_goes_on_at_once(
+    engine: Engine, site: Site, tmp_path: Path
+) -> None:
+    stamped(engine)
+    in_tx(engine, furnish, 1)
+    in_tx(engine, hold.start, 0.0)
+    backup(engine, tmp_path / "backup")
+    restore(engine, tmp_path / "backup", 5.0, replace=True, hold=False)
+    assert in_tx(engine, hold.show) == hold.SiteHold(None, "", ())
 
 
 def test_a_free_site_grants_nothing_while_it_is_held(engine: Engine, site: Site) -> None:
@@ -70,25 +103,107 @@ def test_a_free_site_grants_nothing_while_it_is_held(engine: Engine, site: Site)
     house.manager.startService()
     create(engine, site, size=1)
     house.seconds(20)
-    assert set(in_tx(engine, states).values()) == {"inactive"}
+    assert set(in_tx(engine, states).values()) == {"trampoline"}
     in_tx(engine, hold.end, house.clock.seconds())
-    house.seconds(1)
-    assert in_tx(engine, states)["node0"] == "prime"
+    house.seconds(20)
+    assert set(in_tx(engine, states).values()) == {"trampoline"}, "no machine has told anything"
 
 
-def test_a_node_that_reports_is_erased_only_after_the_hold(tx: Tx, site: Site) -> None:
-    lab = Lab(tx, replace(site, policy=replace(site.policy, auto_approve=True)))
-    lab.machine(1, "trampoline", disk="dirty")
+def test_a_node_that_agrees_is_erased_only_after_the_hold(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "trampoline", disk="dirty", generation=1)
     first = hold.start(tx, 0.0)
     assert hold.start(tx, 5.0).since == first.since == 0.0
-    lab.boots(1)
+    peer = lab.boots(1)
     assert lab.node(1).state == "trampoline"
-    assert lab.order(1).action == "wait"
-    hold.end(tx, 10.0)
-    hold.end(tx, 10.0)
-    assert hold.show(tx) is None
+    tells(lab, peer, 1, f"{lab.node(1).id}.0 n1.web.example.org")
+    assert verdicts(tx) == {"node1": "agrees"}
+    assert (lab.node(1).state, lab.order(1).action) == ("trampoline", "wait")
+    hold.end(tx, lab.now)
+    assert hold.end(tx, lab.now) == hold.SiteHold(None, "", ())
+    lab.tick(10.0)
+    assert lab.order(1).action == "wipe"
+
+
+def test_a_blank_free_node_is_free_again_after_the_hold(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive")
+    peer = lab.boots(1)
+    hold.start(tx, lab.now)
+    tells(lab, peer, 1, "blank")
+    hold.end(tx, lab.now)
+    lab.tick(10.0)
+    assert lab.node(1).state == "inactive"
+
+
+@pytest.mark.parametrize(("later", "verdict"), [(-1, "agrees"), (0, "agrees"), (1, "differs")])
+def test_an_installation_that_the_database_cannot_know_sets_the_node_aside(
+    tx: Tx, site: Site, later: int, verdict: str
+) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive")
+    lab.machine(2, "inactive")
+    peer = lab.boots(1)
+    known = lab.node(1).generation
+    hold.start(tx, lab.now)
+    tells(lab, peer, 1, f"{lab.node(1).id}.{known + later} n1.web.example.org")
+    assert verdicts(tx) == {"node1": verdict, "node2": "silent"}, "its word is of itself alone"
+    hold.end(tx, lab.now)
+    lab.tick(10.0)
+    if verdict == "agrees":
+        assert lab.node(1).state == "inactive"
+        return
+    node = lab.node(1)
+    assert (node.state, node.disk) == ("quarantined", "clean")
+    assert node.reason == (
+        f"the database says free, trampoline, installed in generation {known} at the latest; the"
+        f" machine says: its disk was installed as n1.web.example.org, generation {known + 1}"
+    )
+
+
+@pytest.mark.parametrize("said", ["other", "999.1 n1.web.example.org", "1.2; rm -rf /"])
+def test_a_disk_in_doubt_is_never_erased_by_itself(tx: Tx, site: Site, said: str) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "trampoline", disk="dirty")
+    hold.start(tx, lab.now)
+    peer = lab.boots(1)
+    tells(lab, peer, 1, said)
+    hold.end(tx, lab.now)
+    lab.tick(100_000.0)
+    assert (lab.node(1).state, "wipe_ordered" in lab.events(1)) == ("quarantined", False)
+    hold.decide(tx, [], ["node1"], site, lab.now, "user:ann")
+    assert verdicts(tx) == {}
     lab.boots(1)
     assert lab.order(1).action == "wipe"
+
+
+def test_a_node_in_doubt_can_be_kept(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive")
+    hold.start(tx, lab.now)
+    with pytest.raises(Refused, match="node1 is not held"):
+        hold.decide(tx, ["node1", "node1"], [], site, lab.now, "user:ann")
+    assert (lab.node(1).state, verdicts(tx)) == ("quarantined", {})
+    hold.end(tx, lab.now)
+    lab.boots(1)
+    assert (lab.node(1).state, lab.order(1).action) == ("quarantined", "wait")
+
+
+def test_a_node_that_has_its_holders_system_boots_it_as_it_is(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    lab.assign(1, lab.vcluster(lab.template()))
+    order = lab.order(1)
+    assert order.action == "prime"
+    lab.done(peer, order.id)
+    assert lab.node(1).state == "boot"
+    lab.apply(1, Step(NodeEvent.BOOT_FAILED, "restored"))  # as a restore leaves it
+    hold.start(tx, lab.now)
+    peer = lab.boots(1)
+    tells(lab, peer, 1, f"{order.id} n1.vc.example.org")
+    assert lab.node(1).state == "boot", "at once: nothing is written"
+    assert lab.events(1).count("prime_ordered") == 1
 
 
 def test_a_node_released_while_the_site_is_held_keeps_its_disk(tx: Tx, site: Site) -> None:
@@ -97,23 +212,64 @@ def test_a_node_released_while_the_site_is_held_keeps_its_disk(tx: Tx, site: Sit
     vcluster = lab.vcluster(lab.template())
     peer = lab.boots(1)
     lab.assign(1, vcluster)
-    lab.done(peer, lab.order(1).id)
+    order = lab.order(1)
+    lab.done(peer, order.id)
     lab.apply(1, Step(NodeEvent.BOOTED, "its system runs"))
     hold.start(tx, lab.now)
     lab.release(1)
-    lab.boots(1)
+    peer = lab.boots(1)
+    tells(lab, peer, 1, order.id)
     assert (lab.node(1).state, lab.order(1).action) == ("trampoline", "wait")
     hold.end(tx, lab.now)
-    lab.boots(1)
+    lab.tick(10.0)
     assert lab.order(1).action == "wipe"
 
 
 def test_a_machine_that_the_backup_does_not_know_is_not_erased(tx: Tx, site: Site) -> None:
     lab = Lab(tx, replace(site, policy=replace(site.policy, auto_approve=True)))
-    lab.machine(1, "new", disk="dirty")
+    lab.machine(1, "new", disk="foreign")
     hold.start(tx, lab.now)
-    lab.boots(1)
-    assert (lab.node(1).state, lab.order(1).action) == ("trampoline", "wait")
-    hold.end(tx, lab.now)
-    lab.boots(1)
-    assert lab.order(1).action == "wipe"
+    peer = lab.boots(1)
+    assert lab.node(1).state == "trampoline"
+    tells(lab, peer, 1, "77.12 n1.web.example.org")
+    assert lab.node(1).state == "quarantined"
+
+
+def test_silent_nodes_are_switched_on_when_an_administrator_says_so(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "off")
+    lab.machine(2, "active")
+    hold.start(tx, lab.now)
+    assert lab.wishes(1) == []
+    assert hold.wake(tx, lab.now) == 1
+    assert (lab.wishes(1), lab.wishes(2)) == (["on"], [])
+
+
+def test_a_lost_tail_of_the_database_holds_the_site_and_is_told(engine: Engine, site: Site) -> None:
+    in_tx(engine, furnish, 1)
+    house = House(engine, site)
+    house.manager.startService()
+    house.seconds(1)
+    with engine.begin() as tx:
+        at = tx.scalar(select(t.claims.c.expires_at))
+    house.seconds(30)
+    assert in_tx(engine, hold.lasts) is False
+    with engine.begin() as tx:
+        tx.execute(update(t.claims).values(expires_at=at))
+    house.seconds(20)
+    held = in_tx(engine, hold.show)
+    assert held.why == "its database has lost its last commits"
+    with engine.begin() as tx:
+        assert list(tx.scalars(select(t.notices.c.kind))) == ["site-held"]
+
+
+def test_a_claim_that_grows_or_was_taken_over_is_no_lost_tail(tx: Tx) -> None:
+    mine = plan.hold(tx, "a", 0.0, 10.0)
+    assert mine is not None
+    assert not claims.went_back(tx, mine)
+    plan.hold(tx, "a", 5.0, 10.0, mine)
+    assert not claims.went_back(tx, mine)
+    plan.hold(tx, "b", 100.0, 10.0)
+    assert not claims.went_back(tx, mine)
+    tx.execute(t.claims.delete())
+    assert claims.went_back(tx, mine)

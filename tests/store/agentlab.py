@@ -183,6 +183,9 @@ class Lab:
     def erased(self, peer: Peer, order_id: str, *disks: Erasure) -> Result:
         return progress.done(self.tx, peer, order_id, {}, self.site, self.now, erased=disks)
 
+    def look(self, peer: Peer, order_id: str, disks: str) -> Result:
+        return progress.done(self.tx, peer, order_id, {}, self.site, self.now, disks=disks)
+
     def failed(self, peer: Peer, order_id: str, reason: str = "no disk") -> Result:
         return progress.failed(self.tx, peer, order_id, reason, self.site, self.now)
 

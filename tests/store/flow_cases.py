@@ -26,6 +26,7 @@ from cod.flows.nodes import (
     deadlines,
     energy,
     energy_curve,
+    hold,
     power,
     readiness,
     switches,
@@ -816,6 +817,14 @@ def waiting(lab: Lab) -> int:
 @case
 def scheduler__apply_plan__waits(lab: Lab) -> Call:
     return bound(apply_plan.waits, waiting(lab), Refused("conflict", "no room"), lab.now + 1)
+
+
+@case
+def nodes__hold__watch(lab: Lab) -> Call:
+    claim = plan.hold(lab.tx, "a", lab.now, 10.0)
+    assert claim is not None
+    plan.give_up(lab.tx, claim)
+    return partial(hold.watch, claim=claim, now=lab.now)
 
 
 @case

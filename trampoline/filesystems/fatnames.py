@@ -68,6 +68,19 @@ def below(read: Read, folder: str, depth: int) -> list[str]:
     ]
 
 
+def content(read: Read, name: str) -> bytes:
+    """Return a file of the root folder, without zeros at its end; b'' where there is none."""
+    fat = _open(read)
+    if fat is None:
+        return b""
+    offset, length = fat.root
+    root = fat.chain(length) if not offset else read(length, offset)
+    for found, first, is_folder in _entries(root):
+        if found == name and not is_folder:
+            return fat.chain(first).rstrip(b"\0")
+    return b""
+
+
 def _walk(fat: _Fat, path: str, first: int, depth: int, left: Iterator[int]) -> Iterator[str]:
     """Yield the files below a folder, until nothing is left of `left`."""
     for (name, cluster, is_folder), _ in zip(_entries(fat.chain(first)), left, strict=False):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from cod.cli.server.db import HELD, no_hold
 from cod.cli.show import print_json, print_table, size, with_json
 from cod.client import SITE_FILE
 
@@ -67,6 +68,7 @@ def backup(ctx: click.Context, folder: Path, keep: int | None, as_json: bool) ->
     "--check", "check_only", is_flag=True, help="Compare the set with its digests; write nothing."
 )
 @click.option("--list", "list_only", is_flag=True, help="List the sets.")
+@no_hold
 @with_json
 def restore(
     ctx: click.Context,
@@ -75,6 +77,7 @@ def restore(
     replace: bool,
     check_only: bool,
     list_only: bool,
+    no_hold: bool,
     as_json: bool,
 ) -> None:
     """Restore a site from the backups in FOLDER; stop the server first.
@@ -82,7 +85,7 @@ def restore(
     An existing site file is kept, and names the data folder and the database. Otherwise the
     backup's site file is written to its old place, or to --site. Every digest is checked before
     anything is written. After a restore every node counts as dirty until it reports; active nodes
-    stay active.
+    stay active. The site is held until `cod db hold --end`.
 
     \b
     Example:
@@ -120,17 +123,25 @@ def restore(
             Path(said or wanted.site_file),
             time.time(),
             replace=replace,
+            hold=not no_hold,
             say=lambda line: click.echo(line, err=True),
         )
     if as_json:
         print_json(
-            {**site.described(done.set), "copied_images": done.images, "copied_bytes": done.bytes}
+            {
+                **site.described(done.set),
+                "copied_images": done.images,
+                "copied_bytes": done.bytes,
+                "held": not no_hold,
+            }
         )
         return
     click.echo(
         f"restored set {wanted.name}: {wanted.rows} rows, {len(wanted.files)} files, "
         f"{len(wanted.images)} images"
     )
+    if not no_hold:
+        click.echo(HELD)
     for note in done.notes:
         click.echo(note, err=True)
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cod.cli.server.local import database
-from cod.cli.show import said, when, with_json
+from cod.cli.server.local import database, local_user, run
+from cod.cli.show import print_json, print_table, said, when, with_json
+from cod.client import SITE_FILE
+from cod.states import StoryVerdict
+
+if TYPE_CHECKING:
+    from cod.flows.nodes.hold import SiteHold
+
+no_hold = click.option("--no-hold", is_flag=True, help="Do not hold the site afterwards.")
+HELD = "the site is held: `cod db reconcile` compares it with its machines"
 
 
 @click.group()
@@ -65,8 +74,8 @@ def hold(ctx: click.Context, act: str | None, as_json: bool) -> None:
     """Hold the site after a restore, until its machines are compared with the database.
 
     While a site is held, no request is granted, no lease or deadline ends, and no node in the
-    trampoline is erased or installed. Without an option, show the hold and the nodes that have not
-    answered since.
+    trampoline is erased or installed. Nodes whose machines were silent or differ stay held one by
+    one after the end: `cod db reconcile` shows and decides. Without an option, show the hold.
 
     \b
     Example:
@@ -74,23 +83,94 @@ def hold(ctx: click.Context, act: str | None, as_json: bool) -> None:
       cod db hold --end
     """
     from cod.flows.nodes import hold as flows
-    from cod.pool import in_transaction
 
-    with database(ctx) as engine:
-        if act == "start":
-            in_transaction(engine, flows.start, time.time())
-        elif act == "end":
-            in_transaction(engine, flows.end, time.time())
-        held = in_transaction(engine, flows.show)
-    if held is None:
-        said({"held": False, "since": None, "silent": []}, "not held", as_json)
-        return
-    names = ", ".join(held.silent) or "none"
+    now = time.time()
+    if act == "start":
+        held = run(ctx, flows.start, now)
+    elif act == "end":
+        held = run(ctx, flows.end, now)
+    else:
+        held = run(ctx, flows.show)
     said(
-        {"held": True, "since": held.since, "silent": list(held.silent)},
-        f"held since {when(held.since)}; nodes that have not answered: {names}",
+        _hold_json(held)
+        | {"silent": held.names(StoryVerdict.SILENT), "differs": held.names(StoryVerdict.DIFFERS)},
+        _sentence(held),
         as_json,
     )
+
+
+def _hold_json(held: SiteHold) -> dict[str, Any]:
+    return {"held": held.since is not None, "since": held.since, "why": held.why}
+
+
+def _sentence(held: SiteHold) -> str:
+    """Return how the site is held, and which nodes are, for people."""
+    start = "not held" if held.since is None else f"held since {when(held.since)}: {held.why}"
+    parts = [
+        f"{about}: {', '.join(names)}"
+        for about, names in (
+            ("machines that differ", held.names(StoryVerdict.DIFFERS)),
+            ("silent", held.names(StoryVerdict.SILENT)),
+        )
+        if names
+    ]
+    if held.since is None and parts:
+        start = "the site is not held; these nodes are, one by one"
+    return "; ".join([start, *parts])
+
+
+@db.command()
+@click.option("--keep", multiple=True, metavar="NODE", help="Keep the node with its disks.")
+@click.option("--erase", multiple=True, metavar="NODE", help="Erase what the machine holds.")
+@click.option("--wake", is_flag=True, help="Switch on the silent nodes, so that they tell.")
+@with_json
+def reconcile(
+    ctx: click.Context, keep: tuple[str, ...], erase: tuple[str, ...], wake: bool, as_json: bool
+) -> None:
+    """Compare the database with what the machines of a held site say, and decide where they differ.
+
+    A kept node that is in use goes on, and any other stays out of service with its disks as they
+    are. An erased node is free again once the hold is over and its disks are wiped. Options that
+    name nodes may be repeated.
+
+    \b
+    Example:
+      cod db reconcile
+      cod db reconcile --keep r3-u17 --erase r3-u18
+    """
+    from cod.flows.nodes import hold as flows
+    from cod.site import load
+
+    now = time.time()
+    if keep or erase:
+        site, _ = load.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
+        run(ctx, flows.decide, keep, erase, site, now, local_user())
+    if wake:
+        run(ctx, flows.wake, now)
+    held = run(ctx, flows.show)
+    rows = [
+        (
+            node.name,
+            f"{node.state}, generation {story.known}",
+            story.said,
+            story.source,
+            when(story.at),
+            story.verdict,
+        )
+        for node, story in held.nodes
+    ]
+    if as_json:
+        names = ("node", "state", "known", "machine", "source", "at", "verdict")
+        values = (
+            (node.name, node.state, story.known, story.said, story.source, story.at, story.verdict)
+            for node, story in held.nodes
+        )
+        print_json(
+            _hold_json(held) | {"nodes": [dict(zip(names, one, strict=True)) for one in values]}
+        )
+        return
+    click.echo(_sentence(held).partition(";")[0])
+    print_table(("NODE", "DATABASE", "MACHINE", "SOURCE", "AT", "VERDICT"), rows)
 
 
 @db.command()
@@ -113,10 +193,11 @@ def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
 @db.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--replace", is_flag=True, help="Replace what the database holds.")
+@no_hold
 @with_json
-def restore(ctx: click.Context, file: Path, replace: bool, as_json: bool) -> None:
+def restore(ctx: click.Context, file: Path, replace: bool, no_hold: bool, as_json: bool) -> None:
     """Read a backup into the database; stop all servers first. Every node then counts as dirty
-    until it reports.
+    until it reports, and the site is held until `cod db hold --end`.
 
     \b
     Example:
@@ -127,7 +208,8 @@ def restore(ctx: click.Context, file: Path, replace: bool, as_json: bool) -> Non
 
     with database(ctx) as engine:
         try:
-            rows = read(engine, file, time.time(), replace=replace)
+            rows = read(engine, file, time.time(), replace=replace, hold=not no_hold)
         except BadBackup as error:
             raise click.ClickException(str(error)) from None
-    said({"file": str(file), "rows": rows}, f"{file}: {rows} rows", as_json)
+    done = {"file": str(file), "rows": rows, "held": not no_hold}
+    said(done, f"{file}: {rows} rows" + ("" if no_hold else f"; {HELD}"), as_json)

@@ -33,7 +33,7 @@ from cod.states import (
     VclusterState,
     after,
 )
-from cod.store import watermarks
+from cod.store import stories, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import (
     bindings,
@@ -59,6 +59,8 @@ ENDS_CAPTURE = frozenset(
 )
 # What an agent is told that writes to disks: not while the site is held.
 WRITES = frozenset({NodeEvent.WIPE_ORDERED, NodeEvent.PRIME_ORDERED, NodeEvent.BURNIN_ORDERED})
+# What a held node is no longer in doubt after: an administrator's word, and what COD has done itself.
+ENDS_STORY = frozenset({NodeEvent.RESTORED, NodeEvent.RETIRED, NodeEvent.WIPED, NodeEvent.PRIMED})
 ON_THE_WAY = frozenset({NodeState.TRAMPOLINE, NodeState.PRIME, NodeState.BOOT})
 ENDS_BURNIN = frozenset({NodeState.QUARANTINED, NodeState.RETIRED})
 # The events of a node that comes back to the reserve, and is erased at the first try.
@@ -82,6 +84,8 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         blame.note(tx, node, step, now)
     if step.event in (NodeEvent.RESTORED, NodeEvent.RETIRED):
         failures.looked_at(tx, node.id)
+    if step.event in ENDS_STORY:
+        stories.forget(tx, node.id)
     # not if it was a person, user:NAME: they know
     if target is NodeState.QUARANTINED and ":" not in actor:
         notices.add(tx, **notice_texts.quarantined(node.name, step.cause), group_id=None, now=now)
@@ -185,6 +189,8 @@ def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Nod
         *burnins.owed(tx, node.id),
         tables=policy.wipe == "tables",
     )
+    if stories.holds(tx, node.id):
+        return node  # settled when its machine has told what it holds
     if step.event in WRITES and watermarks.at(tx, watermarks.HOLD) is not None:
         return node  # settled when the hold ends
     return apply(tx, node, step, now=now, actor=actor, policy=policy)

@@ -14,6 +14,7 @@ boot           reboot    into its vcluster's system
 active         reboot    its system is said to run, but its agent is here: the boot decision sends
                it home
 off            off       was told to power down
+trampoline     look      it is held, and has not told what its disks hold
 all others     wait      nothing is wanted, or nothing is decided yet
 =============  ========
                =====================================================================================
@@ -48,7 +49,7 @@ from cod.policy.nodes import capture, inner_vcm, prime, seed, template
 from cod.policy.nodes import host_keys as host_key_policy
 from cod.policy.nodes.subnets import numbers
 from cod.states import Disk, NodeEvent, NodeState
-from cod.store import dns_zones, vcms
+from cod.store import dns_zones, stories, vcms
 from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.nodes import blocks, burnins, captures, holding, host_keys, nodes, sessions
@@ -89,6 +90,8 @@ def current(
         node.attributes, keep.marks(node.keep, site.keep, node.name, node.boot_mac)
     )
     action = _ACTIONS.get(NodeState(node.state), "wait")
+    if node.state == NodeState.TRAMPOLINE and stories.is_asked(tx, node.id):
+        return Order(order_id, "look", wipe=False, keep=spared)
     purge = "purge" in (node.wipe, site.policy.wipe)
     if action == "capture":
         order = _capture(

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 
 from cod import notice_texts
 from cod.core import notices
-from cod.core.nodes import blame, burnins, kept_disks, transitions
+from cod.core.nodes import blame, burnins, kept_disks, stories, transitions
 from cod.model import Node, Peer, Refused, Result, Site
 from cod.orders import Erasure, Namesake, TestResult
 from cod.policy.hardware import namesakes as names
@@ -90,13 +90,18 @@ def done(
     results: Sequence[TestResult] = (),
     erased: Sequence[Erasure] = (),
     namesakes: Sequence[Namesake] = (),
+    disks: str = "",
 ) -> Result[None]:
     """Note that the order is carried out. Of the figures, bytes_written goes into the history, with
     the rate of the writing alone where its seconds are told (write_seconds); of a capture, what was
     read. A primed disk's signature is kept: the next boots of a BIOS machine find the disk by it.
     By the `results` of a burn-in it passes or not. How disks were `erased` is kept with the
-    transition. `namesakes` of what was written are told to administrators and to the holder."""
+    transition. `namesakes` of what was written are told to administrators and to the holder.
+    `disks` is what the agent of a held node found there (`policy.stories`)."""
     node = _current(tx, peer, order_id)
+    if node is not None and disks:
+        told = stories.by_agent(tx, node, disks, site, now)
+        return Result(None, transitions.wakes(node, told))
     if node is None or node.state not in _AT_WORK:
         return Result(None)
     if node.state == NodeState.BURNIN:

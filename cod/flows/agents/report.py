@@ -14,6 +14,7 @@ from cod.policy.hardware import equal, identity, keep
 from cod.policy.nodes import lifecycle, place
 from cod.policy.nodes.subnets import at
 from cod.states import NodeEvent, NodeState, Step
+from cod.store import stories, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, holding, nodes, sessions, types
 from cod.store.scheduler import reservations, vclusters
@@ -265,10 +266,13 @@ def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
 
 
 def _settle(tx: Tx, node: Node, site: Site, now: float) -> Node:
+    held = node.state == NodeState.NEW and watermarks.at(tx, watermarks.HOLD) is not None
+    if held:
+        stories.include(tx, node.id)
     registered = Step(NodeEvent.REGISTERED, "its first hardware report")
     approved = Step(NodeEvent.APPROVED, "the site approves new machines by itself")
     approves = site.policy.auto_approve
-    if node.state == NodeState.NEW and approves and not site.burnin.at_registration:
+    if node.state == NodeState.NEW and approves and not held and not site.burnin.at_registration:
         # Nobody could ask for a capture or a burn-in of a machine that had not reported.
         idled = lifecycle.settle(replace(node, state=NodeState.TRAMPOLINE), None)
         if idled.event is NodeEvent.IDLED:

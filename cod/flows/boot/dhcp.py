@@ -23,12 +23,12 @@ from dataclasses import replace
 
 from cod.core.networks import dhcp_conflicts, isolation
 from cod.core.networks.dhcp_batch import Batch, boot_range, free_address
-from cod.core.nodes import blame, enrolment, node_places, transitions
+from cod.core.nodes import blame, enrolment, node_places, stories, transitions
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy.nodes import boot, template
 from cod.policy.nodes.newcomers import Newcomers as Newcomers  # its owner is the socket
 from cod.policy.nodes.subnets import Net, Subnets
-from cod.states import NODE_RULES, OWN_SYSTEM, NodeEvent, NodeState, Step
+from cod.states import NODE_RULES, OWN_SYSTEM, NodeEvent, NodeState, Step, StoryVerdict
 from cod.store import dns_zones
 from cod.store.engine import Tx
 from cod.store.images import templates
@@ -126,6 +126,8 @@ def _answer(batch: Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     # anybody can ask: that a boot has failed is told when its script is fetched again
     if verdict.event not in (None, NodeEvent.BOOT_FAILED):
         client = _apply_event(batch, client, verdict.event, verdict.why)
+    if verdict.binding == "none" and client.story is not None and query.stage == "os":
+        return _forgotten(batch, query, net, client)
     if verdict.binding == "none":
         # Its system may hold on to an address of ours; or it is another server's client.
         if query.kind != "REQUEST" or not net.owns(ipv4(query.requested or query.ciaddr)):
@@ -237,8 +239,12 @@ def _request(
         batch.bindings.put(
             replace(row, state="bound", client_id=client_id, xid=query.xid, acked_at=batch.now)
         )
-    if row.kind == "vcluster" and query.stage == "os" and client.state == NodeState.BOOT:
-        _note_booted(batch, client)
+    if row.kind == "vcluster" and query.stage == "os":
+        if client.story in (StoryVerdict.SILENT, StoryVerdict.DIFFERS):
+            said = f"its system uses its address {dotted(row.address)}"
+            stories.by_system(batch.tx, client.id, StoryVerdict.AGREES, said, batch.now)
+        if client.state == NodeState.BOOT:
+            _note_booted(batch, client)
     return _lend(batch, "ACK", query, net, client, row)
 
 
@@ -320,6 +326,41 @@ _ANSWERS: dict[str, _Answer] = {
     "RELEASE": _release,
     "INFORM": _inform,
 }
+
+
+# ---------------------------------------------------------------- a system that was forgotten
+
+
+def _forgotten(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient) -> DhcpAnswer | None:
+    """Note that a system runs on a held node that the database knows no system of. It keeps the
+    address that it renews, which is given to others only where nothing else is free; a new one it
+    does not get. While the node's agent is heard the message is another machine's."""
+    if boot.is_heard(client, batch.site.policy, batch.now):
+        return None
+    wanted = ipv4(query.requested or query.ciaddr)
+    ours = query.server_id is None or query.server_id in batch.subnets.servers
+    if client.story != StoryVerdict.DIFFERS:
+        said = "a system runs on it" + (f" with the address {dotted(wanted)}" if wanted else "")
+        stories.by_system(batch.tx, client.id, StoryVerdict.DIFFERS, said, batch.now)
+    if query.kind != "REQUEST" or not ours or wanted not in net.blocks or wanted in net.avoid:
+        return None
+    there = batch.bindings.at(wanted)
+    if there is not None and there.state != "left" and there.expires_at > batch.now:
+        return None  # the address of another node
+    until = batch.now + batch.site.policy.binding_time
+    row = Binding(
+        wanted,
+        None,
+        "vcluster",
+        None,
+        net.subnet.name,
+        hostname=None,
+        state="left",
+        expires_at=until,
+        client_id=None,
+    )
+    batch.bindings.put(row)
+    return _lend(batch, "ACK", query, net, client, row)
 
 
 # ---------------------------------------------------------------- another DHCP server

@@ -1,48 +1,63 @@
 """A site that is held: its manager plans nothing and no deadline passes, and no node in the
 trampoline is erased or installed by itself.
 
-An administrator holds a site that was restored from a backup, until the machines were compared with
-the database: a node that the backup says is free may run a system that was installed since.
+A site is held from the moment in which it is restored from a backup, by an administrator, or when
+its database has lost its last commits. Each node is held with it, until its machine has told what
+it holds: a node that the database says is free may run a system that was installed since.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cod.states import NodeState
-from cod.store import watermarks
+from cod import notice_texts
+from cod.core import notices
+from cod.core.nodes import transitions
+from cod.model import Node, NodeStory, Refused, Site
+from cod.states import OWN_SYSTEM, Disk, NodeEvent, NodeState, Step, StoryVerdict
+from cod.store import claims, stories, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
+
+BY_HAND = "an administrator holds it"
+LOST = "its database has lost its last commits"
+KEPT = "an administrator keeps it as it is: its machine and the database differ"
+# A free node is not believed to be free, whether or not somebody would grant it.
+_FREE = (NodeState.INACTIVE, NodeState.OFF)
 
 
 @dataclass(frozen=True, slots=True)
 class SiteHold:
-    """A hold of the site. `silent`: names of nodes in the trampoline that have not been heard of
-    since."""
+    """A hold of the site. `since` is None where it is over, and nodes are held one by one; `why`
+    is a sentence without a full stop.
 
-    since: float
-    silent: tuple[str, ...] = ()
+    nodes  with their stories, by name; of a hold that is over those that are still held
+    """
+
+    since: float | None
+    why: str
+    nodes: tuple[tuple[Node, NodeStory], ...]
+
+    def names(self, verdict: StoryVerdict) -> list[str]:
+        """Return the names of the nodes with that verdict."""
+        return [node.name for node, story in self.nodes if story.verdict == verdict]
 
 
-def start(tx: Tx, now: float) -> SiteHold:
+def start(tx: Tx, now: float, why: str = BY_HAND) -> SiteHold:
     """Hold the site; a hold that lasts already goes on."""
-    since = watermarks.at(tx, watermarks.HOLD)
-    if since is None:
-        watermarks.move(tx, watermarks.HOLD, None, now)
-    return show(tx) or SiteHold(now)
+    if not lasts(tx):
+        stories.move_to_trampoline(
+            tx, _FREE, actor="hold", cause=f"the site is held: {why}", now=now
+        )
+        stories.begin_hold(tx, why, now)
+    return show(tx)
 
 
-def show(tx: Tx) -> SiteHold | None:
-    """Return the hold of the site; None while there is none."""
-    since = watermarks.at(tx, watermarks.HOLD)
-    if since is None:
-        return None
-    silent = [
-        node.name
-        for node in nodes.every(tx)
-        if node.state == NodeState.TRAMPOLINE and (node.last_seen is None or node.last_seen < since)
-    ]
-    return SiteHold(since, tuple(sorted(silent)))
+def show(tx: Tx) -> SiteHold:
+    """Return the hold of the site, and the nodes that are held."""
+    since, why = watermarks.at(tx, watermarks.HOLD), watermarks.about(tx, watermarks.HOLD)
+    return SiteHold(since, why, tuple(stories.every(tx)))
 
 
 def lasts(tx: Tx) -> bool:
@@ -50,11 +65,85 @@ def lasts(tx: Tx) -> bool:
     return watermarks.at(tx, watermarks.HOLD) is not None
 
 
-def end(tx: Tx, now: float) -> None:
-    """End the hold. Deadlines that passed meanwhile are put off by the time it lasted."""
+def end(tx: Tx, now: float) -> SiteHold:
+    """End the hold. Deadlines that passed meanwhile are put off by the time it lasted. Nodes whose
+    machines were silent or differ stay held, one by one; return these."""
     since = watermarks.at(tx, watermarks.HOLD)
-    if since is None:
-        return
-    for node in nodes.overdue(tx, now, limit=1_000_000):
-        nodes.extend_deadline(tx, node, (node.deadline or now) + max(0.0, now - since))
-    watermarks.forget(tx, watermarks.HOLD)
+    if since is not None:
+        stories.forget_agreed(tx)
+        for node in nodes.overdue(tx, now, limit=1_000_000):
+            nodes.extend_deadline(tx, node, (node.deadline or now) + max(0.0, now - since))
+        watermarks.forget(tx, watermarks.HOLD)
+    return show(tx)
+
+
+def watch(tx: Tx, *, claim: claims.Claim, now: float) -> bool:
+    """Hold the site where the manager's claim is older in the database than its owner knows: what
+    was committed last is lost. Return whether it is. What a machine says never holds the site."""
+    if not claims.went_back(tx, claim):
+        return False
+    if not lasts(tx):
+        start(tx, now, LOST)
+        notices.add(tx, **notice_texts.site_held(LOST), group_id=None, now=now)
+    return True
+
+
+def wake(tx: Tx, now: float) -> int:
+    """Switch on the silent nodes that are to be in the trampoline, so that they tell what they
+    hold; return how many. One that is on stays as it is."""
+    silent = [
+        node
+        for node, story in stories.every(tx)
+        if story.verdict == StoryVerdict.SILENT and node.state == NodeState.TRAMPOLINE
+    ]
+    return sum(nodes.wish_power(tx, node, "on", now) is not None for node in silent)
+
+
+def decide(
+    tx: Tx,
+    keep: Sequence[str],
+    erase: Sequence[str],
+    site: Site,
+    now: float,
+    actor: str,
+) -> None:
+    """Carry out an administrator's word about held nodes, by name. All or nothing: raises `Refused`
+    where one is not held, or is to be erased and in use.
+
+    keep   the node is as it should be: one in use goes on, any other is out of service with its
+           disks
+    erase  what its machine holds is not wanted: it is erased, once the hold of the site is over
+    """
+    for name in keep:
+        _keep(tx, _held(tx, name), site, now, actor)
+    for name in erase:
+        _erase(tx, _held(tx, name), site, now, actor)
+
+
+def _keep(tx: Tx, node: Node, site: Site, now: float, actor: str) -> None:
+    if node.state not in OWN_SYSTEM and node.state != NodeState.QUARANTINED:
+        step = Step(NodeEvent.QUARANTINED, f"{actor}: {KEPT}", {"reason": KEPT})
+        transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+
+
+def _erase(tx: Tx, node: Node, site: Site, now: float, actor: str) -> None:
+    if node.state in OWN_SYSTEM:
+        raise Refused("conflict", f"node {node.name} is in use: release it, which erases it")
+    dirty = {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
+    if node.state == NodeState.QUARANTINED:
+        columns = {"reason": "", "attempts": 0, **dirty}
+        step = Step(NodeEvent.RESTORED, f"{actor}: to be erased", columns, "cycle")
+        transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    else:
+        nodes.change(tx, node, **dirty)
+
+
+def _held(tx: Tx, name: str) -> Node:
+    """Return the node, which is held no longer."""
+    node = nodes.named(tx, name, lock=True)
+    if stories.get(tx, node.id) is None:
+        raise Refused(
+            "conflict", f"node {name} is not held: `cod db reconcile` lists those that are"
+        )
+    stories.forget(tx, node.id)
+    return node

@@ -100,6 +100,7 @@ class Machine:
         self._relay, self._began, self._whole = relay, began, whole
         self._address = ""
         self._last = 0.0
+        self.disks = "blank"  # what an order to look finds there
 
     def record(self) -> dict[str, object]:
         """Return what it did, for JSON."""
@@ -293,7 +294,10 @@ class AgentConversation:
             if event.action == "wait":
                 self._machine.heard("work")
                 return []
+            if event.action == "look":
+                return [Done(event.id, disks=self._machine.disks)]
             erased = Erasure("vda", "", "", "", DISK, "discard", 0.1, 0)
+            self._machine.disks = event.id if event.action == "prime" else "blank"
             return [
                 Progress(event.id, event.action, DISK // 2, DISK, 1e9),
                 Done(event.id, {"bytes_written": DISK, "seconds": 0.1}, erased=(erased,)),

@@ -327,6 +327,7 @@ class AgentConnection(Protocol):
             message.results,
             message.erased,
             message.namesakes,
+            message.disks,
         )
         self.send(Ack(message.order))
         server.done(result)

@@ -245,7 +245,7 @@ def may_have_missed(query: DhcpQuery, client: DhcpClient, policy: Policy, now: f
     it missed that boot, unless it was power-cycled a moment ago.
 
     A clean disk starts no system: what asks then is firmware of another kind (iSCSI, remote
-    management).
+    management). A node with a story may run a system that the database has forgotten.
     """
     return (
         query.stage == "os"
@@ -253,6 +253,7 @@ def may_have_missed(query: DhcpQuery, client: DhcpClient, policy: Policy, now: f
         and client.state == NodeState.TRAMPOLINE
         and now - client.since >= MISSED * policy.patience
         and client.disk not in (Disk.CLEAN, Disk.TABLES)
+        and client.story is None
         and not is_heard(client, policy, now)
     )
 

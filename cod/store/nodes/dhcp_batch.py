@@ -32,6 +32,7 @@ _ROWS = Rows(
         "vlan": t.vcluster_networks.c.vlan,
         "held_at": t.sessions.c.last_seen,
         "reported": t.sessions.c.reported,
+        "story": t.node_stories.c.verdict,
     },
     without=("sent_to_disk", "cycled"),
 )
@@ -41,6 +42,7 @@ _CLIENTS: Select[Any] = (
     .outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
     .outerjoin(t.vcluster_networks, t.vcluster_networks.c.vcluster_id == _n.vcluster_id)
     .outerjoin(t.sessions, t.sessions.c.node_id == _n.id)
+    .outerjoin(t.node_stories, t.node_stories.c.node_id == _n.id)
     .where(t.nics.c.mac.in_(bindparam("macs", expanding=True)))
 )
 _HEARD = (

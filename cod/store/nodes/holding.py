@@ -203,6 +203,12 @@ def set_installation(
     )
 
 
+def installed_in(tx: Tx, node_id: int) -> int | None:
+    """Return the generation in which the node was installed for its holder; None: it was not."""
+    i = t.install_images.c
+    return tx.scalar(select(i.generation).where(i.node_id == node_id))
+
+
 def set_installed(tx: Tx, node_ids: Sequence[int], now: float) -> None:
     """Note that nothing is to be installed on those nodes: they have it."""
     i = t.install_images

@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from cod import states
 from cod.model import Node, NodePlace, PowerAction
-from cod.states import Disk, NodeEvent, NodeState
+from cod.states import Disk, NodeEvent, NodeState, StoryVerdict
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import switch_ports
@@ -36,6 +36,10 @@ _PLACES = Rows(NodePlace, t.node_places)
 _n = t.nodes.c
 get, by_name, named = ROWS.get, ROWS.by_name, ROWS.named
 change_place, remove_place = _PLACES.set, _PLACES.remove
+HELD = exists().where(
+    t.node_stories.c.node_id == _n.id, t.node_stories.c.verdict != StoryVerdict.AGREES
+)
+"""The condition that a node is held by itself: its machine was silent, or differs."""
 _IDS = select(_n.id, _n.name).where(_n.name.in_(bindparam("names", expanding=True)))
 
 
@@ -202,10 +206,12 @@ def every(
 
 
 def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
-    """Return nodes whose deadline has passed, oldest deadline first."""
+    """Return nodes whose deadline has passed, oldest deadline first; none that is held in the
+    trampoline."""
     # lets the index serve
     moving = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]
-    late = _n.state.in_(moving), _n.deadline <= now
+    waits = and_(_n.state == NodeState.TRAMPOLINE, HELD)
+    late = _n.state.in_(moving), _n.deadline <= now, ~waits
     return ROWS.every(tx, *late, order=(_n.deadline, _n.id), limit=limit)
 
 
@@ -370,6 +376,7 @@ def forget(tx: Tx, node_ids: Sequence[int]) -> None:
         t.node_failures,
         t.node_places,
         t.node_history,
+        t.node_stories,
     ):
         tx.execute(delete(table).where(table.c.node_id.in_(node_ids)))
     tx.execute(delete(t.nodes).where(t.nodes.c.id.in_(node_ids)))

@@ -350,6 +350,27 @@ sessions = table(
     comment="Open agent connections.",
 )
 
+node_stories = table(
+    "node_stories",
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    not_null(
+        "known",
+        Integer,
+        comment="newest generation in which the database can have had it installed",
+    ),
+    not_null("verdict", String(8), comment="silent, agrees or differs"),
+    not_null(
+        "source",
+        String(8),
+        default="",
+        server_default="",
+        comment="agent or dhcp; '': nothing was said",
+    ),
+    Column("at", Time, comment="when it was said"),
+    not_null("said", String(300), default="", server_default=""),
+    comment="Nodes that are held until their machines and the database agree.",
+)
+
 power_actions = table(
     "power_actions",
     Column("id", Id, primary_key=True),

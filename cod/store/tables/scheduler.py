@@ -391,6 +391,13 @@ marks = table(
     "marks",
     Column("name", String(64), primary_key=True),
     not_null("at", Time),
+    not_null(
+        "about",
+        String(300),
+        default="",
+        server_default="",
+        comment="of 'hold': why the site is held",
+    ),
     comment="How far work that goes on in time has come: 'energy' …",
 )
 

@@ -96,13 +96,15 @@ class Progress:
 class Done:
     """Agent: the order is carried out. `figures` are measurements by name (bytes_written, seconds,
     write_seconds …); `results` those of a burn-in's tests; `erased` the disks that were erased;
-    `namesakes` volumes of other disks that are called as what was written."""
+    `namesakes` volumes of other disks that are called as what was written; `disks` what an order to
+    look found on them (`trampoline.look`)."""
 
     order: str
     figures: Mapping[str, float] = field(default_factory=dict)
     results: tuple[TestResult, ...] = ()
     erased: tuple[Erasure, ...] = ()
     namesakes: tuple[Namesake, ...] = ()
+    disks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,7 @@ _LEFT_OUT = (
     "what",
     "mirror",
     "source",
+    "disks",
 )  # where they say nothing: agents of former versions do not know them
 _AS_TEXT = ("reason",)
 

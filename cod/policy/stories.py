@@ -1,0 +1,50 @@
+"""Whether a machine and the database tell the same of a node. Pure.
+
+A node's disk is marked when it is installed: the NoCloud seed's instance id is the id of the order,
+`NODE.GENERATION`, and its host name ends in the vcluster's. A mark that is newer than any
+installation that the database can know of shows that the database has forgotten one. Content
+without a mark may be the system of a template without a seed: it is a doubt, and nothing is erased
+on a doubt.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cod.states import StoryVerdict
+
+BLANK, OTHER = "blank", "other"
+_MARK = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})(?: ([A-Za-z0-9.-]{1,253}))?")
+
+
+def judge(node_id: int, known: int, said: str) -> tuple[StoryVerdict, str]:
+    """Return whether an agent's word about its disks agrees with the database, and that word as a
+    sentence for people.
+
+    known  the newest generation in which the database can have had the node installed
+    said   'blank', 'other', or the mark of the newest installation: NODE.GENERATION HOSTNAME
+    """
+    if said == BLANK:
+        return StoryVerdict.AGREES, "its disks are blank"
+    mark = _MARK.fullmatch(said)
+    if mark is None:
+        return StoryVerdict.DIFFERS, "its disks hold data that no installation by COD has marked"
+    owner, generation, name = int(mark[1]), int(mark[2]), mark[3]
+    about = f"its disk was installed as {name}, " if name else "its disk was installed in "
+    if owner != node_id:
+        return StoryVerdict.DIFFERS, f"{about}generation {generation} of another node"
+    agrees = generation <= known
+    verdict = StoryVerdict.AGREES if agrees else StoryVerdict.DIFFERS
+    return verdict, f"{about}generation {generation}"
+
+
+def both(state: str, holder: str | None, known: int, said: str) -> str:
+    """Return both stories of a node that differ, for people."""
+    whose = f"held by {holder}" if holder else "free"
+    database = f"the database says {whose}, {state}, installed in generation {known} at the latest"
+    return f"{database}; the machine says: {said}"
+
+
+def is_mark_of(node_id: int, generation: int | None, said: str) -> bool:
+    """Return whether `said` is the mark of the node's installation in that generation."""
+    return generation is not None and said.partition(" ")[0] == f"{node_id}.{generation}"

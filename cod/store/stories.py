@@ -1,0 +1,115 @@
+"""What machines said since their site was held: a row for each node that is held.
+
+A node is held while its row says that its machine was silent or differs: nothing is written to its
+disks, and its deadline does not pass. The rows outlast the hold of the site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import case, delete, insert, literal, select, update
+
+from cod.model import Node, NodeStory
+from cod.states import NODE_RULES, NodeEvent, NodeState, StoryVerdict
+from cod.store import tables as t
+from cod.store import watermarks
+from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from cod.store.rows import Rows
+
+_s, _n = t.node_stories.c, t.nodes.c
+ROWS = Rows(NodeStory, t.node_stories)
+get, forget, change = ROWS.get, ROWS.remove, ROWS.change
+# What these do waits for an administrator's word anyway.
+_LEFT_OUT = (NodeState.NEW, NodeState.REGISTERING, NodeState.QUARANTINED, NodeState.RETIRED)
+
+
+def begin_hold(tx: Tx, why: str, now: float) -> None:
+    """Hold the site; every node is held with it until its machine has told its story.
+
+    The generation of a node is that of its state, and a disk is marked with that of its state
+    *prime*: a node in another state was installed in an earlier one at the latest.
+    """
+    tx.execute(insert(t.marks).values(name=watermarks.HOLD, at=now, about=why))
+    tx.execute(delete(t.node_stories))
+    known = case((_n.state == NodeState.PRIME, _n.generation), else_=_n.generation - 1)
+    rows = select(_n.id, known, literal(StoryVerdict.SILENT.value)).where(
+        _n.state.not_in(_LEFT_OUT)
+    )
+    columns = ["node_id", "known", "verdict"]
+    tx.execute(insert(t.node_stories).from_select(columns, rows))
+    tx.execute(update(t.sessions).values(order_sent=""))  # agents are asked once more
+
+
+def include(tx: Tx, node_id: int) -> None:
+    """Hold a node that the database did not know when its site was held."""
+    if ROWS.get(tx, node_id) is None:
+        ROWS.insert(tx, [NodeStory(node_id, 0, StoryVerdict.SILENT)])
+
+
+def holds(tx: Tx, node_id: int) -> bool:
+    """Return whether the node is held by itself: its machine was silent, or differs."""
+    story = ROWS.get(tx, node_id)
+    return story is not None and story.verdict != StoryVerdict.AGREES
+
+
+def is_asked(tx: Tx, node_id: int) -> bool:
+    """Return whether the node's agent is to tell what its disks hold."""
+    story = ROWS.get(tx, node_id)
+    return story is not None and story.source != "agent"
+
+
+def every(tx: Tx) -> list[tuple[Node, NodeStory]]:
+    """Return all nodes with a story, by name."""
+    query = nodes.ROWS.select.add_columns(*ROWS.columns).join(t.node_stories).order_by(_n.name)
+    return [(nodes.ROWS.read(row), ROWS.read(row, nodes.ROWS.width)) for row in tx.execute(query)]
+
+
+def forget_agreed(tx: Tx) -> None:
+    """Forget the stories of nodes whose machines agree."""
+    tx.execute(delete(t.node_stories).where(_s.verdict == StoryVerdict.AGREES))
+
+
+def move_to_trampoline(
+    tx: Tx, states: Collection[NodeState], *, actor: str, cause: str, now: float
+) -> None:
+    """Move all nodes in those states to the trampoline, where each must report before anything
+    else."""
+    moved = _n.state.in_(states)
+    history = select(
+        _n.id,
+        literal(now),
+        literal(NodeEvent.RESTORED.value),
+        _n.state,
+        literal(NodeState.TRAMPOLINE.value),
+        _n.generation + 1,
+        _n.vcluster_id,
+        literal(actor),
+        literal(cause),
+    ).where(moved)
+    columns = [
+        "node_id",
+        "at",
+        "event",
+        "from_state",
+        "to_state",
+        "generation",
+        "vcluster_id",
+        "actor",
+        "cause",
+    ]
+    tx.execute(insert(t.node_history).from_select(columns, history))
+    deadline = NODE_RULES[NodeState.TRAMPOLINE].deadline
+    assert deadline is not None
+    tx.execute(
+        update(t.nodes)
+        .where(moved)
+        .values(
+            state=NodeState.TRAMPOLINE,
+            since=now,
+            generation=_n.generation + 1,
+            deadline=now + deadline,
+            attempts=0,
+        )
+    )
