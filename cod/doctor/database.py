@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from cod.core.database.writer import PATIENCE, connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import database_urls
-from cod.store import database_writer, schema
+from cod.store import database_writer, schema, watermarks
 from cod.store import engine as store
 
 APART = 2.0  # seconds between the clocks of database and host that harm nobody
@@ -51,6 +51,8 @@ def findings(context: Context) -> Iterator[Finding]:
         took = time.monotonic() - begin
         with engine.connect() as tx:
             writer = database_writer.host(tx) if len(urls) > 1 else ""
+            held = watermarks.at(tx, watermarks.HOLD) is not None
+            why = watermarks.about(tx, watermarks.HOLD)
     except schema.SchemaMismatch as error:
         yield Finding(
             BAD, str(error), "`cod db upgrade`, or the version of COD that made the database"
@@ -62,6 +64,12 @@ def findings(context: Context) -> Iterator[Finding]:
         return
     finally:
         engine.dispose()
+    if held:
+        yield Finding(
+            WARNING,
+            f"the site is held: {why}; nothing is granted or erased",
+            "`cod db reconcile` compares it with its machines, `cod db hold --end` ends the hold",
+        )
     words = f"{url.get_backend_name()}, schema {schema.head()}, answers in {took * 1000:.1f} ms"
     words += f", its writer is {writer}" if writer else ""
     apart = None if theirs is None else theirs - time.time()

@@ -16,7 +16,7 @@ from cod.doctor.finding import Context
 from cod.flows.nodes import faults, power
 from cod.model import OutsideFault, Site
 from cod.states import IMAGE_SERVER, POWER_CONTROL
-from cod.store import energy_curve, volumes
+from cod.store import energy_curve, volumes, watermarks
 from cod.store.energy_curve import Stored
 from cod.store.nodes import conflicts, nodes, switch_ports, switches
 from cod.store.people import groups
@@ -44,6 +44,7 @@ def lasting(served: Served) -> list[Any]:
     ]
     tell(served, notice_texts.found_off("n4"), NOW - 30.0)
     served.tx(energy_curve.put, Stored("/curve", "", NOW - 90.0, NOW - 90.0, "no such file"))
+    served.tx(watermarks.move, watermarks.HOLD, None, NOW - 100.0)
     served.tx(switches.keep, ["leaf", "spine"])
     served.tx(switches.ended, "leaf", 0, failures=5, reason="timed out", answered_at=NOW - 70.0)
     for number, name in enumerate(("leaf", "spine")):
@@ -110,6 +111,7 @@ def test_each_fault_says_since_when_and_whom_it_affects(served: Served) -> None:
         OutsideFault(
             "energy-curve", "energy curve", NOW - 90.0, None, (), (), "/curve: no such file"
         ),
+        OutsideFault("site-held", "the site", NOW - 100.0, None, (), (), ""),
     ]
 
 
@@ -203,6 +205,7 @@ def test_the_metrics_count_faults_by_kind_and_are_zero_without(served: Served) -
     assert found["cod_outside_faults_affected"] == found["cod_outside_faults"] | {
         "power-control": 2.0,
         "energy-curve": 0.0,
+        "site-held": 0.0,
     }
     assert found["cod_outside_faults_seconds"]["switch"] == 70.0
 

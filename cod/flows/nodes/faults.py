@@ -13,7 +13,7 @@ from cod.model import NodeView, Notice, OutsideFault
 from cod.policy import volumes as volume_policy
 from cod.policy.nodes import power
 from cod.states import IMAGE_SERVER, POWER_CONTROL
-from cod.store import energy_curve, views, volumes
+from cod.store import energy_curve, views, volumes, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, nodes, switch_ports, switches
 from cod.store.nodes import power as node_power
@@ -28,6 +28,7 @@ KINDS = {
     "image-server": "images are not served to nodes",
     "dhcp": "nodes took addresses from another DHCP server",
     "energy-curve": "the curve of energy's price or carbon is too old",
+    "site-held": "the database may have forgotten what machines run: nothing is granted or erased",
 }
 _TOLD = {
     "switch": ("switch", "switch ", "/faults#switch-"),
@@ -54,6 +55,7 @@ def every(tx: Tx, *, now: float) -> list[OutsideFault]:
         *_machines(tx, told),
         *dhcp,
         *_curve(tx, now),
+        *_held(tx),
         *_ended(told, now),
     ]
     return sorted(found, key=lambda one: (one.ended is not None, -(one.ended or one.since or 0.0)))
@@ -190,6 +192,13 @@ def _curve(tx: Tx, now: float) -> Iterator[OutsideFault]:
         why = stored.fault or "it says nothing about the hours from now on"
         about = f"{stored.source}: {why}"
         yield OutsideFault("energy-curve", "energy curve", stored.good_until, None, (), (), about)
+
+
+def _held(tx: Tx) -> Iterator[OutsideFault]:
+    since = watermarks.at(tx, watermarks.HOLD)
+    if since is not None:
+        why = watermarks.about(tx, watermarks.HOLD)
+        yield OutsideFault("site-held", "the site", since, None, (), (), why)
 
 
 def _of_nodes(

@@ -1,0 +1,71 @@
+"""Systems of held nodes ask DHCP: what the database has forgotten keeps its address."""
+
+from __future__ import annotations
+
+from cod.core.nodes import transitions
+from cod.flows.nodes import hold
+from cod.model import Site, ipv4
+from cod.states import NodeEvent
+from cod.store.engine import Tx
+from cod.store.nodes import bindings
+from tests.store.test_dhcp_flow import MAC, NOW, ask, held_node, node_of, one, os_asks
+
+
+def verdict(tx: Tx) -> tuple[str, str]:
+    [(_, story)] = hold.show(tx).nodes
+    return story.verdict, story.said
+
+
+def forgotten(tx: Tx, site: Site) -> str:
+    """Hold the site with a node in the trampoline whose system still has an address; return it."""
+    own = held_node(tx, site, state="active")
+    os_asks(tx, site, NOW, requested=own)
+    transitions.move(tx, node_of(tx), NodeEvent.RELEASED, now=NOW, cause="t", actor="t")
+    bindings.release(tx, node_of(tx).id)
+    hold.start(tx, NOW)
+    return own
+
+
+def test_a_forgotten_system_keeps_its_address_and_holds_its_node(tx: Tx, site: Site) -> None:
+    own = forgotten(tx, site)
+    answer = os_asks(tx, site, NOW + 100, ciaddr=own)
+    assert answer is not None
+    assert (answer.kind, answer.yiaddr) == ("ACK", own)
+    assert verdict(tx) == ("differs", f"a system runs on it with the address {own}")
+    assert node_of(tx).state == "trampoline", "a packet moves nothing"
+    again = os_asks(tx, site, NOW + 200, ciaddr=own)
+    assert again is not None
+    assert again.kind == "ACK"
+    assert own_state(tx, own) == "left"
+
+
+def own_state(tx: Tx, address: str) -> str:
+    found = bindings.ROWS.get(tx, ipv4(address))
+    assert found is not None
+    return found.state
+
+
+def test_a_forgotten_system_gets_no_address_of_another(tx: Tx, site: Site) -> None:
+    own = forgotten(tx, site)
+    os_asks(tx, site, NOW + 100, ciaddr=own)
+    other = bindings.ROWS.get(tx, ipv4(own))
+    assert other is not None
+    bindings.ROWS.set(tx, other.address, state="bound", mac="52:54:00:00:00:99")
+    assert os_asks(tx, site, NOW + 200, ciaddr=own) is None
+    assert os_asks(tx, site, NOW + 200, ciaddr="10.77.1.9") is None, "of a boot pool"
+
+
+def test_a_held_node_whose_system_starts_is_not_power_cycled(tx: Tx, site: Site) -> None:
+    forgotten(tx, site)
+    assert one(tx, ask("DISCOVER", MAC, 78, "os"), site, NOW + 5000) is None
+    assert (node_of(tx).state, node_of(tx).power_wanted) == ("trampoline", None)
+
+
+def test_a_system_that_renews_its_own_address_agrees(tx: Tx, site: Site) -> None:
+    own = held_node(tx, site, state="active")
+    os_asks(tx, site, NOW, requested=own)
+    hold.start(tx, NOW)
+    assert verdict(tx) == ("silent", "")
+    os_asks(tx, site, NOW + 100, ciaddr=own)
+    assert verdict(tx) == ("agrees", f"its system uses its address {own}")
+    assert hold.end(tx, NOW + 200).nodes == ()
