@@ -31,6 +31,7 @@ class MariaDB:
         self.folder = folder
         self.data = folder / "data"
         self.process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] | None = None  # None: the test's own
         self.port = free_port()
 
     def install(self) -> None:
@@ -51,27 +52,36 @@ class MariaDB:
 
     def start(self, *options: str) -> None:
         """Start the server and wait until it accepts connections."""
+        self.launch(*options)
+        self._wait()
+
+    def launch(self, *options: str) -> None:
+        """Start the server without waiting for it."""
         self.process = subprocess.Popen(
-            [
-                "mariadbd",
-                "--no-defaults",
-                *_USER,
-                f"--datadir={self.data}",
-                f"--socket={self.folder}/s.sock",
-                f"--pid-file={self.folder}/pid",
-                # at its start a server deletes the temporary tables that others have there
-                f"--tmpdir={self.folder}",
-                "--bind-address=127.0.0.1",
-                f"--port={self.port}",
-                "--innodb-buffer-pool-size=64M",
-                "--skip-name-resolve",
-                "--max-connections=200",
-                *options,
-            ],
+            [*self.command, *options],
+            env=self.environment,
             stdout=subprocess.DEVNULL,
             stderr=(self.folder / "error.log").open("ab"),
         )
-        self._wait()
+
+    @property
+    def command(self) -> list[str]:
+        """The server's program with the options that it always has."""
+        return [
+            "mariadbd",
+            "--no-defaults",
+            *_USER,
+            f"--datadir={self.data}",
+            f"--socket={self.folder}/s.sock",
+            f"--pid-file={self.folder}/pid",
+            # at its start a server deletes the temporary tables that others have there
+            f"--tmpdir={self.folder}",
+            "--bind-address=127.0.0.1",
+            f"--port={self.port}",
+            "--innodb-buffer-pool-size=64M",
+            "--skip-name-resolve",
+            "--max-connections=200",
+        ]
 
     def _wait(self) -> None:
         end = time.monotonic() + 60
