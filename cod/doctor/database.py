@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from cod.core.database.writer import PATIENCE, connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import database_urls
-from cod.store import database_writer, schema, watermarks
+from cod.store import database_host, database_writer, schema, watermarks
 from cod.store import engine as store
 
 APART = 2.0  # seconds between the clocks of database and host that harm nobody
@@ -41,8 +41,8 @@ def findings(context: Context) -> Iterator[Finding]:
                 "run `cod doctor` as root, or as the user that the server runs as",
             )
             return
-    if len(urls) > 1:
-        yield from _silent_hosts(urls)
+    if url.get_backend_name() != "sqlite":
+        yield from _hosts(urls)
     engine = connect(context.settings.database)
     try:
         newer = schema.check(engine)
@@ -92,13 +92,38 @@ def findings(context: Context) -> Iterator[Finding]:
         yield Finding(GOOD, words)
 
 
-def _silent_hosts(urls: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the hosts of a database of several that do not answer."""
+def _hosts(urls: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what is wrong with the hosts. One that is the only one and does not answer is left to
+    the question that follows."""
     for host, url in urls.items():
         engine = store.connect(url, size=1, patience=PATIENCE)
         try:
-            engine.connect().close()
+            with engine.connect() as tx:
+                state = database_host.state(tx)
         except DBAPIError as error:
-            yield Finding(WARNING, f"{host} does not answer: {error.orig}", REMEDY)
+            if len(urls) > 1:
+                yield Finding(WARNING, f"{host} does not answer: {error.orig}", REMEDY)
+            continue
         finally:
             engine.dispose()
+        if state.lossy:
+            yield Finding(
+                WARNING,
+                f"{host} has {', '.join(state.lossy)}: a power cut may undo what COD has promised",
+                "set innodb_flush_log_at_trx_commit=1 and sync_binlog=1 there",
+            )
+        if not state.cluster_size:
+            continue
+        if state.node_state != "Synced":
+            yield Finding(
+                WARNING,
+                f"{host} is {state.node_state}, not Synced: it serves nobody",
+                "can it reach the other nodes? Its error log says what it waits for",
+            )
+        if state.cluster_size < len(urls):
+            yield Finding(
+                WARNING,
+                f"{host} is in a cluster of {state.cluster_size}, `[server] database` names"
+                f" {len(urls)} hosts",
+                "start the nodes that are missing; `wsrep_cluster_address` names all?",
+            )

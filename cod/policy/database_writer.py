@@ -95,6 +95,12 @@ def may_write(view: WriterView, now: float) -> bool:
     return bool(view.host) and now < view.until
 
 
+def is_writer(view: WriterView, host: str, epoch: int) -> bool:
+    """Return whether what began at that host under that epoch may go on. `cod init` and `cod db
+    upgrade` begin without a lease (0), and make the table that the first is then taken in."""
+    return host == view.host and (epoch == view.epoch or (epoch, view.epoch) == (0, 1))
+
+
 def renewed(view: WriterView, host: str, epoch: int, begun: float) -> WriterView:
     """Return the view after a renewal, or a take-over, which was begun at that time and which the
     host has committed."""

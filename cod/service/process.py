@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from cod import logs, supervisor
-from cod.core.database.writer import follow
+from cod.core.database.writer import connect
 from cod.model import HostPart, Site, SiteRef
 from cod.security import ca
 from cod.service.parts import METRICS_EVERY, PARTS, PartContext
@@ -47,7 +47,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     # Each agent and each download holds a descriptor, and the usual soft limit of 1024 is there for
     # select(2) alone.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    pool = Pool(follow(settings.database), reactor, observe=metrics.observe)
+    pool = Pool(connect(settings.database), reactor, observe=metrics.observe)
     # nodes get it by the seed
     site = replace(site, authority=ca.certificate(settings.authority).decode())
     context = PartContext(reactor, pool, SiteRef(site), settings, Wake(reactor, settings.run, name))

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, exc
 
 from cod.core.database import writer as database_writer
-from cod.core.database.writer import DatabaseWriter, connect, follow
+from cod.core.database.writer import DatabaseWriter, connect
 from cod.doctor import database as doctor
 from cod.doctor import servers
 from cod.doctor.finding import BAD, WARNING, Context
@@ -188,7 +188,7 @@ def test_a_server_and_a_command_find_the_writer_and_find_it_again(
     """By the thread, in real time; the host that is preferred does not answer."""
     url = f"mysql+pymysql://root@127.0.0.1:{free_port()},127.0.0.1:{mariadb.port}/store"
     calls = Calls()
-    pool = Pool(follow(url), calls)
+    pool = Pool(connect(url), calls)
     assert calls.result(pool.run(add_node, "kept"), 120) == "kept"
     mariadb.stop()  # what it has not written to its disk yet would be lost if it was killed
     asked = pool.run(names)
@@ -209,9 +209,10 @@ def test_the_doctor_names_the_writer_and_the_host_that_does_not_answer(
     monkeypatch.setattr(doctor.schema, "check", lambda engine: "")
     settings = Settings(Path("site.toml"), ServerTable(database=url), ApiTable())
     context = Context(site, settings, None, 0.0, True)
-    silent, good = doctor.findings(context)
+    silent, unsafe, good = doctor.findings(context)
     assert silent.state == WARNING
     assert silent.found.startswith(f"{gone} does not answer: ")
+    assert (unsafe.state, "innodb_flush_log_at_trx_commit=0" in unsafe.found) == (WARNING, True)
     assert f", its writer is 127.0.0.1:{mariadb.port}" in good.found
     assert list(servers.findings(context)) == []
     monkeypatch.setattr(database_writer, "WAIT", 0.0)

@@ -19,6 +19,7 @@ from cod.policy.database_writer import (
     UseWithoutLease,
     Wait,
     WriterView,
+    is_writer,
     may_write,
     next_step,
     renewed,
@@ -101,6 +102,15 @@ def test_a_renewal_is_good_for_half_a_lease_from_its_beginning() -> None:
     view = renewed(WriterView(), "a", 3, 10.0)
     assert may_write(view, 10.0 + LEASE_SECONDS / 2 - 0.01)
     assert not may_write(view, 10.0 + LEASE_SECONDS / 2)
+
+
+def test_what_began_without_a_lease_goes_on_under_the_first_alone() -> None:
+    """As `cod init` does, which makes the lease's table."""
+    first = renewed(WriterView(), "a", 1, 10.0)
+    assert is_writer(first, "a", 0)
+    assert not is_writer(first, "b", 0)
+    assert not is_writer(renewed(first, "a", 2, 20.0), "a", 0)
+    assert not is_writer(renewed(first, "a", 2, 20.0), "a", 1)
 
 
 class Process:

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
@@ -33,15 +34,8 @@ T = TypeVar("T")
 
 
 def connect(url: str) -> Engine:
-    """Return an engine for a command: of several hosts, the first connection finds the writer, and
-    all lead there."""
-    urls = database_urls(url)
-    return database.connect(url, writer=FoundWriter(urls) if len(urls) > 1 else None)
-
-
-def follow(url: str) -> Engine:
-    """Return an engine for a server: of several hosts, its connections lead to the writer, whichever
-    that is at the time, and nothing is committed elsewhere."""
+    """Return an engine for a server or a command: of several hosts, its connections lead to the
+    writer, whichever that is at the time, and nothing is committed elsewhere."""
     urls = database_urls(url)
     return database.connect(url, writer=DatabaseWriter(urls) if len(urls) > 1 else None)
 
@@ -83,7 +77,7 @@ class DatabaseWriter:
     def confirm(self, where: tuple[str, int]) -> None:
         """Raise `NoWriter` unless that host may be written to now."""
         view = self._view
-        if where != (view.host, view.epoch) or not policy.may_write(view, self._clock()):
+        if not policy.is_writer(view, *where) or not policy.may_write(view, self._clock()):
             raise NoWriter(
                 f"{where[0]} is not the database's writer, as far as this server can see"
             )
@@ -118,7 +112,9 @@ class DatabaseWriter:
             log.warning("lost sight of %s, the database's writer", view.host)
             self._see(replace(view, host="", epoch=0))
             self._cut()
-        answers = [answer for host in self._hosts if (answer := self._ask(host))]
+        # at once: each that is dead takes its whole time
+        with ThreadPoolExecutor(len(self._hosts), "db-ask") as threads:
+            answers = [answer for answer in threads.map(self._ask, self._hosts) if answer]
         now = self._clock()
         self._see(policy.seen(self._view, answers, now))
         step = policy.next_step(self._view, answers, now)
@@ -180,34 +176,3 @@ class DatabaseWriter:
             except Exception:  # without this thread the server would never find a writer again
                 log.exception("the database's writer could not be looked for")
             self._wake.wait(policy.RENEWAL_PERIOD if self._may_write() else LOOK_PERIOD)
-
-
-class FoundWriter:
-    """The writer as it was when a command began."""
-
-    def __init__(self, urls: Mapping[str, str]) -> None:
-        self._urls, self._where = urls, ("", 0)
-        self._finding = threading.Lock()
-
-    def where(self) -> tuple[str, int]:
-        """Return the writer, which is looked for once. Raises `NoWriter`."""
-        with self._finding:
-            if not self._where[0]:
-                writer = DatabaseWriter(self._urls)
-                try:
-                    self._where = writer.where()
-                finally:
-                    writer.close()
-        return self._where
-
-    def confirm(self, where: tuple[str, int]) -> None:
-        """Do nothing: a command is over soon."""
-
-    def look(self) -> None:
-        """Do nothing: a command fails where its host does."""
-
-    def when_lost(self, cut: Callable[[], None]) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""

@@ -1,0 +1,41 @@
+"""What one host of the database says of its settings and of its cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from cod.store.engine import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """How a host of MariaDB is set up.
+
+    lossy         settings with which a commit that was reported may be lost by a power cut
+    cluster_size  nodes of its Galera cluster; 0: it is part of none
+    node_state    of a Galera node, e.g. Synced
+    """
+
+    lossy: tuple[str, ...]
+    cluster_size: int
+    node_state: str
+
+
+def state(tx: Tx) -> HostState:
+    """Return how the host of this connection is set up. A Galera node that is not ready answers,
+    too: no table is read."""
+    wanted = "'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin'"
+    rows = tx.execute(text(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({wanted})"))
+    found = {str(name): str(value) for name, value in rows}
+    if found.pop("log_bin", "OFF") != "ON":
+        found.pop("sync_binlog", None)  # it has no binary log
+    wanted = "'wsrep_cluster_size', 'wsrep_local_state_comment'"
+    rows = tx.execute(text(f"SHOW STATUS WHERE Variable_name IN ({wanted})"))
+    node = {str(name): str(value) for name, value in rows}
+    return HostState(
+        tuple(f"{name}={value}" for name, value in sorted(found.items()) if value != "1"),
+        int(node.get("wsrep_cluster_size") or 0),
+        node.get("wsrep_local_state_comment", ""),
+    )
