@@ -32,8 +32,9 @@ Tx = Connection
 # server away, connection cut, server shutting down
 _LOST = (2002, 2003, 2006, 2013, 2055, 1053, 1077, 1927)
 # A node of Galera that is not ready or has no quorum; a replica, or a writer that has become one:
-# the connection works, and another one, made anew, may lead to the writer.
-_NO_WRITER = (1047, 1290, 1836)
+# the connection works, and another one, made anew, may lead to the writer. A node that loses its
+# quorum before a commit refuses that by 1180.
+_NO_WRITER = (1047, 1180, 1290, 1836)
 _RETRY = (1205, 1213)  # lock wait timeout, deadlock; with Galera also a failed certification
 _FULL = (1021, 1114)  # the disk, a table's file
 
