@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import groupby
 
 import pymysql
 import pytest
+from sqlalchemy import Connection
 
+from cod.core.database.writer import connect
+from cod.pool import Pool
+from cod.store import engine as database
+from cod.store import tables as t
 from tests.galera import Galera, GaleraNode, needs_galera
+from tests.store.test_pool import Calls
 from tests.waiting import until
 
 pytestmark = [
@@ -61,3 +69,119 @@ def test_each_node_is_killed_stopped_cut_off_and_comes_back(cluster: Galera) -> 
     cluster.recover()
     until(lambda: cluster.size() == 3)
     assert [count(node) for node in cluster.nodes] == [3, 3, 3]
+
+
+class Server:
+    """A server's pool that makes marks, one after another: each with the port of the node that it
+    is made at, and a number that follows the highest."""
+
+    def __init__(self, url: str) -> None:
+        self.made: list[int] = []
+        self.error: Exception | None = None
+        self._calls = Calls()
+        self._pool = Pool(connect(url), self._calls)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
+        self._thread.start()
+
+    def _go_on(self) -> None:
+        try:
+            while not self._end.is_set():
+                self.made.append(self._calls.result(self._pool.run(mark), 120))
+        except Exception as error:
+            self.error = error
+
+    def makes_more(self) -> None:
+        """Wait until it has made marks that it has not begun yet."""
+        number = len(self.made) + 2
+        until(lambda: self.error or len(self.made) >= number, seconds=120)
+        assert self.error is None, self.error
+
+    def close(self) -> None:
+        self._end.set()
+        self._thread.join(120)
+        self._pool.close()
+
+
+def mark(tx: Connection) -> int:
+    tx.exec_driver_sql("UPDATE newest SET id = id + 1")  # the servers' transactions in turn
+    number = int(tx.exec_driver_sql("SELECT id FROM newest").scalar_one())
+    tx.exec_driver_sql(f"INSERT INTO marks VALUES ({number}, @@port)")
+    return number
+
+
+def the_writer(cluster: Galera, old: GaleraNode | None = None) -> GaleraNode | None:
+    """Return the node that the lease names, as another node than `old` has it."""
+    for node in cluster.nodes:
+        if node is not old:
+            with suppress(pymysql.Error):
+                (row,) = node.rows("SELECT host FROM cod.database_lease")
+                return next(each for each in cluster.nodes if each.host == row[0])
+    return old
+
+
+def all_go_on(cluster: Galera, old: GaleraNode, servers: list[Server]) -> GaleraNode:
+    """Wait until another node than `old` is the writer and all servers write; return it."""
+    until(lambda: the_writer(cluster, old) is not old, seconds=120, every=0.2)
+    for server in servers:
+        server.makes_more()
+    found = the_writer(cluster, old)
+    assert found is not None
+    return found
+
+
+def test_two_servers_go_on_at_one_node_after_another(cluster: Galera) -> None:
+    made = database.connect(f"mysql+pymysql://root@{cluster.hosts[0]}/mysql")
+    with made.begin() as tx:
+        tx.exec_driver_sql("CREATE DATABASE cod CHARACTER SET utf8mb4")
+    made.dispose()
+    made = database.connect(f"mysql+pymysql://root@{cluster.hosts[0]}/cod")
+    with made.begin() as tx:
+        t.metadata.create_all(tx, tables=[t.database_lease])
+        tx.exec_driver_sql("CREATE TABLE marks (id INT PRIMARY KEY, port INT)")
+        tx.exec_driver_sql("CREATE TABLE newest (id INT PRIMARY KEY)")
+        tx.exec_driver_sql("INSERT INTO newest VALUES (0)")
+    made.dispose()
+    servers = [Server(cluster.url("cod")) for _ in range(2)]
+    for server in servers:
+        server.makes_more()
+
+    killed = the_writer(cluster)
+    assert killed is not None
+    killed.kill()
+    stopped = all_go_on(cluster, killed, servers)
+    cluster.start(killed)
+
+    # A node hangs in the middle of a transaction, and wakes when another has its lease.
+    stale = pymysql.connect(host="127.0.0.1", port=stopped.port, user="root", database="cod")
+    stale.cursor().execute("UPDATE newest SET id = -1")
+    stopped.freeze()
+    cut = all_go_on(cluster, stopped, servers)
+    stopped.thaw()
+    with pytest.raises(pymysql.Error) as refused:
+        stale.commit()
+    assert refused.value.args[0] in (1047, 1180, 1213, 2006, 2013)
+    until(lambda: stopped.status("wsrep_ready") == "ON" and cluster.size() == 3)
+
+    cut.cut_off()
+    all_go_on(cluster, cut, servers)
+    with pytest.raises(pymysql.Error) as refused:
+        cut.rows("SELECT * FROM cod.marks")
+    assert refused.value.args[0] == 1047
+    cut.join_again()
+    until(lambda: cluster.size() == 3)
+
+    for server in servers:
+        server.makes_more()
+        server.close()
+    reported = [number for server in servers for number in server.made]
+    assert len(reported) == len(set(reported))
+    for node in cluster.nodes:
+        node.kill()
+    cluster.recover()
+    (first, *_others) = cluster.nodes
+    rows = first.rows("SELECT id, port FROM cod.marks ORDER BY id")
+    assert {number for number, _port in rows} >= set(reported)
+    # nobody wrote at two nodes in turn
+    (epoch,) = first.rows("SELECT epoch FROM cod.database_lease")[0]
+    assert len(list(groupby(rows, lambda row: row[1]))) == epoch == 4
