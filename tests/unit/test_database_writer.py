@@ -105,7 +105,7 @@ def test_a_renewal_is_good_for_half_a_lease_from_its_beginning() -> None:
 
 
 def test_what_began_without_a_lease_goes_on_under_the_first_alone() -> None:
-    """As `cod init` does, which makes the lease's table."""
+    # as `cod init` begins, which makes the lease's table
     first = renewed(WriterView(), "a", 1, 10.0)
     assert is_writer(first, "a", 0)
     assert not is_writer(first, "b", 0)
