@@ -214,6 +214,16 @@ def slices(ids: Sequence[Key], size: int = 500) -> Iterable[Sequence[Key]]:
     return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
+@contextmanager
+def trial(tx: Tx) -> Iterator[None]:
+    """Run a part of a transaction for its result alone: what it has written is undone."""
+    attempt = tx.begin_nested()
+    try:
+        yield
+    finally:
+        attempt.rollback()
+
+
 def is_lost(error: BaseException) -> bool:
     """Return whether the connection broke, so that the outcome of a commit is unknown and a new
     connection may help."""

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0047"
-down_revision = "0043"
+down_revision = "0044"
 
 
 def upgrade() -> None:

@@ -33,7 +33,7 @@ from cod.policy.nodes import power
 from cod.policy.people import names
 from cod.states import NodeState
 from cod.store import views
-from cod.store.engine import Tx, part
+from cod.store.engine import Tx, trial
 from cod.store.nodes import nodes
 
 _SETTINGS = ("name", "block", "power_driver", "power_address", "power_account")
@@ -79,10 +79,8 @@ def check(
     tx: Tx, context: FlowContext, *, machines: Sequence[KnownMachine]
 ) -> Sequence[EnteredMachine]:
     """Return what `enter` would do with the machines, and change nothing."""
-    with part(tx) as attempt:
-        entered = enter(tx, context, machines=machines).value
-        attempt.rollback()
-    return entered
+    with trial(tx):
+        return enter(tx, context, machines=machines).value
 
 
 def enter(
