@@ -71,7 +71,7 @@ def test_isc_dhcpd(tmp_path: Path) -> None:
     subnet 10.0.0.0 netmask 255.0.0.0 {{
       group {{
         next-server 10.0.0.1;
-        host a {{ hardware ethernet {A.upper()}; fixed-address 10.0.0.7; option host-name "r1-01"; }}
+        host a {{ hardware ethernet {A.upper()}; fixed-address 10.0.0.7; option host-name "n1"; }}
         host b.example.org {{
           hardware ethernet {B};
           filename "pxelinux.0"; }}
@@ -81,7 +81,7 @@ def test_isc_dhcpd(tmp_path: Path) -> None:
     """
     machines, left = read("dhcpd", text(tmp_path, content))
     assert machines == [
-        ListedMachine("line 7", "r1-01", (A,)),
+        ListedMachine("line 7", "n1", (A,)),
         ListedMachine("line 8", "b", (B,)),
         ListedMachine("line 13", "c"),
     ]

@@ -59,7 +59,7 @@ ENDS_CAPTURE = frozenset(
 )
 # What an agent is told that writes to disks: not while the site is held.
 WRITES = frozenset({NodeEvent.WIPE_ORDERED, NodeEvent.PRIME_ORDERED, NodeEvent.BURNIN_ORDERED})
-# What a held node is no longer in doubt after: an administrator's word, and what COD has done itself.
+# After these a held node is in doubt no longer: an administrator's word, and what COD has done.
 ENDS_STORY = frozenset({NodeEvent.RESTORED, NodeEvent.RETIRED, NodeEvent.WIPED, NodeEvent.PRIMED})
 ON_THE_WAY = frozenset({NodeState.TRAMPOLINE, NodeState.PRIME, NodeState.BOOT})
 ENDS_BURNIN = frozenset({NodeState.QUARANTINED, NodeState.RETIRED})
