@@ -11,7 +11,7 @@ from collections.abc import Collection
 from sqlalchemy import case, delete, insert, literal, select, update
 
 from cod.model import Node, NodeStory
-from cod.states import NODE_RULES, NodeEvent, NodeState, StoryVerdict
+from cod.states import NODE_RULES, UNAPPROVED, NodeEvent, NodeState, StoryVerdict
 from cod.store import tables as t
 from cod.store import watermarks
 from cod.store.engine import Tx
@@ -22,7 +22,7 @@ _s, _n = t.node_stories.c, t.nodes.c
 ROWS = Rows(NodeStory, t.node_stories)
 get, forget, change = ROWS.get, ROWS.remove, ROWS.change
 # What these do waits for an administrator's word anyway.
-_LEFT_OUT = (NodeState.NEW, NodeState.REGISTERING, NodeState.QUARANTINED, NodeState.RETIRED)
+_LEFT_OUT = (*sorted(UNAPPROVED), NodeState.QUARANTINED, NodeState.RETIRED)
 
 
 def begin_hold(tx: Tx, why: str, now: float) -> None:

@@ -21,7 +21,8 @@ def forgotten(tx: Tx, site: Site) -> str:
     own = held_node(tx, site, state="active")
     os_asks(tx, site, NOW, requested=own)
     transitions.move(tx, node_of(tx), NodeEvent.RELEASED, now=NOW, cause="t", actor="t")
-    bindings.release(tx, node_of(tx).id)
+    bindings.release(tx, node_of(tx).id, NOW)
+    bindings.returned(tx, node_of(tx).id)
     hold.start(tx, NOW)
     return own
 

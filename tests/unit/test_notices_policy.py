@@ -70,6 +70,7 @@ def every_news() -> list[notices.NoticeText]:
         notices.images_served(),
         notices.hardware_changed("n7", "t1", "t2", "web", "memory"),
         notices.quarantined(long, "it broke"),
+        notices.site_held("the database was restored"),
         notices.port_given_up("leaf", "p1", "n7", 20, "no such port"),
         notices.captured("n7", long, "mine@2"),
         notices.capture_failed("n7", long, "no room"),
