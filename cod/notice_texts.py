@@ -111,6 +111,7 @@ REMEDIES = {
     "found-off": "Look at the node",
     "quarantined": "Look at the node",
     "found-on": "Look at the node",
+    "site-held": "Look at the faults",
     "power-control": "Look at the faults",
     "power-recovered": "Look at the faults",
     "image-server": "Look at the faults",
