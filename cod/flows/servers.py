@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from cod.model import HostPart, ServersView, ServerView
-from cod.store import claims, database_writer, servers
+from cod.model import HostPart, ServersView, ServerVersion, ServerView
+from cod.store import claims, database_writer, servers, watermarks
 from cod.store.engine import Tx
 from cod.store.servers import SILENT
 
@@ -33,6 +33,22 @@ def every(tx: Tx, *, now: float) -> ServersView:
     found = groupby(servers.every(tx), lambda each: each.server)
     hosts = tuple(_view(name, list(parts), manager, now) for name, parts in found)
     return ServersView(hosts, database_writer.host(tx))
+
+
+def running(tx: Tx, *, now: float) -> list[ServerVersion]:
+    """Return the programs that hosts run, as an upgrade has to know. One of release 0.1 says nothing
+    of itself; the one that manages is known by its claim, and has no version and no schema here."""
+    found = servers.running(tx, now)
+    manager = claims.owner(tx, _MANAGER, now)
+    if manager and manager not in {each.name for each in found}:
+        found.append(ServerVersion(manager, "", "", now))
+    return found
+
+
+def is_too_old(tx: Tx, *, schema: str) -> bool:
+    """Return whether the database was upgraded, or is about to be, to a schema that programs for
+    `schema` do not work with."""
+    return (watermarks.at(tx, watermarks.OLDEST_SCHEMA) or 0.0) > int(schema)
 
 
 def _view(name: str, parts: list[HostPart], manager: str, now: float) -> ServerView:

@@ -302,6 +302,17 @@ class HostPart:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerVersion:
+    """A program that a host runs: its version, the schema that it was written for, and when one of
+    its parts was seen last."""
+
+    name: str
+    version: str
+    database_schema: str
+    seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class ImageHolders:
     """Which other hosts have images: `needed` are the digests of all images of the site; `holders`
     are the image servers, seen lately, that have those that a host lacks."""

@@ -59,7 +59,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
         if (every := supervisor.sign_of_life_every())
         else []
     )
-    presence = Presence(reactor, pool, said_of(name, context), context.clock)
+    presence = Presence(reactor, pool, said_of(name, context), context.clock, lambda: part.fail())
     part = Running(name, context, [*alive, queued, *PARTS[name](context), presence])
     metrics.UP.labels(name).set(1)
     reactor.callWhenRunning(catch_stops, reactor)
@@ -136,8 +136,7 @@ class Running:
                     why(error),
                     exc_info=not isinstance(error, OSError | CannotListenError),
                 )
-                self.status = 1
-                _stop(self._context.reactor)
+                self.fail()
                 return
             self._started.append(service)
         gc.collect()
@@ -147,6 +146,11 @@ class Running:
         gc.enable()  # `cod serve` loaded them without
         supervisor.tell("READY=1")
         log.info("ready")
+
+    def fail(self) -> None:
+        """End the process with an error."""
+        self.status = 1
+        _stop(self._context.reactor)
 
     def stop(self) -> Any:
         """Stop all, last started first; return a Deferred that fires when all have."""

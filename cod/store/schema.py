@@ -3,7 +3,8 @@ with. Migrations live in `schema/`.
 
 A migration only expands, so that servers of the release before work on; what nothing has used since
 a release may go, by a migration that names this release in `unused_since` (docs/upgrading.md).
-`upgrade` puts down the oldest schema whose programs work with the new one.
+`upgrade` puts down the oldest schema whose programs work with the new one, before it changes
+anything: an older program refuses from then on.
 """
 
 from __future__ import annotations
@@ -11,21 +12,30 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
+from typing import NamedTuple
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import Script, ScriptDirectory
-from sqlalchemy import Connection, Engine
+from sqlalchemy import ColumnClause, Connection, Engine, column, insert, inspect, table, update
 
 from cod import data
+from cod.store import tables as t
 from cod.store import watermarks
-
-OLDEST = "oldest schema"  # the mark: programs for this schema, and for later ones, work
 
 
 class SchemaMismatch(Exception):
     """The database has another schema than this program; the sentence says what to do."""
+
+
+class Migration(NamedTuple):
+    """A migration that a database lacks. `expands`: programs of the release before work on."""
+
+    revision: str
+    about: str
+    expands: bool
 
 
 def _config(connection: Connection | None = None) -> Config:
@@ -59,36 +69,67 @@ def releases() -> dict[str, dict[str, str]]:
     return tomllib.loads((data.path("schema") / "releases.toml").read_text())
 
 
+def first() -> str:
+    """Return the schema of the first release."""
+    return next(iter(releases().values()))["schema"]
+
+
 def oldest() -> str:
     """Return the oldest schema whose programs work with `head()`."""
     made = releases()
-    named = [getattr(script.module, "unused_since", None) for script in _scripts()]
-    return max(made[release]["schema"] for release in (next(iter(made)), *filter(None, named)))
+    named = filter(None, (getattr(script.module, "unused_since", "") for script in _scripts()))
+    return max((first(), *(made[release]["schema"] for release in named)))
+
+
+def pending(engine: Engine) -> list[Migration]:
+    """Return the migrations that the database lacks, in their order. Raises `SchemaMismatch` where
+    its schema is newer than this program."""
+    have = current(engine)
+    if have is not None and have not in {script.revision for script in _scripts()}:
+        raise SchemaMismatch(_newer(have))
+    lacking = [
+        Migration(
+            script.revision,
+            script.doc,
+            # from the first release on, each says what it contracts
+            script.revision > first() and not hasattr(script.module, "unused_since"),
+        )
+        for script in takewhile(lambda script: script.revision != have, _scripts())
+    ]
+    return lacking[::-1]
 
 
 def check(engine: Engine) -> str:
     """Return '' where the database has this program's schema, and a sentence where it has a newer
     one that this program works with. Raises `SchemaMismatch` where it has any other."""
     have, want = current(engine), head()
-    if have == want:
-        return ""
     if have is None:
         raise SchemaMismatch("the database is empty: run `cod db upgrade` (or `cod init`) first")
-    known = {script.revision for script in _scripts()}
-    if have in known:
+    if have in {script.revision for script in _scripts()} - {want}:
         servers = "servers may go on" if have >= oldest() else "stop all servers"
         raise SchemaMismatch(
             f"the database has the older schema {have}, this program needs {want}: "
             f"{servers}, `cod backup` with the version of before, then `cod db upgrade`"
         )
     with engine.connect() as tx:
-        works_with = watermarks.at(tx, OLDEST)
+        works_with = watermarks.at(tx, watermarks.OLDEST_SCHEMA)
+    if have == want:
+        if works_with is not None and works_with > int(want):
+            raise SchemaMismatch(
+                "an upgrade of the database to a schema that this program does not work with has"
+                " begun: install the newer version, and repeat its `cod db upgrade`"
+            )
+        return ""
     if works_with is not None and works_with <= int(want):
         return (
             f"the database has the newer schema {have}, with which this program, for {want}, works:"
             " install the newer version here, too"
         )
-    raise SchemaMismatch(
+    raise SchemaMismatch(_newer(have))
+
+
+def _newer(have: str) -> str:
+    return (
         f"the database has schema {have}, which this program does not know: it was upgraded by a "
         "newer version of COD; install that version, or restore a backup made before"
     )
@@ -102,13 +143,28 @@ def check_own(engine: Engine) -> None:
 
 
 def upgrade(engine: Engine) -> str:
-    """Bring the schema to `head()`; returns the revision. Safe to repeat."""
+    """Bring the schema to `head()`; returns the revision. Safe to repeat. Raises `SchemaMismatch`
+    where it is newer."""
+    if pending(engine):
+        _mark_oldest(engine)  # before an older program can meet what it does not work with
     with engine.connect() as connection, _unbound(connection):
         command.upgrade(_config(connection), "head")
         connection.commit()
-    with engine.begin() as tx:
-        watermarks.move(tx, OLDEST, watermarks.at(tx, OLDEST), float(oldest()))
+    _mark_oldest(engine)
     return head()
+
+
+def _mark_oldest(engine: Engine) -> None:
+    """Put down `oldest`. The table may be that of an older schema, which has fewer columns."""
+    name: ColumnClause[str] = column("name")
+    marks = table(t.marks.name, name, column("at"))
+    with engine.begin() as tx:
+        if not inspect(tx).has_table(t.marks.name):
+            return
+        mark = {"name": watermarks.OLDEST_SCHEMA, "at": float(oldest())}
+        known = update(marks).where(name == mark["name"]).values(at=mark["at"])
+        if tx.execute(known).rowcount == 0:
+            tx.execute(insert(marks).values(mark))
 
 
 @contextmanager

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import asdict
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, func, insert, inspect, select
 
-from cod.model import HostPart
+from cod.model import HostPart, ServerVersion
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.rows import Rows, upsert
@@ -34,6 +34,17 @@ def find(tx: Tx, server: str, part: str) -> HostPart | None:
 def every(tx: Tx) -> list[HostPart]:
     """Return all parts of all hosts, by host and part."""
     return _ROWS.every(tx, order=(_p.server, _p.part))
+
+
+def running(tx: Tx, now: float) -> list[ServerVersion]:
+    """Return the programs that hosts run, by host. Works with a database whose schema is older,
+    which may have no such table yet."""
+    if not inspect(tx).has_table(t.server_parts.name):
+        return []
+    columns = (_p.server, _p.version, _p.database_schema)
+    query = select(*columns, func.max(_p.seen_at)).where(_p.seen_at > now - SILENT)
+    rows = tx.execute(query.group_by(*columns).order_by(*columns)).all()
+    return [ServerVersion(*row) for row in rows]
 
 
 def hold(tx: Tx, server: str, names: Collection[str]) -> None:

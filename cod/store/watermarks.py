@@ -14,6 +14,8 @@ from cod.store.engine import Tx
 ENERGY, POOL, RESERVED, HOLD = "energy", "pool", "reservations", "hold"
 """RESERVED counts changes of what reservations in advance leave to others: a grant planned before
 one is stale. HOLD is there while the site is held: since when."""
+OLDEST_SCHEMA = "oldest schema"
+"""Programs that were written for this schema, and for later ones, work with the database."""
 
 _m = t.marks.c
 

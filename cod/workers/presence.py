@@ -16,10 +16,20 @@ log = logging.getLogger("cod.service")
 
 
 class Presence(Periodic):
-    """One part's. `part`: what it says of itself, but for the time."""
+    """One part's. A site of one server has it, too: `cod server list` and `cod db upgrade` ask which
+    programs run.
+
+    part  what it says of itself, but for the time
+    end   ends the process of a part that was stopped during an upgrade, or overlooked by one
+    """
 
     def __init__(
-        self, reactor: Any, pool: Pool, part: HostPart, clock: Callable[[], float]
+        self,
+        reactor: Any,
+        pool: Pool,
+        part: HostPart,
+        clock: Callable[[], float],
+        end: Callable[[], None],
     ) -> None:
         super().__init__(
             reactor,
@@ -29,10 +39,19 @@ class Presence(Periodic):
             servers.RENEWAL,
             at_once=True,
         )
-        self._part, self._clock = part, clock
+        self._part, self._clock, self._end = part, clock, end
 
     async def look(self) -> None:
-        """Say that the part runs."""
+        """Say that the part runs; end it where the database has become too new for it."""
+        schema = self._part.database_schema
+        if await self._pool.read(servers.is_too_old, schema=schema):
+            log.error(
+                "the database was upgraded to a schema that this program, for %s, does not work"
+                " with: install the newer version",
+                schema,
+            )
+            self._end()
+            return
         part = replace(self._part, seen_at=self._clock())
         if other := await self._pool.run(servers.renew, part=part):
             log.error(

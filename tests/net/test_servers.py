@@ -16,7 +16,7 @@ from cod.doctor.finding import Context
 from cod.flows import servers as flows
 from cod.model import HostPart, Site
 from cod.service.process import said_of
-from cod.store import claims, schema
+from cod.store import claims, schema, watermarks
 from cod.store import tables as t
 from cod.workers.presence import Presence
 from tests.net.apiserver import NOW, Served, as_json, said
@@ -72,9 +72,21 @@ def test_two_hosts_of_one_name_are_told(
     twin = replace(EDGE, addresses=("10.77.0.2",), started_at=NOW - 50.0)
     assert served.tx(flows.renew, part=EDGE) == ()
     assert served.tx(flows.renew, part=twin) == ()  # it may be the first, started anew elsewhere
-    first = Presence(None, served.pool, EDGE, lambda: NOW + 15.0)
+    first = Presence(None, served.pool, EDGE, lambda: NOW + 15.0, lambda: pytest.fail("ended"))
     in_reactor(lambda: first._look())
     assert "a host with the addresses 10.77.0.2 runs edge under this host's name, a" in caplog.text
+
+
+def test_a_part_that_slept_through_an_upgrade_ends(
+    served: Served, caplog: pytest.LogCaptureFixture, in_reactor: Any
+) -> None:
+    ended: list[bool] = []
+    part = Presence(None, served.pool, EDGE, lambda: NOW, lambda: ended.append(True))
+    for before, oldest, ends in ((None, 42.0, []), (42.0, 43.0, [True])):
+        served.tx(watermarks.move, watermarks.OLDEST_SCHEMA, before, oldest)
+        in_reactor(lambda: part._look())
+        assert ended == ends
+    assert "that this program, for 0042, does not work with: install the newer" in caplog.text
 
 
 def test_a_part_says_where_nodes_reach_its_host(site: Site) -> None:

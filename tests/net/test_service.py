@@ -29,7 +29,7 @@ from cod.model import SiteRef
 from cod.service import preparation
 from cod.service.process import Running
 from cod.site import load
-from cod.store import schema, watermarks
+from cod.store import watermarks
 from cod.store.engine import connect
 from cod.web.api.metrics import Mirror
 from tests.waiting import until
@@ -303,7 +303,8 @@ def test_a_server_on_another_schema_says_so_and_stops(serving: Serving) -> None:
     engine = connect(f"sqlite:///{serving.folder}/cod.db")
     with engine.begin() as tx:
         tx.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-        watermarks.move(tx, schema.OLDEST, watermarks.at(tx, schema.OLDEST), 9999.0)
+        mark = watermarks.OLDEST_SCHEMA
+        watermarks.move(tx, mark, watermarks.at(tx, mark), 9999.0)
     engine.dispose()
     refuses(serving, "upgraded by a newer version of COD")
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cod.cli.server.local import database, local_user, run
-from cod.cli.show import print_json, print_table, said, when, with_json
+from cod.cli.show import ago, print_json, print_table, said, shown, table_of, when, with_json
 from cod.client import SITE_FILE
 from cod.states import StoryVerdict
 
@@ -31,23 +32,76 @@ def db() -> None:
 
 
 @db.command()
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @with_json
-def upgrade(ctx: click.Context, as_json: bool) -> None:
-    """Upgrade the schema to this program's. Make a backup first. Servers of the release before may
-    go on meanwhile.
+def upgrade(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
+    """Upgrade the schema to this program's. Make a backup first.
+
+    Servers may go on meanwhile where their program works with the new schema. The upgrade is
+    refused while one that does not was seen in the last minute.
 
     \b
     Example:
+      cod db upgrade --dry-run
       cod db upgrade
     """
+    from cod.flows import servers
     from cod.pool import in_transaction
     from cod.store import schema
     from cod.store.people import groups
 
     with database(ctx, checked=False) as engine:
+        have, lacking, oldest = schema.current(engine), schema.pending(engine), schema.oldest()
+        now = time.time()
+        running = in_transaction(engine, servers.running, now=now) if have else []
+        unsaid = min(have or "", schema.first())  # what a program of 0.1 was written for, or before
+        too_old = [each for each in running if (each.database_schema or unsaid) < oldest]
+        if dry_run:
+            found = {
+                "schema": have,
+                "new_schema": schema.head(),
+                "oldest_schema": oldest,
+                "migrations": [each._asdict() for each in lacking],
+                "servers": [asdict(each) | {"too_old": each in too_old} for each in running],
+            }
+            shown(found, _plan, as_json)
+            return
+        if lacking and too_old:
+            names = ", ".join(sorted({each.name for each in too_old}))
+            raise click.ClickException(
+                f"the new schema {schema.head()} needs programs for {oldest} or later, and older"
+                f" ones were seen in the last minute on {names}: stop them, wait a minute, and try"
+                " again (docs/upgrading.md)"
+            )
         revision = schema.upgrade(engine)
         in_transaction(engine, groups.ensure, groups.SITE, time.time())
     said({"schema": revision}, f"schema {revision}", as_json)
+
+
+def _plan(found: dict[str, Any]) -> Any:
+    """Return what an upgrade does, for people."""
+    from rich.console import Group
+
+    if not found["migrations"]:
+        return f"schema {found['schema']}: nothing to upgrade"
+    return Group(
+        f"schema {found['schema']} becomes {found['new_schema']}, for programs of schema"
+        f" {found['oldest_schema']} and later",
+        table_of(
+            found["migrations"],
+            ("MIGRATION", "revision"),
+            ("ONLY EXPANDS", lambda v: "yes" if v["expands"] else "no"),
+            ("ABOUT", "about"),
+        ),
+        table_of(
+            found["servers"],
+            ("SERVER", "name"),
+            ("VERSION", lambda v: v["version"] or "0.1 or older"),
+            ("SCHEMA", "database_schema"),
+            ("SEEN", lambda v: ago(v["seen_at"])),
+            ("MAY GO ON", lambda v: "no: stop it" if v["too_old"] else "yes"),
+        ),
+    )
 
 
 @db.command()
