@@ -640,6 +640,7 @@ def test_an_address_rests_until_the_node_that_left_it_has_reported(tx: Tx, site:
     )
     flows.resize(tx, flow_context(site, 5.0, OWNER), name="one", size=2)
     run_pass(tx, site, 6.0)
+    assert bindings.of_node(tx, node_id) == [], "it is not the node's any more"
     held = {row.address for row in _addresses(tx, one)}
     assert len(held) == 2
     assert resting not in held

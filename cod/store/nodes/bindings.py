@@ -69,8 +69,8 @@ def mac_at(tx: Tx, address: str) -> str | None:
 
 
 def of_node(tx: Tx, node_id: int) -> list[Binding]:
-    """Return the node's bindings, by address."""
-    return ROWS.every(tx, _b.node_id == node_id, order=_b.address)
+    """Return the node's bindings, by address; none that it has left."""
+    return ROWS.every(tx, _b.node_id == node_id, _b.state != "left", order=_b.address)
 
 
 def of_systems(tx: Tx, node_ids: Collection[int]) -> list[Binding]:
