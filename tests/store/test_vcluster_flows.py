@@ -629,9 +629,10 @@ def test_a_released_node_that_nothing_switches_off_says_that_somebody_must_reboo
 
 
 def test_an_address_rests_until_the_node_that_left_it_has_reported(tx: Tx, site: Site) -> None:
-    """A BMC may claim a reset that it has not done: the system then runs on, at its address."""
+    """Nobody can switch the node off: its system runs on, at its address."""
     furnish(tx, 4)
     one = running(tx, site, 2)
+    tx.execute(update(t.nodes).values(power_driver="none"))
     up = {row.node_id: row.address for row in _addresses(tx, one)}
     tx.execute(update(t.bindings).values(state="bound"))  # both systems are up
     flows.release(tx, flow_context(site, 4.0, OWNER), name="one", nodes_=["n2"])
@@ -659,6 +660,7 @@ def test_a_resting_address_is_given_where_a_cluster_has_just_enough(tx: Tx, site
     furnish(tx, 3)
     one = running(tx, site, 2)
     addresses = sorted(row.address for row in _addresses(tx, one))
+    tx.execute(update(t.nodes).values(power_driver="none"))
     block = t.vcluster_blocks
     tx.execute(update(block).values(first_address=addresses[0], last_address=addresses[-1]))
     tx.execute(update(t.bindings).values(state="bound"))

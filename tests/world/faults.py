@@ -83,7 +83,7 @@ CLEAN = SimpleNamespace(**dict(Disk.__members__) | {"DIRTY": Disk.CLEAN})
 FAULTS = {
     "a wipe is skipped": Fault(holding, "Disk", CLEAN, "was not wiped since"),
     "a flow raises": Fault(deadlines, "run", _raise, "a bug"),
-    "a fence is removed": Fault(progress, "_current", _no_fence, "and its disk holds"),
+    "a fence is removed": Fault(progress, "_current", _no_fence, "and its disk holds", dear=True),
     "a commit is doubled": Fault(audit, "has_run", lambda *_, **__: False, "carried out 2 times"),
     "a lease does not end": Fault(leases, "expire", _nothing, "its lease ended"),
     "an address is given twice": Fault(

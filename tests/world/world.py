@@ -194,8 +194,19 @@ class World:
         other, boot, until = self._lent.get(address, (machine, reactor, 0.0))
         uses = boot.host == address and not boot.killed and until > self.clock.now
         if uses and other is not machine:
-            self.trouble(f"{machine.name} is given {address}, which {other.name} uses")
+            if self._is_left_over(other):
+                self.seen["address of a released system that still runs"] += 1
+            else:
+                self.trouble(f"{machine.name} is given {address}, which {other.name} uses")
         self._lent[address] = machine, reactor, self.clock.now + seconds
+
+    def _is_left_over(self, machine: Machine) -> bool:
+        """Return whether the machine runs the system of a former holder, because its BMC has not
+        reset it: the server frees the node's address when the node is released."""
+        held = self._holders.get(machine.number + 1, [])
+        return machine.running == machine.disk and machine.running not in [
+            name for _, name in held[-1:]
+        ]
 
     # ------------------------------------------------------------ what must hold
 

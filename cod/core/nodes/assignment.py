@@ -33,7 +33,7 @@ def release(
         given = holding.give_back(
             tx,
             node,
-            up_until=now + policy.binding_time,
+            up_until=now + policy.binding_time if stuck else None,
             keep_disk=kept,
             one_group=wiping.is_its_holders(node),
             wipe=transitions.asked_wipe(tx, node, runs),

@@ -103,7 +103,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         node = holding.give_back(
             tx,
             node,
-            up_until=now + policy.binding_time,
+            up_until=now + policy.binding_time if is_stuck(node) else None,
             wipe=asked_wipe(tx, node, holding.assignment(tx, node)),
         )
     columns = step.columns

@@ -190,15 +190,16 @@ def _free(blocks: Iterable[AddressBlock], there: Mapping[int, Binding], now: flo
     return min(left, key=attrgetter("expires_at", "address")).address if left else None
 
 
-def release(tx: Tx, node_id: int, until: float) -> None:
-    """Take the address from a node that leaves its vcluster. Its system may use the address `until`
-    its lease of it is over, whatever a BMC says of its power: if the system has asked for it, it is
-    given on only where nothing else is free, until the node has reported (`returned`)."""
-    tx.execute(
-        update(t.bindings)
-        .where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
-        .values(mac=None, hostname=None, client_id=None, state="left", expires_at=until)
-    )
+def release(tx: Tx, node_id: int, until: float | None) -> None:
+    """Take the address from a node that leaves its vcluster. Where nobody can switch the node off,
+    its system may use the address `until` its lease of it is over: if the system has asked for it,
+    it is given on only where nothing else is free, until the node has reported (`returned`)."""
+    if until is not None:
+        tx.execute(
+            update(t.bindings)
+            .where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
+            .values(mac=None, hostname=None, client_id=None, state="left", expires_at=until)
+        )
     tx.execute(
         delete(t.bindings).where(_b.node_id == node_id, _b.kind == "vcluster", _b.state != "left")
     )

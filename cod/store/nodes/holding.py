@@ -127,7 +127,7 @@ def give_back(
     tx: Tx,
     node: Node,
     *,
-    up_until: float,
+    up_until: float | None,
     keep_disk: bool = False,
     one_group: bool = False,
     wipe: str = "",
@@ -135,8 +135,8 @@ def give_back(
     """Take `node` from its holder; returns the node as it is now. A node that nobody holds is left
     as it is.
 
-    up_until   when the lease of its system's address is over: the system may be using it until the
-               node's agent reports
+    up_until   until when its system may be using its address, where nobody can switch it off;
+               None: it is switched off
     keep_disk  its disk holds its template, written whole, and may be kept for the same group;
                otherwise the disks count as dirty, whatever they held: its holder may have written
                anywhere
