@@ -207,7 +207,7 @@ def test_a_filter_by_state_is_a_list_with_commas() -> None:
     parameters = openapi.document()["paths"][f"{P}/nodes"]["get"]["parameters"]
     (state,) = [one for one in parameters if one["name"] == "state"]
     assert (state["schema"]["items"]["enum"], state["explode"]) == (list(NodeState), False)
-    with pytest.raises(ValueError, match="should be new, registering"):
+    with pytest.raises(ValueError, match="should be expected, new, registering"):
         OneOrSeveral(NodeState)._known("asleep")
 
 

@@ -110,7 +110,7 @@ def test_an_answer_is_true_from_the_commit_on(start: Start, engine: Engine, site
     node, _ = in_transaction(engine, member, site)
     assert dig(server, "n4.pool.cod.test")[0] == "NOERROR"
     assert dig(server, "n5.pool.cod.test")[0] == "NXDOMAIN"
-    in_transaction(engine, holding.give_back, node)
+    in_transaction(engine, holding.give_back, node, up_until=None)
     status, output = dig(server, "n4.pool.cod.test")
     assert status == "NXDOMAIN"
     assert "SOA" in output
