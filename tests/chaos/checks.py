@@ -1,0 +1,375 @@
+"""What a chaos run looks at: rows of nodes and of their histories, disks of free machines, DHCP, and
+what was acknowledged to owners."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import select
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import select as query
+from sqlalchemy.exc import DBAPIError
+
+from cod.client import ApiError, Client, Unreachable, path
+from cod.model import database_urls
+from cod.policy.histories import Histories, NodeRow, NodeTransition
+from cod.states import Disk, NodeState
+from cod.store import tables as t
+from cod.store.engine import Tx, connect, is_retryable
+from cod.wire import dhcp
+from tests.chaos.site import PROBER, RELAY, TEMPLATES, ChaosSite
+from tests.history_rows import history_after, node_rows
+
+LIVING = ("pending", "active")
+LATE = 2_000  # ids: a transition with one is committed before another that is so much larger
+CLONE_NEWNET = 0x40000000
+T = TypeVar("T")
+
+
+class Turns(threading.Thread):
+    """Does `turn` again and again, with pauses of `pause` seconds, until it is stopped."""
+
+    def __init__(self, turn: Callable[[], None], pause: float) -> None:
+        super().__init__(daemon=True)
+        self._turn, self._pause, self._ending = turn, pause, threading.Event()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        """Take turns; an error of one ends the thread and is kept."""
+        try:
+            while not self._ending.wait(self._pause):
+                self._turn()
+        except BaseException as error:
+            self.failure = error
+
+    def stop(self) -> None:
+        """Stop. Raises the error that has ended the thread, where one has."""
+        self._ending.set()
+        self.join()
+        if self.failure is not None:
+            raise self.failure
+
+
+# ---------------------------------------------------------------- the database
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSeen:
+    """The manager's claim as it was from a moment on (seconds of the monotonic clock)."""
+
+    since: float
+    owner: str
+    generation: int
+
+
+class Watch:
+    """Reads rows and disks, with connections of its own to each node of the database. `disks`: of
+    the machines, by name."""
+
+    def __init__(self, url: str, disks: Mapping[str, Path]) -> None:
+        self._engines = [connect(each, size=1, patience=5) for each in database_urls(url).values()]
+        self._sqlite = url.startswith("sqlite")
+        self._checker = Histories()
+        self._disks = disks
+        self._names: dict[int, str] = {}
+        self.seen: dict[int, NodeTransition] = {}
+        self.claims: list[ClaimSeen] = []
+        self.violations: list[str] = []
+        self.looks = self.disks_read = 0
+
+    def read(self, flow: Callable[[Tx], T]) -> T:
+        """Return what `flow` reads at one moment; again while no node of the database answers."""
+        while True:
+            for engine in self._engines:
+                with suppress(_Busy):
+                    return self._once(engine, flow)
+            time.sleep(0.05)
+
+    def _once(self, engine: Any, flow: Callable[[Tx], T]) -> T:
+        options = {"reading": True} if self._sqlite else {"isolation_level": "REPEATABLE READ"}
+        try:
+            with engine.connect().execution_options(**options) as tx, tx.begin():
+                if len(self._engines) > 1:  # what another node has committed has to be here first
+                    tx.exec_driver_sql("SET SESSION wsrep_sync_wait = 1")
+                return flow(tx)
+        except DBAPIError as error:
+            if is_retryable(error):
+                raise _Busy from error
+            raise
+
+    def look(self) -> None:
+        """Read what is new, compare all nodes, and look at the disk of one that is free."""
+        after = max(self.seen, default=0) - LATE
+
+        def rows(tx: Tx) -> tuple[list[NodeTransition], list[NodeRow], Any]:
+            claim = query(t.claims.c.owner, t.claims.c.generation)
+            return (
+                history_after(tx, after),
+                node_rows(tx),
+                tx.execute(claim.where(t.claims.c.name == "manager")).first(),
+            )
+
+        history, now, claim = self.read(rows)
+        new = [row for row in history if row.id not in self.seen]
+        told = [one for row in new for one in self._checker.add(row)]
+        found = list(map(str, [*told, *self._checker.compare(now)]))
+        self.seen |= {row.id: row for row in new}
+        if claim and (not self.claims or self.claims[-1].generation != claim.generation):
+            if self.claims and claim.generation < self.claims[-1].generation:
+                found.append(f"the manager's claim went back to generation {claim.generation}")
+            self.claims.append(ClaimSeen(time.monotonic(), claim.owner, claim.generation))
+        free = [row for row in now if row.state == NodeState.INACTIVE and row.disk == Disk.CLEAN]
+        if free:
+            found += self._written(free[self.looks % len(free)])
+        self.violations += found
+        self.looks += 1
+
+    def _written(self, node: NodeRow) -> list[str]:
+        """Return what is wrong with the disk of a free node."""
+        if node.node not in self._names:
+            self._names = dict(map(tuple, self.read(_names)))
+        self.disks_read += 1
+        disk = self._disks[self._names[node.node]].read_bytes()
+        # a node that was free before and after was free meanwhile
+        if any(disk) and node in self.read(node_rows):
+            return [f"{self._names[node.node]}: is free and clean, and its disk is not empty"]
+        return []
+
+    def conclude(self) -> None:
+        """Look a last time, and read the whole history again: nothing that was once read may be
+        gone or another."""
+        self.look()
+        again = {row.id: row for row in self.read(lambda tx: history_after(tx, 0))}
+        if again != self.seen:
+            self.violations.append("rows of the history are gone, or have changed")
+
+    def close(self) -> None:
+        """Close the connections."""
+        for engine in self._engines:
+            engine.dispose()
+
+
+def _names(tx: Tx) -> list[Any]:
+    return list(tx.execute(query(t.nodes.c.id, t.nodes.c.name)))
+
+
+class _Busy(Exception):
+    """The database had no time."""
+
+
+# ---------------------------------------------------------------- owners
+
+
+@dataclass(slots=True)
+class Told:
+    """What owners know of a vcluster: how many changes of each kind they have asked for, each under
+    a key, and how many were acknowledged. `key`: of its creation."""
+
+    key: str
+    asked: Counter[str] = field(default_factory=Counter)
+    acknowledged: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A change that got no answer yet, and is asked again under the same key."""
+
+    word: str
+    name: str
+    path: str
+    body: dict[str, Any]
+    key: str
+
+
+class Owners:
+    """Ask for vclusters, resize and delete them at any server, and keep what was acknowledged. A
+    question without an answer is asked again, at another server, under its key."""
+
+    def __init__(self, site: ChaosSite, rng: random.Random) -> None:
+        self._site, self._rng = site, rng
+        self._again: list[_Asked] = []
+        self._keys: set[str] = set()
+        self.told: dict[str, Told] = {}
+        self.asked: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self.log: list[str] = []
+        self.resting = False
+
+    def turn(self) -> None:
+        """Ask for one thing."""
+        server = self._rng.choice(self._site.servers)
+        with suppress(Unreachable, ApiError), server.client() as client:
+            for node in client.items("/nodes", state="quarantined"):
+                client.post(path("nodes", node["name"], "restore"), {})
+                self.asked["restore"] += 1
+            asked = self._again.pop(0) if self._again else self._next(client)
+            if asked is None:
+                return
+            if asked.key not in self._keys:
+                self._keys.add(asked.key)
+                self.asked[asked.word] += 1
+                self.told[asked.name].asked[asked.word] += 1
+            self._ask(client, server.name, asked)
+
+    def _next(self, client: Client) -> _Asked | None:
+        there = [one for one in client.items("/vclusters") if one["state"] in LIVING]
+        word = self._rng.choice(("create", "create", "resize", "delete"))
+        key = f"chaos-{self.asked.total()}-{self._rng.randrange(1 << 30)}"
+        if self.resting:
+            word = "delete"
+        if word == "create" and len(there) < len(self._site.machines):
+            name = f"v{len(self.told) + 1}"
+            self.told[name] = Told(key)
+            size, template = self._rng.randint(1, 2), self._rng.choice(TEMPLATES)
+            body: dict[str, Any] = {"name": name, "size": size, "template": template}
+            return _Asked(word, name, "/vclusters", body, key)
+        if word in ("create", "resize") and there:
+            one = self._rng.choice(there)
+            body = {"size": one["size"] % 3 + 1}
+            return _Asked(
+                "resize", one["name"], path("vclusters", one["name"], "resize"), body, key
+            )
+        if word == "delete" and there:
+            name = self._rng.choice(there)["name"]
+            return _Asked(word, name, path("vclusters", name), {}, key)
+        return None
+
+    def _ask(self, client: Client, server: str, asked: _Asked) -> None:
+        told = self.told[asked.name]
+        try:
+            if asked.word == "delete":
+                client.delete(asked.path)
+            else:
+                client.post(asked.path, asked.body, key=asked.key)
+        except (Unreachable, ApiError) as error:
+            refused = isinstance(error, ApiError) and error.status < 500
+            self._note(f"{server}: {asked.word} {asked.name} ({asked.key}): {error}")
+            if not refused:
+                self._again.append(asked)
+            elif asked.word == "create" and "exist" in str(error):
+                self.violations.append(f"{asked.name}, created under its key, was refused: {error}")
+            return
+        self._note(f"{server}: {asked.word} {asked.name} ({asked.key}): done")
+        told.acknowledged[asked.word] += 1
+
+    def _note(self, line: str) -> None:
+        self.log.append(f"{time.strftime('%H:%M:%S')} {line}")
+
+    def compare(self, watch: Watch) -> list[str]:
+        """Return the acknowledged changes that are not in the database, and those that are there
+        twice."""
+        vclusters, changes = watch.read(_changes)
+        found = []
+        for name, told in self.told.items():
+            rows = vclusters[name]
+            if told.acknowledged["create"] and not rows:
+                found.append(f"{name} was created ({told.key}), and is lost")
+            if len(rows) > 1:
+                found.append(f"{name} was created {len(rows)} times under one key")
+            if told.acknowledged["delete"] and rows and rows[0] != "ended":
+                found.append(f"{name} was deleted, and is {rows[0]}")
+            resized = changes[name, "vcluster resize"]
+            if resized < told.acknowledged["resize"]:
+                found.append(
+                    f"{name} was resized {told.acknowledged['resize']} times, and the audit has"
+                    f" {resized}"
+                )
+            for word in ("create", "resize"):
+                most = told.asked[word]
+                if (count := changes[name, f"vcluster {word}"]) > most:
+                    found.append(f"{name}: {word} is in the audit {count} times, asked {most}")
+        return found
+
+
+def _changes(tx: Tx) -> tuple[dict[str, list[str]], Counter[tuple[str, str]]]:
+    """Return the states of the vclusters of each name, and how often the audit has each action."""
+    states: dict[str, list[str]] = {}
+    for name, state in tx.execute(query(t.vclusters.c.name, t.vclusters.c.state)):
+        states.setdefault(name, []).append(state)
+    audit = tx.execute(query(t.audit.c.thing, t.audit.c.action))
+    return _Default(states), Counter((thing, action) for thing, action in audit)
+
+
+class _Default(dict[str, list[str]]):
+    def __missing__(self, _: str) -> list[str]:
+        return []
+
+
+# ---------------------------------------------------------------- DHCP
+
+
+class Prober:
+    """Asks all servers for an address ten times a second, as a relay does, and keeps when they
+    answered (seconds of the monotonic clock)."""
+
+    def __init__(self, site: ChaosSite) -> None:
+        self._servers = [server.address for server in site.servers]
+        self._xid = 0
+        self.answered: list[float] = [time.monotonic()]
+        made = threading.Thread(target=self._open, args=(f"/run/netns/{site.namespace}",))
+        made.start()
+        made.join()
+
+    def _open(self, namespace: str) -> None:
+        with open(namespace) as entry:  # a socket stays in the network in which it was made
+            if ctypes.CDLL(None, use_errno=True).setns(entry.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind((RELAY, dhcp.SERVER_PORT))
+        self._socket.setblocking(False)
+
+    def turn(self) -> None:
+        """Ask once, and take the answers of a tenth of a second."""
+        self._xid += 1
+        for address in self._servers:
+            with suppress(OSError):
+                self._socket.sendto(self._discover(), (address, dhcp.SERVER_PORT))
+        end = time.monotonic() + 0.1
+        while (left := end - time.monotonic()) > 0:
+            if not select.select([self._socket], [], [], left)[0]:
+                return
+            with suppress(OSError):
+                if dhcp.decode(self._socket.recv(2048)).xid:
+                    self.answered.append(time.monotonic())
+
+    def _discover(self) -> bytes:
+        options = {53: b"\1", 60: b"PXEClient:Arch:00000:UNDI:002001", 93: b"\0\0"}
+        mac = bytes.fromhex(PROBER.replace(":", "")) + bytes(10)
+        nothing, relay = bytes(4), socket.inet_aton(RELAY)
+        return dhcp.encode(
+            dhcp.Packet(
+                1,
+                1,
+                6,
+                1,
+                self._xid,
+                0,
+                0,
+                nothing,
+                nothing,
+                nothing,
+                relay,
+                mac,
+                bytes(64),
+                bytes(128),
+                options,
+            )  # fmt: skip
+        )
+
+    def silence(self, begin: float, end: float) -> float:
+        """Return the longest time without an answer that ended in, or goes on at the end of, that
+        span."""
+        times = [each for each in list(self.answered) if each < end]
+        before = [each for each in times if each <= begin]
+        span = [*(before[-1:] or [begin]), *(each for each in times if each > begin), end]
+        return max(b - a for a, b in zip(span, span[1:], strict=False))

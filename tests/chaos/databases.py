@@ -1,0 +1,52 @@
+"""The databases of a chaos run: a file, one MariaDB, or three nodes of Galera."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.galera import Galera, GaleraNode
+from tests.mariadb import UNSYNCED, MariaDB
+
+KINDS = ("sqlite", "mariadb", "galera")
+
+
+class ChaosDatabase:
+    """A database whose nodes are killed and stopped. `kind` is one of `KINDS`."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.nodes: Sequence[MariaDB] = ()
+        self._cluster: Galera | None = None
+        self.url = f"sqlite:///{folder}/shared.db"
+        if kind == "mariadb":
+            node = MariaDB(folder / "db")
+            node.install()
+            node.start(*UNSYNCED)
+            self.nodes, self.url = (node,), node.url("cod")
+        elif kind == "galera":
+            self._cluster = Galera(folder / "db")
+            self.nodes, self.url = self._cluster.nodes, self._cluster.url("cod")
+            self.nodes[0].url("cod")  # makes it
+
+    def start(self, node: MariaDB) -> None:
+        """Start a node that was killed, and wait until it is ready."""
+        if self._cluster is not None:
+            assert isinstance(node, GaleraNode)
+            self._cluster.start(node)
+        else:
+            node.start(*UNSYNCED)
+
+    def recover(self) -> None:
+        """Start all nodes after a crash of all."""
+        if self._cluster is not None:
+            self._cluster.recover()
+        else:
+            self.start(self.nodes[0])
+
+    def close(self) -> None:
+        """Kill what runs."""
+        for node in self.nodes:
+            if node.process is not None:
+                node.process.send_signal(signal.SIGCONT)
+            node.kill()

@@ -1,0 +1,186 @@
+"""A chaos run: faults one after another under load, and what has come of them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from sqlalchemy import func, select
+
+from cod.store import tables as t
+from cod.store.engine import Tx
+from tests.chaos.checks import ClaimSeen, Owners, Prober, Turns, Watch
+from tests.chaos.faults import FAULTS, ChaosFault
+from tests.chaos.site import ChaosSite
+from tests.waiting import until
+
+MOST_MOVES = 8  # transitions between two faults
+STILL = 20.0  # seconds without a transition after which a fault comes all the same
+SETTLED = 20.0  # seconds after a fault that count as its own
+TAKEN = 60.0  # seconds after a fault within which somebody else takes the claim over because of it
+STORY = 40  # lines of a story's end
+
+
+@dataclass
+class FaultCount:
+    """The faults of one kind.
+
+    silence    the longest time without an answer to DHCP during one, and shortly after it, seconds
+    takeovers  how long the site had no manager after each that hit the manager, seconds
+    """
+
+    count: int = 0
+    silence: float = 0.0
+    takeovers: list[float] = field(default_factory=list)
+
+
+@dataclass
+class ChaosOutcome:
+    """What a run has come to. `fenced`: managers that were stopped, lost their claim meanwhile, and
+    went on."""
+
+    seed: int
+    faults: dict[str, FaultCount] = field(default_factory=dict)
+    asked: Counter[str] = field(default_factory=Counter)
+    acknowledged: int = 0
+    looks: int = 0
+    disks: int = 0
+    transitions: int = 0
+    fenced: int = 0
+    silence: float = 0.0
+    violations: list[str] = field(default_factory=list)
+    story: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the outcome for programs."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [f"{'fault':22}{'times':>6}{'DHCP silent':>13}  manager taken over, s"]
+        for kind, each in sorted(self.faults.items()):
+            taken = each.takeovers
+            shown = (
+                f"{len(taken)}: median {median(taken):.1f}, most {max(taken):.1f}" if taken else ""
+            )
+            lines.append(f"{kind:22}{each.count:6}{each.silence:11.1f} s  {shown}".rstrip())
+        asked = ", ".join(f"{name} {count}" for name, count in sorted(self.asked.items()))
+        return "\n".join(
+            [
+                *lines,
+                f"{asked}: {self.acknowledged} acknowledged; {self.transitions} transitions, rows"
+                f" read {self.looks} times, free disks {self.disks} times; longest silence"
+                f" {self.silence:.1f} s; {self.fenced} managers woke without their claim;"
+                f" {len(self.violations)} violations",
+            ]
+        )
+
+
+class ChaosRun:
+    """Faults on a site that is idle, with what is looked at meanwhile. `said`: is told each fault."""
+
+    def __init__(
+        self, site: ChaosSite, seed: int, said: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._site, self._said = site, said
+        self._rng = random.Random(seed)
+        self.outcome = ChaosOutcome(seed)
+        disks = {name: machine.folder / "disk" for name, machine in site.machines.items()}
+        self.watch = Watch(site.database.url, disks)
+        self.owners = Owners(site, random.Random(f"{seed} owners"))
+        self._prober = Prober(site)
+        self._begins: list[tuple[float, float, ChaosFault, str]] = []
+
+    def run(self, more: Callable[[ChaosOutcome], bool], names: Sequence[str]) -> ChaosOutcome:
+        """Let faults of those `names` happen for as long as there is `more` to do, then let all come
+        to rest; return what was found."""
+        turns = [
+            Turns(self.watch.look, 0.1),
+            Turns(self.owners.turn, 0.25),
+            Turns(self._prober.turn, 0.0),
+        ]
+        for each in turns:
+            each.start()
+        try:
+            until(lambda: self.watch.claims, "the site has a manager")
+            while more(self.outcome) and not self._found() and all(map(Turns.is_alive, turns)):
+                self._wait()
+                self._fault(self._rng.choice(names))
+            self.owners.resting = True
+            if not self._found():
+                until(self._is_at_rest, self._unrest, 900, every=1.0)
+        finally:
+            for each in reversed(turns):
+                each.stop()
+        self.watch.conclude()
+        self._conclude()
+        self.watch.close()
+        return self.outcome
+
+    def _found(self) -> bool:
+        return bool(self.watch.violations or self.owners.violations)
+
+    def _wait(self) -> None:
+        wanted = len(self.watch.seen) + self._rng.randint(1, MOST_MOVES)
+        end = time.monotonic() + STILL
+        while len(self.watch.seen) < wanted and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(self._rng.uniform(0.0, 0.3))
+
+    def _fault(self, name: str) -> None:
+        manager = self.watch.claims[-1].owner
+        begin = time.monotonic()
+        fault = FAULTS[name](self._site, self._rng)
+        if fault is None:
+            return
+        line = f"{time.strftime('%H:%M:%S')} {fault.kind}: {fault.target}, {fault.seconds:.1f} s"
+        self.outcome.story.append(f"{line}; the manager is {manager}")
+        self._said(self.outcome.story[-1])
+        self.outcome.faults.setdefault(fault.kind, FaultCount()).count += 1
+        time.sleep(fault.seconds)
+        fault.mend()
+        self._begins.append((begin, time.monotonic(), fault, manager))
+
+    def _is_at_rest(self) -> bool:
+        return not self.watch.read(_held) and self._site.is_idle()
+
+    def _unrest(self) -> str:
+        return "\n".join(["all machines are free", *self.outcome.story[-STORY:]])
+
+    def _conclude(self) -> None:
+        outcome, watch, owners = self.outcome, self.watch, self.owners
+        outcome.asked = owners.asked
+        outcome.acknowledged = sum(told.acknowledged.total() for told in owners.told.values())
+        outcome.looks, outcome.disks = watch.looks, watch.disks_read
+        outcome.transitions = len(watch.seen)
+        starts = [begin for begin, *_ in self._begins[1:]] + [time.monotonic()]
+        for (begin, end, fault, manager), following in zip(self._begins, starts, strict=True):
+            count = outcome.faults[fault.kind]
+            until_ = min(end + SETTLED, following)
+            silence = self._prober.silence(begin, until_)
+            count.silence = max(count.silence, silence)
+            outcome.silence = max(outcome.silence, silence)
+            if fault.hits and fault.hits == manager:
+                taken = next((c.since - begin for c in self._taken(begin, end + TAKEN)), None)
+                if taken is not None:
+                    count.takeovers.append(taken)
+                    outcome.fenced += "stopped" in fault.kind and taken < end - begin
+        outcome.violations += watch.violations + owners.violations + owners.compare(watch)
+        if outcome.violations:
+            outcome.story += owners.log[-STORY:]
+            outcome.story += [str(row) for row in list(watch.seen.values())[-STORY:]]
+
+    def _taken(self, begin: float, end: float) -> list[ClaimSeen]:
+        """Return the claims that began in that time."""
+        return [now for _, now in pairwise(self.watch.claims) if begin < now.since < end]
+
+
+def _held(tx: Tx) -> int:
+    """Return how many vclusters have not ended."""
+    ended = t.vclusters.c.state != "ended"
+    return tx.scalar(select(func.count()).select_from(t.vclusters).where(ended)) or 0

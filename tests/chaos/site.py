@@ -1,0 +1,295 @@
+"""The site of a chaos run: one or two hosts, each in a network namespace with a data folder on a
+small tmpfs and a clock of its own, a database that they reach by links that can be cut, and the
+machines of `cod lab agents`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from cod.client import ApiError, Client, Unreachable
+from cod.core.database.writer import connect
+from cod.flows.people import groups
+from cod.lab import agents, control, network, record
+from cod.lab.agents import Agent
+from cod.lab.spec import LabSpec
+from cod.pool import in_transaction
+from cod.security import secretfile
+from cod.security.ca import Ca
+from cod.site import load
+from cod.store import schema
+from cod.store.engine import Tx
+from cod.store.nodes import nodes
+from tests.chaos.databases import ChaosDatabase
+from tests.system.site_images import make_image
+from tests.waiting import answers, until
+
+ROOT = Path(__file__).resolve().parents[2]
+COD = Path(sys.executable).with_name("cod")
+TEMPLATES = ("red", "blue")
+IMAGE, DISK, ROOM = 4 << 20, 8 << 20, 2 << 30  # bytes; a server leaves 1 GiB to others
+RELAY = "10.77.0.1"  # the address of the lab's bridge, by which the prober asks
+PROBER = "52:54:02:00:00:01"  # a machine of the site's inventory that is never switched on
+SITE = """
+name = "chaos"
+domain = "cod.test"
+[server]
+name = "{name}"
+data_dir = "{data}"
+database = "{database}"
+[policy]
+auto_approve = true
+patience = 0.3
+heartbeat = 1.0
+[[subnet]]
+name = "lab"
+network = "10.77.0.0/16"
+server = [{addresses}]
+interface = "eth0"
+router = "{relay}"
+boot_pool = ["10.77.1.0", "10.77.4.255"]
+block_pool = ["10.77.128.0", "10.77.255.254"]
+"""
+
+
+class ChaosServer:
+    """One host. `links`: the processes through which it reaches the database's nodes."""
+
+    def __init__(self, site: ChaosSite, number: int) -> None:
+        self.site, self.name = site, f"s{number}"
+        self.address = f"10.77.0.{number + 1}"
+        self.namespace = f"{site.namespace}.{self.name}"
+        self.data, self.site_file = site.folder / self.name, site.folder / f"{self.name}.toml"
+        self.log = site.folder / f"{self.name}.log"
+        self.socket = self.data / "run/api.sock"
+        self.running: subprocess.Popen[bytes] | None = None
+        self.links: list[subprocess.Popen[bytes]] = []
+        self._clock = site.folder / f"{self.name}.clock"
+        self.step_clock(0.0)
+        network.plug(site.namespace, self.namespace, f"v{self.name}", f"52:54:03:00:00:0{number}")
+        address = f"{self.address}/16"
+        subprocess.run(
+            ["ip", "-n", self.namespace, "addr", "add", address, "dev", "eth0"], check=True
+        )
+
+    def prepare(self, addresses: str) -> None:
+        """Mount the data folder, write the site file, and connect the host to the database."""
+        self.data.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "chaos", str(self.data)]
+        subprocess.run(mount, check=True)
+        self.site_file.write_text(
+            SITE.format(
+                name=self.name,
+                data=self.data,
+                database=self.site.database.url,
+                addresses=addresses,
+                relay=RELAY,
+            )
+        )
+        for name in ("boot", "images", "run"):
+            (self.data / name).mkdir()
+        for node in self.site.database.nodes:
+            ways = f"TCP-LISTEN:{node.port},bind=127.0.0.1,fork,reuseaddr"
+            ways_to = ["socat", ways, f"UNIX-CONNECT:{node.folder}/s.sock"]
+            self.links.append(
+                subprocess.Popen(
+                    network.inside(self.namespace, ways_to),
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            )
+
+    def start(self) -> None:
+        """Start the server; its API answers later."""
+        environment = os.environ | {"CHAOS_CLOCK": str(self._clock)}
+        preload = ["env", f"LD_PRELOAD={self.site.clocks}"] if self.site.clocks else []
+        argv = [*preload, str(COD), "--site", str(self.site_file), "serve"]
+        with self.log.open("ab") as log:
+            self.running = subprocess.Popen(
+                network.inside(self.namespace, argv),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """kill -9 of every process of the server at once."""
+        if self.running is not None:
+            self.signal(signal.SIGKILL)
+            self.running.wait()
+            self.running = None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal every process of the server."""
+        if self.running is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.running.pid, number)
+
+    def parts(self) -> dict[str, int]:
+        """Return the processes of the parts by name; those that have just ended are missing."""
+        found: dict[str, int] = {}
+        if self.running is None:
+            return found
+        supervisor = self.running.pid
+        for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
+            with suppress(OSError):
+                program, _, part = Path(f"/proc/{pid}/comm").read_text().strip().partition("-")
+                if part and program == "cod":
+                    found[part] = int(pid)
+        return found
+
+    def step_clock(self, seconds: float) -> None:
+        """Set the host's clock ahead of the true time, or behind it."""
+        self._clock.touch()
+        with self._clock.open("r+b") as file:  # it is mapped by all processes of the server
+            file.write(struct.pack("d", seconds))
+
+    def plug_in(self, connected: bool) -> None:
+        """Put the host on the machines' network, or take it off; its interface stays up."""
+        words = ["master", network.BRIDGE] if connected else ["nomaster"]
+        port = ["ip", "-n", self.site.namespace, "link", "set", f"v{self.name}"]
+        subprocess.run([*port, *words], check=True)
+
+    def fill(self) -> None:
+        """Leave no room in the data folder's file system."""
+        there = os.statvfs(self.data)
+        self._resize((there.f_blocks - there.f_bfree) * there.f_frsize)
+
+    def free(self) -> None:
+        """Undo `fill`."""
+        self._resize(ROOM)
+
+    def _resize(self, size: int) -> None:
+        command = ["mount", "-o", f"remount,size={size}", str(self.data)]
+        subprocess.run(command, check=True)
+
+    def client(self) -> Client:
+        """Return a client of the host's API that asks each question once."""
+        return Client(str(self.socket), timeout=90)
+
+    def answers(self) -> bool:
+        """Return whether the host's API answers."""
+        return self.socket.exists() and answers(self.socket)
+
+    def close(self) -> None:
+        """End all that runs here."""
+        self.kill()
+        for link in self.links:
+            with suppress(ProcessLookupError):
+                os.killpg(link.pid, signal.SIGKILL)
+            link.wait()
+        subprocess.run(["umount", "-l", str(self.data)], check=False, capture_output=True)
+
+
+class ChaosSite:
+    """See the module. `clocks`: the library that gives each host a clock; None where there is no
+    compiler."""
+
+    def __init__(self, folder: Path, hosts: int, database: str) -> None:
+        self.folder, self.lab = folder, f"chaos{os.getpid()}"
+        self.namespace = record.namespace(self.lab)
+        self.database = ChaosDatabase(folder, database)
+        self.clocks = _library(folder)
+        self.servers = [ChaosServer(self, number) for number in range(1, hosts + 1)]
+        self.machines: Mapping[str, Agent] = {}
+
+    def begin(self, machines: Mapping[str, Agent]) -> None:
+        """Make the database, start the servers and the machines, and add the templates."""
+        self.machines = machines
+        quoted = ", ".join(f'"{server.address}"' for server in self.servers)
+        for server in self.servers:
+            server.prepare(quoted)
+        first, *others = self.servers
+        site, settings = load.load(first.site_file)
+        Ca(settings.authority, site.name)
+        secretfile.key(settings.webhook_key)
+        for server in others:
+            shutil.copytree(settings.authority, server.data / settings.authority.name)
+            shutil.copy(settings.webhook_key, server.data)
+        engine = connect(self.database.url)
+        schema.upgrade(engine)
+        in_transaction(engine, self._enter)
+        engine.dispose()
+        for server in self.servers:
+            server.start()
+        for server in self.servers:
+            until(server.answers, server.log.read_text, 240, every=0.2)
+        for machine in machines.values():
+            machine.on()
+        for name in TEMPLATES:
+            image = make_image(self.folder, name, IMAGE)
+            self.cod("image", "add", name, str(image), "--wait")
+            template = self.folder / f"{name}.xml"
+            template.write_text(
+                f'<template name="{name}"><image target="disk" name="{name}"/></template>'
+            )
+            self.cod("template", "add", str(template))
+        until(self.is_idle, first.log.read_text, 300, every=0.5)
+
+    def _enter(self, tx: Tx) -> None:
+        groups.create(
+            tx, name="site", priority=0, default_lease=None, max_lease=None, now=time.time()
+        )
+        switches = record.folder(self.lab) / agents.SOCKET
+        known = {"now": time.time(), "cause": "inventory", "actor": "chaos"}
+        for name, machine in self.machines.items():
+            power = {"power_driver": "lab", "power_address": f"{switches}#{name}"}
+            nodes.add(tx, name=name, boot_mac=machine.mac, **power, **known)
+        nodes.add(tx, name="prober", boot_mac=PROBER, **known)
+
+    def cod(self, *words: str) -> None:
+        """Run a command at the first server."""
+        command = [str(COD), "--site", str(self.servers[0].site_file), *words, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+        assert not done.returncode, f"{' '.join(words)}: {done.stdout}{done.stderr}"
+
+    def is_idle(self) -> bool:
+        """Return whether all machines are free, as any server says that answers."""
+        for server in self.servers:
+            with suppress(Unreachable, ApiError), server.client() as client:
+                states = {node["name"]: node["state"] for node in client.items("/nodes")}
+                return all(states.get(name) == "inactive" for name in self.machines)
+        return False
+
+    def close(self) -> None:
+        """End all that runs here."""
+        for server in self.servers:
+            server.close()
+        self.database.close()
+
+
+def _library(folder: Path) -> Path | None:
+    source, built = Path(__file__).with_name("clock.c"), folder / "clock.so"
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", built, source], check=True)
+    return built
+
+
+@contextmanager
+def running(folder: Path, *, hosts: int, machines: int, database: str) -> Iterator[ChaosSite]:
+    """Run a site in a folder, whose path has to be short, until the block is left. $COD_LAB_ROOT
+    names a folder of the caller's own."""
+    with ExitStack() as ending:
+        name = f"chaos{os.getpid()}"
+        control.up(LabSpec(name, ()))
+        ending.callback(control.down, name)
+        site = ChaosSite(folder, hosts, database)
+        ending.callback(site.close)
+        made = ending.enter_context(agents.running(name, machines, DISK, on=False))
+        site.begin({machine.name: machine for machine in made})
+        yield site
