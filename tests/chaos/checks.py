@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -363,7 +364,7 @@ class Prober:
                 bytes(64),
                 bytes(128),
                 options,
-            )  # fmt: skip
+            )
         )
 
     def silence(self, begin: float, end: float) -> float:
@@ -372,4 +373,4 @@ class Prober:
         times = [each for each in list(self.answered) if each < end]
         before = [each for each in times if each <= begin]
         span = [*(before[-1:] or [begin]), *(each for each in times if each > begin), end]
-        return max(b - a for a, b in zip(span, span[1:], strict=False))
+        return max(b - a for a, b in pairwise(span))

@@ -4,7 +4,6 @@ machines of `cod lab agents`."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -12,7 +11,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -244,7 +243,7 @@ class ChaosSite:
             tx, name="site", priority=0, default_lease=None, max_lease=None, now=time.time()
         )
         switches = record.folder(self.lab) / agents.SOCKET
-        known = {"now": time.time(), "cause": "inventory", "actor": "chaos"}
+        known: dict[str, Any] = {"now": time.time(), "cause": "inventory", "actor": "chaos"}
         for name, machine in self.machines.items():
             power = {"power_driver": "lab", "power_address": f"{switches}#{name}"}
             nodes.add(tx, name=name, boot_mac=machine.mac, **power, **known)
