@@ -36,8 +36,9 @@ def every(tx: Tx, *, now: float) -> ServersView:
 
 
 def running(tx: Tx, *, now: float) -> list[ServerVersion]:
-    """Return the programs that hosts run, as an upgrade has to know. One of release 0.1 says nothing
-    of itself; the one that manages is known by its claim, and has no version and no schema here."""
+    """Return the programs that hosts run, as an upgrade has to know. One of release 0.1 says
+    nothing of itself; the one that manages is known by its claim, and has no version and no schema
+    here."""
     found = servers.running(tx, now)
     manager = claims.owner(tx, _MANAGER, now)
     if manager and manager not in {each.name for each in found}:

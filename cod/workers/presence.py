@@ -16,8 +16,8 @@ log = logging.getLogger("cod.service")
 
 
 class Presence(Periodic):
-    """One part's. A site of one server has it, too: `cod server list` and `cod db upgrade` ask which
-    programs run.
+    """One part's signs of life. A site of one server has them, too: `cod server list` and `cod db
+    upgrade` ask which programs run.
 
     part  what it says of itself, but for the time
     end   ends the process of a part that was stopped during an upgrade, or overlooked by one

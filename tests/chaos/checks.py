@@ -1,5 +1,5 @@
-"""What a chaos run looks at: rows of nodes and of their histories, disks of free machines, DHCP, and
-what was acknowledged to owners."""
+"""What a chaos run looks at: rows of nodes and of their histories, disks of free machines, DHCP,
+and what was acknowledged to owners."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class ChaosOutcome:
 
 
 class ChaosRun:
-    """Faults on a site that is idle, with what is looked at meanwhile. `said`: is told each fault."""
+    """Faults on an idle site, with what is looked at meanwhile. `said`: is told each fault."""
 
     def __init__(
         self, site: ChaosSite, seed: int, said: Callable[[str], None] = lambda _: None
@@ -97,8 +97,8 @@ class ChaosRun:
         self._begins: list[tuple[float, float, ChaosFault, str]] = []
 
     def run(self, more: Callable[[ChaosOutcome], bool], names: Sequence[str]) -> ChaosOutcome:
-        """Let faults of those `names` happen for as long as there is `more` to do, then let all come
-        to rest; return what was found."""
+        """Let faults of those `names` happen for as long as there is `more` to do, then let all
+        come to rest; return what was found."""
         turns = [
             Turns(self.watch.look, 0.1),
             Turns(self.owners.turn, 0.25),
