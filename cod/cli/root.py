@@ -36,6 +36,11 @@ COMMANDS = {
         "server",
         "The hosts that serve the site: parts, versions, who manages.",
     ),
+    "monitoring": (
+        "cod.cli.server.monitoring",
+        "monitoring",
+        "Dashboard, alert rules and targets for Grafana and Prometheus.",
+    ),
     "token": ("cod.cli.server.token", "token", "Tokens for the REST API."),
     "trampoline": (
         "cod.cli.server.trampoline",

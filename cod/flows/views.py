@@ -75,6 +75,9 @@ def node_list(
     return Listed(protected(found, policy), found.next, found.total)
 
 
+watched = views.watched
+
+
 def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
     """Return one node."""
     found = protected(views.nodes(tx, name=name), policy)

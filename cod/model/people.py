@@ -30,6 +30,7 @@ class Who:
     only     the one group that its token is for; None: no limit
     session  id of the browser's session; None: it asks otherwise
     joined   when the user was made: SQLite gives the id of one who was deleted to the next
+    measures  a token that may read metrics and the nodes to watch, and nothing else
     """
 
     name: str
@@ -43,6 +44,7 @@ class Who:
     session: int | None = None
     joined: float | None = field(default=None, compare=False)
     singles: Mapping[int, frozenset[SingleRight]] = field(default_factory=dict)
+    measures: bool = False
 
     @property
     def person(self) -> str:
@@ -61,7 +63,7 @@ class Who:
     @property
     def groups(self) -> frozenset[int] | None:
         """The groups whose things it may see; None: all."""
-        return None if self.admin else frozenset(self.roles)
+        return None if self.admin or self.measures else frozenset(self.roles)
 
 
 @dataclass(frozen=True, slots=True)

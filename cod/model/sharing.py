@@ -218,8 +218,8 @@ class TypeTerms:
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A row of `api_tokens` without its digest. `scope` is 'admin' or 'read', of a user's 'write'
-    or 'read'."""
+    """A row of `api_tokens` without its digest. `scope` is 'admin', 'read' or 'metrics', of a
+    user's 'write' or 'read'."""
 
     id: int
     name: str

@@ -88,6 +88,20 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchedNode:
+    """A node that runs its vcluster's system, for a monitoring system; '' for what it has not."""
+
+    node: str
+    hostname: str
+    address: str
+    vcluster: str
+    group: str
+    type: str
+    block: str
+    template: str
+
+
+@dataclass(frozen=True, slots=True)
 class CaptureView:
     """A node's newest capture for people. `group`: the owner's name, '' for the site; `node_state`:
     where the node is; bytes `done` of `total` at `rate` a second, while it is running; `what`: as

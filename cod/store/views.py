@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Column, Select, case, func, or_, select
+from sqlalchemy import Column, Select, and_, case, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import (
@@ -22,10 +22,11 @@ from cod.model import (
     RequestView,
     VclusterView,
     VcmView,
+    WatchedNode,
     dotted,
     joined,
 )
-from cod.states import OWN_SYSTEM, ReclaimState, RequestState
+from cod.states import OWN_SYSTEM, NodeState, ReclaimState, RequestState
 from cod.store import tables as t
 from cod.store import vcms as vcm_rows
 from cod.store.engine import Tx, slices
@@ -41,6 +42,7 @@ _NODE, _VCLUSTER = node_rows.ROWS, vcluster_rows.ROWS
 _REQUEST, _RECLAIM = request_rows.ROWS, reclaim_rows.ROWS
 _STARTS = Rows(ExpectedStart, t.request_starts, elsewhere={"at": t.request_starts.c.starts_at})
 _MANY = 2000  # nodes
+_HELD = ("bound", "reserved")  # addresses
 _REVISION = (t.config_templates.c.name, t.config_templates.c.revision)
 
 
@@ -99,6 +101,39 @@ def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], objec
     return query.where(*only(wanted), *theirs(t.vclusters.c.group_id, groups))
 
 
+def watched(
+    tx: Tx, groups: frozenset[int] | None, *, vcluster: str | None, group: str | None
+) -> list[WatchedNode]:
+    """Return the active nodes of these groups (None: all) that have an address, by name."""
+    n, b = t.nodes.c, t.bindings.c
+    query = (
+        select(
+            n.name,
+            func.coalesce(n.hostname, ""),
+            b.address,
+            t.vclusters.c.name,
+            t.groups.c.name,
+            func.coalesce(t.node_types.c.name, ""),
+            func.coalesce(t.node_blocks.c.name, ""),
+            func.coalesce(t.config_templates.c.name, ""),
+        )
+        .join_from(t.nodes, t.vclusters, n.vcluster_id == t.vclusters.c.id)
+        .join(t.groups, t.vclusters.c.group_id == t.groups.c.id)
+        .join(t.bindings, and_(b.node_id == n.id, b.kind == "vcluster", b.state.in_(_HELD)))
+        .outerjoin(t.node_types, n.type_id == t.node_types.c.id)
+        .outerjoin(t.node_blocks, n.block_id == t.node_blocks.c.id)
+        .outerjoin(t.config_templates, n.template_id == t.config_templates.c.id)
+        .where(n.state == NodeState.ACTIVE, *theirs(t.vclusters.c.group_id, groups))
+        .where(*only({t.vclusters.c.live_name: vcluster, t.groups.c.name: group}))
+        .order_by(n.name, b.expires_at)
+    )
+    found = {  # of several addresses the newest
+        name: WatchedNode(name, host, dotted(address), *others)
+        for name, host, address, *others in tx.execute(query)
+    }
+    return list(found.values())
+
+
 def troubled_nodes(tx: Tx, *, begins: str, reason: str, parts: Collection[str]) -> list[NodeView]:
     """Return nodes for people, by name, whose reason begins with `begins` or is `reason`, or that
     wait for one of `parts`."""
@@ -133,9 +168,7 @@ def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
     for node_id, mac in _by_node(tx, query, t.nics.c.node_id, found):
         macs.setdefault(node_id, []).append(mac)
     b = t.bindings.c
-    bound: Select[Any] = select(b.node_id, b.kind, b.address).where(
-        b.state.in_(("bound", "reserved"))
-    )
+    bound: Select[Any] = select(b.node_id, b.kind, b.address).where(b.state.in_(_HELD))
     bound = bound.order_by(b.expires_at)
     addresses = {(row[0], row[1]): dotted(row[2]) for row in _by_node(tx, bound, b.node_id, found)}
     views = []

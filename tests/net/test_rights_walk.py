@@ -213,6 +213,7 @@ LEAST = {
     "GET /health": OPEN,
     "GET /server": ANY,
     "GET /servers": ADMIN,
+    "GET /targets": ANY,
 }
 BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /nodes": lambda of: {"name": "r1-01", "serial": "B5TN222"},

@@ -31,7 +31,10 @@ def token() -> None:
 
 @token.command()
 @click.argument("name")
-@click.option("--read-only", is_flag=True, help="Allow reading only: for monitoring.")
+@click.option("--read-only", is_flag=True, help="Allow reading only.")
+@click.option(
+    "--metrics", is_flag=True, help="Allow metrics and targets only: for a monitoring system."
+)
 @click.option(
     "--expires", type=SPAN, metavar="TIME", help="Lifetime, such as 8h or 90d. [default: unlimited]"
 )
@@ -47,6 +50,7 @@ def create(
     ctx: click.Context,
     name: str,
     read_only: bool,
+    metrics: bool,
     expires: float | None,
     mine: bool,
     group: str,
@@ -57,8 +61,10 @@ def create(
 
     \b
     Example:
-      cod token create monitoring --read-only --expires 90d
+      cod token create prometheus --metrics --expires 90d
     """
+    if metrics and (read_only or mine):
+        raise click.UsageError("--metrics goes with neither --read-only nor --mine")
     if if_missing and any(_is_called(each["name"], name, mine) for each in _listed(ctx, mine)):
         if as_json:
             print_json({"name": name, "token": None})
@@ -80,7 +86,7 @@ def create(
         tokens.create,
         name,
         made,
-        "read" if read_only else "admin",
+        "metrics" if metrics else "read" if read_only else "admin",
         expires,
         time.time(),
         local_user(),

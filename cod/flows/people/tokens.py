@@ -40,6 +40,8 @@ def caller(
         return None
     name = f"token:{found.name}"
     if found.user_id is None:
+        if found.scope == "metrics":
+            return Who(name, writes=False, measures=True, address=address)
         return Who(name, admin=True, writes=found.scope == "admin", address=address)
     user = people.get(tx, found.user_id)
     if user is None or not user.able or lapsed(user, rules, now):

@@ -24,7 +24,7 @@ from cod.web.api.conditions import Answered, Conditions
 from cod.web.api.context import Context
 from cod.web.api.models import Filtered
 from cod.web.api.routes import B, Call, Flow, N, Names, Q, Route, V
-from cod.web.http.errors import READS_ONLY, HttpProblem
+from cod.web.http.errors import MEASURES_ONLY, READS_ONLY, HttpProblem
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,6 +36,8 @@ def permit(route: Route, who: Who) -> None:
     """Raise `HttpProblem` (403) where what kind of a caller it is rules the route out."""
     if (route.changes or route.secret) and not who.writes:
         raise HttpProblem(403, "forbidden", READS_ONLY)
+    if who.measures and not (route.measures or route.open):
+        raise HttpProblem(403, "forbidden", MEASURES_ONLY)
     if route.local and not who.local:
         raise HttpProblem(
             403,

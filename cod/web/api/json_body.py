@@ -29,7 +29,7 @@ from cod.web.api.models import NoQuery, Nothing
 from cod.web.api.resources import ROUTE_MAP
 from cod.web.api.resources.server import EventQuery
 from cod.web.api.routes import Q, Route, named, number
-from cod.web.http.errors import HttpProblem, unexpected
+from cod.web.http.errors import MEASURES_ONLY, HttpProblem, unexpected
 from cod.web.http.representations import as_json, tags
 from cod.web.http.request import PREFIX, MemoryBody, WebRequest, unquoted
 
@@ -91,9 +91,11 @@ class JsonBody(MemoryBody):
 
     async def _other(self, path: str, who: Who) -> None:
         request, context = self.request, self.context
+        if who.measures and path != "/metrics":
+            raise HttpProblem(403, "forbidden", MEASURES_ONLY)
         if path == "/events":
             return await self._events(self.query(EventQuery), who)
-        if path == "/metrics" and not who.admin:
+        if path == "/metrics" and not (who.admin or who.measures):
             raise HttpProblem(403, "forbidden", "only the site's administrators may do that")
         self.query(NoQuery)
         if path == "/metrics":

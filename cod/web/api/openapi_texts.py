@@ -49,6 +49,7 @@ TAGS = {
     "health": "State of the server",
     "server": "Name and version of the server",
     "servers": "Hosts of the site's servers, and the parts that run there",
+    "targets": "Nodes for a monitoring system to watch",
     "events": "Live events",
 }
 

@@ -225,6 +225,7 @@ class Route(Generic[N, B, Q, V]):
                 is the reply
     open        for those who have not signed in yet, too
     dear        it costs the server so much that each person has a ration of such questions
+    measures    for tokens of monitoring systems, too
     quiet       it changes nothing, though its question needs a body: whoever may look may ask
     audit_view  of a GET: a flow that makes a short reply in place of the whole, for the audit to
                 compare before and after
@@ -253,6 +254,7 @@ class Route(Generic[N, B, Q, V]):
     open: bool = False
     before: Callable[[Call[N, B, Q]], Any] | None = None
     dear: bool = False
+    measures: bool = False
     quiet: bool = False
     audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None
     makes: str = ""

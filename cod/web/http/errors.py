@@ -25,6 +25,7 @@ STATUS = {
 }
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 READS_ONLY = "this token may only read"
+MEASURES_ONLY = "this token may only read /metrics and /api/v1/targets"
 
 log = logging.getLogger("cod.api")
 

@@ -31,6 +31,7 @@ from cod.web.api.resources import (
     server,
     shares,
     software,
+    targets,
     uploads,
     usage,
     vclusters,
@@ -74,5 +75,6 @@ ROUTES: tuple[Route, ...] = (
     *account.SITE,
     *server.SERVER,
     *burnins.BURNINS,
+    *targets.TARGETS,
 )
 ROUTE_MAP = RouteMap(ROUTES)

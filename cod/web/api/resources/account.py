@@ -140,10 +140,11 @@ class TokenMake(Body):
 
 
 class SiteToken(Body):
-    """A token that acts as the site's administrator. `lifetime` in seconds; null: for ever."""
+    """A token that acts as the site's administrator, or may only look; 'metrics': only at metrics
+    and at which nodes a monitoring system should watch. `lifetime` in seconds; null: for ever."""
 
     name: TokenName
-    scope: Literal["read", "admin"] = "read"
+    scope: Literal["read", "admin", "metrics"] = "read"
     lifetime: Seconds | None = None
 
 
