@@ -68,7 +68,7 @@ def examine(site_file: Path, now: float, only: Collection[str] = ()) -> Iterator
     for name, (module, function) in CHECKS.items():
         if not only or name in only:
             try:
-                check = getattr(importlib.import_module(f"cod.doctor.{module}"), function)
+                check = getattr(importlib.import_module(f"cod.doctor.checks.{module}"), function)
                 yield from (replace(each, check=name) for each in check(context))
             except Exception as error:  # one check's fault hides no other's findings
                 yield Finding(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cod.doctor.delegation import findings
+from cod.doctor.checks.delegation import findings
 from cod.doctor.finding import GOOD, UNSEEN, WARNING, Finding
 from cod.model import Site, SiteRef
 from cod.net.dns.server import DnsServer

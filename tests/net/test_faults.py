@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cod import notice_texts
 from cod.core import notices
-from cod.doctor import outside
+from cod.doctor.checks import outside
 from cod.doctor.finding import Context
 from cod.flows.nodes import faults, power
 from cod.model import OutsideFault, Site

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from cod.doctor import servers as doctor
+from cod.doctor.checks import servers as doctor
 from cod.doctor.finding import Context
 from cod.flows import servers as flows
 from cod.model import HostPart, Site

@@ -14,8 +14,8 @@ from sqlalchemy import Engine, exc
 
 from cod.core.database import writer as database_writer
 from cod.core.database.writer import DatabaseWriter, connect
-from cod.doctor import database as doctor
-from cod.doctor import servers
+from cod.doctor.checks import database as doctor
+from cod.doctor.checks import servers
 from cod.doctor.finding import BAD, WARNING, Context
 from cod.model import Site, database_urls
 from cod.policy.database_writer import LEASE_SECONDS

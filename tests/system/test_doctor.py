@@ -20,7 +20,7 @@ import pytest
 
 from cod import init
 from cod.client import Client
-from cod.doctor import clock
+from cod.doctor.checks import clock
 from cod.doctor.finding import Context
 from cod.model import Site
 from cod.security import webcert

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cod.doctor.boot import no_kernel, no_loader
-from cod.doctor.permissions import is_shared, others_files
+from cod.doctor.checks.boot import no_kernel, no_loader
+from cod.doctor.checks.permissions import is_shared, others_files
 from cod.security import partusers
 
 SIZE = 20_000

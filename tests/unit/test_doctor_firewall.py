@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cod.doctor.firewall import is_open
-from cod.doctor.ports import Port
+from cod.doctor.checks.firewall import is_open
+from cod.doctor.checks.ports import Port
 
 CHAIN = {"family": "inet", "table": "filter"}
 

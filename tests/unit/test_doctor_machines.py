@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cod.doctor import machines
+from cod.doctor.checks import machines
 from cod.doctor.finding import WARNING, Context
 from cod.model import PowerRule, Site
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from cod.doctor.checks.network import _local, isolation
 from cod.doctor.finding import BAD, GOOD, WARNING, Finding
-from cod.doctor.network import _local, isolation
 from cod.host import Interface
 from cod.model import Site
 from cod.site.own_address import own_first

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cod.doctor import dhcp, outside
-from cod.doctor.outside import OutsideServer
+from cod.doctor.checks import dhcp, outside
+from cod.doctor.checks.outside import OutsideServer
 from cod.model import FileServer, Ldap, Mail, Oidc, Site
 from cod.security import webcert
 

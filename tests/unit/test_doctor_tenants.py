@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from cod.doctor.checks.tenants import findings
 from cod.doctor.finding import WARNING, Context
-from cod.doctor.tenants import findings
 from cod.model import Isolation, Policy, PowerRule, Site
 
 SHARED, APPROVING, BLIND = "share the provisioning", "auto_approve", "cannot tell"

@@ -14,7 +14,7 @@ import pytest
 
 from cod import init
 from cod.cli.server import trampoline
-from cod.doctor import users
+from cod.doctor.checks import users
 from cod.model import FileServer
 from cod.model.keys import SiteTable
 from cod.security import partusers, secretfile

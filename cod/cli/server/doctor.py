@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from cod.cli.show import count, print_json, print_table, with_json
+from cod.cli.show import client, count, print_json, print_table, with_json
 from cod.client import SITE_FILE
+
+if TYPE_CHECKING:
+    from cod.doctor.finding import Finding
 
 STYLES = {"good": "green", "warning": "yellow", "bad": "bold red", "not seen": "dim"}
 
@@ -22,8 +27,13 @@ STYLES = {"good": "green", "warning": "yellow", "bad": "bold red", "not seen": "
     default="",
     help="Run only these checks, named as in the second column.",
 )
+@click.option(
+    "--bundle",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a .tar.gz, too, for those who help you: findings, versions, settings and log.",
+)
 @with_json
-def doctor(ctx: click.Context, only: str, as_json: bool) -> None:
+def doctor(ctx: click.Context, only: str, bundle: Path | None, as_json: bool) -> None:
     """Check this server, and say how to fix what is wrong. Exit code 1 if a check fails.
 
     The server may be up or down. The checks change nothing: they look for other DHCP servers by
@@ -34,6 +44,7 @@ def doctor(ctx: click.Context, only: str, as_json: bool) -> None:
     Example:
       cod doctor
       cod doctor --only ports,dhcp --json
+      cod doctor --bundle cod-head.tar.gz
     """
     from rich.text import Text
 
@@ -45,7 +56,10 @@ def doctor(ctx: click.Context, only: str, as_json: bool) -> None:
         raise click.BadParameter(
             f"there is no check {unknown[0]!r}, only {', '.join(CHECKS)}", param_hint="--only"
         )
-    found = list(examine(Path(ctx.find_root().obj["site"] or SITE_FILE), time.time(), names))
+    site_file = Path(ctx.find_root().obj["site"] or SITE_FILE)
+    found = list(examine(site_file, time.time(), names))
+    if bundle is not None:
+        _bundle(ctx, bundle, site_file, found)
     bad, warnings = ([each for each in found if each.state == state] for state in (BAD, WARNING))
     if as_json:
         print_json({"good": not bad, "findings": [asdict(each) for each in found]})
@@ -59,3 +73,19 @@ def doctor(ctx: click.Context, only: str, as_json: bool) -> None:
         )
         click.echo(f"\n{count(len(bad), 'problem')}, {count(len(warnings), 'warning')}")
     sys.exit(1 if bad else 0)
+
+
+def _bundle(ctx: click.Context, path: Path, site_file: Path, found: Sequence[Finding]) -> None:
+    from cod.doctor import bundle
+
+    try:
+        names = bundle.write(
+            path, site_file, found, lambda path: client(ctx).get(path), time.time()
+        )
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from None
+    click.echo(
+        f"{path}: {', '.join(names)}; passwords and tokens are taken out, names and addresses are"
+        " not: look into it before you send it",
+        err=True,
+    )

@@ -12,8 +12,8 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from cod.doctor.checks.ports import Port, wanted
 from cod.doctor.finding import GOOD, UNSEEN, WARNING, Context, Finding
-from cod.doctor.ports import Port, wanted
 
 TEXTS = ("drop", "reject")
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from cod.doctor.checks.ports import is_server
 from cod.doctor.finding import BAD, GOOD, PASSWORD, UNSEEN, WARNING, Context, Finding
-from cod.doctor.ports import is_server
 from cod.security import partusers, secretfile
 
 HANDLES = 4096  # open files below which some hundreds of nodes at once are too many

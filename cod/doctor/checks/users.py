@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from cod.doctor.checks.ports import is_server
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
-from cod.doctor.ports import is_server
 from cod.model import Site
 from cod.security import partusers
 from cod.site import load, ownership

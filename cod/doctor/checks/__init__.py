@@ -1,0 +1,1 @@
+"""The checks of `cod doctor`, each a module whose functions yield findings."""
