@@ -37,6 +37,9 @@ _LOST = (2002, 2003, 2006, 2013, 2055, 1053, 1077, 1927)
 _NO_WRITER = (1047, 1180, 1290, 1836)
 _RETRY = (1205, 1213)  # lock wait timeout, deadlock; with Galera also a failed certification
 _FULL = (1021, 1114)  # the disk, a table's file
+ABANDONED = (
+    10  # seconds without a statement after which MariaDB ends a transaction that has written
+)
 
 
 class NoWriter(exc.OperationalError):
@@ -100,6 +103,10 @@ def connect(
             "read_timeout": patience,
             "write_timeout": patience,
             "charset": "utf8mb4",
+            # A host that hangs, or whose link is cut, keeps its connection: others would wait for
+            # the rows that it has locked as long as that lasts. MySQL has no such limit.
+            "init_command": "SET @cod = 0"
+            f" /*M!100300 , idle_write_transaction_timeout = {ABANDONED} */",
         },
     )
     event.listen(engine, "handle_error", _leave_reader)

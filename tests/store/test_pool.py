@@ -14,6 +14,8 @@ from twisted.internet.defer import Deferred
 
 from cod.pool import RACES, Pool
 from cod.states import NodeState
+from cod.store import claims, tables
+from cod.store import engine as database
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -202,3 +204,25 @@ def test_a_full_disk_is_told_from_a_bug_and_flows_go_on_when_there_is_room(
     calls.result(pool.run(limit, 2**30))
     assert calls.result(pool.run(add_node, "a")) == "a"
     pool.close()
+
+
+@pytest.mark.mariadb
+def test_a_host_that_hangs_in_a_transaction_lets_others_go_on(
+    mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database frees the rows, and refuses the commit of a host that wakes."""
+    monkeypatch.setattr(database, "ABANDONED", 1)
+    hangs, goes_on = (database.connect(mariadb.url("abandoned")) for _ in range(2))
+    with goes_on.begin() as tx:
+        tables.metadata.create_all(tx, [t.claims])
+        claims.hold(tx, "manager", "a", 0.0, 10.0)
+    with hangs.connect() as sleeper:
+        transaction = sleeper.begin()
+        claims.hold(sleeper, "manager", "a", 1.0, 10.0)
+        with goes_on.begin() as tx:
+            assert claims.hold(tx, "manager", "b", 100.0, 10.0)
+        with pytest.raises(exc.DBAPIError) as refused:
+            transaction.commit()
+    assert database.is_lost(refused.value)
+    for each in (hangs, goes_on):
+        each.dispose()
