@@ -371,9 +371,7 @@ def completion(begun: Any) -> Call:
 
 @case
 def images__uploads__begin(lab: Lab) -> Call:
-    return partial(
-        uploads.begin, upload_id=upload(lab).id, length=999, boot="b", now=lab.now, before=[]
-    )
+    return partial(uploads.begin, seen=upload(lab), length=999, boot="b", now=lab.now)
 
 
 @case

@@ -198,9 +198,14 @@ def test_what_failed_or_is_gone_does_not_count(tx: Tx) -> None:
 # ---------------------------------------------------------------- growing
 
 
+def begin(tx: Tx, upload_id: str, **how: Any) -> Upload:
+    """Begin a piece of the upload as it is now."""
+    return uploads.begin(tx, seen=uploads.one(tx, upload_id, now=NOW), **how)
+
+
 def test_an_upload_grows_and_lives_longer(tx: Tx) -> None:
     upload = begun(tx)
-    assert uploads.begin(tx, upload_id=upload.id, length=0, boot="A", now=NOW).offset == 0
+    assert begin(tx, upload.id, length=0, boot="A", now=NOW).offset == 0
     grown = uploads.grown(tx, upload_id=upload.id, offset=400, rules=RULES, now=900.0)
     assert (grown.offset, grown.expires_at) == (400, 1900.0)
     assert uploads.one(tx, upload.id, now=1899.0) == grown
@@ -219,23 +224,30 @@ def test_after_a_crash_the_row_is_mended_from_the_file(
     tx: Tx, boot: str, length: int, offset: int
 ) -> None:
     upload = begun(tx)
-    uploads.begin(tx, upload_id=upload.id, length=0, boot="A", now=NOW)
+    begin(tx, upload.id, length=0, boot="A", now=NOW)
     uploads.grown(tx, upload_id=upload.id, offset=400, rules=RULES, now=NOW)
-    mended = uploads.begin(tx, upload_id=upload.id, length=length, boot=boot, now=NOW)
+    mended = begin(tx, upload.id, length=length, boot=boot, now=NOW)
     assert (mended.offset, mended.boot) == (offset, boot)
     assert uploads.one(tx, upload.id, now=NOW) == mended
 
 
+def test_a_piece_that_is_begun_again_believes_no_more_of_the_file(tx: Tx) -> None:
+    """The first commit was done, and its answer lost: the row has this host's boot now."""
+    upload = begun(tx)
+    begin(tx, upload.id, length=0, boot="A", now=NOW)
+    seen = uploads.grown(tx, upload_id=upload.id, offset=400, rules=RULES, now=NOW)
+    for _ in range(2):
+        begun_again = uploads.begin(tx, seen=seen, length=700, boot="B", now=NOW)
+        assert begun_again.offset == 400
+
+
 def test_a_piece_with_a_checksum_is_believed_when_it_was_compared(tx: Tx) -> None:
     upload = begun(tx)
-    uploads.begin(tx, upload_id=upload.id, length=0, boot="A", checked=True, now=NOW)
+    begin(tx, upload.id, length=0, boot="A", checked=True, now=NOW)
     # killed with 300 bytes in the file
-    assert uploads.begin(tx, upload_id=upload.id, length=300, boot="A", now=NOW).offset == 0
+    assert begin(tx, upload.id, length=300, boot="A", now=NOW).offset == 0
     # without a checksum again, killed at 300, then with one: those 300 are believed
-    assert (
-        uploads.begin(tx, upload_id=upload.id, length=300, boot="A", checked=True, now=NOW).offset
-        == 300
-    )
+    assert begin(tx, upload.id, length=300, boot="A", checked=True, now=NOW).offset == 300
 
 
 # ---------------------------------------------------------------- the end
@@ -343,20 +355,20 @@ def test_a_flow_killed_between_any_two_statements_has_done_nothing(engine: Engin
         images.fail(tx, image_id=failed.id, reason="no")
         rows.change(tx, failed.id, format="raw")
     upload_id = f"{1:032x}"
+    asked = dict(
+        upload_id=upload_id,
+        name="debian",
+        group="physics",
+        size=1000,
+        actor="a",
+        rules=RULES,
+        now=NOW,
+    )
+    with engine.connect() as tx:
+        seen = uploads.create(tx, **asked)
     steps: list[tuple[Any, dict[str, Any]]] = [
-        (
-            uploads.create,
-            dict(
-                upload_id=upload_id,
-                name="debian",
-                group="physics",
-                size=1000,
-                actor="a",
-                rules=RULES,
-                now=NOW,
-            ),
-        ),
-        (uploads.begin, dict(upload_id=upload_id, length=0, boot="A", now=NOW)),
+        (uploads.create, asked),
+        (uploads.begin, dict(seen=seen, length=0, boot="A", now=NOW)),
         (uploads.grown, dict(upload_id=upload_id, offset=1000, rules=RULES, now=NOW)),
         (
             uploads.complete,

@@ -78,31 +78,28 @@ def one(tx: Tx, upload_id: str, *, now: float) -> Upload:
 def begin(
     tx: Tx,
     *,
-    upload_id: str,
+    seen: Upload,
     length: int,
     boot: str,
     checked: bool = False,
     now: float,
-    before: list[int] | None = None,
 ) -> Upload:
     """Begin a piece: somebody holds the file, flushed to the disk, and will write to it. Return the
-    offset. Raises `Refused`.
+    upload with the piece's offset. Raises `Refused`.
 
+    seen     the upload as it was read before the file was held. Run again, after a commit that
+             nobody knew of, this finds its own row, by which it would believe more of the file
     length   of the file now
     boot     of the host that writes
     checked  what comes has a checksum: it is not to be believed before `grown` says so
-    before   the offsets that were returned for this piece; the new one is added. When this is run
-             again, after a commit that nobody knew of, no more of the file is believed
     """
-    before = [] if before is None else before
-    upload = _live(uploads.get(tx, upload_id, lock=True), now)
-    length = min([length, *before])
-    offset = min(believed(upload.offset, upload.boot, boot, length), upload.size)
+    upload = _live(uploads.get(tx, seen.id, lock=True), now)
+    lengths = (believed(row.offset, row.boot, boot, length) for row in (upload, seen))
+    offset = min(upload.size, *lengths)
     writer = "" if checked else boot
     if (offset, writer) != (upload.offset, upload.boot):
-        uploads.change(tx, upload_id, offset=offset, boot=writer)
-    before.append(offset)
-    return one(tx, upload_id, now=now)
+        uploads.change(tx, seen.id, offset=offset, boot=writer)
+    return one(tx, seen.id, now=now)
 
 
 def grown(tx: Tx, *, upload_id: str, offset: int, rules: ImageRules, now: float) -> Upload:

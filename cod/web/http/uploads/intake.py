@@ -122,12 +122,11 @@ class Intake:
         try:
             row = await self.pool.run(
                 uploads.begin,
-                upload_id=upload.id,
+                seen=upload,
                 length=file.length,
                 boot=self._boot,
                 checked=checked,
                 now=self.clock(),
-                before=[],
             )
             await self.in_thread(file.start, row.offset)
         except BaseException as error:
