@@ -10,7 +10,7 @@ SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build bytecode prepared kills server-kills sim demo test test-all try test-fast ledger attack check bench mutants science matrix deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build bytecode prepared kills server-kills chaos sim demo test test-all try test-fast ledger attack check bench mutants science matrix deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -102,11 +102,16 @@ attack: system-test dev build
 kills: system-test dev build
 	.venv/bin/python -m tests.kills $(SEED)
 
-# A server under load whose parts and machines are killed at random moments, and a check of all rows of its nodes, of
-# their histories and of free disks throughout: make server-kills SEED=1 MINUTES=60
+# Two servers on one database (GALERA=1: on three nodes of a cluster) under faults drawn by a seed, and a check of all
+# that was acknowledged and of all rows of nodes throughout: make chaos SEED=1 MINUTES=60. Of one server on SQLite whose
+# parts and machines are killed: make server-kills
 MINUTES ?= 60
-server-kills: system-test dev build
-	.venv/bin/python -m tests.server_kills $(SEED) $(MINUTES)
+CHAOS = .venv/bin/python -m tests.chaos --seed $(SEED) --minutes $(MINUTES) $(if $(JSON),--json)
+chaos: system-test dev
+	$(CHAOS) $(if $(GALERA),--galera)
+
+server-kills: system-test dev
+	$(CHAOS) --hosts 1 --machines 6 --faults part server machine
 
 # The server's own code in worlds of virtual time, by seed; docs/simulated-world.md. One world and its story: make sim
 # SEED=7; until one fails: make sim FOREVER=1. SEEDS: at most so many in 90 seconds.

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from cod.lab import cleaner
-from tests.chaos.databases import KINDS
 from tests.chaos.faults import FAULTS
 from tests.chaos.run import ChaosRun
 from tests.chaos.site import running
+
+ONE_HOST = {1: "sqlite", 2: "mariadb"}  # databases by how many servers use them
 
 
 def main() -> None:
@@ -24,9 +23,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--hosts", type=int, choices=(1, 2), default=2)
+    parser.add_argument("--hosts", type=int, choices=(1, 2), default=2, help="1: with SQLite")
     parser.add_argument("--machines", type=int, default=12)
-    parser.add_argument("--database", choices=KINDS, default="mariadb")
+    parser.add_argument("--galera", action="store_true", help="three nodes of it, not one MariaDB")
     parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
     parser.add_argument("--keep", type=Path, help="copy the servers' logs to this folder")
     parser.add_argument("--json", action="store_true")
@@ -34,22 +33,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # what was mounted is unmounted
     told = sys.stderr if options.json else sys.stdout
     print(f"seed {options.seed}, {options.minutes:g} minutes", file=told, flush=True)
-    with tempfile.TemporaryDirectory(prefix=f"codc{os.getpid()}x") as folder:
-        os.environ["COD_LAB_ROOT"] = f"{folder}/labs"
-        cleaner.start()
-        with running(
-            Path(folder),
-            hosts=options.hosts,
-            machines=options.machines,
-            database=options.database,
-        ) as site:
-            try:
-                run = ChaosRun(site, options.seed, lambda line: print(line, file=told, flush=True))
-                end = time.monotonic() + 60 * options.minutes
-                outcome = run.run(lambda _: time.monotonic() < end, options.faults)
-            finally:
-                for server in site.servers if options.keep else ():
-                    (options.keep / server.log.name).write_bytes(server.log.read_bytes())
+    cleaner.start()
+    database = "galera" if options.galera else ONE_HOST[options.hosts]
+    with running(hosts=options.hosts, machines=options.machines, database=database) as site:
+        try:
+            run = ChaosRun(site, options.seed, lambda line: print(line, file=told, flush=True))
+            end = time.monotonic() + 60 * options.minutes
+            outcome = run.run(lambda _: time.monotonic() < end, options.faults)
+        finally:
+            for server in site.servers if options.keep else ():
+                (options.keep / server.log.name).write_bytes(server.log.read_bytes())
     if outcome.violations:
         print(*outcome.story, "", *outcome.violations[:100], sep="\n", file=told)
     print(json.dumps(outcome.as_json()) if options.json else outcome)

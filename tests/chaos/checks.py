@@ -10,18 +10,19 @@ import select
 import socket
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeVar
 
+import pymysql
 from sqlalchemy import select as query
 from sqlalchemy.exc import DBAPIError
 
 from cod.client import ApiError, Client, Unreachable, path
+from cod.lab.agents import Agent
 from cod.model import database_urls
 from cod.policy.histories import Histories, NodeRow, NodeTransition
 from cod.states import Disk, NodeState
@@ -32,7 +33,8 @@ from tests.chaos.site import PROBER, RELAY, TEMPLATES, ChaosSite
 from tests.history_rows import history_after, node_rows
 
 LIVING = ("pending", "active")
-LATE = 2_000  # ids: a transition with one is committed before another that is so much larger
+LATE = 300  # ids: a transition is committed before another with one that is so much larger
+REPEATED = 0.2  # share of the acknowledged questions that are asked again under their key
 CLONE_NEWNET = 0x40000000
 T = TypeVar("T")
 
@@ -74,14 +76,14 @@ class ClaimSeen:
 
 
 class Watch:
-    """Reads rows and disks, with connections of its own to each node of the database. `disks`: of
-    the machines, by name."""
+    """Reads rows, machines' disks and their addresses, with connections of its own to each node of
+    the database. `machines`: by name."""
 
-    def __init__(self, url: str, disks: Mapping[str, Path]) -> None:
+    def __init__(self, url: str, machines: Mapping[str, Agent]) -> None:
         self._engines = [connect(each, size=1, patience=5) for each in database_urls(url).values()]
         self._sqlite = url.startswith("sqlite")
         self._checker = Histories()
-        self._disks = disks
+        self._machines = machines
         self._names: dict[int, str] = {}
         self.seen: dict[int, NodeTransition] = {}
         self.claims: list[ClaimSeen] = []
@@ -103,6 +105,8 @@ class Watch:
                 if len(self._engines) > 1:  # what another node has committed has to be here first
                     tx.exec_driver_sql("SET SESSION wsrep_sync_wait = 1")
                 return flow(tx)
+        except pymysql.Error as error:  # of setting the isolation level, which is not translated
+            raise _Busy from error
         except DBAPIError as error:
             if is_retryable(error):
                 raise _Busy from error
@@ -122,6 +126,8 @@ class Watch:
 
         history, now, claim = self.read(rows)
         new = [row for row in history if row.id not in self.seen]
+        # hosts of a database give out ids in turns: a later transition may have a smaller one
+        new.sort(key=lambda row: (row.node, row.generation))
         told = [one for row in new for one in self._checker.add(row)]
         found = list(map(str, [*told, *self._checker.compare(now)]))
         self.seen |= {row.id: row for row in new}
@@ -132,7 +138,7 @@ class Watch:
         free = [row for row in now if row.state == NodeState.INACTIVE and row.disk == Disk.CLEAN]
         if free:
             found += self._written(free[self.looks % len(free)])
-        self.violations += found
+        self.violations += [*found, *self._shared_addresses()]
         self.looks += 1
 
     def _written(self, node: NodeRow) -> list[str]:
@@ -140,11 +146,25 @@ class Watch:
         if node.node not in self._names:
             self._names = dict(map(tuple, self.read(_names)))
         self.disks_read += 1
-        disk = self._disks[self._names[node.node]].read_bytes()
+        disk = (self._machines[self._names[node.node]].folder / "disk").read_bytes()
         # a node that was free before and after was free meanwhile
         if any(disk) and node in self.read(node_rows):
             return [f"{self._names[node.node]}: is free and clean, and its disk is not empty"]
         return []
+
+    def _shared_addresses(self) -> list[str]:
+        """Return what is wrong with the addresses of the systems that run."""
+        users: dict[str, list[str]] = {}
+        for name, machine in self._machines.items():
+            with suppress(OSError, IndexError):  # it has none
+                if machine.is_on:
+                    address = (machine.folder / "os").read_text().split()[1]
+                    users.setdefault(address, []).append(name)
+        return [
+            f"{' and '.join(names)} run with the address {address}"
+            for address, names in users.items()
+            if names[1:]
+        ]
 
     def conclude(self) -> None:
         """Look a last time, and read the whole history again: nothing that was once read may be
@@ -174,27 +194,28 @@ class _Busy(Exception):
 @dataclass(slots=True)
 class Told:
     """What owners know of a vcluster: how many changes of each kind they have asked for, each under
-    a key, and how many were acknowledged. `key`: of its creation."""
+    a key, and how many were acknowledged."""
 
-    key: str
     asked: Counter[str] = field(default_factory=Counter)
     acknowledged: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A change that got no answer yet, and is asked again under the same key."""
+    """A change that is asked until it is answered, under one key, and perhaps once more."""
 
     word: str
     name: str
     path: str
     body: dict[str, Any]
     key: str
+    answered: bool = False
 
 
 class Owners:
     """Ask for vclusters, resize and delete them at any server, and keep what was acknowledged. A
-    question without an answer is asked again, at another server, under its key."""
+    question without an answer, and now and then one that was answered, is asked again under its
+    key, at any server."""
 
     def __init__(self, site: ChaosSite, rng: random.Random) -> None:
         self._site, self._rng = site, rng
@@ -230,7 +251,7 @@ class Owners:
             word = "delete"
         if word == "create" and len(there) < len(self._site.machines):
             name = f"v{len(self.told) + 1}"
-            self.told[name] = Told(key)
+            self.told[name] = Told()
             size, template = self._rng.randint(1, 2), self._rng.choice(TEMPLATES)
             body: dict[str, Any] = {"name": name, "size": size, "template": template}
             return _Asked(word, name, "/vclusters", body, key)
@@ -253,15 +274,17 @@ class Owners:
             else:
                 client.post(asked.path, asked.body, key=asked.key)
         except (Unreachable, ApiError) as error:
-            refused = isinstance(error, ApiError) and error.status < 500
             self._note(f"{server}: {asked.word} {asked.name} ({asked.key}): {error}")
-            if not refused:
+            if not isinstance(error, ApiError) or error.status >= 500:
                 self._again.append(asked)
-            elif asked.word == "create" and "exist" in str(error):
-                self.violations.append(f"{asked.name}, created under its key, was refused: {error}")
+            elif asked.answered or (asked.word == "create" and "exist" in str(error)):
+                self.violations.append(f"{asked.word} {asked.name} was done, and refused: {error}")
             return
         self._note(f"{server}: {asked.word} {asked.name} ({asked.key}): done")
-        told.acknowledged[asked.word] += 1
+        told.acknowledged[asked.word] += not asked.answered
+        if asked.word != "delete" and not asked.answered and self._rng.random() < REPEATED:
+            self._again.append(asked)
+        asked.answered = True
 
     def _note(self, line: str) -> None:
         self.log.append(f"{time.strftime('%H:%M:%S')} {line}")
@@ -274,7 +297,7 @@ class Owners:
         for name, told in self.told.items():
             rows = vclusters[name]
             if told.acknowledged["create"] and not rows:
-                found.append(f"{name} was created ({told.key}), and is lost")
+                found.append(f"{name} was created, and is lost")
             if len(rows) > 1:
                 found.append(f"{name} was created {len(rows)} times under one key")
             if told.acknowledged["delete"] and rows and rows[0] != "ended":
@@ -294,16 +317,11 @@ class Owners:
 
 def _changes(tx: Tx) -> tuple[dict[str, list[str]], Counter[tuple[str, str]]]:
     """Return the states of the vclusters of each name, and how often the audit has each action."""
-    states: dict[str, list[str]] = {}
+    states: dict[str, list[str]] = defaultdict(list)
     for name, state in tx.execute(query(t.vclusters.c.name, t.vclusters.c.state)):
-        states.setdefault(name, []).append(state)
+        states[name].append(state)
     audit = tx.execute(query(t.audit.c.thing, t.audit.c.action))
-    return _Default(states), Counter((thing, action) for thing, action in audit)
-
-
-class _Default(dict[str, list[str]]):
-    def __missing__(self, _: str) -> list[str]:
-        return []
+    return states, Counter((thing, action) for thing, action in audit)
 
 
 # ---------------------------------------------------------------- DHCP
@@ -311,12 +329,13 @@ class _Default(dict[str, list[str]]):
 
 class Prober:
     """Asks all servers for an address ten times a second, as a relay does, and keeps when they
-    answered (seconds of the monotonic clock)."""
+    answered (seconds of the monotonic clock), and which addresses they offered."""
 
     def __init__(self, site: ChaosSite) -> None:
         self._servers = [server.address for server in site.servers]
         self._xid = 0
         self.answered: list[float] = [time.monotonic()]
+        self.offered: set[str] = set()
         made = threading.Thread(target=self._open, args=(f"/run/netns/{site.namespace}",))
         made.start()
         made.join()
@@ -340,8 +359,8 @@ class Prober:
             if not select.select([self._socket], [], [], left)[0]:
                 return
             with suppress(OSError):
-                if dhcp.decode(self._socket.recv(2048)).xid:
-                    self.answered.append(time.monotonic())
+                self.offered.add(socket.inet_ntoa(dhcp.decode(self._socket.recv(2048)).yiaddr))
+                self.answered.append(time.monotonic())
 
     def _discover(self) -> bytes:
         options = {53: b"\1", 60: b"PXEClient:Arch:00000:UNDI:002001", 93: b"\0\0"}

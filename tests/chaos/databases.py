@@ -9,11 +9,9 @@ from pathlib import Path
 from tests.galera import Galera, GaleraNode
 from tests.mariadb import UNSYNCED, MariaDB
 
-KINDS = ("sqlite", "mariadb", "galera")
-
 
 class ChaosDatabase:
-    """A database whose nodes are killed and stopped. `kind` is one of `KINDS`."""
+    """A database whose nodes are killed and stopped. `kind`: sqlite, mariadb or galera."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.nodes: Sequence[MariaDB] = ()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tests.chaos.site import ChaosServer, ChaosSite
+from tests.chaos.site import ChaosServer, ChaosSite, has_clocks
 from tests.mariadb import MariaDB
 
 HOUR = 3600.0
@@ -36,19 +36,13 @@ def _server(site: ChaosSite, rng: random.Random) -> ChaosServer:
     return rng.choice([server for server in site.servers if server.running is not None])
 
 
-def _signal_part(server: ChaosServer, part: str, number: signal.Signals) -> bool:
-    pid = server.parts().get(part)
-    if pid is None:  # it has just ended, and its supervisor has not started it yet
-        return False
-    os.kill(pid, number)
-    return True
-
-
 def kill_part(site: ChaosSite, rng: random.Random) -> ChaosFault | None:
     """kill -9 of a part; its supervisor starts it again."""
     server, part = _server(site, rng), rng.choice(("edge", "images", "manager", "web"))
-    if not _signal_part(server, part, signal.SIGKILL):
+    pid = server.parts().get(part)
+    if pid is None:  # it has just ended, and its supervisor has not started it yet
         return None
+    os.kill(pid, signal.SIGKILL)
     hits = server.name if part == "manager" else ""
     return ChaosFault("part killed", f"{server.name} {part}", 0.0, hits=hits)
 
@@ -127,7 +121,7 @@ def fill_disk(site: ChaosSite, rng: random.Random) -> ChaosFault:
 
 def set_clock(site: ChaosSite, rng: random.Random) -> ChaosFault | None:
     """A server's clock is an hour ahead or behind."""
-    if site.clocks is None:
+    if not has_clocks():
         return None
     server = _server(site, rng)
     ahead = rng.choice((HOUR, -HOUR))

@@ -4,17 +4,20 @@ machines of `cod lab agents`."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+from unittest.mock import patch
 
 from cod.client import ApiError, Client, Unreachable
 from cod.core.database.writer import connect
@@ -36,6 +39,14 @@ from tests.waiting import answers, until
 ROOT = Path(__file__).resolve().parents[2]
 COD = Path(sys.executable).with_name("cod")
 TEMPLATES = ("red", "blue")
+_numbers = itertools.count()
+FAKETIME = "faketime/libfaketimeMT.so.1"  # in the system's folder of libraries, ld.so's $LIB
+PRELOADED = (
+    f"LD_PRELOAD=/usr/$LIB/{FAKETIME}",
+    "FAKETIME_DONT_FAKE_MONOTONIC=1",
+    "FAKETIME_CACHE_DURATION=1",  # seconds until the file is read again
+    "NO_FAKE_STAT=1",
+)
 IMAGE, DISK, ROOM = 4 << 20, 8 << 20, 2 << 30  # bytes; a server leaves 1 GiB to others
 RELAY = "10.77.0.1"  # the address of the lab's bridge, by which the prober asks
 PROBER = "52:54:02:00:00:01"  # a machine of the site's inventory that is never switched on
@@ -110,9 +121,8 @@ class ChaosServer:
 
     def start(self) -> None:
         """Start the server; its API answers later."""
-        environment = os.environ | {"CHAOS_CLOCK": str(self._clock)}
-        preload = ["env", f"LD_PRELOAD={self.site.clocks}"] if self.site.clocks else []
-        argv = [*preload, str(COD), "--site", str(self.site_file), "serve"]
+        own_clock = [f"FAKETIME_TIMESTAMP_FILE={self._clock}", *PRELOADED] if has_clocks() else []
+        argv = ["env", *own_clock, str(COD), "--site", str(self.site_file), "serve"]
         with self.log.open("ab") as log:
             self.running = subprocess.Popen(
                 network.inside(self.namespace, argv),
@@ -120,7 +130,7 @@ class ChaosServer:
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,
-                env=environment,
+                env=os.environ | self.site.environment,
                 start_new_session=True,
             )
 
@@ -129,6 +139,8 @@ class ChaosServer:
         if self.running is not None:
             self.signal(signal.SIGKILL)
             self.running.wait()
+            for left in Path("/dev/shm").glob(f"*faketime_*_{self.running.pid}"):
+                left.unlink()  # libfaketime's, in whose orderly end it would be
             self.running = None
 
     def signal(self, number: signal.Signals) -> None:
@@ -151,10 +163,10 @@ class ChaosServer:
         return found
 
     def step_clock(self, seconds: float) -> None:
-        """Set the host's clock ahead of the true time, or behind it."""
-        self._clock.touch()
-        with self._clock.open("r+b") as file:  # it is mapped by all processes of the server
-            file.write(struct.pack("d", seconds))
+        """Set the host's clock ahead of the true time, or behind it; it is seen in a second."""
+        written = self._clock.with_suffix(".new")
+        written.write_text(f"{seconds:+.0f}")
+        written.rename(self._clock)
 
     def plug_in(self, connected: bool) -> None:
         """Put the host on the machines' network, or take it off; its interface stays up."""
@@ -176,8 +188,8 @@ class ChaosServer:
         subprocess.run(command, check=True)
 
     def client(self) -> Client:
-        """Return a client of the host's API that asks each question once."""
-        return Client(str(self.socket), timeout=90)
+        """Return a client of the host's API that waits 10 s for an answer."""
+        return Client(str(self.socket), timeout=10)
 
     def answers(self) -> bool:
         """Return whether the host's API answers."""
@@ -194,20 +206,21 @@ class ChaosServer:
 
 
 class ChaosSite:
-    """See the module. `clocks`: the library that gives each host a clock; None where there is no
-    compiler."""
+    """See the module. `environment`: of the servers, beside the run's own."""
 
-    def __init__(self, folder: Path, hosts: int, database: str) -> None:
-        self.folder, self.lab = folder, f"chaos{os.getpid()}"
+    def __init__(self, folder: Path, database: str, environment: Mapping[str, str]) -> None:
+        self.folder, self.lab = folder, f"chaos{os.getpid()}x{next(_numbers)}"
+        self.environment = dict(environment)
         self.namespace = record.namespace(self.lab)
         self.database = ChaosDatabase(folder, database)
-        self.clocks = _library(folder)
-        self.servers = [ChaosServer(self, number) for number in range(1, hosts + 1)]
+        self.servers: list[ChaosServer] = []
         self.machines: Mapping[str, Agent] = {}
 
-    def begin(self, machines: Mapping[str, Agent]) -> None:
-        """Make the database, start the servers and the machines, and add the templates."""
+    def begin(self, hosts: int, machines: Mapping[str, Agent]) -> None:
+        """Make the servers and the database, start all, and add the templates."""
         self.machines = machines
+        for number in range(1, hosts + 1):
+            self.servers.append(ChaosServer(self, number))
         quoted = ", ".join(f'"{server.address}"' for server in self.servers)
         for server in self.servers:
             server.prepare(quoted)
@@ -270,25 +283,29 @@ class ChaosSite:
         self.database.close()
 
 
-def _library(folder: Path) -> Path | None:
-    source, built = Path(__file__).with_name("clock.c"), folder / "clock.so"
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return None
-    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", built, source], check=True)
-    return built
+def has_clocks() -> bool:
+    """Return whether libfaketime is installed, by which each host has a clock."""
+    return any(Path("/usr").glob(f"*/*/{FAKETIME}"))
 
 
 @contextmanager
-def running(folder: Path, *, hosts: int, machines: int, database: str) -> Iterator[ChaosSite]:
-    """Run a site in a folder, whose path has to be short, until the block is left. $COD_LAB_ROOT
-    names a folder of the caller's own."""
+def running(
+    *,
+    hosts: int,
+    machines: int,
+    database: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[ChaosSite]:
+    """Run a site until the block is left. `environment`: of the servers, beside the run's own."""
     with ExitStack() as ending:
-        name = f"chaos{os.getpid()}"
-        control.up(LabSpec(name, ()))
-        ending.callback(control.down, name)
-        site = ChaosSite(folder, hosts, database)
+        prefix = f"codc{os.getpid()}x"
+        folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
+        labs = {"COD_LAB_ROOT": f"{folder}/labs"}
+        ending.enter_context(patch.dict(os.environ, labs))
+        site = ChaosSite(folder, database, environment)
+        control.up(LabSpec(site.lab, ()))
+        ending.callback(control.down, site.lab)
         ending.callback(site.close)
-        made = ending.enter_context(agents.running(name, machines, DISK, on=False))
-        site.begin({machine.name: machine for machine in made})
+        made = ending.enter_context(agents.running(site.lab, machines, DISK, on=False))
+        site.begin(hosts, {machine.name: machine for machine in made})
         yield site
