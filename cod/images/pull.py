@@ -18,6 +18,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from cod.images import store, verify
+from cod.images.verify import Damaged
 from cod.wire import manifest
 
 STALL = 5.0  # seconds without a byte
@@ -46,14 +47,11 @@ def pull(root: Path, digest: str, peer: ImagePeer, go_on: Callable[[], None]) ->
     fetch. Raises `PullFailed`."""
     try:
         with _locked(root / f"{_PREFIX}{digest}") as folder:
-            if _fetch(peer, digest, folder / "manifest.json", go_on, manifest.LIMIT):
-                _fetch(peer, digest, folder / "data.zst", go_on)
-            elif not _fetch(peer, digest, folder / "file", go_on):
-                raise PullFailed(f"{peer.address} does not have it")
-            checked = verify.verify_folder(folder, digest, go_on)
-            if checked.bad:
+            try:
+                _fill(folder, digest, peer, go_on)
+            except Damaged as error:
                 shutil.rmtree(folder, ignore_errors=True)
-                raise PullFailed(f"what came from {peer.address} is damaged: {checked.bad[0]}")
+                raise PullFailed(f"what came from {peer.address} is damaged: {error}") from None
             store.publish(folder, root, digest)
             shutil.rmtree(folder, ignore_errors=True)  # there if the image was there by then
     except (OSError, HTTPException, ValueError) as error:
@@ -85,10 +83,22 @@ def _locked(folder: Path) -> Iterator[Path]:
         os.close(lock)
 
 
+def _fill(folder: Path, digest: str, peer: ImagePeer, go_on: Callable[[], None]) -> None:
+    """Fetch what is missing of an image, and check all of it. Raises `Damaged` and `PullFailed`."""
+    if _fetch(peer, digest, folder / "manifest.json", go_on, manifest.LIMIT):
+        stored = verify.read_manifest(folder, digest).stored
+        _fetch(peer, digest, folder / "data.zst", go_on, stored)
+    elif not _fetch(peer, digest, folder / "file", go_on):
+        raise PullFailed(f"{peer.address} does not have it")
+    if bad := verify.verify_folder(folder, digest, go_on).bad:
+        raise Damaged(bad[0])
+
+
 def _fetch(
     peer: ImagePeer, digest: str, path: Path, go_on: Callable[[], None], most: int | None = None
 ) -> bool:
-    """Fetch what is missing of a file; return whether the peer has the file."""
+    """Fetch what is missing of a file of at most `most` bytes; return whether the peer has the
+    file. Raises `Damaged` and `PullFailed`."""
     connection = HTTPConnection(
         peer.address, peer.port, timeout=STALL, source_address=(peer.own, 0)
     )
@@ -110,8 +120,9 @@ def _fetch(
             if answer.status == 200:
                 file.truncate(0)
             left = int(answer.headers.get("Content-Length", "0"))
-            if most is not None and left > most:
-                raise PullFailed(f"{path.name} of {left} bytes is too long")
+            whole = left + (start if answer.status == 206 else 0)
+            if left < 0 or (most is not None and whole > most):
+                raise Damaged(f"{path.name} has {whole} bytes, not {most or 'any number'}")
             if left > shutil.disk_usage(path.parent).free - SPARE:
                 raise OSError(errno.ENOSPC, f"no room for {left} bytes more")
             while left:

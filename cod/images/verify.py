@@ -24,8 +24,8 @@ class Checked:
     bad: tuple[str, ...]
 
 
-class _Damaged(Exception):
-    """The image as a whole cannot be checked further."""
+class Damaged(Exception):
+    """The image as a whole cannot be checked further; the phrase says why."""
 
 
 def verify(root: Path, digest: str) -> Checked:
@@ -41,24 +41,25 @@ def verify_folder(folder: Path, digest: str, go_on: Callable[[], None] = lambda:
             with (folder / "file").open("rb") as file:
                 sound = manifest.digest_of(file) == digest
             return Checked(1, () if sound else ("its digest is not its name",))
-        found = _manifest(folder, digest)
+        found = read_manifest(folder, digest)
         with (folder / "data.zst").open("rb") as data:
             frames = seekable.read_seek_table(data)
             return Checked(len(frames), tuple(_faults(data, frames, found, go_on)))
-    except _Damaged as error:
+    except Damaged as error:
         return Checked(0, (str(error),))
     except (OSError, ValueError) as error:
         return Checked(0, (f"it cannot be read: {error}",))
 
 
-def _manifest(folder: Path, digest: str) -> Manifest:
+def read_manifest(folder: Path, digest: str) -> Manifest:
+    """Return the manifest of the image in a folder. Raises `Damaged`."""
     data = (folder / "manifest.json").read_bytes()
     if manifest.digest(data) != digest:
-        raise _Damaged("its manifest's digest is not its name")
+        raise Damaged("its manifest's digest is not its name")
     try:
         return manifest.decode(data)
     except BadManifest as error:
-        raise _Damaged(f"its manifest: {error}") from None
+        raise Damaged(f"its manifest: {error}") from None
 
 
 def _faults(

@@ -7,10 +7,13 @@ import fcntl
 import http.client
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from sqlalchemy import Engine, update
@@ -161,7 +164,10 @@ def test_a_host_fetches_what_it_lacks(lab: Lab) -> None:
     assert (whole[0], lab.b.get(NODE, lab.digest)) == (200, whole)
 
 
-def test_while_it_fetches_a_node_is_sent_to_the_host_that_has_it(lab: Lab, tmp_path: Path) -> None:
+def test_while_it_fetches_a_node_is_sent_to_the_host_that_has_it(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edge, "AGAIN", 0.1)
     until(lambda: lab.holders() == {"a", "b"} and not lab.b.peers._pulling, "b has it", 60)
     busy = lab.b.root / f".pull-{lab.digest}"
     busy.mkdir()
@@ -178,7 +184,7 @@ def test_while_it_fetches_a_node_is_sent_to_the_host_that_has_it(lab: Lab, tmp_p
     assert (status, fetch.get(asked, 1 << 20, fetch.PATIENT)) == (200, whole)
     assert lab.b.get(OTHER, lab.digest, "manifest.json")[0] == 404  # nothing it is to run names it
     os.close(lock)
-    lab.b.now += edge.AGAIN
+    lab.a.now = lab.b.now = NOW - 3600.0  # the clock is set, which is no reason to wait
     lab.b.look()
     until(lambda: lab.b.get(NODE, lab.digest, "manifest.json")[0] == 200, "b fetches it again", 60)
 
@@ -257,3 +263,65 @@ def test_one_process_fetches_an_image_at_a_time(tmp_path: Path) -> None:
     os.close(lock)
     pull.forget(tmp_path, ())
     assert not folder.exists()
+
+
+class Impostor(BaseHTTPRequestHandler):
+    """Answers each request with `answers[its file]`: a length, and bytes until the client goes."""
+
+    answers: ClassVar[dict[str, tuple[int, bytes]]] = {}
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        name = self.path.rpartition("/")[2]
+        self.asked.append(name)
+        length, data = self.answers[name]
+        self.send_response(200)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        with suppress(OSError):
+            self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked", "sentence"),
+    [
+        ({"manifest.json": (2, b"{}")}, ["manifest.json"], "its manifest's digest is not its name"),
+        ({"manifest.json": (-1, bytes(8 << 20))}, ["manifest.json"], "-1 bytes"),
+        (
+            {"manifest.json": (0, b""), "data.zst": (1 << 30, b"")},
+            ["manifest.json", "data.zst"],
+            "1073741824 bytes, not",
+        ),
+    ],
+)
+def test_a_peer_that_lies_fills_no_disk(
+    tmp_path: Path, answers: dict[str, tuple[int, bytes]], asked: list[str], sentence: str
+) -> None:
+    source, root = tmp_path / "disk", tmp_path / "root"
+    source.write_bytes(random.Random(1).randbytes(1 << 20))
+    made = ingest.ingest(source, tmp_path / "images", raw=True)
+    honest = (tmp_path / "images" / made.digest / "manifest.json").read_bytes()
+    if not answers["manifest.json"][0]:
+        answers["manifest.json"] = len(honest), honest
+    Impostor.answers, Impostor.asked = answers, []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Impostor) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        peer = ImagePeer("127.0.0.1", server.server_port, "127.0.0.1", "")
+        with pytest.raises(PullFailed, match=sentence):
+            pull.pull(root, made.digest, peer, lambda: None)
+        server.shutdown()
+    assert Impostor.asked == asked
+    assert list(root.iterdir()) == []
+
+
+def test_what_a_host_has_is_said_again(lab: Lab) -> None:
+    """The database may have lost it."""
+    until(lambda: lab.holders() == {"a", "b"}, "both have it", 60)
+    with lab.engine.begin() as tx:
+        tx.execute(t.held_files.delete())
+    lab.a.peers._noted_at -= edge.NOTED
+    lab.a.look()
+    until(lambda: "a" in lab.holders(), "a says it again", 60)

@@ -29,6 +29,7 @@ from cod.wire import chunktoken
 
 PERIOD = 5.0  # seconds between looks
 AGAIN = 30.0  # seconds until an image whose fetch failed is tried again
+NOTED = 60.0  # seconds until this host says again what it has: the database may have lost it
 VALID = 300.0  # seconds that a token holds: more than hosts' clocks are apart
 
 log = logging.getLogger("cod.images")
@@ -61,8 +62,9 @@ class Peers(Claimer):
         self._root, self._incoming, self._clock = root, incoming, clock
         self._stopping = threading.Event()
         self._asked: dict[str, None] = {}  # digests that nodes wait for
-        self._later: dict[str, float] = {}  # when fetches that failed are tried again
-        self._noted: frozenset[str] | None = None
+        self._later: dict[str, float] = {}  # when failed fetches are tried again; reactor's clock
+        self._noted: frozenset[str] = frozenset()
+        self._noted_at = -NOTED  # by the reactor
         self._pulling = ""
 
     def startService(self) -> None:
@@ -111,13 +113,15 @@ class Peers(Claimer):
         await self._note(present)
         if self._pulling:
             return
-        now = self._clock()
-        found = await self._pool.read(holders.lacking, server=self._name, present=present, now=now)
+        found = await self._pool.read(
+            holders.lacking, server=self._name, present=present, now=self._clock()
+        )
         pull.forget(self._root, found.needed)
         self._asked = {each: None for each in self._asked if each in found.holders}
         self._later = {each: at for each, at in self._later.items() if each in found.holders}
         order = dict.fromkeys((*self._asked, *sorted(found.holders)))
-        ready = (each for each in order if self._later.get(each, 0.0) <= now)
+        now = self._reactor.seconds()
+        ready = (each for each in order if self._later.get(each, now) <= now)
         digest = next(ready, "")
         if digest and not self._stopping.is_set():
             self._pulling = digest
@@ -127,9 +131,10 @@ class Peers(Claimer):
         incoming = self._incoming
         files = {each.name for each in incoming.iterdir()} if incoming.is_dir() else set()
         names = frozenset(present) | {name for name in files if len(name) <= 64}
-        if names != self._noted:
+        now = self._reactor.seconds()
+        if names != self._noted or now >= self._noted_at + NOTED:
             await self._pool.run(holders.note, server=self._name, names=names)
-            self._noted = names
+            self._noted, self._noted_at = names, now
 
     async def _pull(self, digest: str, hosts: Collection[HostPart]) -> None:
         try:
@@ -141,12 +146,12 @@ class Peers(Claimer):
                 else:
                     log.info("the image %s was fetched from %s", digest, peer.address)
                     return
-            self._later[digest] = self._clock() + AGAIN
+            self._later[digest] = self._reactor.seconds() + AGAIN
         except FetchEnded:
             pass
         except Exception:
             log.exception("the image %s was not fetched", digest)
-            self._later[digest] = self._clock() + AGAIN
+            self._later[digest] = self._reactor.seconds() + AGAIN
         finally:
             self._pulling = ""
             self.wake()
