@@ -50,10 +50,29 @@ def running(tx: Tx, now: float) -> list[ServerVersion]:
 def hold(tx: Tx, server: str, names: Collection[str]) -> None:
     """Put down which files the host has."""
     before = set(tx.scalars(select(_h.name).where(_h.server == server)))
-    for name in before - set(names):
-        tx.execute(delete(t.held_files).where(_h.server == server, _h.name == name))
+    release(tx, [(server, name) for name in before - set(names)])
     if new := sorted(set(names) - before):
         tx.execute(insert(t.held_files), [{"server": server, "name": name} for name in new])
+
+
+def held_by_forgotten(tx: Tx, server: str) -> list[tuple[str, str]]:
+    """Return the files, as (host, name), of hosts no part of which is known any more; those of
+    `server` are not among them."""
+    forgotten = _h.server.not_in(select(_p.server)), _h.server != server
+    query = select(_h.server, _h.name).where(*forgotten).order_by(_h.server, _h.name)
+    return [(host, name) for host, name in tx.execute(query)]
+
+
+def release(tx: Tx, files: Collection[tuple[str, str]]) -> None:
+    """Forget that hosts have these files, (host, name)."""
+    for server, name in files:
+        tx.execute(delete(t.held_files).where(_h.server == server, _h.name == name))
+
+
+def release_all(tx: Tx) -> None:
+    """Forget which hosts have which files."""
+    if tx.execute(select(_h.server).limit(1)).first():  # as in `forget`
+        tx.execute(delete(t.held_files))
 
 
 def holders(tx: Tx, names: Collection[str]) -> dict[str, list[str]]:

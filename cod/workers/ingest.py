@@ -113,7 +113,11 @@ class Ingester(Periodic):
         ):  # folders of images that were deleted
             present = store.digests(self._root)
             unneeded = await self._pool.run(
-                images.unneeded, owner=self._server, present=present, now=self._clock()
+                images.unneeded,
+                owner=self._server,
+                present=present,
+                now=self._clock(),
+                alone=not self._several,
             )
             if unneeded is None:
                 return

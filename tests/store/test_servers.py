@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.flows import servers as flows
-from cod.flows.images import holders
-from cod.model import HostPart
+from cod.flows.images import holders, images
+from cod.model import HostPart, Ingested
 from cod.pool import in_transaction
 from cod.store import servers
 
@@ -33,9 +33,43 @@ def test_a_part_s_row_is_written_over_and_goes_a_week_after_its_end(engine: Engi
 
 def test_a_host_s_files_follow_what_it_says(engine: Engine) -> None:
     one, two, three = ("1" * 64, "2" * 64, "upload")
+    in_transaction(engine, flows.renew, part=B)
+    # a is about to say that it runs
     in_transaction(engine, holders.note, server="a", names={one, two})
     in_transaction(engine, holders.note, server="b", names={one})
     in_transaction(engine, holders.note, server="a", names={one, three})
     in_transaction(engine, holders.note, server="a", names={one, three})
     found = in_transaction(engine, servers.holders, [one, two, three, "4" * 64])
     assert found == {one: ["a", "b"], three: ["a"]}
+
+
+def test_files_of_a_host_that_was_forgotten_are_so_unless_no_other_has_them(engine: Engine) -> None:
+    mine, shared, deleted = ("1" * 64, "2" * 64, "3" * 64)
+    in_transaction(engine, flows.renew, part=A)
+    for name, digest in (("mine", mine), ("shared", shared)):
+        added = in_transaction(engine, images.add, name=name, source=f"/in/{name}", now=NOW).value
+        ingested = Ingested("raw", "disk", 1, 1, 1, "", digest)
+        in_transaction(engine, images.finish, image_id=added.id, ingested=ingested)
+    in_transaction(engine, holders.note, server="a", names={mine, shared, deleted})
+    in_transaction(engine, flows.renew, part=B)
+    in_transaction(engine, holders.note, server="b", names={shared})
+    last = replace(B, seen_at=NOW + flows.FORGOTTEN + 20.0)
+    in_transaction(engine, flows.renew, part=last)  # a is forgotten
+    in_transaction(engine, holders.note, server="b", names={shared})
+    found = in_transaction(engine, servers.holders, [mine, shared, deleted])
+    assert found == {mine: ["a"], shared: ["b"]}
+    reasons = {one.name: one.reason for one in in_transaction(engine, images.every, now=NOW)}
+    assert reasons == {"mine": "Its files are only on a, which does not run.", "shared": ""}
+
+
+def test_at_the_only_server_of_a_site_no_file_is_elsewhere(engine: Engine) -> None:
+    added = in_transaction(engine, images.add, name="old", source="/in/old", now=NOW).value
+    ingested = Ingested("raw", "disk", 1, 1, 1, "", "1" * 64)
+    in_transaction(engine, images.finish, image_id=added.id, ingested=ingested)
+    in_transaction(engine, holders.note, server="its-old-name", names={"1" * 64})
+    [lost] = in_transaction(engine, images.every, now=NOW)
+    assert lost.reason == "Its files are only on its-old-name, which does not run."
+    asked = dict(owner="new-name", present=frozenset({"1" * 64}), now=NOW)
+    in_transaction(engine, images.unneeded, alone=True, **asked)
+    [there] = in_transaction(engine, images.every, now=NOW)
+    assert there.reason == ""

@@ -11,8 +11,15 @@ from cod.store.images import images
 
 
 def note(tx: Tx, *, server: str, names: Collection[str]) -> None:
-    """Put down which files a host has: images by digest, uploads by name."""
+    """Put down which files a host has: images by digest, uploads by name. What a host had that was
+    forgotten since is known on, where it is needed and no other host has it."""
     servers.hold(tx, server, names)
+    if left := servers.held_by_forgotten(tx, server):
+        wanted = images.digests(tx) | {each.rpartition("/")[2] for each in images.sources(tx)}
+        holders = servers.holders(tx, {name for _, name in left})
+        forgotten = {host for host, _ in left}
+        here = {name for name, hosts in holders.items() if not forgotten.issuperset(hosts)}
+        servers.release(tx, [each for each in left if each[1] in here or each[1] not in wanted])
 
 
 def of(tx: Tx, *, digest: str, server: str, now: float) -> tuple[HostPart, ...]:

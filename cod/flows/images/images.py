@@ -125,12 +125,19 @@ def is_served(tx: Tx, now: float) -> bool:
     return claims.left(tx, _SERVES, now) > 0
 
 
-def unneeded(tx: Tx, *, owner: str, present: frozenset[str], now: float) -> set[str] | None:
+def unneeded(
+    tx: Tx, *, owner: str, present: frozenset[str], now: float, alone: bool = False
+) -> set[str] | None:
     """Return the folders among `present` that no image names, for the server `owner` to remove
-    before it lets the claim go. None while another server has the claim to take images in."""
-    if claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS):
-        return set(present) - images.digests(tx)
-    return None
+    before it lets the claim go. None while another server has the claim to take images in.
+
+    alone  the site has no other server: what it had under another name, or others had, is forgotten
+    """
+    if not claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS):
+        return None
+    if alone:
+        servers.release_all(tx)
+    return set(present) - images.digests(tx)
 
 
 def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RULES) -> None:
