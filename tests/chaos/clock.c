@@ -1,5 +1,6 @@
 /* A clock of one process and its children: seconds in the file $CHAOS_CLOCK, a double, are added to
-   the time of day. Preloaded (ld.so(8)); clocks that nobody sets stay as they are. */
+   the time of day. Preloaded (ld.so(8)); clocks that nobody sets stay as they are. libfaketime
+   0.9.10 would do, but Python's sleep (clock_nanosleep, absolute) fails in it with EINVAL. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

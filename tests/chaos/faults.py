@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tests.chaos.site import ChaosServer, ChaosSite, has_clocks
+from tests.chaos.site import ChaosServer, ChaosSite
 from tests.mariadb import MariaDB
 
 HOUR = 3600.0
@@ -121,7 +121,7 @@ def fill_disk(site: ChaosSite, rng: random.Random) -> ChaosFault:
 
 def set_clock(site: ChaosSite, rng: random.Random) -> ChaosFault | None:
     """A server's clock is an hour ahead or behind."""
-    if not has_clocks():
+    if site.clocks is None:
         return None
     server = _server(site, rng)
     ahead = rng.choice((HOUR, -HOUR))

@@ -8,6 +8,7 @@ import itertools
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -40,13 +41,6 @@ ROOT = Path(__file__).resolve().parents[2]
 COD = Path(sys.executable).with_name("cod")
 TEMPLATES = ("red", "blue")
 _numbers = itertools.count()
-FAKETIME = "faketime/libfaketimeMT.so.1"  # in the system's folder of libraries, ld.so's $LIB
-PRELOADED = (
-    f"LD_PRELOAD=/usr/$LIB/{FAKETIME}",
-    "FAKETIME_DONT_FAKE_MONOTONIC=1",
-    "FAKETIME_CACHE_DURATION=1",  # seconds until the file is read again
-    "NO_FAKE_STAT=1",
-)
 IMAGE, DISK, ROOM = 4 << 20, 8 << 20, 2 << 30  # bytes; a server leaves 1 GiB to others
 RELAY = "10.77.0.1"  # the address of the lab's bridge, by which the prober asks
 PROBER = "52:54:02:00:00:01"  # a machine of the site's inventory that is never switched on
@@ -121,7 +115,8 @@ class ChaosServer:
 
     def start(self) -> None:
         """Start the server; its API answers later."""
-        own_clock = [f"FAKETIME_TIMESTAMP_FILE={self._clock}", *PRELOADED] if has_clocks() else []
+        clock = (f"LD_PRELOAD={self.site.clocks}", f"CHAOS_CLOCK={self._clock}")
+        own_clock = clock if self.site.clocks else ()
         argv = ["env", *own_clock, str(COD), "--site", str(self.site_file), "serve"]
         with self.log.open("ab") as log:
             self.running = subprocess.Popen(
@@ -139,8 +134,6 @@ class ChaosServer:
         if self.running is not None:
             self.signal(signal.SIGKILL)
             self.running.wait()
-            for left in Path("/dev/shm").glob(f"*faketime_*_{self.running.pid}"):
-                left.unlink()  # libfaketime's, in whose orderly end it would be
             self.running = None
 
     def signal(self, number: signal.Signals) -> None:
@@ -163,10 +156,10 @@ class ChaosServer:
         return found
 
     def step_clock(self, seconds: float) -> None:
-        """Set the host's clock ahead of the true time, or behind it; it is seen in a second."""
-        written = self._clock.with_suffix(".new")
-        written.write_text(f"{seconds:+.0f}")
-        written.rename(self._clock)
+        """Set the host's clock ahead of the true time, or behind it."""
+        self._clock.touch()
+        with self._clock.open("r+b") as file:  # all processes of the server have it in memory
+            file.write(struct.pack("d", seconds))
 
     def plug_in(self, connected: bool) -> None:
         """Put the host on the machines' network, or take it off; its interface stays up."""
@@ -206,13 +199,15 @@ class ChaosServer:
 
 
 class ChaosSite:
-    """See the module. `environment`: of the servers, beside the run's own."""
+    """See the module. `environment`: of the servers, beside the run's own. `clocks`: the library
+    that gives each host a clock; None where there is no compiler."""
 
     def __init__(self, folder: Path, database: str, environment: Mapping[str, str]) -> None:
         self.folder, self.lab = folder, f"chaos{os.getpid()}x{next(_numbers)}"
         self.environment = dict(environment)
         self.namespace = record.namespace(self.lab)
         self.database = ChaosDatabase(folder, database)
+        self.clocks = _library(folder)
         self.servers: list[ChaosServer] = []
         self.machines: Mapping[str, Agent] = {}
 
@@ -283,9 +278,13 @@ class ChaosSite:
         self.database.close()
 
 
-def has_clocks() -> bool:
-    """Return whether libfaketime is installed, by which each host has a clock."""
-    return any(Path("/usr").glob(f"*/*/{FAKETIME}"))
+def _library(folder: Path) -> Path | None:
+    source, built = Path(__file__).with_name("clock.c"), folder / "clock.so"
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", built, source], check=True)
+    return built
 
 
 @contextmanager
