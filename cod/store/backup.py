@@ -35,7 +35,6 @@ _FORGOTTEN = (
     t.web_sessions,
     t.invitations,
     t.switches,
-    t.node_stories,
 )
 # Which host is the writer is no part of a backup, and a restore changes nothing about it.
 _TABLES = [
@@ -104,6 +103,8 @@ def restore(
         watermarks.forget(tx, watermarks.HOLD)
         if hold:
             stories.begin_hold(tx, "it was restored from a backup", now)
+        else:
+            tx.execute(delete(t.node_stories))
         return rows
 
 

@@ -83,10 +83,12 @@ def oldest() -> str:
 
 def pending(engine: Engine) -> list[Migration]:
     """Return the migrations that the database lacks, in their order. Raises `SchemaMismatch` where
-    its schema is newer than this program."""
+    its schema is newer than this program, or an upgrade to one that is too new has begun."""
     have = current(engine)
     if have is not None and have not in {script.revision for script in _scripts()}:
         raise SchemaMismatch(_newer(have))
+    if have is not None:
+        _refuse_begun(engine)
     lacking = [
         Migration(
             script.revision,
@@ -111,21 +113,32 @@ def check(engine: Engine) -> str:
             f"the database has the older schema {have}, this program needs {want}: "
             f"{servers}, `cod backup` with the version of before, then `cod db upgrade`"
         )
-    with engine.connect() as tx:
-        works_with = watermarks.at(tx, watermarks.OLDEST_SCHEMA)
     if have == want:
-        if works_with is not None and works_with > int(want):
-            raise SchemaMismatch(
-                "an upgrade of the database to a schema that this program does not work with has"
-                " begun: install the newer version, and repeat its `cod db upgrade`"
-            )
+        _refuse_begun(engine)
         return ""
+    works_with = _oldest_marked(engine)
     if works_with is not None and works_with <= int(want):
         return (
             f"the database has the newer schema {have}, with which this program, for {want}, works:"
             " install the newer version here, too"
         )
     raise SchemaMismatch(_newer(have))
+
+
+def _refuse_begun(engine: Engine) -> None:
+    works_with = _oldest_marked(engine)
+    if works_with is not None and works_with > int(head()):
+        raise SchemaMismatch(
+            "an upgrade of the database to a schema that this program does not work with has"
+            " begun: install the newer version, and repeat its `cod db upgrade`"
+        )
+
+
+def _oldest_marked(engine: Engine) -> float | None:
+    """Return the oldest schema whose programs work with the database; None where nothing tells."""
+    with engine.connect() as tx:
+        told = inspect(tx).has_table(t.marks.name)
+        return watermarks.at(tx, watermarks.OLDEST_SCHEMA) if told else None
 
 
 def _newer(have: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import case, delete, insert, literal, select, update
+from sqlalchemy import delete, insert, literal, select, update
 
 from cod.model import Node, NodeStory
 from cod.states import NODE_RULES, UNAPPROVED, NodeEvent, NodeState, StoryVerdict
@@ -29,13 +29,14 @@ def begin_hold(tx: Tx, why: str, now: float) -> None:
     """Hold the site; every node is held with it until its machine has told its story.
 
     The generation of a node is that of its state, and a disk is marked with that of its state
-    *prime*: a node in another state was installed in an earlier one at the latest.
+    *prime*, in which none is when its site is held: it was installed in an earlier one at the
+    latest. A node that is held already keeps its story: its generation has grown since, and may
+    have reached that of the installation which the database has forgotten.
     """
     tx.execute(insert(t.marks).values(name=watermarks.HOLD, at=now, about=why))
-    tx.execute(delete(t.node_stories))
-    known = case((_n.state == NodeState.PRIME, _n.generation), else_=_n.generation - 1)
-    rows = select(_n.id, known, literal(StoryVerdict.SILENT.value)).where(
-        _n.state.not_in(_LEFT_OUT)
+    forget_agreed(tx)
+    rows = select(_n.id, _n.generation - 1, literal(StoryVerdict.SILENT.value)).where(
+        _n.state.not_in(_LEFT_OUT), _n.id.not_in(select(_s.node_id))
     )
     columns = ["node_id", "known", "verdict"]
     tx.execute(insert(t.node_stories).from_select(columns, rows))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, update
 
+from cod.flows.agents import orders
 from cod.flows.nodes import hold
 from cod.flows.scheduler import plan
 from cod.model import Refused, Site
@@ -243,6 +244,115 @@ def test_silent_nodes_are_switched_on_when_an_administrator_says_so(tx: Tx, site
     assert lab.wishes(1) == []
     assert hold.wake(tx, lab.now) == 1
     assert (lab.wishes(1), lab.wishes(2)) == (["on"], [])
+
+
+def test_an_agent_that_waits_is_told_to_look_once(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "trampoline", disk="dirty")
+    peer = lab.boots(1)
+    lab.failed(peer, lab.order(1).id)
+    assert (lab.node(1).state, lab.order(1).action) == ("trampoline", "wait")
+    orders.waiting(tx, "a", site, lab.now)
+    before = lab.order(1).id
+    hold.start(tx, lab.now)
+    [(_, _, order)] = orders.waiting(tx, "a", site, lab.now).value
+    assert order.action == "look"
+    assert order.id != before, "an agent takes a second order of one id for a repeat"
+    assert orders.waiting(tx, "a", site, lab.now).value == []
+    lab.look(peer, order.id, "blank")
+    assert verdicts(tx) == {"node1": "agrees"}
+
+
+@pytest.mark.parametrize("assigned", [False, True])
+def test_a_node_that_is_written_to_stops_until_it_has_told(
+    tx: Tx, site: Site, assigned: bool
+) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "trampoline", disk="clean" if assigned else "dirty")
+    peer = lab.boots(1)
+    if assigned:
+        lab.assign(1, lab.vcluster(lab.template()))
+    order = lab.order(1)
+    assert order.action == ("prime" if assigned else "wipe")
+    hold.start(tx, lab.now)
+    lab.done(peer, order.id)
+    assert lab.node(1).state == "trampoline", "an order of before means nothing"
+    tells(lab, peer, 1, "other")
+    assert lab.node(1).state == "quarantined"
+
+
+def test_what_a_prime_had_finished_when_the_site_was_held_boots(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    lab.assign(1, lab.vcluster(lab.template()))
+    order = lab.order(1)
+    hold.start(tx, lab.now)
+    tells(lab, peer, 1, f"{order.id} n1.vc.example.org")
+    assert (lab.node(1).state, verdicts(tx)) == ("boot", {"node1": "agrees"})
+
+
+def test_a_second_hold_knows_no_more_of_a_node_that_is_still_held(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "active", generation=5)
+    hold.start(tx, lab.now)
+    hold.end(tx, lab.now)
+    lab.apply(1, Step(NodeEvent.RELEASED, "meanwhile"))
+    for _ in range(3):
+        lab.apply(1, Step(NodeEvent.TIMED_OUT, "meanwhile"))
+    hold.start(tx, lab.now)
+    peer = lab.boots(1)
+    tells(lab, peer, 1, f"{lab.node(1).id}.7 n1.web.example.org")
+    assert verdicts(tx) == {"node1": "differs"}, "an installation of generation 7 was forgotten"
+
+
+def test_a_backup_of_held_nodes_knows_no_more_of_them(engine: Engine, tmp_path: Path) -> None:
+    stamped(engine)
+    in_tx(engine, furnish, 1)
+    in_tx(engine, hold.start, 0.0)
+    known = [story.known for _, story in in_tx(engine, hold.show).nodes]
+    for turn in range(3):
+        backup(engine, tmp_path / "backup")
+        restore(engine, tmp_path / "backup", 5.0 + turn, replace=True)
+    assert [story.known for _, story in in_tx(engine, hold.show).nodes] == known
+
+
+def test_a_node_that_agrees_cannot_be_marked_for_erasure(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive")
+    peer = lab.boots(1)
+    hold.start(tx, lab.now)
+    tells(lab, peer, 1, "blank")
+    assert lab.node(1).state == "inactive"
+    with pytest.raises(Refused, match="node1 is not held"):
+        hold.decide(tx, [], ["node1"], site, lab.now, "user:ann")
+    assert lab.node(1).disk == "clean", "a free node is never dirty"
+
+
+def test_all_deadlines_are_put_off_by_the_time_of_the_hold(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "boot")
+    lab.machine(2, "active")
+    deadline = lab.node(1).deadline
+    assert deadline is not None
+    hold.start(tx, lab.now)
+    hold.end(tx, lab.now + 50.0)
+    assert lab.node(1).deadline == deadline + 50.0
+    assert lab.node(2).deadline is None
+
+
+def test_why_an_agent_could_not_look_is_told(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive")
+    hold.start(tx, lab.now)
+    peer = lab.boots(1)
+    lab.failed(peer, lab.order(1).id, "the disk /dev/sda cannot be read: I/O error")
+    [(node, story)] = hold.show(tx).nodes
+    assert (node.state, story.verdict) == ("trampoline", "silent")
+    assert story.said == ("its agent could not look: the disk /dev/sda cannot be read: I/O error")
+    peer = lab.boots(1)
+    tells(lab, peer, 1, "blank")
+    assert verdicts(tx) == {"node1": "agrees"}
 
 
 def test_a_lost_tail_of_the_database_holds_the_site_and_is_told(engine: Engine, site: Site) -> None:

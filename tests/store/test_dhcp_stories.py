@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from cod.core.nodes import transitions
+from cod.flows.boot.dhcp import MOST_LEFT
 from cod.flows.nodes import hold
-from cod.model import Site, ipv4
+from cod.model import Site, dotted, ipv4
 from cod.states import NodeEvent
+from cod.store import stories
 from cod.store.engine import Tx
 from cod.store.nodes import bindings
 from tests.store.test_dhcp_flow import MAC, NOW, ask, held_node, node_of, one, os_asks
@@ -54,6 +56,38 @@ def test_a_forgotten_system_gets_no_address_of_another(tx: Tx, site: Site) -> No
     bindings.ROWS.set(tx, other.address, state="bound", mac="52:54:00:00:00:99")
     assert os_asks(tx, site, NOW + 200, ciaddr=own) is None
     assert os_asks(tx, site, NOW + 200, ciaddr="10.77.1.9") is None, "of a boot pool"
+
+
+def test_one_held_node_keeps_a_few_addresses_at_most(tx: Tx, site: Site) -> None:
+    own = forgotten(tx, site)
+    said = [os_asks(tx, site, NOW + 100, ciaddr=dotted(ipv4(own) + n)) for n in range(20)]
+    assert sum(answer is not None for answer in said) == MOST_LEFT
+    assert bindings.left(tx, node_of(tx).id) == MOST_LEFT
+    again = os_asks(tx, site, NOW + 200, ciaddr=own)
+    assert again is not None, "the one that it has is renewed"
+
+
+def test_a_running_system_of_another_holder_keeps_its_address(tx: Tx, site: Site) -> None:
+    own = held_node(tx, site, state="active")
+    theirs = dotted(ipv4(own) + 7)
+    hold.start(tx, NOW)
+    answer = os_asks(tx, site, NOW + 100, ciaddr=theirs)
+    assert answer is not None
+    assert (answer.kind, answer.yiaddr) == ("ACK", theirs)
+    assert verdict(tx) == ("differs", f"a system runs on it with the address {theirs}")
+    starts = os_asks(tx, site, NOW + 200, requested=theirs)
+    assert starts is not None
+    assert starts.kind == "NAK", "a system that starts asks anew"
+
+
+def test_a_packet_does_not_outweigh_what_an_agent_said(tx: Tx, site: Site) -> None:
+    own = forgotten(tx, site)
+    [(node, _)] = hold.show(tx).nodes
+    stories.ROWS.set(tx, node.id, verdict="agrees", source="agent")
+    answer = os_asks(tx, site, NOW + 100, ciaddr=own)
+    assert answer is not None
+    assert answer.kind == "NAK", "as on a site that is not held"
+    assert verdict(tx)[0] == "agrees"
 
 
 def test_a_held_node_whose_system_starts_is_not_power_cycled(tx: Tx, site: Site) -> None:

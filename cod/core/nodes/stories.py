@@ -40,6 +40,14 @@ def by_agent(tx: Tx, node: Node, said: str, site: Site, now: float) -> Node:
     return transitions.settle(tx, node, now=now, actor="agent", policy=site.policy)
 
 
+def could_not_look(tx: Tx, node: Node, reason: str, now: float) -> None:
+    """Take in why a node's agent cannot tell what its disks hold: the machine stays silent."""
+    story = stories.get(tx, node.id, lock=True)
+    if story is not None and story.verdict is not StoryVerdict.DIFFERS:
+        said = f"its agent could not look: {reason}"
+        stories.change(tx, story, verdict=StoryVerdict.SILENT, at=now, said=said[:300])
+
+
 def by_system(tx: Tx, node_id: int, verdict: StoryVerdict, sentence: str, now: float) -> None:
     """Take in that a node's system asked for an address."""
     _note(tx, node_id, verdict, "dhcp", sentence, now)

@@ -39,6 +39,9 @@ from cod.store.scheduler import vclusters
 OFFER_TIME = 60.0  # seconds that an offered address is kept for its client
 DECLINED_FOR = 86400.0  # seconds that nobody is given an address that somebody was found to use
 DOUBTED_FOR = 300.0  # the same, where a machine says so that has never reported
+MOST_LEFT = 4  # addresses that the systems of one held node may keep
+# a held node, of which no agent has said that it is as the database says
+_IN_DOUBT = (StoryVerdict.SILENT, StoryVerdict.DIFFERS)
 
 
 def answer(
@@ -126,7 +129,7 @@ def _answer(batch: Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     # anybody can ask: that a boot has failed is told when its script is fetched again
     if verdict.event not in (None, NodeEvent.BOOT_FAILED):
         client = _apply_event(batch, client, verdict.event, verdict.why)
-    if verdict.binding == "none" and client.story is not None and query.stage == "os":
+    if verdict.binding == "none" and query.stage == "os" and client.story in _IN_DOUBT:
         return _forgotten(batch, query, net, client)
     if verdict.binding == "none":
         # Its system may hold on to an address of ours; or it is another server's client.
@@ -209,6 +212,10 @@ def _request(
         return None
     wanted = ipv4(query.requested or query.ciaddr)
     if row is None or row.address != wanted:
+        # one that starts is told to ask anew; one that runs would lose its network
+        runs = query.stage == "os" and query.ciaddr != "0.0.0.0" and not net.isolated
+        if runs and client.story in _IN_DOUBT:
+            return _forgotten(batch, query, net, client)
         return _nak(batch, query, net, row)
     client_id = query.client_id.hex()[:160] if query.client_id else None
     if row.kind == "boot":
@@ -240,7 +247,7 @@ def _request(
             replace(row, state="bound", client_id=client_id, xid=query.xid, acked_at=batch.now)
         )
     if row.kind == "vcluster" and query.stage == "os":
-        if client.story in (StoryVerdict.SILENT, StoryVerdict.DIFFERS):
+        if client.story in _IN_DOUBT:
             said = f"its system uses its address {dotted(row.address)}"
             stories.by_system(batch.tx, client.id, StoryVerdict.AGREES, said, batch.now)
         if client.state == NodeState.BOOT:
@@ -332,9 +339,9 @@ _ANSWERS: dict[str, _Answer] = {
 
 
 def _forgotten(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient) -> DhcpAnswer | None:
-    """Note that a system runs on a held node that the database knows no system of. It keeps the
-    address that it renews, which is given to others only where nothing else is free; a new one it
-    does not get. While the node's agent is heard the message is another machine's."""
+    """Note that a system runs on a held node that the database does not know. It keeps the address
+    that it renews, which is given to others only where nothing else is free; a new one it does not
+    get. While the node's agent is heard the message is another machine's."""
     if boot.is_heard(client, batch.site.policy, batch.now):
         return None
     wanted = ipv4(query.requested or query.ciaddr)
@@ -345,14 +352,17 @@ def _forgotten(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient) -> 
     if query.kind != "REQUEST" or not ours or wanted not in net.blocks or wanted in net.avoid:
         return None
     there = batch.bindings.at(wanted)
-    if there is not None and there.state != "left" and there.expires_at > batch.now:
-        return None  # the address of another node
+    if there is not None and there.expires_at > batch.now:
+        if there.state != "left" or there.node_id not in (None, client.id):
+            return None  # the address of another node
+    elif bindings.left(batch.tx, client.id) >= MOST_LEFT:
+        return None  # anybody could have a row written for each address
     until = batch.now + batch.site.policy.binding_time
     row = Binding(
         wanted,
         None,
         "vcluster",
-        None,
+        client.id,
         net.subnet.name,
         hostname=None,
         state="left",
@@ -360,6 +370,7 @@ def _forgotten(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient) -> 
         client_id=None,
     )
     batch.bindings.put(row)
+    batch.bindings.write()  # it counts for the next one
     return _lend(batch, "ACK", query, net, client, row)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cod import notice_texts
 from cod.core import notices
 from cod.core.nodes import transitions
-from cod.model import Node, NodeStory, Refused, Site
+from cod.model import Node, NodeStory, Policy, Refused, Site
 from cod.states import OWN_SYSTEM, Disk, NodeEvent, NodeState, Step, StoryVerdict
 from cod.store import claims, stories, watermarks
 from cod.store.engine import Tx
@@ -25,6 +25,8 @@ LOST = "its database has lost its last commits"
 KEPT = "an administrator keeps it as it is: its machine and the database differ"
 # A free node is not believed to be free, whether or not somebody would grant it.
 _FREE = (NodeState.INACTIVE, NodeState.OFF)
+# An order to write may be one of before: the disks may hold a system by now.
+_WRITTEN = (NodeState.WIPE, NodeState.PRIME, NodeState.BURNIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,14 @@ class SiteHold:
 
 
 def start(tx: Tx, now: float, why: str = BY_HAND) -> SiteHold:
-    """Hold the site; a hold that lasts already goes on."""
+    """Hold the site; a hold that lasts already goes on. Nodes that are being written to stop."""
     if not lasts(tx):
-        stories.move_to_trampoline(
-            tx, _FREE, actor="hold", cause=f"the site is held: {why}", now=now
-        )
+        cause = f"the site is held: {why}"
+        for node in nodes.every(tx, _WRITTEN, lock=True):
+            step = Step(NodeEvent.FAILED, cause)
+            # any rules would do: no deadline passes
+            transitions.apply(tx, node, step, now=now, actor="hold", policy=Policy())
+        stories.move_to_trampoline(tx, _FREE, actor="hold", cause=cause, now=now)
         stories.begin_hold(tx, why, now)
     return show(tx)
 
@@ -66,13 +71,12 @@ def lasts(tx: Tx) -> bool:
 
 
 def end(tx: Tx, now: float) -> SiteHold:
-    """End the hold. Deadlines that passed meanwhile are put off by the time it lasted. Nodes whose
-    machines were silent or differ stay held, one by one; return these."""
+    """End the hold. Deadlines are put off by the time it lasted. Nodes whose machines were silent
+    or differ stay held, one by one; return these."""
     since = watermarks.at(tx, watermarks.HOLD)
     if since is not None:
         stories.forget_agreed(tx)
-        for node in nodes.overdue(tx, now, limit=1_000_000):
-            nodes.extend_deadline(tx, node, (node.deadline or now) + max(0.0, now - since))
+        nodes.put_off(tx, max(0.0, now - since))
         watermarks.forget(tx, watermarks.HOLD)
     return show(tx)
 
@@ -141,7 +145,7 @@ def _erase(tx: Tx, node: Node, site: Site, now: float, actor: str) -> None:
 def _held(tx: Tx, name: str) -> Node:
     """Return the node, which is held no longer."""
     node = nodes.named(tx, name, lock=True)
-    if stories.get(tx, node.id) is None:
+    if not stories.holds(tx, node.id):
         raise Refused(
             "conflict", f"node {name} is not held: `cod db reconcile` lists those that are"
         )

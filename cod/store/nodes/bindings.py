@@ -210,6 +210,12 @@ def returned(tx: Tx, node_id: int) -> None:
     tx.execute(delete(t.bindings).where(_b.node_id == node_id, _b.state == "left"))
 
 
+def left(tx: Tx, node_id: int) -> int:
+    """Return how many addresses the systems that the node has left, or that the database has
+    forgotten, may use."""
+    return ROWS.count(tx, _b.node_id == node_id, _b.state == "left")
+
+
 def unbind(tx: Tx, node_id: int) -> None:
     """Record that the system of a node that is about to boot into its vcluster has not asked for
     its reserved address yet."""

@@ -404,6 +404,11 @@ def extend_deadline(tx: Tx, node: Node, deadline: float) -> None:
     )
 
 
+def put_off(tx: Tx, seconds: float) -> None:
+    """Move the deadlines of all nodes on."""
+    tx.execute(update(t.nodes).values(deadline=_n.deadline + seconds))
+
+
 def set_progress(tx: Tx, node: Node, deadline: float | None, **columns: Any) -> None:
     """Set columns of a locked node together with its state's deadline. Not a transition."""
     ROWS.set(tx, node.id, deadline=deadline, **columns)
