@@ -1,9 +1,14 @@
 """Claims: who may do what only one may do at a time, across all servers.
 
-A claim is a row with an owner, an expiry and a generation that goes up with each change of owner.
-An act under a claim calls `confirm` in its transaction: it writes the row, so that nobody can take
-the claim over between the check and the commit. A lock would do on one host; the hosts of a Galera
+A claim is a row with an owner, and a generation that goes up with each change of owner. An act
+under a claim calls `confirm` in its transaction: it writes the row, so that nobody can take the
+claim over between the check and the commit. A lock would do on one host; the hosts of a Galera
 cluster tell each other of writes alone.
+
+A claim is over when its owner has shown no sign of life for a while: each sign changes the row. How
+long a row has stayed as it is each server counts by itself (`workers.claimkeeper`), as the hosts'
+clocks may differ. Claims that are asked for now and then, and that no act is fenced by, are judged
+by their expiry.
 """
 
 from __future__ import annotations
@@ -27,19 +32,38 @@ class Claim:
     owner: str
     generation: int
     expires_at: float
+    acts: int = 0
+
+    def is_given_up(self) -> bool:
+        """Return whether its owner has let it go."""
+        return self.expires_at == 0.0
 
 
 _ROWS = Rows(Claim, t.claims)
 
 
 class Lost(Exception):
-    """The claim has expired or belongs to somebody else. Nothing may be committed."""
+    """The claim belongs to somebody else. Nothing may be committed."""
+
+
+def find(tx: Tx, name: str) -> Claim | None:
+    """Return the claim; None where nobody ever had it."""
+    return _ROWS.get(tx, name)
 
 
 def hold(
-    tx: Tx, name: str, owner: str, now: float, seconds: float, held: Claim | None = None
+    tx: Tx,
+    name: str,
+    owner: str,
+    now: float,
+    seconds: float,
+    held: Claim | None = None,
+    over: Claim | None = None,
 ) -> Claim | None:
     """Get the claim, or renew `held`, until `now + seconds`; None while somebody else has it.
+
+    over  another's claim that has been found to be over: this owner has it from now on if it has
+          not changed. None: another's is over when it has expired by `now`
 
     Renewing keeps the generation. An owner that asks without holding it has been started anew: it
     takes over from its former self at once, and the new generation keeps that one from acting,
@@ -51,33 +75,37 @@ def hold(
         # Two servers starting at once: the primary key lets one of them in, the other's flow fails
         # and tries again.
         return _ROWS.add(tx, name=name, owner=owner, generation=1, expires_at=until)
-    valid = row.expires_at > now
-    if valid and row.owner != owner:
+    own = row.owner == owner
+    if not own and (row.expires_at > now if over is None else not is_unchanged(row, over)):
         return None
-    same = valid and held is not None and held.generation == row.generation
-    generation = row.generation + (not same)
-    return _ROWS.change(tx, row, owner=owner, generation=generation, expires_at=until)
+    same = own and held is not None and held.generation == row.generation
+    columns = {"owner": owner, "generation": row.generation + (not same), "expires_at": until}
+    return _ROWS.change(tx, row, **columns, acts=row.acts + 1)
+
+
+def is_unchanged(row: Claim, seen: Claim) -> bool:
+    """Return whether the claim's owner has shown no sign of life since it was seen. Servers of a
+    release before change the expiry alone when they renew."""
+    return (row.generation, row.acts, row.expires_at) == (
+        seen.generation,
+        seen.acts,
+        seen.expires_at,
+    )
 
 
 def went_back(tx: Tx, held: Claim) -> bool:
     """Return whether the row is older than its owner has seen it: the database has lost what was
-    committed last. An expiry only grows while the generation stays."""
+    committed last. Acts are only added to."""
     row = _ROWS.get(tx, held.name, lock=True)
-    if row is None:
-        return True
-    seen = held.generation, held.expires_at
-    return row.generation < held.generation or (
-        row.owner == held.owner and (row.generation, row.expires_at) < seen
-    )
+    return row is None or row.generation < held.generation or row.acts < held.acts
 
 
-def confirm(tx: Tx, claim: Claim, now: float) -> None:
+def confirm(tx: Tx, claim: Claim) -> None:
     """Raise `Lost` unless the claim is still its owner's, until this transaction ends."""
     held = (
         _c.name == claim.name,
         _c.owner == claim.owner,
         _c.generation == claim.generation,
-        _c.expires_at > now,
     )
     if not tx.execute(update(t.claims).values(acts=_c.acts + 1).where(*held)).rowcount:
         raise Lost(f"the claim {claim.name} is not {claim.owner}'s any more")

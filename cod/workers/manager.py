@@ -4,7 +4,7 @@ deadlines.
 Every second it asks the database whether anything has changed, and runs a pass if so; also when
 time alone may give it something to do (`flows.scheduler.plan.due`: a lease, a deadline or an
 inertia ends), and at least every ten seconds in any case. A wake-up makes it look at once. Only the
-server that holds the claim does anything: the others look every second whether it has run out.
+server that holds the claim does anything: the others look every second whether it is over.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cod.flows.nodes import deadlines, hold
 from cod.flows.scheduler import apply_plan, plan
 from cod.model import Effect, Refused, SiteRef
 from cod.pool import Pool
+from cod.workers.claimkeeper import ClaimKeeper
 
 PERIOD = 1.0  # seconds between looks
 PATIENCE = 10.0  # seconds after which a pass is run though nothing seems to have changed
@@ -50,8 +51,8 @@ class Manager(Service):
         effects: Callable[[Iterable[Effect]], object],
     ) -> None:
         self._reactor, self._pool, self._site = reactor, pool, site
-        self._server, self._clock, self._effects = server, clock, effects
-        self._claim: plan.Claim | None = None
+        self._clock, self._effects = clock, effects
+        self._keeper = ClaimKeeper(reactor, pool, plan.find, plan.hold, server, CLAIM)
         self._pulse: object = None
         self._seen: plan.Observed | None = None
         self._still: plan.NoChange | None = None
@@ -89,8 +90,8 @@ class Manager(Service):
                 log.error("the manager's pass failed: %s", error, exc_info=not away)
             if self.running and not self._woken:
                 await self._rest()
-        if self._claim is not None:
-            await self._pool.run(plan.give_up, self._claim)
+        if self._keeper.claim is not None:
+            await self._pool.run(plan.give_up, self._keeper.claim)
 
     async def _rest(self) -> None:
         self._pause = Deferred()
@@ -135,15 +136,15 @@ class Manager(Service):
     async def _hold(self) -> plan.Claim | None:
         """Return the claim, renewed in time; None while it is another server's."""
         now = self._clock()
-        if self._claim is None or self._claim.expires_at < now + CLAIM / 2:
-            before = self._claim
-            if before is not None and await self._pool.run(hold.watch, claim=before, now=now):
-                log.error("the database has lost its last commits: the site is held")
-            self._claim = await self._pool.run(plan.hold, self._server, now, CLAIM, before)
-            if (before is None) != (self._claim is None):
-                self._next_pass = 0.0
-                log.info("this server is %s the manager", "now" if self._claim else "no longer")
-        return self._claim
+        before = self._keeper.claim
+        due = before is not None and self._keeper.is_due()
+        if due and await self._pool.run(hold.watch, claim=before, now=now):
+            log.error("the database has lost its last commits: the site is held")
+        claim = await self._keeper.keep(now)
+        if (before is None) != (claim is None):
+            self._next_pass = 0.0
+            log.info("this server is %s the manager", "now" if claim else "no longer")
+        return claim
 
     async def _pass(self, now: float) -> None:
         site = self._site.current
@@ -168,7 +169,7 @@ class Manager(Service):
             try:
                 acts.extendleft(reversed(await self._act(act, claim)))
             except apply_plan.Lost as error:
-                self._claim = None
+                self._keeper.claim = None
                 log.warning("%s; the rest of the plan is dropped", error)
                 return
 

@@ -21,6 +21,7 @@ from cod.flows.scheduler import starts
 from cod.model import SiteRef
 from cod.periodic import Periodic
 from cod.pool import Pool
+from cod.workers.claimkeeper import ClaimKeeper
 
 PERIOD = 5.0  # seconds between looks
 REST = 4.0
@@ -44,9 +45,9 @@ class StartForecasts(Periodic):
         program: Sequence[str],
     ) -> None:
         super().__init__(reactor, pool, log, "the starts of requests are not told", PERIOD)
-        self._reactor, self._site, self._server, self._clock = reactor, site, server, clock
+        self._reactor, self._site, self._clock = reactor, site, clock
         self._program = program
-        self._claim: starts.Claim | None = None
+        self._keeper = ClaimKeeper(reactor, pool, starts.find, starts.hold, server, CLAIM)
         self._seen: starts.Observed | None = None
         self._next = self._rests = 0.0
         self._child: _Child | None = None
@@ -76,9 +77,7 @@ class StartForecasts(Periodic):
         self._rests = self._reactor.seconds() + REST * (self._reactor.seconds() - began)
 
     async def _hold(self, now: float) -> bool:
-        if self._claim is None or self._claim.expires_at < now + CLAIM / 2:
-            self._claim = await self._pool.run(starts.hold, self._server, now, CLAIM, self._claim)
-        return self._claim is not None
+        return await self._keeper.keep(now) is not None
 
     async def _tell(self, question: bytes) -> None:
         child, program = _Child(question), self._program[0]

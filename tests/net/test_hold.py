@@ -361,11 +361,11 @@ def test_a_lost_tail_of_the_database_holds_the_site_and_is_told(engine: Engine, 
     house.manager.startService()
     house.seconds(1)
     with engine.begin() as tx:
-        at = tx.scalar(select(t.claims.c.expires_at))
+        acts = tx.scalar(select(t.claims.c.acts))
     house.seconds(30)
     assert in_tx(engine, hold.lasts) is False
     with engine.begin() as tx:
-        tx.execute(update(t.claims).values(expires_at=at))
+        tx.execute(update(t.claims).values(acts=acts))
     house.seconds(20)
     held = in_tx(engine, hold.show)
     assert held.why == "its database has lost its last commits"

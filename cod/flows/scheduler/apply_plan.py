@@ -168,7 +168,7 @@ def grant(
     tx: Tx, *, granted: RequestGrant, plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
     """Give one request its nodes: see `core.nodes.grants.give`."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     return grants.give(tx, granted, plan, site, now)
 
 
@@ -183,7 +183,7 @@ def grant_all(
 ) -> Result[list[int]]:
     """Give many requests their nodes; return the places of those that are to be granted one by one:
     see `core.nodes.grants.give_all`."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     done = grants.give_all(tx, granted, plan, site, now)
     left = set(done.value)
     places = [place for place, one in enumerate(granted) if one.request_id in left]
@@ -193,7 +193,7 @@ def grant_all(
 def tell(tx: Tx, *, refusals: Sequence[RequestRefusal], claim: Claim, now: float) -> Result[int]:
     """Tell requests why they wait or are rejected. A vcluster whose first request is rejected
     ends."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     for refusal in refusals:
         if refusal.code == "late" and not refusal.final:
             advance_reservations.late(tx, refusal.request_id, refusal.sentence, now)
@@ -219,7 +219,7 @@ def waits(tx: Tx, request_id: int, refused: Refused, now: float) -> None:
 
 def remember_odd(tx: Tx, *, plan: PassPlan, claim: Claim, now: float) -> Result[int]:
     """Remember which groups have an odd node of their share, so that they keep it for a turn."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     groups.have_odd(tx, dict(plan.odd))
     return Result(len(plan.odd))
 
@@ -231,7 +231,7 @@ def take(
     tx: Tx, *, taken: Preempt, plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
     """Open a reclaim of a vcluster's nodes: see `ReclaimBatch`. Raises as `open` of it."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     batch = ReclaimBatch(tx, [taken], plan, site, now)
     count = batch.open(taken)
     batch.write()
@@ -243,7 +243,7 @@ def take_all(
 ) -> Result[list[int]]:
     """Open many reclaims; return the places of those that cannot be opened, because their rows have
     changed or a rule forbids them."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     batch = ReclaimBatch(tx, taken, plan, site, now)
     left = []
     for place, one in enumerate(taken):
@@ -257,7 +257,7 @@ def take_all(
 
 def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result[int]:
     """Lower what a reclaim wants: of the nodes that were chosen the last may stay."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     return Result(preemption.ease(tx, eased.reclaim_id, eased.count, eased.left, now))
 
 
@@ -266,7 +266,7 @@ def seize(
 ) -> Result[int]:
     """Take the nodes that a reclaim still lacks after its deadline, without asking their owner; at
     most as many as the rules still allow."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     there = reclaims.get(tx, reclaim_id)
     vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
     reclaim = reclaims.get(tx, reclaim_id, lock=True)
@@ -334,27 +334,27 @@ def _seized(
 
 def warn(tx: Tx, *, vcluster_id: int, seconds: float, claim: Claim, now: float) -> Result[int]:
     """Tell the group, once, that the vcluster's lease ends within `seconds`."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     return Result(int(core_leases.warn(tx, vcluster_id, seconds, now)))
 
 
 def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
     """Begin to drain a vcluster whose lease has run out: its owner has `drain_grace` seconds to
     save data."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     return Result(int(core_leases.drain(tx, vcluster_id, site.policy.drain_grace, now)))
 
 
 def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
     """Take the nodes back by power: the grace after the lease is over."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     effects = core_leases.expire(tx, vcluster_id, now=now, actor=ACTOR, policy=site.policy)
     return Result(0) if effects is None else Result(1, effects)
 
 
 def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result[int]:
     """End a releasing vcluster whose last node is back: its name and its addresses are free."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     if vcluster_id not in {vcluster.id for vcluster in vclusters.deserted(tx)}:
         return Result(0)
     vcluster = vclusters.get(tx, vcluster_id, lock=True)
@@ -368,7 +368,7 @@ def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result[int]:
 
 def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: float) -> Result[int]:
     """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
-    claims.confirm(tx, claim, now)
+    claims.confirm(tx, claim)
     key, many = grants.pool_key(part.free_nodes), len(site.subnets) > 1
     if node_counts.switched(
         tx, key, NodeState.OFF if part.sleep else NodeState.TRAMPOLINE, many, now

@@ -31,11 +31,25 @@ Observed = core_snapshot.Observed
 give_up = claims.give_up
 pulse = pass_rows.pulse
 Claim = claims.Claim
+is_unchanged = claims.is_unchanged
 
 
-def hold(tx: Tx, owner: str, now: float, seconds: float, held: Claim | None = None) -> Claim | None:
-    """Become, or with `held` stay, the one manager for `seconds`; None while another server is."""
-    return claims.hold(tx, "manager", owner, now, seconds, held)
+def find(tx: Tx) -> Claim | None:
+    """Return the manager's claim."""
+    return claims.find(tx, "manager")
+
+
+def hold(
+    tx: Tx,
+    owner: str,
+    now: float,
+    seconds: float,
+    held: Claim | None = None,
+    over: Claim | None = None,
+) -> Claim | None:
+    """Become, or with `held` stay, the one manager for `seconds`; None while another server is.
+    `over`: as for `store.claims.hold`."""
+    return claims.hold(tx, "manager", owner, now, seconds, held, over)
 
 
 def decide(seen: SiteSnapshot, site: Site, now: float, aside: Collection[int] = ()) -> PassPlan:

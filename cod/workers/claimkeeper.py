@@ -1,0 +1,59 @@
+"""A worker's claim to do what one server alone does at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cod.flows.scheduler.plan import Claim, is_unchanged
+from cod.pool import Pool
+
+
+class ClaimKeeper:
+    """Gets the claim, renews it in time, and knows when another server's is over: when that has
+    shown no sign of life for `seconds`, as this host has counted. Clocks that differ, or are set,
+    do no harm.
+
+    find, hold  flows, as `plan.find` and `plan.hold`
+    claim       this server's; None: another server has it
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        pool: Pool,
+        find: Callable[..., Claim | None],
+        hold: Callable[..., Claim | None],
+        server: str,
+        seconds: float,
+    ) -> None:
+        self.claim: Claim | None = None
+        self._reactor, self._pool, self._find, self._hold = reactor, pool, find, hold
+        self._server, self._seconds = server, seconds
+        self._renewed = self._since = 0.0
+        self._seen: Claim | None = None  # another's, as it has been since `_since`
+
+    def is_due(self) -> bool:
+        """Return whether the claim is to be renewed, or is another's."""
+        age = self._reactor.seconds() - self._renewed
+        return self.claim is None or age >= self._seconds / 2
+
+    async def keep(self, now: float) -> Claim | None:
+        """Return the claim, renewed in time; None while it is another server's."""
+        if not self.is_due():
+            return self.claim
+        begun, over = self._reactor.seconds(), self.claim
+        if over is None:
+            over = await self._pool.read(self._find)
+            if over is not None and over.owner != self._server and not self._is_over(over, begun):
+                return None
+        self.claim = await self._pool.run(
+            self._hold, self._server, now, self._seconds, self.claim, over
+        )
+        self._renewed = begun
+        return self.claim
+
+    def _is_over(self, claim: Claim, now: float) -> bool:
+        if self._seen is None or not is_unchanged(claim, self._seen):
+            self._seen, self._since = claim, now
+        return claim.is_given_up() or now >= self._since + self._seconds
