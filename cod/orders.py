@@ -6,9 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-LOOK = ".look"
-"""What the id of an order to look ends in."""
-
 
 @dataclass(frozen=True, slots=True)
 class ChunkSource:
@@ -192,8 +189,8 @@ class Namesake:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the agent shall do now. `id` is '<node id>.<generation>', with `LOOK` of an order to
-    look: the same order repeated has the same id.
+    """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has
+    the same id. That of an order to look is another (`policy.stories.look_id`).
 
     action   'wait', 'wipe', 'prime', 'reboot', 'off', 'capture', 'burnin' or 'look'
     disk     rule that picks the target disk: 'first', 'smallest' or 'largest' of those that are

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import delete, insert, literal, select, update
+from sqlalchemy import delete, func, insert, literal, select, update
 
 from cod.model import Node, NodeStory
 from cod.states import NODE_RULES, UNAPPROVED, NodeEvent, NodeState, StoryVerdict
@@ -65,6 +65,12 @@ def every(tx: Tx) -> list[tuple[Node, NodeStory]]:
     """Return all nodes with a story, by name."""
     query = nodes.ROWS.select.add_columns(*ROWS.columns).join(t.node_stories).order_by(_n.name)
     return [(nodes.ROWS.read(row), ROWS.read(row, nodes.ROWS.width)) for row in tx.execute(query)]
+
+
+def counts(tx: Tx) -> dict[str, int]:
+    """Return how many nodes there are of each verdict."""
+    rows = tx.execute(select(_s.verdict, func.count()).group_by(_s.verdict))
+    return {row[0]: row[1] for row in rows}
 
 
 def forget_agreed(tx: Tx) -> None:

@@ -27,6 +27,7 @@ ADMINS = {
     "/blocks/{name}",
     "/energy",
     "/faults",
+    "/hold",
     "/people",
     "/people/{name}",
     "/policy",

@@ -209,6 +209,10 @@ LEAST = {
     # the site
     "GET /conflicts": ADMIN,
     "GET /faults": ADMIN,
+    "GET /hold": ADMIN,
+    "POST /hold/end": ADMIN,
+    "POST /hold/wake": ADMIN,
+    "POST /hold/decide": ADMIN,
     "GET /states": ANY,
     "GET /health": OPEN,
     "GET /server": ANY,
@@ -224,6 +228,7 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "PATCH /users/{name}": lambda of: {"full_name": "A. N. Other"},
     "POST /nodes/{name}/power": lambda of: {"desired": "on"},
     "POST /nodes/{name}/quarantine": lambda of: {"reason": "smoke"},
+    "POST /hold/decide": lambda of: {},
     "PUT /nodes/{name}/port": lambda of: {"switch": "leaf", "port": "p1"},
     "POST /nodes/{name}/capture": lambda of: {"image": "copy"},
     "POST /nodes/{name}/burnin": lambda of: {},

@@ -826,6 +826,26 @@ def nodes__hold__watch(lab: Lab) -> Call:
 
 
 @case
+def nodes__hold__end(lab: Lab) -> Call:
+    hold.start(lab.tx, lab.now)
+    return bound(hold.end, lab.now)
+
+
+@case
+def nodes__hold__wake(lab: Lab) -> Call:
+    lab.machine(1, "off")
+    hold.start(lab.tx, lab.now)
+    return bound(hold.wake, lab.now)
+
+
+@case
+def nodes__hold__decide(lab: Lab) -> Call:
+    lab.machine(1, "trampoline")
+    hold.start(lab.tx, lab.now)
+    return bound(hold.decide, ["node1"], [], lab.site, lab.now, "user:ann")
+
+
+@case
 def scheduler__plan__hold(lab: Lab) -> Call:
     return bound(plan.hold, "a", lab.now, 10.0)
 

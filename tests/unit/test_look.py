@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,14 @@ def test_the_seeds_instance_is_the_mark(disk: Disk) -> None:
 def test_a_seed_of_others_is_no_mark(disk: Disk, meta: str) -> None:
     written(disk, meta)
     assert look.told([disk]) == stories.OTHER
+
+
+@pytest.mark.parametrize("order_id", ["7.0", "7.1", "7.10", "12.345"])
+def test_an_order_to_look_has_an_id_of_its_own(order_id: str) -> None:
+    look_id = stories.look_id(order_id)
+    assert look_id != order_id
+    assert stories.current_id(look_id) == stories.current_id(order_id) == order_id
+    assert re.fullmatch(r"[0-9]{1,18}\.[0-9]{1,18}", look_id), "as schema/confd.rng has it"
 
 
 @pytest.mark.parametrize(

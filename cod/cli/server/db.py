@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cod.flows.nodes.hold import SiteHold
 
 no_hold = click.option("--no-hold", is_flag=True, help="Do not hold the site afterwards.")
+SHOWN = 8  # names in a sentence
 HELD = "the site is held: `cod db reconcile` compares it with its machines"
 
 
@@ -161,9 +162,9 @@ def _sentence(held: SiteHold) -> str:
     """Return how the site is held, and which nodes are, for people."""
     start = "not held" if held.since is None else f"held since {when(held.since)}: {held.why}"
     parts = [
-        f"{about}: {', '.join(names)}"
+        f"{len(names)} {about}: {', '.join(names[:SHOWN])}{' …' if len(names) > SHOWN else ''}"
         for about, names in (
-            ("machines that differ", held.names(StoryVerdict.DIFFERS)),
+            ("differ", held.names(StoryVerdict.DIFFERS)),
             ("silent", held.names(StoryVerdict.SILENT)),
         )
         if names
@@ -196,12 +197,12 @@ def reconcile(
     from cod.site import load
 
     now = time.time()
+    held = run(ctx, flows.show)
     if keep or erase:
         site, _ = load.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
-        run(ctx, flows.decide, keep, erase, site, now, local_user())
+        held = run(ctx, flows.decide, keep, erase, site, now, local_user())
     if wake:
-        run(ctx, flows.wake, now)
-    held = run(ctx, flows.show)
+        held = run(ctx, flows.wake, now)
     rows = [
         (
             node.name,

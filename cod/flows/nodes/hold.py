@@ -41,9 +41,13 @@ class SiteHold:
     why: str
     nodes: tuple[tuple[Node, NodeStory], ...]
 
+    def of(self, verdict: StoryVerdict) -> list[tuple[Node, NodeStory]]:
+        """Return the nodes with that verdict."""
+        return [each for each in self.nodes if each[1].verdict == verdict]
+
     def names(self, verdict: StoryVerdict) -> list[str]:
         """Return the names of the nodes with that verdict."""
-        return [node.name for node, story in self.nodes if story.verdict == verdict]
+        return [node.name for node, _ in self.of(verdict)]
 
 
 def start(tx: Tx, now: float, why: str = BY_HAND) -> SiteHold:
@@ -92,15 +96,20 @@ def watch(tx: Tx, *, claim: claims.Claim, now: float) -> bool:
     return True
 
 
-def wake(tx: Tx, now: float) -> int:
+def counts(tx: Tx) -> dict[str, int] | None:
+    """Return how many nodes there are of each verdict; None where nothing is held."""
+    found = stories.counts(tx)
+    return found if lasts(tx) or found.keys() - {StoryVerdict.AGREES} else None
+
+
+def wake(tx: Tx, now: float) -> SiteHold:
     """Switch on the silent nodes that are to be in the trampoline, so that they tell what they
-    hold; return how many. One that is on stays as it is."""
-    silent = [
-        node
-        for node, story in stories.every(tx)
-        if story.verdict == StoryVerdict.SILENT and node.state == NodeState.TRAMPOLINE
-    ]
-    return sum(nodes.wish_power(tx, node, "on", now) is not None for node in silent)
+    hold. One that is on stays as it is."""
+    found = show(tx)
+    for node, _ in found.of(StoryVerdict.SILENT):
+        if node.state == NodeState.TRAMPOLINE:
+            nodes.wish_power(tx, node, "on", now)
+    return found
 
 
 def decide(
@@ -110,9 +119,9 @@ def decide(
     site: Site,
     now: float,
     actor: str,
-) -> None:
-    """Carry out an administrator's word about held nodes, by name. All or nothing: raises `Refused`
-    where one is not held, or is to be erased and in use.
+) -> SiteHold:
+    """Carry out an administrator's word about held nodes, by name; return what is held then. All or
+    nothing: raises `Refused` where one is not held, or is to be erased and in use.
 
     keep   the node is as it should be: one in use goes on, any other is out of service with its
            disks
@@ -122,6 +131,7 @@ def decide(
         _keep(tx, _held(tx, name), site, now, actor)
     for name in erase:
         _erase(tx, _held(tx, name), site, now, actor)
+    return show(tx)
 
 
 def _keep(tx: Tx, node: Node, site: Site, now: float, actor: str) -> None:
@@ -146,8 +156,6 @@ def _held(tx: Tx, name: str) -> Node:
     """Return the node, which is held no longer."""
     node = nodes.named(tx, name, lock=True)
     if not stories.holds(tx, node.id):
-        raise Refused(
-            "conflict", f"node {name} is not held: `cod db reconcile` lists those that are"
-        )
+        raise Refused("conflict", f"node {name} is not held: its machine agrees with the database")
     stories.forget(tx, node.id)
     return node

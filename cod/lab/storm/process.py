@@ -16,10 +16,9 @@ from cod.lab.storm.machine import Machine
 from cod.lab.storm.relay import open_relay
 
 
-async def storm(options: argparse.Namespace) -> tuple[list[dict[str, object]], float]:
+async def storm(options: argparse.Namespace, began: float) -> tuple[list[dict[str, object]], float]:
     """Switch all on, wait until all are idle or the time is over, and let them wait on; return what
-    each did, and when that waiting began, by the monotonic clock."""
-    began = time.monotonic()
+    each did since `began`, and when that waiting began, by the monotonic clock."""
     relay = await open_relay(options.relay, options.server)
     numbers = range(options.first, options.first + options.machines)
     machines = [Machine(number, relay, began, options.whole) for number in numbers]
@@ -56,11 +55,12 @@ def main() -> None:
     options = parser.parse_args()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    before = time.process_time()
-    machines, settled = asyncio.run(storm(options))
+    before, began = time.process_time(), time.monotonic()
+    machines, settled = asyncio.run(storm(options, began))
     used = time.process_time() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    print(json.dumps({"machines": machines, "cpu": used, "memory": peak, "settled": settled}))
+    said = {"machines": machines, "cpu": used, "memory": peak, "began": began, "settled": settled}
+    print(json.dumps(said))
 
 
 if __name__ == "__main__":

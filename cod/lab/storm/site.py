@@ -109,20 +109,14 @@ class StormSite:
             if self._loss:
                 network.lose(namespace, network.BRIDGE, self._loss)
             self._make_site()
-            self._serve()
+            self.serve()
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._server is not None and self._server.poll() is None:
-            self._server.terminate()
-            try:
-                self._server.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._server.pid, signal.SIGKILL)
-                self._server.wait()
+        self.stop()
         control.down(self.lab)
         shutil.rmtree(self.folder, ignore_errors=True)
         self._cleaner.communicate(timeout=STOP_SECONDS)
@@ -236,20 +230,36 @@ class StormSite:
             with open(boot / name, "wb") as file:
                 file.truncate(size)
         (self.folder / "counts").mkdir()
+        self.cod("init", "--dir", str(data), "--no-check")
+
+    def cod(self, *words: str) -> str:
+        """Run a command of the site; return what it prints. Raises `Refused` where it fails."""
         done = subprocess.run(
-            [sys.executable, "-m", "cod", *self._site(), "init", "--dir", str(data), "--no-check"],
+            [sys.executable, "-m", "cod", *self._site(), *words],
             capture_output=True,
             text=True,
             check=False,
             env=_environment(),
         )
         if done.returncode:
-            raise Refused("conflict", f"cod init: {done.stderr.strip() or done.stdout.strip()}")
+            said = done.stderr.strip() or done.stdout.strip()
+            raise Refused("conflict", f"cod {words[0]}: {said}")
+        return done.stdout
 
     def _site(self) -> list[str]:
         return ["--site", str(self.folder / "site.toml")]
 
-    def _serve(self) -> None:
+    def stop(self) -> None:
+        """Stop the server, if it runs."""
+        if self._server is not None and self._server.poll() is None:
+            self._server.terminate()
+            try:
+                self._server.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._server.pid, signal.SIGKILL)
+                self._server.wait()
+
+    def serve(self) -> None:
         """Start the server, its statements counted, and wait until each part is ready."""
         path = self.folder / "server.log"
         words = [sys.executable, "-m", "cod.lab.storm.counted", str(self.folder / "counts")]

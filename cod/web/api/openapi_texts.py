@@ -45,6 +45,7 @@ TAGS = {
     "audit": "Log of changes",
     "conflicts": "Conflicts of addresses and identities",
     "faults": "What outside of COD does not do its part",
+    "hold": "A held site: whether its machines and its database agree",
     "states": "The nodes' lifecycle",
     "health": "State of the server",
     "server": "Name and version of the server",

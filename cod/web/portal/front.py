@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 
 from cod import data
 from cod.flows import views
+from cod.flows.nodes import hold
 from cod.flows.people import audit
 from cod.flows.people.access import guarded, offered
 from cod.flows.replies import Repeated
@@ -219,6 +220,7 @@ class Portal:
             "part": "",
             "apart": round(self.context.hub.apart(), 1),
             "last_event": None,
+            "site_hold": None,
             "can": partial(_can, visit.who),
             "reply": None,
         }
@@ -384,8 +386,9 @@ def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
     """Return what a page loads, and the last event that it knows of: its stream tells of those that
-    come while it is on its way."""
-    return {"last_event": views.last_event(tx)} | dict(page.load(tx, ask))
+    come while it is on its way. Administrators are told on each page what is held."""
+    held = hold.counts(tx) if ask.who.admin else None
+    return {"last_event": views.last_event(tx), "site_hold": held} | dict(page.load(tx, ask))
 
 
 def _can(who: Who | None, right: str, group_id: int | None = None, single: str = "") -> bool:

@@ -1,0 +1,32 @@
+"""The page of a held site: nodes whose machines and the database do not agree, with both stories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cod.flows.nodes import hold
+from cod.pool import Tx
+from cod.states import StoryVerdict
+from cod.web.api.routes import ADMINS, Call
+from cod.web.portal.page import Page, act
+
+MOST = 200  # nodes that are shown
+
+
+def _hold(tx: Tx, ask: Call) -> dict[str, Any]:
+    found = hold.show(tx)
+    by = {verdict: found.of(verdict) for verdict in StoryVerdict}
+    return {
+        "found": found,
+        "differ": by[StoryVerdict.DIFFERS][:MOST],
+        "silent": by[StoryVerdict.SILENT][:MOST],
+        "counts": {verdict.value: len(nodes) for verdict, nodes in by.items()},
+    }
+
+
+PAGES = (Page("/hold", "hold.html", _hold, ADMINS, nav="/faults"),)
+ACTIONS = (
+    act("/hold/end", "POST", "/hold", "The hold of the site is over."),
+    act("/hold/wake", "POST", "/hold", "Silent nodes are being switched on."),
+    act("/hold/decide", "POST", "/hold", "Decided."),
+)
