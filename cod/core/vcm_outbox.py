@@ -13,6 +13,7 @@ from cod.model import Node, Reclaim, Request, Vcluster
 from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.scheduler import requests
+from cod.store.scheduler.node_counts import Member
 
 PREFIX = "vcm"
 
@@ -78,7 +79,7 @@ def moved(tx: Tx, node: Node, vcluster_id: int | None, state: str, reason: str, 
 
 
 def reclaimed(
-    tx: Tx, reclaim: Reclaim, reason: str, candidates: Iterable[Node], now: float
+    tx: Tx, reclaim: Reclaim, reason: str, candidates: Iterable[Node | Member], now: float
 ) -> None:
     """Owe the VCM a reclaim; `candidates` are all nodes that would do."""
     if vcms.get(tx, reclaim.vcluster_id) is not None:

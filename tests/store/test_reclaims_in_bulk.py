@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,13 +15,14 @@ from sqlalchemy import Engine, func, select, update
 from cod.core.nodes.reclaim_batch import ReclaimBatch
 from cod.flows.scheduler import apply_plan
 from cod.flows.scheduler import plan as plan_flow
-from cod.model import Policy, RequestTuple, Site, TypeTerms
+from cod.model import Policy, RequestTuple, Site, TypeTerms, Vcluster
+from cod.policy.scheduler.snapshot import NodeKind, PassPlan, Preempt
 from cod.states import RequestState, VclusterState
 from cod.store import tables as t
 from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.people import groups
-from cod.store.scheduler import requests, vclusters
+from cod.store.scheduler import reclaims, requests, reservations, vclusters
 from tests.conftest import SUBNET
 from tests.store.busy_site import GIB
 from tests.store.manager_world import add_node, add_template
@@ -86,20 +88,11 @@ class FullSite:
             )
 
     def _vcluster(self, name: str, size: int, *, preemptible: bool) -> int:
-        made = vclusters.add(
-            self.tx,
-            name=name,
-            group_id=self.dice.choice(self._groups).id,
-            template_id=self._template,
-            size=size,
-            attributes="",
-            lease_time=36000.0,
-            subnet=SUBNET,
-            now=0.0,
-            preemptible=preemptible and self.dice.random() < 0.3,
-        )
-        assert made is not None
-        return made.id
+        group_id = self.dice.choice(self._groups).id
+        given_up = preemptible and self.dice.random() < 0.3
+        return _vcluster(
+            self.tx, name, group_id, self._template, size=size, preemptible=given_up
+        ).id
 
     def disturb(self) -> None:
         """Change what a plan may have counted on: nodes stay, leases end, requests go, and groups
@@ -114,6 +107,25 @@ class FullSite:
         if dice.random() < 0.5:
             held = t.nodes.c.id % 5 == dice.randrange(5)
             self.tx.execute(update(t.nodes).where(held).values(assigned_at=NOW))
+
+
+def _vcluster(
+    tx: Tx, name: str, group_id: int, template_id: int, size: int = 1, **options: Any
+) -> Vcluster:
+    made = vclusters.add(
+        tx,
+        name=name,
+        group_id=group_id,
+        template_id=template_id,
+        size=size,
+        attributes="",
+        lease_time=36000.0,
+        subnet=SUBNET,
+        now=0.0,
+        **options,
+    )
+    assert made is not None
+    return made
 
 
 def opened(tx: Tx) -> dict[str, list[Any]]:
@@ -156,13 +168,53 @@ def test_bulk_opens_what_single_preemptions_open(engine: Engine, site: Site, see
         assert opened(tx) == ours
 
 
-def test_a_node_that_leaves_after_it_was_chosen_stops_all(tx: Tx, site: Site) -> None:
-    """Show that what was chosen without a lock is looked at again once it is locked."""
+@pytest.mark.parametrize("spoken_for", [False, True])
+def test_a_node_that_leaves_after_it_was_chosen_stops_all(
+    tx: Tx, site: Site, spoken_for: bool
+) -> None:
+    """Show that what was chosen without a lock is looked at again once it is locked, also where a
+    VCM is told which other nodes would do."""
     world = replace(site, policy=POLICY)
     FullSite(tx, 0)
+    for holder in vclusters.every(tx, ["active"]) if spoken_for else ():
+        if vcms.get(tx, holder.id) is None:
+            vcms.enrol(tx, holder.id, serial="1", address="10.77.0.9", head=None, now=4.0)
     planned = plan_flow.decide(plan_flow.snapshot(tx, world, NOW), world, NOW)
     batch = ReclaimBatch(tx, planned.preemptions, planned, world, NOW)
     assert sum(map(batch.open, planned.preemptions)) > 1
     tx.execute(update(t.nodes).values(vcluster_id=None))
     with pytest.raises(apply_plan.Stale, match="have left meanwhile"):
         batch.write()
+
+
+def test_nodes_of_two_subnets_are_taken_from_one_vcluster_at_once(tx: Tx, site: Site) -> None:
+    """Show that a reclaim of each subnet is opened where they differ in nothing else, and that the
+    act, run again, opens no more."""
+    template = add_template(tx)
+    world = replace(site, subnets=(*site.subnets, replace(SUBNET, name="other")))
+    holder, taker = (
+        _vcluster(tx, name, groups.add(tx, name, 0.0, priority=priority).id, template)
+        for priority, name in enumerate(("old", "new"))
+    )
+    vclusters.change(tx, holder, 0.0, state=VclusterState.ACTIVE, size=6)
+    held = {"vcluster_id": holder.id, "assigned_at": 0.0, "template_id": template}
+    for number in range(6):
+        node = add_node(
+            tx, number, "active", subnet=world.subnets[number % 2].name, block_id=None, **held
+        )
+    wanted = RequestTuple(4, "", template)
+    request = requests.add(
+        tx, vcluster_id=taker.id, kind="create", priority=1, tuples=[wanted], now=1.0
+    )
+    claim = plan_flow.hold(tx, "a", NOW, 60.0)
+    taken = [
+        Preempt(request.id, holder.id, NodeKind(node.type_id or 0, 0, one.name), 2)
+        for one in world.subnets
+    ]
+    act = partial(apply_plan.take_all, taken=taken, plan=PassPlan(), site=world)
+    for _ in range(2):
+        assert act(tx, claim=claim, now=NOW).value == []
+        assert [(one.subnet, one.count) for one in reclaims.open_(tx)] == [
+            (one.name, 2) for one in world.subnets
+        ]
+        assert len(reservations.every(tx)) == 4

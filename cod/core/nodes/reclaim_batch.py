@@ -7,11 +7,12 @@ reclaim that cannot be opened any more changes nothing of the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from cod import notice_texts
 from cod.core import notices, preemption, vcm_outbox
 from cod.core.nodes import grants
-from cod.model import Group, Node, Reclaim, Site, Vcluster
+from cod.model import Request, Site, Vcluster
 from cod.policy.scheduler import leases
 from cod.policy.scheduler.preemption import grace
 from cod.policy.scheduler.snapshot import PassPlan, Preempt
@@ -21,6 +22,16 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
 from cod.store.scheduler.node_counts import Member, NodeKindRow
+
+
+class _Opened(NamedTuple):
+    """A reclaim that is to be written. `others`: nodes that the VCM may give instead; None: there
+    is no VCM."""
+
+    opening: reclaims.Opening
+    request: Request
+    vcluster: Vcluster
+    others: Sequence[Member] | None
 
 
 class ReclaimBatch:
@@ -42,21 +53,22 @@ class ReclaimBatch:
         self._rows = preemption.PreemptionRows(tx, there, others, now, sharing=plan.sharing)
         self._members: dict[tuple[int, NodeKindRow], list[Member]] = {}
         self._chosen: set[int] = set()
-        self._opened: list[tuple[Vcluster, reclaims.Opening]] = []
+        self._opened: list[_Opened] = []
 
     def open(self, taken: Preempt) -> int:
         """Open a reclaim, and choose the nodes that go unless the owner or the VCM names others;
         return how many, 0 where the request has ended or this very reclaim is there already.
 
         Raises `Changed` if the vcluster has fewer nodes to spare, `Refused` if the requesting group
-        lacks node-hours to use them. `write` writes it.
+        lacks node-hours to use them: others can be opened all the same. Nothing is written before
+        `write`.
         """
         request = self._requests.get(taken.request_id)
         vcluster = self._vclusters.get(taken.vcluster_id)
         if request is None or vcluster is None or request.state != RequestState.PENDING:
             return 0
         kind, block = NodeKindRow(*taken.kind), taken.kind.block or None
-        key = reclaims.ReclaimKey(request.id, vcluster.id, kind.type, block)
+        key = reclaims.ReclaimKey(request.id, vcluster.id, kind.type, block, kind.subnet)
         if key in self._written:
             return 0
         asking = self._vclusters[request.vcluster_id]
@@ -69,61 +81,58 @@ class ReclaimBatch:
                 f"vcluster {vcluster.name} has not {taken.count} nodes to spare any more"
             )
         group = self._rows.groups[vcluster.group_id]
-        chosen = leases.victims(self._mobile(vcluster, group, kind), taken.count)
+        by = preemption.protected_since(vcluster, group, self._site.policy, self._now)
+        there = self._left(vcluster, kind)
+        mobile = [one for one in there if (one.assigned_at or 0.0) <= by]
+        chosen = leases.victims(mobile, taken.count)
         if len(chosen) < taken.count:
             raise nodes.Changed(
                 f"vcluster {vcluster.name} has not {taken.count} such nodes outside their inertia"
                 " any more"
             )
-        self._chosen.update(one.id for one in chosen)
+        ids = [one.id for one in chosen]
         self._written.add(key)
+        self._chosen.update(ids)
         self._rows.leave(vcluster, kind.type, taken.count)
         attributes = {one.attributes for one in request.tuples}
         opening = reclaims.Opening(
             key,
-            kind.subnet,
             attributes.pop() if len(attributes) == 1 else "",
-            [one.id for one in chosen],
+            ids,
             self._now + grace(group, self._site.policy),
         )
-        self._opened.append((vcluster, opening))
-        if vcluster.id in self._spoken_for:  # its VCM is told which other nodes would do
-            [(made, gone)] = self.write()[-1:]
-            would_do = node_counts.pick_held(self._tx, vcluster.id, kind, self._many, self._now)
-            why = (
-                f"request {request.id} needs these nodes; {vcluster.name} is preemptible"
-                if vcluster.preemptible
-                else (f"request {request.id} has priority {request.priority}")
-            )
-            vcm_outbox.reclaimed(self._tx, made, why, [*gone, *would_do], self._now)
+        spoken_for = vcluster.id in self._spoken_for
+        others = [one for one in there if one.id not in self._chosen] if spoken_for else None
+        self._opened.append(_Opened(opening, request, vcluster, others))
         return taken.count
 
-    def _mobile(self, vcluster: Vcluster, group: Group, kind: NodeKindRow) -> list[Member]:
-        """Return the vcluster's nodes of the kind that can be chosen still."""
-        if (vcluster.id, kind) not in self._members:
-            by = preemption.protected_since(vcluster, group, self._site.policy, self._now)
-            self._members[vcluster.id, kind] = node_counts.members(
-                self._tx, vcluster.id, kind, self._many, by
+    def _left(self, vcluster: Vcluster, kind: NodeKindRow) -> list[Member]:
+        """Return the vcluster's nodes of the kind that no reclaim has chosen."""
+        key = vcluster.id, kind
+        if key not in self._members:
+            self._members[key] = node_counts.members(
+                self._tx, vcluster.id, kind, self._many, self._now
             )
-        found = self._members[vcluster.id, kind]
-        return [one for one in found if one.id not in self._chosen]
+        return [one for one in self._members[key] if one.id not in self._chosen]
 
-    def write(self) -> list[tuple[Reclaim, list[Node]]]:
-        """Write what was opened and is not written yet; return the reclaims with the nodes chosen
-        for them, locked. Raises `Changed` where one of these has left meanwhile: then nothing may
-        be committed."""
-        opened, self._opened = self._opened, []
-        ids = [one for _, opening in opened for one in opening.node_ids]
-        locked = {node.id: node for node in nodes.lock(self._tx, ids)}
-        done, told = [], []
-        made = reclaims.add_all(self._tx, [one for _, one in opened], self._now)
-        for (vcluster, opening), reclaim in zip(opened, made, strict=True):
+    def write(self) -> None:
+        """Write what was opened, and tell the owners and VCMs. Raises `Changed` where a node that
+        was chosen has left meanwhile: then nothing may be committed."""
+        locked = {node.id: node for node in nodes.lock(self._tx, self._chosen)}
+        told = []
+        made = reclaims.add_all(self._tx, [one.opening for one in self._opened], self._now)
+        for (opening, request, vcluster, others), reclaim in zip(self._opened, made, strict=True):
             chosen = [locked[one] for one in opening.node_ids if one in locked]
             if [one.vcluster_id for one in chosen] != [vcluster.id] * reclaim.count:
                 raise nodes.Changed(f"nodes of vcluster {vcluster.name} have left meanwhile")
             names = [node.name for node in chosen]
             said = notice_texts.reclaim(vcluster, names, reclaim.count, reclaim.deadline)
             told.append((vcluster, self._rows.groups[vcluster.group_id], said))
-            done.append((reclaim, chosen))
+            if others is not None:
+                why = (
+                    f"request {request.id} needs these nodes; {vcluster.name} is preemptible"
+                    if vcluster.preemptible
+                    else f"request {request.id} has priority {request.priority}"
+                )
+                vcm_outbox.reclaimed(self._tx, reclaim, why, [*chosen, *others], self._now)
         notices.tell_all(self._tx, told, self._now)
-        return done

@@ -543,6 +543,7 @@ class Member(NamedTuple):
 
     id: int
     name: str
+    hostname: str | None
     state: str
     assigned_at: float | None
 
@@ -553,7 +554,7 @@ _MEMBERS = Rows(Member, t.nodes)
 def members(
     tx: Tx, vcluster_id: int, kind: NodeKindRow, many: bool, assigned_by: float
 ) -> list[Member]:
-    """Return the nodes that `pick_held` does, not locked."""
+    """Return the nodes that `pick_held` does, by id, not locked."""
     values = kind._asdict() | {"holder": vcluster_id, "assigned_by": assigned_by}
     return _MEMBERS.all(tx, _held_alike(_kind_shape(kind), many), values)
 
@@ -565,7 +566,7 @@ def _held_alike(shape: NodeKindRow, many: bool) -> Select[Any]:
         _n.assigned_at <= bindparam("assigned_by"),
         _of_kind(shape, many, lambda name, _: bindparam(name)),
         _kept_for(0),
-    )
+    ).order_by(_n.id)
 
 
 def pick_held(

@@ -30,24 +30,23 @@ get, change = ROWS.get, ROWS.change
 
 class ReclaimKey(NamedTuple):
     """What a reclaim that a plan opens is told apart by from others that are opened at the same
-    time."""
+    time. `subnet`: '' for any."""
 
     request_id: int
     vcluster_id: int
     type_id: int
     block_id: int | None
+    subnet: str
 
 
 class Opening(NamedTuple):
     """A reclaim that is to be opened.
 
-    subnet      '' for any
     attributes  what the request wants of nodes (XML) or '', for whoever answers
     node_ids    the nodes that were chosen for it
     """
 
     key: ReclaimKey
-    subnet: str
     attributes: str
     node_ids: Sequence[int]
     deadline: float
@@ -61,7 +60,6 @@ def add_all(tx: Tx, openings: Sequence[Opening], now: float) -> list[Reclaim]:
     rows = [
         {
             **one.key._asdict(),
-            "subnet": one.subnet,
             "attributes": one.attributes,
             "count": len(one.node_ids),
             "given": 0,
@@ -101,11 +99,9 @@ def add(
     now: float,
 ) -> Reclaim:
     """Return one new open reclaim: see `Opening`."""
-    key, chosen = (
-        ReclaimKey(request_id, vcluster_id, type_id, block_id),
-        [node.id for node in nodes],
-    )
-    return add_all(tx, [Opening(key, subnet, attributes, chosen, deadline)], now)[0]
+    key = ReclaimKey(request_id, vcluster_id, type_id, block_id, subnet)
+    chosen = [node.id for node in nodes]
+    return add_all(tx, [Opening(key, attributes, chosen, deadline)], now)[0]
 
 
 def written(tx: Tx, request_ids: Collection[int], at: float) -> set[ReclaimKey]:
@@ -123,7 +119,7 @@ def _of(tx: Tx, request_ids: Collection[int], at: float) -> list[Reclaim]:
 
 
 def _key(one: Reclaim) -> ReclaimKey:
-    return ReclaimKey(one.request_id, one.vcluster_id, one.type_id, one.block_id)
+    return ReclaimKey(one.request_id, one.vcluster_id, one.type_id, one.block_id, one.subnet)
 
 
 def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list[Reclaim]:
