@@ -7,8 +7,9 @@ agree are refused when `Rows` is made, which is at import.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -18,6 +19,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     CursorResult,
+    Delete,
     FromClause,
     Insert,
     Select,
@@ -35,7 +37,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql, sqlite
 
 from cod.model import Refused
-from cod.store.engine import Tx
+from cod.store.engine import Key, Tx, slices
 
 Record = TypeVar("Record")
 Order = ColumnElement[Any] | tuple[ColumnElement[Any], ...]
@@ -93,7 +95,10 @@ class Rows(Generic[Record]):
             self.select = self.select.select_from(source)
         # made once: SQLAlchemy keeps with a statement what it works out of it
         self._locked = table if source is not None else None  # alone, of what is joined
-        self._by_key = self._looked_up(self._key) if len(table.primary_key) == 1 else ()
+        if len(table.primary_key) == 1:
+            self._by_key = self._looked_up(self._key)
+            among = self.select.where(self._key.in_(bindparam("keys", expanding=True)))
+            self._all_locked = among.order_by(self._key).with_for_update(of=self._locked)
         self._update: Update | None = None
         self._insert = insert(table)
         self._by_name = self._looked_up(table.c[name]) if name in table.c else ()
@@ -126,7 +131,7 @@ class Rows(Generic[Record]):
     ) -> list[Record]:
         """Return what `query`, made of `select`, finds with the `values` of its parameters."""
         record = self._record
-        return [record(*row) for row in tx.execute(query, values)]
+        return [record(*row) for row in tx.execute(query, values).all()]  # faster than row by row
 
     def every(
         self,
@@ -146,6 +151,15 @@ class Rows(Generic[Record]):
     ) -> Record | None:
         """Return the first record that all conditions are true of; None: there is none."""
         return next(iter(self.every(tx, *where, order=order, limit=1, lock=lock)), None)
+
+    def lock(self, tx: Tx, keys: Iterable[int]) -> list[Record]:
+        """Return the records with those keys, by key; nobody else changes their rows until this
+        transaction ends."""
+        return [
+            one
+            for part in slices(sorted(keys))
+            for one in self.all(tx, self._all_locked, {"keys": part})
+        ]
 
     def get(self, tx: Tx, key: int | str, *, lock: bool = False) -> Record | None:
         """Return the record with that key; None: there is none."""
@@ -202,7 +216,14 @@ class Rows(Generic[Record]):
     def change(self, tx: Tx, record: Record, **columns: Any) -> Record:
         """Set columns of the record's row; returns the record as it is now."""
         self.set(tx, getattr(record, self._key.name), **columns)
-        return self._record(**dict(zip(self.names, self.values(record), strict=True)) | columns)
+        return self.changed(record, columns)
+
+    def changed(self, record: Record, columns: Mapping[str, Any]) -> Record:
+        """Return the record with other values in those columns; for records of many fields quicker
+        than `dataclasses.replace`."""
+        return self._record(
+            **{**dict(zip(self.names, self.values(record), strict=True)), **columns}
+        )
 
     def replace(self, tx: Tx, record: Record) -> bool:
         """Write a record over the row with its key; return whether that was there."""
@@ -297,6 +318,17 @@ def _held(kind: Any) -> Any:
     if get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, StrEnum)):
         return str
     return get_origin(kind) or kind
+
+
+def remove_all(tx: Tx, column: Column[Any], values: Sequence[Key]) -> None:
+    """Delete the rows that have one of the values in a column."""
+    for part in slices(values):
+        tx.execute(_removing(column), {"values": part})
+
+
+@lru_cache(maxsize=64)
+def _removing(column: Column[Any]) -> Delete:
+    return delete(column.table).where(column.in_(bindparam("values", expanding=True)))
 
 
 def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Insert]:

@@ -268,7 +268,7 @@ class _GrantBatch:
         self._granted: list[int] = []
         self._admitted: list[tuple[Vcluster, Vcluster, dict[str, Any]]] = []
         self._began: list[tuple[Vcluster, Group, notice_texts.NoticeText]] = []
-        self._taken: list[tuple[Node, Vcluster]] = []
+        self._taken: list[holding.Taken] = []
         self._moves: list[nodes.NodeMove] = []
         self._effects: set[Effect] = set()
 
@@ -278,12 +278,15 @@ class _GrantBatch:
         holder = self._holders[request.vcluster_id]
         owner = self._groups[holder.group_id]
         seats = self._seats(shares)
+        chosen = [node for node, _ in seats]
+        waking = self._waking + sum(node.state == NodeState.OFF for node in chosen)
+        slow = self._now + _wake_time(waking, self._site)
         steps = [
             _first_step(
                 node,
                 Assignment(share.template_id, self._documents[share.template_id], owner.id),
                 holder,
-                0.0,
+                slow,
             )
             for node, share in seats
         ]
@@ -295,7 +298,6 @@ class _GrantBatch:
             for node, share in reversed(seats):
                 self._free[pool_key(share.free_nodes)].appendleft(node)
             return False
-        chosen = [node for node, _ in seats]
         columns = _admission(
             self._tx,
             holder,
@@ -314,12 +316,8 @@ class _GrantBatch:
             self._began.append((admitted, owner, _began(admitted, self._now)))
         if self._guarantees or owner.hours_limit is not None:  # the next one's are counted by these
             self._write_vclusters()
-        off = sum(node.state == NodeState.OFF for node in chosen)
-        self._waking += off
-        slow = self._now + _wake_time(self._waking, self._site)
+        self._waking = waking
         for (node, share), step in zip(seats, steps, strict=True):
-            if step.event is NodeEvent.WOKEN:
-                step = replace(step, columns={"deadline": slow})
             self._take(node, share, step, request, admitted, owner)
         self._granted.append(request.id)
         # of the next one's creation size: types that are apart are counted by held nodes
@@ -358,31 +356,26 @@ class _GrantBatch:
         vcluster: Vcluster,
         owner: Group,
     ) -> None:
-        columns = holding.held_by(
-            vcluster.id,
-            request.id,
-            share.position,
-            share.template_id,
-            next(self._hostnames[vcluster.id]),
-            self._now,
+        hostname = next(self._hostnames[vcluster.id])
+        held = holding.held_by(
+            vcluster.id, request.id, share.position, share.template_id, hostname, self._now
         )
-        held = replace(node, **columns)
         values = dict(step.columns)
         if step.event is not NodeEvent.WOKEN:
             document = self._documents[share.template_id]
-            values["wipe"] = transitions.wipe_for(held, document, owner)
+            values["wipe"] = transitions.wipe_for(node, document, owner)
         power = step.power if step.power and node.power_driver != "none" else ""
         if power:
             values |= {"power_wanted": power, "power_seq": node.power_seq + 1}
-        values = columns | transitions.changes(
-            held,
+        values = held | transitions.changes(
+            node,
             step.event,
             now=self._now,
             patience=self._site.policy.patience,
             columns=values,
         )
-        moved = replace(node, **values)
-        self._taken.append((held, vcluster))
+        moved = nodes.changed(node, values)
+        self._taken.append(holding.Taken(node, vcluster, share.template_id, hostname))
         self._moves.append(nodes.NodeMove(node, moved, values, step.event, step.cause, power))
 
     def write(self) -> tuple[Effect, ...]:
@@ -405,8 +398,9 @@ class _GrantBatch:
         sessions.forget_all(tx, [one.moved.id for one in moves if one.power])
         captured = captures.of_nodes(tx, [one.node.id for one in moves])
         connected = ports.known(tx, [one.node.boot_mac for one in moves])
-        for one, (held, _) in zip(moves, self._taken, strict=True):
-            if held.id in captured:
+        for one in moves:
+            if one.node.id in captured:
+                held = replace(one.node, vcluster_id=one.moved.vcluster_id)
                 transitions.note_capture(tx, held, one.event, one.cause, now)
             if one.event is NodeEvent.WOKEN and one.node.boot_mac in connected:
                 switch_ports.leave(tx, one.moved, now)

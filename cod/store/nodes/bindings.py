@@ -14,8 +14,7 @@ the flow is run again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import bindparam, case, delete, or_, select, update
@@ -30,7 +29,7 @@ from cod.store.rows import Rows
 from cod.store.scheduler import address_blocks
 
 FOREVER = 4_000_000_000.0  # a reservation ends when the node leaves, not by the clock
-_BLOCKS = 100  # blocks of vclusters that are read by one statement
+_BLOCKS = 16  # blocks of vclusters that are read by one statement
 
 _b = t.bindings.c
 ROWS = Rows(Binding, t.bindings)
@@ -45,6 +44,20 @@ _WITH_NODE = (
         _b.expires_at > bindparam("now"),
     )
 )
+# made once, and of few columns: the blocks of large vclusters have many rows
+_WITHIN = (
+    select(_b.address, _b.expires_at, _b.state)
+    .where(
+        or_(
+            *(
+                _b.address.between(bindparam(f"first{n}"), bindparam(f"last{n}"))
+                for n in range(_BLOCKS)
+            )
+        )
+    )
+    .with_for_update()
+)
+_NOWHERE = {f"first{n}": 1 for n in range(_BLOCKS)} | {f"last{n}": 0 for n in range(_BLOCKS)}
 
 
 def with_node(tx: Tx, mac: str, address: str, now: float) -> tuple[Binding, Node] | None:
@@ -145,49 +158,57 @@ def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
     every = [block for each in blocks.values() for block in each]
     subnets = {("subnet", block.subnet) for block in every}
     dns_zones.touch(tx, [*(("vcluster", one.name) for one in holders.values()), *subnets], now)
-    there: dict[int, Binding] = {}
+    there: dict[int, _Recorded] = {}
     for start in range(0, len(every), _BLOCKS):
         there |= _within(tx, every[start : start + _BLOCKS])
-    made: dict[int, Binding] = {}
+    free = {of: _free(each, there, now) for of, each in blocks.items()}
+    made: list[Binding] = []
     for node_id, mac, vcluster, hostname in wanted:
-        own = blocks.get(vcluster.id, [])
-        address = _free(own, there, now)
+        address, subnet = next(free.get(vcluster.id, iter(())), (None, ""))
         if address is None:
+            own = ", ".join(map(str, joined(blocks.get(vcluster.id, []))))
             raise Refused(
                 "conflict",
-                f"vcluster {vcluster.name} has no free address in "
-                f"{', '.join(map(str, joined(own))) or 'any block'}",
+                f"vcluster {vcluster.name} has no free address in {own or 'any block'}",
             )
-        subnet = next(block.subnet for block in own if address in block.addresses)
-        made[address] = there[address] = Binding(
-            address, mac, "vcluster", node_id, subnet, hostname, "reserved", FOREVER
+        made.append(
+            Binding(address, mac, "vcluster", node_id, subnet, hostname, "reserved", FOREVER)
         )
-    for addresses in slices(sorted(made)):
-        forget(tx, addresses)
-    add(tx, list(made.values()))
-    return list(made)
+    addresses = [one.address for one in made]
+    for part in slices(sorted(there.keys() & addresses)):
+        forget(tx, part)
+    add(tx, made)
+    return addresses
 
 
-def _within(tx: Tx, blocks: Sequence[AddressBlock]) -> dict[int, Binding]:
+_Recorded = tuple[float, str]  # until when, and in what state
+
+
+def _within(tx: Tx, blocks: Sequence[AddressBlock]) -> dict[int, _Recorded]:
     """Return what is recorded in those blocks, by address; nobody else changes it until this
     transaction ends."""
-    ranges = or_(*(_b.address.between(block.first, block.last) for block in blocks))
-    return {row.address: row for row in ROWS.every(tx, ranges, lock=True)}
+    ends = {f"first{n}": block.first for n, block in enumerate(blocks)}
+    ends |= {f"last{n}": block.last for n, block in enumerate(blocks)}
+    return {row[0]: (row[1], row[2]) for row in tx.execute(_WITHIN, _NOWHERE | ends).all()}
 
 
-def _free(blocks: Iterable[AddressBlock], there: Mapping[int, Binding], now: float) -> int | None:
-    """Return the first address that is free in the first block that has one; else the one whose
-    system has been gone for longest. `there`: what is recorded in the blocks."""
-    left: list[Binding] = []
-    for address in (each for block in blocks for each in block.addresses):
-        recorded = there.get(address)
-        if address & 0xFF in (0, 0xFF):
-            continue
-        if recorded is None or recorded.expires_at <= now:
-            return address
-        if recorded.state == "left":
-            left.append(recorded)
-    return min(left, key=attrgetter("expires_at", "address")).address if left else None
+def _free(
+    blocks: Iterable[AddressBlock], there: Mapping[int, _Recorded], now: float
+) -> Iterator[tuple[int, str]]:
+    """Yield the addresses that are free in the blocks, in order, with their subnets; then those
+    that a system has left, the one that has been gone for longest first. `there`: what is recorded
+    in the blocks."""
+    left: list[tuple[float, int, str]] = []
+    for block in blocks:
+        for address in block.addresses:
+            until, state = there.get(address, (now, ""))
+            if address & 0xFF in (0, 0xFF):
+                continue
+            if until <= now:
+                yield address, block.subnet
+            elif state == "left":
+                left.append((until, address, block.subnet))
+    yield from ((address, subnet) for _, address, subnet in sorted(left))
 
 
 def release(tx: Tx, node_id: int, until: float | None) -> None:

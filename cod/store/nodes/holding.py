@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from cod.model import Assignment, Node, Vcluster
 from cod.states import Disk
@@ -22,6 +22,7 @@ from cod.store.engine import Tx, slices
 from cod.store.images import templates
 from cod.store.nodes import bindings, host_keys
 from cod.store.nodes.nodes import Stale
+from cod.store.rows import remove_all
 from cod.store.scheduler import reservations
 
 _NOBODY: dict[str, Any] = dict.fromkeys(
@@ -58,9 +59,8 @@ def take(
     )
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
-    held = replace(node, **columns)
-    follow(tx, [(held, vcluster)], now)
-    return held
+    follow(tx, [Taken(node, vcluster, template_id, hostname)], now)
+    return replace(node, **columns)
 
 
 def held_by(
@@ -83,44 +83,52 @@ def held_by(
     }
 
 
-def follow(tx: Tx, taken: Sequence[tuple[Node, Vcluster]], now: float) -> None:
-    """Write what follows the new holders of nodes, whose own rows are written already; the nodes
-    come as they are in their holders' hands, in the generation in which they were free."""
-    ids = [node.id for node, _ in taken]
+class Taken(NamedTuple):
+    """A node, as it was when it was free, and its new holder."""
+
+    node: Node
+    vcluster: Vcluster
+    template_id: int
+    hostname: str
+
+
+def follow(tx: Tx, taken: Sequence[Taken], now: float) -> None:
+    """Write what follows the new holders of nodes, whose own rows are written already."""
+    ids = [one.node.id for one in taken]
     _clear_rights(tx, ids)
     reservations.drop(tx, ids)
-    host_keys.forget_all(tx, [node.id for node, holder in taken if not _is_cached(node, holder)])
+    host_keys.forget_all(tx, [one.node.id for one in taken if not _is_cached(one)])
     wanted = [
-        bindings.Reserve(node.id, node.boot_mac, holder, node.hostname or "")
-        for node, holder in taken
+        bindings.Reserve(one.node.id, one.node.boot_mac, one.vcluster, one.hostname)
+        for one in taken
     ]
     bindings.reserve_all(tx, wanted, now)
     tx.execute(
         insert(t.node_permissions),
         [
-            {"node_id": node.id, "group_id": holder.group_id, "right": "use"}
-            for node, holder in taken
+            {"node_id": one.node.id, "group_id": one.vcluster.group_id, "right": "use"}
+            for one in taken
         ],
     )
     tx.execute(
         insert(t.install_images),
         [
             {
-                "node_id": node.id,
-                "generation": node.generation + 1,
-                "template_id": node.template_id,
+                "node_id": one.node.id,
+                "generation": one.node.generation + 1,
+                "template_id": one.template_id,
                 "state": "pending",
                 "at": now,
             }
-            for node, _ in taken
+            for one in taken
         ],
     )
 
 
-def _is_cached(node: Node, holder: Vcluster) -> bool:
+def _is_cached(one: Taken) -> bool:
     """Return whether the node's disk holds what it is to run, kept for its holder's group."""
-    cached = (node.disk, node.cached_template_id, node.cached_group_id)
-    return cached == (Disk.CACHED, node.template_id, holder.group_id)
+    cached = (one.node.disk, one.node.cached_template_id, one.node.cached_group_id)
+    return cached == (Disk.CACHED, one.template_id, one.vcluster.group_id)
 
 
 def give_back(
@@ -218,5 +226,4 @@ def set_installed(tx: Tx, node_ids: Sequence[int], now: float) -> None:
 
 def _clear_rights(tx: Tx, node_ids: Sequence[int]) -> None:
     for table in (t.node_permissions, t.install_images):
-        for part in slices(node_ids):
-            tx.execute(delete(table).where(table.c.node_id.in_(part)))
+        remove_all(tx, table.c.node_id, node_ids)

@@ -10,7 +10,7 @@ from sqlalchemy import delete, insert, select, update
 from cod.model import HostKey
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
-from cod.store.rows import Rows
+from cod.store.rows import Rows, remove_all
 
 _k = t.host_keys.c
 _ROWS = Rows(HostKey, t.host_keys)
@@ -68,5 +68,4 @@ def forget(tx: Tx, node_id: int) -> bool:
 
 def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
     """Forget the keys of all those nodes."""
-    for part in slices(node_ids):
-        tx.execute(delete(t.host_keys).where(_k.node_id.in_(part)))
+    remove_all(tx, _k.node_id, node_ids)

@@ -35,6 +35,7 @@ WISHES = Rows(PowerAction, t.power_actions)
 _PLACES = Rows(NodePlace, t.node_places)
 _n = t.nodes.c
 get, by_name, named = ROWS.get, ROWS.by_name, ROWS.named
+lock, changed = ROWS.lock, ROWS.changed
 change_place, remove_place = _PLACES.set, _PLACES.remove
 HELD = exists().where(
     t.node_stories.c.node_id == _n.id, t.node_stories.c.verdict != StoryVerdict.AGREES
@@ -94,14 +95,6 @@ class Changed(Outdated):
 
     def __init__(self, sentence: str) -> None:
         super(Stale, self).__init__(sentence)
-
-
-def lock(tx: Tx, node_ids: Iterable[int]) -> list[Node]:
-    """Return those nodes, by id; nobody else changes them until this transaction ends."""
-    found: list[Node] = []
-    for part in slices(sorted(node_ids)):
-        found += ROWS.every(tx, _n.id.in_(part), order=_n.id, lock=True)
-    return found
 
 
 def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:

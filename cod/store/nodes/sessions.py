@@ -23,9 +23,9 @@ from sqlalchemy import (
 from cod.model import AgentSession, ImageReceiver, Node, Peer, Refused
 from cod.states import Disk, NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx
 from cod.store.nodes import nodes
-from cod.store.rows import Rows
+from cod.store.rows import Rows, remove_all
 
 _s = t.sessions.c
 ROWS = Rows(AgentSession, t.sessions)
@@ -107,8 +107,7 @@ def set_reported(tx: Tx, peer: Peer) -> None:
 
 def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
     """Forget the connections of those nodes."""
-    for part in slices(node_ids):
-        tx.execute(delete(t.sessions).where(_s.node_id.in_(part)))
+    remove_all(tx, _s.node_id, node_ids)
 
 
 def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:

@@ -14,12 +14,24 @@ apart; for that their wide rows are read.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, case, func, or_, select
+from sqlalchemy import (
+    BindParameter,
+    CompoundSelect,
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import Node
@@ -29,6 +41,7 @@ from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes, switch_ports
 from cod.store.rows import Rows
 
+_TOGETHER = 8  # sorts of free nodes that are asked for by one statement
 PERIOD = 10.0
 """Seconds to which times of nodes on their way are rounded."""
 _n = t.nodes.c
@@ -41,7 +54,8 @@ _AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
 # What does not answer its power commands is passed over: nobody knows when it is there.
 _silent = t.nodes.alias("silent").c
 _ANSWERS = _n.id.not_in(select(_silent.id).where(_silent.waits_for == POWER_CONTROL))
-_FREE = and_(_NOBODYS, _n.released == 0, _n.state.in_(_READY), _AT_HAND, _ANSWERS)
+_ABLE = and_(_NOBODYS, _n.released == 0, _AT_HAND, _ANSWERS)
+_FREE = and_(_ABLE, _n.state.in_(_READY))
 _COMING = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY), _ANSWERS)
 _CLEAN_SOON = and_(_n.released == 0, _n.state == NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY)
 _USABLE = switch_ports.usable(_n.boot_mac)
@@ -464,22 +478,22 @@ def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey
     are left. None of a sort of which `pick_free` would choose others for one group than for
     another, or that is told apart by switch ports."""
     picked: dict[int, FreeKey] = {}
-    for key, count in wanted.items():
+    alike: defaultdict[FreeKey, list[FreeKey]] = defaultdict(list)
+    for key in wanted:
         if not key.kind.port:
-            found = tx.execute(_lowest(_shape(key), many), _values(key) | {"most": count}).all()
-            if not (found and found[0][1]):
-                picked.update(dict.fromkeys((row[0] for row in found), key))
+            alike[_shape(key)].append(key)
+    for shape, keys in alike.items():
+        for part in slices(keys, _TOGETHER):
+            found = tx.execute(_lowest(shape, many), _values(part, wanted)).all()
+            tables = {part[place] for place, _, tables in found if tables}
+            picked |= {row[1]: key for row in found if (key := part[row[0]]) not in tables}
     ids = sorted(picked)
     locked = nodes.lock(tx, ids)
-    r = t.reservations.c
-    still: dict[int, FreeKey] = {}
-    for part in slices(ids):  # as in `pick_free`
-        rows = tx.execute(select(_n.id, *_ALIKE).where(_FREE, _n.id.in_(part)))
-        still.update((row[0], _free_key(row[1:], many, "")) for row in rows)
-    for part in slices(ids):
-        for node_id, own in tx.execute(select(r.node_id, r.request_id).where(r.node_id.in_(part))):
-            if node_id in still:
-                still[node_id] = still[node_id]._replace(reserved=own)
+    still = {  # as in `pick_free`
+        row[0]: _free_key(row[2:], many, "")._replace(reserved=row[1] or 0)
+        for part in slices(ids)
+        for row in tx.execute(_STILL, {"picked": part}).all()
+    }
     chosen: dict[FreeKey, list[Node]] = {key: [] for key in wanted}
     for node in locked:
         if still.get(node.id) == picked[node.id]:
@@ -487,14 +501,31 @@ def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey
     return chosen
 
 
-@lru_cache(maxsize=64)  # some 20 KB each; a site may have thousands of sorts, of few shapes
-def _lowest(shape: FreeKey, many: bool) -> Select[Any]:
-    """Return the query for the first `most` free nodes that are alike: their ids, and whether only
-    their tables were erased; those first, then by id. What they are is said by `_values`."""
+_STILL = (
+    select(_n.id, t.reservations.c.request_id, *_ALIKE)
+    .outerjoin_from(t.nodes, t.reservations, t.reservations.c.node_id == _n.id)
+    .where(_FREE, _n.id.in_(bindparam("picked", expanding=True)))
+)
+
+
+@lru_cache(maxsize=64)  # a site may have thousands of sorts, of few shapes
+def _lowest(shape: FreeKey, many: bool) -> CompoundSelect[Any]:
+    """Return the query for the first free nodes of several sorts: the sort's place among them, a
+    node's id, and whether only its tables were erased; those first, then by id. Which sorts, and
+    how many nodes of each, is said by `_values`."""
     tables = case((_n.disk == Disk.TABLES, 1), else_=0)
-    alike = _alike(shape, many, lambda name, _: bindparam(name))
-    query = select(_n.id, tables).where(_FREE, _n.state == bindparam("state"), alike)
-    return query.order_by(tables.desc(), _n.id).limit(bindparam("most"))
+    parts = []
+    for place in range(_TOGETHER):
+
+        def value(name: str, _: object = None, place: int = place) -> BindParameter[Any]:
+            return bindparam(f"{name}{place}")
+
+        # not `_FREE`: a list of states is made anew for each of the many times that this is asked
+        query = select(literal_column(str(place)).label("place"), _n.id, tables.label("tables"))
+        query = query.where(_ABLE, _n.state == value("state"), _alike(shape, many, value))
+        first = query.order_by(tables.desc(), _n.id).limit(value("most"))
+        parts.append(select(first.subquery()))
+    return union_all(*parts)
 
 
 def _shape(key: FreeKey) -> FreeKey:
@@ -507,8 +538,16 @@ def _kind_shape(kind: NodeKindRow) -> NodeKindRow:
     return NodeKindRow(0, min(kind.block, 1), "subnet" if kind.subnet else "", kind.port)
 
 
-def _values(key: FreeKey) -> dict[str, Any]:
-    return key._asdict() | key.kind._asdict()
+def _values(keys: Sequence[FreeKey], wanted: Mapping[FreeKey, int]) -> dict[str, Any]:
+    return {
+        f"{name}{place}": value
+        for place in range(_TOGETHER)
+        # none of the last sort in the places that are left
+        for key, most in [
+            (keys[place], wanted[keys[place]]) if place < len(keys) else (keys[-1], 0)
+        ]
+        for name, value in (key._asdict() | key.kind._asdict() | {"most": most}).items()
+    }
 
 
 def _erased_first(group_id: int | None) -> tuple[ColumnElement[int], ...]:

@@ -80,10 +80,7 @@ def get(tx: Tx, request_id: int, *, lock: bool = False) -> Request | None:
 
 def lock(tx: Tx, request_ids: Collection[int]) -> dict[int, Request]:
     """Return those requests, by id; nobody else decides about them until this transaction ends."""
-    found: list[Request] = []
-    for part in slices(sorted(request_ids)):
-        found += ROWS.every(tx, _r.id.in_(part), order=_r.id, lock=True)
-    return {one.id: one for one in _with_tuples(tx, found)}
+    return {one.id: one for one in _with_tuples(tx, ROWS.lock(tx, request_ids))}
 
 
 def by_key(tx: Tx, key: str) -> Request | None:

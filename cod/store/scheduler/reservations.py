@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
-from cod.store.rows import Rows
+from cod.store.rows import Rows, remove_all
 
 _r = t.reservations.c
 
@@ -101,8 +101,7 @@ def promised(tx: Tx, request_id: int) -> dict[int, tuple[int, float]]:
 
 def drop(tx: Tx, node_ids: Sequence[int]) -> None:
     """Keep those nodes for nobody any more."""
-    for part in slices(node_ids):
-        tx.execute(delete(t.reservations).where(_r.node_id.in_(part)))
+    remove_all(tx, _r.node_id, node_ids)
 
 
 def any_for(tx: Tx, request_id: int) -> bool:
@@ -132,5 +131,4 @@ def moving(tx: Tx, group_id: int) -> dict[int, int]:
 
 def clear(tx: Tx, request_ids: Sequence[int]) -> None:
     """Keep no node for those requests any more."""
-    for part in slices(request_ids):
-        tx.execute(delete(t.reservations).where(_r.request_id.in_(part)))
+    remove_all(tx, _r.request_id, request_ids)

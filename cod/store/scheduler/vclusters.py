@@ -56,11 +56,7 @@ def every(tx: Tx, states: Iterable[str] = (), group_id: int | None = None) -> li
 
 def lock(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, Vcluster]:
     """Return those vclusters, by id; nobody else changes them until this transaction ends."""
-    return {
-        one.id: one
-        for part in slices(sorted(vcluster_ids))
-        for one in ROWS.every(tx, _v.id.in_(part), order=_v.id, lock=True)
-    }
+    return {one.id: one for one in ROWS.lock(tx, vcluster_ids)}
 
 
 class Live(NamedTuple):
@@ -259,7 +255,7 @@ def free_hostnames(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, Iterator[
     taken: dict[int, set[str]] = {one: set() for one in vcluster_ids}
     for part in slices(sorted(taken)):
         query = select(n.vcluster_id, n.hostname).where(n.vcluster_id.in_(part))
-        for vcluster_id, hostname in tx.execute(query):
+        for vcluster_id, hostname in tx.execute(query).all():
             taken[vcluster_id].add(hostname)
     return {
         one: filterfalse(there.__contains__, (f"n{number}" for number in count(1)))
