@@ -12,12 +12,12 @@ from typing import Any
 from unittest.mock import patch
 
 from cod.core import leases
-from cod.flows.agents import orders
+from cod.flows.agents import orders, progress
 from cod.flows.nodes import deadlines
-from cod.model import Node, Result
+from cod.model import Node, Peer, Result
 from cod.states import Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, holding, nodes, secrets
+from cod.store.nodes import bindings, holding, nodes, secrets, sessions
 from cod.store.nodes.dhcp_batch import BindingBatch
 from cod.store.people import audit
 from tests.world.world import Outcome, live
@@ -44,6 +44,11 @@ def _raise(*_: Any) -> list[Any]:
 
 def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing."""
+
+
+def _no_fence(tx: Tx, peer: Peer, order_id: str) -> Node | None:
+    """Take an agent's word of an earlier order for one of the present order."""
+    return sessions.of_peer(tx, peer)[0]
 
 
 _waiting = orders.waiting
@@ -77,6 +82,7 @@ CLEAN = SimpleNamespace(**dict(Disk.__members__) | {"DIRTY": Disk.CLEAN})
 FAULTS = {
     "a wipe is skipped": Fault(holding, "Disk", CLEAN, "was not wiped since"),
     "a flow raises": Fault(deadlines, "run", _raise, "a bug"),
+    "a fence is removed": Fault(progress, "_current", _no_fence, "and its disk holds"),
     "a commit is doubled": Fault(audit, "has_run", lambda *_, **__: False, "carried out 2 times"),
     "a lease does not end": Fault(leases, "expire", _nothing, "its lease ended"),
     "an address is given twice": Fault(

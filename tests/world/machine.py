@@ -324,6 +324,8 @@ class Machine:
                 raise PrimeError("the disk does not take it")
         self.disk = goal
         self.world.seen[f"{order.action} done"] += 1
+        servers = {each.getPeer().host for each in reactor.open if isinstance(each, Transport)}
+        self.world.carried_out(self, order.action, servers)
         erased = (Erasure("vda", "", "", "", SIZE, "discard", seconds, 0),)
         figures = {"bytes_written": SIZE, "seconds": seconds}
         return Done(order.id, figures, erased=erased if order.wipe else ())

@@ -59,7 +59,7 @@ WEIGHTS = {
     "away": 2,
     "storm": 2,
 }
-OF_SERVERS = {"still": 3, "still deciding": 3, "clock": 2, "kill server": 2}
+OF_SERVERS = {"still": 3, "still deciding": 3, "late answer": 4, "clock": 2, "kill server": 2}
 """Acts that are drawn after all others, so that a seed's other acts stay as they are."""
 
 

@@ -143,6 +143,7 @@ class World:
         # what was written by that clock would come so much later otherwise
         self._furthest = 0.0
         self._hesitating: dict[str, float] = {}  # servers that stop as they decide, and how long
+        self._late: list[float] = []  # for how long a server stops as it is told of a written disk
         self.relay = Relay(self.network)
         self.machines = [Machine(number, self) for number in range(plan.machines)]
         self.parts: dict[tuple[int, str], Part] = {}  # by server
@@ -199,6 +200,18 @@ class World:
             else:
                 self.trouble(f"{machine.name} is given {address}, which {other.name} uses")
         self._lent[address] = machine, reactor, self.clock.now + seconds
+
+    def carried_out(self, machine: Machine, action: str, servers: Collection[str]) -> None:
+        """Have an owner delete a virtual cluster as an agent says that its disk is written, to a
+        server that stands still, and whose BMC resets nothing: the agent says so again on its next
+        connection, when the node has another order."""
+        held = self._holders[machine.number + 1][-1][1].split(".")
+        if action != "prime" or len(held) == 1 or not self._late:
+            return
+        self.seen["word of an agent heard late"] += 1
+        self._stop(servers, self._late.pop(), ("edge",))
+        machine.bmc = "lies"
+        self._ask(f"delete {held[1]}", owner_flows.delete, key=f"late {held}", name=held[1])
 
     def _is_left_over(self, machine: Machine) -> bool:
         """Return whether the machine runs the system of a former holder, because its BMC has not
@@ -371,6 +384,7 @@ class World:
         self.network.down.clear()
         self.ahead = [self._furthest] * len(self.servers)
         self._hesitating.clear()
+        self._late.clear()
         self.database.chances = dict.fromkeys(self.database.chances, 0.0)
         self.database.away_until = 0.0
         for machine in self.machines:
@@ -441,11 +455,11 @@ class World:
         if again:
             self.clock.later(RESTART, self._start, server, name)
 
-    def _stop(self, host: str, seconds: float) -> None:
-        """Stop the processes of a server for so long, as SIGSTOP does."""
-        self.say(f"the server {host} stands still for {seconds:.0f} s")
-        for part in self.parts.values():
-            if part.reactor.host == host:
+    def _stop(self, hosts: Collection[str], seconds: float, names: Collection[str] = PARTS) -> None:
+        """Stop processes of servers for so long, as SIGSTOP does."""
+        self.say(f"{', '.join(names)} of {', '.join(hosts)} stand still for {seconds:.0f} s")
+        for (_, name), part in self.parts.items():
+            if part.reactor.host in hosts and name in names:
                 part.reactor.still_until = self.clock.now + seconds
 
     def crash(self) -> None:
@@ -465,7 +479,7 @@ class World:
     def begins(self, reactor: SimReactor, reading: bool) -> None:
         """Stop a server that is to stand still while it decides, as a transaction begins."""
         if not reading and reactor.name.startswith("manager") and reactor.host in self._hesitating:
-            self._stop(reactor.host, self._hesitating.pop(reactor.host))
+            self._stop([reactor.host], self._hesitating.pop(reactor.host))
 
     # ------------------------------------------------------------ people
 
@@ -581,10 +595,12 @@ class World:
                 self._kill(server, name)
         elif kind == "still":
             self.seen["server stood still"] += 1
-            self._stop(self.servers[server], 20 + 60 * act.amount)
+            self._stop([self.servers[server]], 20 + 60 * act.amount)
         elif kind == "still deciding":
             self.seen["server stood still as it decided"] += 1
             self._hesitating[self.servers[server]] = 20 + 60 * act.amount
+        elif kind == "late answer":
+            self._late.append(10 + 30 * act.amount)
         elif kind == "clock":
             self.ahead[server] += CLOCK_STEP if act.amount < 0.5 else -CLOCK_STEP
             self._furthest = max(self._furthest, self.ahead[server])
