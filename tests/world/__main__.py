@@ -12,7 +12,8 @@ import sys
 import time
 from collections import Counter
 
-from tests.world.world import Outcome, live, shrunk
+from tests.world.lives import live, shrunk
+from tests.world.world import Outcome
 
 SECONDS = 90.0  # of wall time that many seeds may take
 LEAST = 300  # steps of a world

@@ -192,7 +192,7 @@ class _Event:
 
 
 class _ThreadPool:
-    """Runs what is given to it at the reactor's next turn."""
+    """Runs each thing that is given to it in a thread of its own."""
 
     def __init__(self, reactor: SimReactor) -> None:
         self._reactor = reactor
@@ -200,15 +200,16 @@ class _ThreadPool:
     def callInThreadWithCallback(
         self, done: Callable[[bool, Any], object], work: Any, *args: Any, **kwargs: Any
     ) -> None:
-        self._reactor.callLater(0, self._run, done, work, args, kwargs)
+        def run() -> None:
+            try:
+                value = work(*args, **kwargs)
+            except Exception:
+                done(False, Failure())
+            else:
+                done(True, value)
+            self._reactor.threads.remove(greenlet.getcurrent())
 
-    def _run(self, done: Callable[[bool, Any], object], work: Any, args: Any, kwargs: Any) -> None:
-        try:
-            value = work(*args, **kwargs)
-        except Exception:
-            done(False, Failure())
-        else:
-            done(True, value)
+        _Thread(self._reactor, run).start()
 
 
 # ---------------------------------------------------------------- a process

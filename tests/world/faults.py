@@ -14,13 +14,15 @@ from unittest.mock import patch
 from cod.core import leases
 from cod.flows.agents import orders, progress
 from cod.flows.nodes import deadlines
-from cod.model import Node, Peer, Result
+from cod.model import Node, Owed, Peer, Result
 from cod.states import Disk, NodeEvent, NodeState, Step
+from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, nodes, secrets, sessions
 from cod.store.nodes.dhcp_batch import BindingBatch
 from cod.store.people import audit
-from tests.world.world import Outcome, live
+from tests.world.lives import live
+from tests.world.world import Outcome
 
 SEEDS = 12
 """Worlds in which a planted fault has to be found at the latest."""
@@ -66,6 +68,14 @@ def _to_another(*args: Any, **kw: Any) -> Result[list[tuple[int, int, Any]]]:
     return result
 
 
+_owed = vcms.owed
+
+
+def _skips(*args: Any) -> list[Owed]:
+    """Leave each third message to a VCM out."""
+    return [one for one in _owed(*args) if one.sequence % 3]
+
+
 _due = deadlines._due
 
 
@@ -101,6 +111,7 @@ FAULTS = {
     "an address stays with the last holder": Fault(
         bindings, "release", _nothing, "1 addresses of a vcluster"
     ),
+    "a message to a VCM is skipped": Fault(vcms, "owed", _skips, "its batch system", dear=True),
     "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", dear=True),
 }
 

@@ -136,7 +136,7 @@ class _Connector:
         factory.startedConnecting(self)
 
     def stopConnecting(self) -> None:
-        self._fail(ConnectionRefusedError())
+        self.fail(ConnectionRefusedError())
 
     def disconnect(self) -> None:
         if self.transport is None:
@@ -147,7 +147,7 @@ class _Connector:
     def getDestination(self) -> Any:
         return _address(self._address)
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         if not self._ended:
             self._ended = True
             self._factory.clientConnectionFailed(self, Failure(error))
@@ -159,7 +159,7 @@ class _Connector:
             return
         if network.is_cut(host, self._address[0]):
             if network.clock.now >= self._until:
-                self._fail(TimeoutError())
+                self.fail(TimeoutError())
             else:
                 network.clock.later(RETRANSMIT, self.arrives, owner=self._reactor)
             return
@@ -168,18 +168,22 @@ class _Connector:
         protocol = None if port is None else port.factory.buildProtocol(peer)
         if port is None or protocol is None:
             network.clock.later(
-                network.delay(), self._fail, ConnectionRefusedError(), owner=self._reactor
+                network.delay(), self.fail, ConnectionRefusedError(), owner=self._reactor
             )
             return
         own = self._factory.buildProtocol(_address(self._address))
         if own is None:
             return
-        self._ended = True
         near = Transport(network, self._reactor, own, peer, _address(self._address), self)
         far = Transport(network, port.reactor, protocol, _address(self._address), peer, None)
         near.other, far.other, self.transport = far, near, near
         network.clock.later(0, far.made, owner=port.reactor)
         network.clock.later(network.delay(), near.made, owner=self._reactor)
+
+    def opened(self) -> bool:
+        """Note that the connection is open; return whether it is still wanted."""
+        wanted, self._ended = not self._ended, True
+        return wanted
 
     def lost(self, reason: Failure) -> None:
         self._factory.clientConnectionLost(self, reason)
@@ -218,6 +222,9 @@ class Transport:
         """Begin: the connection is open."""
         if self.gone or self.closed:
             return
+        if self._connector is not None and not self._connector.opened():
+            self.abortConnection()
+            return
         self._made = self.connected = True
         self._network.clock.running = self._reactor
         self._reactor.open.append(self)
@@ -236,6 +243,11 @@ class Transport:
         """Change nothing: all is sent at once."""
 
     setTcpKeepAlive = setTcpNoDelay
+
+    def registerProducer(self, *_: object) -> None:
+        """Never tell the producer to pause: there is room for all that is written."""
+
+    unregisterProducer = registerProducer
 
     def write(self, data: bytes) -> None:
         if not self._closing and not self.closed and data:
@@ -333,12 +345,17 @@ class Transport:
         self.closed, self.connected = True, False
         if self in self._reactor.open:
             self._reactor.open.remove(self)
-        if self._made and not self._reactor.killed:
-            reason = Failure(error)
-            self._network.clock.running = self._reactor
-            self.protocol.connectionLost(reason)
+        if self._reactor.killed:
+            return
+        self._network.clock.running = self._reactor
+        if not self._made:
             if self._connector is not None:
-                self._connector.lost(reason)
+                self._connector.fail(error)
+            return
+        reason = Failure(error)
+        self.protocol.connectionLost(reason)
+        if self._connector is not None:
+            self._connector.lost(reason)
 
     def process_ended(self) -> None:
         """Close the connection as a kernel does whose process was killed."""

@@ -35,6 +35,7 @@ class Plan:
     chances: dict[str, float]
     acts: list[Act]
     servers: int = 1
+    compared: bool = False  # with the same world without faults, which takes as long again
 
 
 WEIGHTS = {
@@ -60,6 +61,7 @@ WEIGHTS = {
     "storm": 2,
 }
 OF_SERVERS = {"still": 3, "still deciding": 3, "late answer": 4, "clock": 2, "kill server": 2}
+OF_VCMS = {"vcm": 4, "jobs": 6, "vcm kill": 3, "vcm anew": 1, "vcm cut": 2, "vcm still": 2}
 """Acts that are drawn after all others, so that a seed's other acts stay as they are."""
 
 
@@ -86,8 +88,11 @@ def plan(seed: int) -> Plan:
         acts,
     )
     made.servers = rng.choice((1, 2, 2, 3))
-    for _ in range(rng.randint(0, 2 * made.servers)):
-        what = rng.choices(list(OF_SERVERS), list(OF_SERVERS.values()))[0]
-        acts.append(Act(rng.uniform(1.0, span), what, rng.randrange(1000), rng.random()))
+    more = ((OF_SERVERS, rng.randint(0, 2 * made.servers)), (OF_VCMS, rng.choice((0, 6, 12))))
+    for weights, count in more:
+        for _ in range(count):
+            what = rng.choices(list(weights), list(weights.values()))[0]
+            acts.append(Act(rng.uniform(1.0, span), what, rng.randrange(1000), rng.random()))
     acts.sort(key=lambda act: act.at)
+    made.compared = rng.random() < 0.4
     return made

@@ -20,6 +20,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 import cod.net.confd.server
+import cod.net.nmp.server
 import cod.net.notify.delivery
 import cod.pool
 import cod.power.edge
@@ -35,6 +36,7 @@ from cod.service.parts import PARTS, PartContext
 from cod.site.load import Settings
 from cod.site.tables import ApiTable, ServerTable
 from cod.wire.confd import protocol
+from tests.world import vcm
 from tests.world.clock import SimReactor, SimThreads
 from tests.world.machine import RELAY, SERVERS, agree
 from tests.world.network import DatagramSocket
@@ -80,7 +82,7 @@ def site(patience: float, energy: Energy, own: str, servers: Sequence[str]) -> S
         policy=policy,
         energy=energy,
         dns=Dns(port=0),
-        nmp=Nmp(port=0),
+        nmp=Nmp(plain_port=vcm.PORT),
         boot=Boot(),
     )
 
@@ -235,6 +237,7 @@ def seams(world: Any) -> Iterator[None]:
         patch.object(protocol.AgentSide.__init__, "__defaults__", (*defaults[:-1], agree)),
         # what looks twice a second looks once in two: a wake-up comes in between
         patch.object(cod.net.confd.server, "POLL", 2.0),
+        patch.object(cod.net.nmp.server, "POLL", 2.0),
         patch.object(cod.power.edge, "POLL", 2.0),
         patch.object(cod.workers.manager, "PERIOD", 2.0),
         patch.object(cod.net.notify.delivery, "POLL", 10.0),

@@ -15,7 +15,7 @@ import pytest
 
 from tests.sampling import day_of
 from tests.world.faults import FAULTS, SEEDS, found
-from tests.world.world import live, shrunk
+from tests.world.lives import live, shrunk
 
 pytestmark = pytest.mark.slow
 A_DAY = 2
@@ -51,7 +51,7 @@ def test_a_world_comes_to_rest_with_nothing_wrong(seed: int) -> None:
 def test_another_process_lives_the_same_world_step_by_step() -> None:
     """The digest is of each step's time and process, and of the story: sets of names, which have
     another order in each process, decide nothing."""
-    program = "from tests.world.world import live; print(live(11).digest)"
+    program = "from tests.world.lives import live; print(live(11).digest)"
     other = "1" if os.environ.get("PYTHONHASHSEED") == "2" else "2"
     environment = os.environ | {"PYTHONHASHSEED": other}
     said = subprocess.run(

@@ -11,37 +11,37 @@ from __future__ import annotations
 import gc
 import logging
 import random
-import tempfile
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, and_, func, insert, select
+from sqlalchemy import ColumnElement, Engine, and_, func, select
 from twisted.internet.defer import Deferred
 from twisted.logger import globalLogPublisher
 
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedVcluster, Refused, TypeRules
-from cod.policy.hardware import equal
+from cod.flows.vcms import vcms as vcm_flows
+from cod.model import AskedVcluster, FlowContext, Refused, Result
 from cod.policy.histories import Histories, NodeTransition
 from cod.pool import Pool
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, WrongEvent
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
-from cod.store.nodes import nodes, types
+from cod.store.engine import Tx
 from cod.store.nodes.nodes import Stale
-from cod.store.people import audit, groups
+from cod.store.people import audit
 from tests.contexts import flow_context
 from tests.history_rows import history_after, node_rows
 from tests.world.clock import Clock, SimReactor
-from tests.world.machine import BMCS, SERVERS, Machine, Relay, hardware, mac_of
+from tests.world.machine import BMCS, SERVERS, Machine, Relay
 from tests.world.network import Network, Weather
-from tests.world.plan import Act, Plan, plan
+from tests.world.plan import Act, Plan
 from tests.world.server import Part, seams, settings, site
+from tests.world.vcm import SimVcm
 
 START = 1_000_000.0
 PARTS = ("edge", "images", "manager", "web")
@@ -49,11 +49,6 @@ NAMES = ("one", "two", "three")
 CLOCK_STEP = 3600.0
 TAIL = 20.0  # seconds that a database forgets
 GROUPS = {"low": 0, "high": 9}
-TEMPLATE = (
-    '<template cache="no"><image target="disk" url="http://10.77.0.9/a.zst" size="1000000"'
-    f' sha256="{"ab" * 32}" compression="zstd"/><personalise seed="nocloud">'
-    "<user-data>#cloud-config</user-data></personalise></template>"
-)
 FREE = (NodeState.INACTIVE, NodeState.OFF)
 MOVING = [state for state, rule in NODE_RULES.items() if rule.kind == "motion"]
 RESTART = 1.5  # seconds until a killed part is started again
@@ -96,6 +91,10 @@ class Database:
 # ---------------------------------------------------------------- the world
 
 
+Told = tuple[float, Callable[["World"], None]]
+"""What people ask for or do, and how many seconds after the beginning."""
+
+
 @dataclass
 class Outcome:
     """What came of a world."""
@@ -119,15 +118,20 @@ class _Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        self._world.say(f"log: {record.getMessage()[:200]}")
+        sentence = record.getMessage()
+        self._world.say(f"log: {sentence[:200]}")
+        if sentence.startswith("not so: ") and not re.search(": (COD|OSError): ", sentence):
+            self._world.trouble(f"a VCM says: {sentence}")
         if error is not None and not (Pool.is_away(error) or isinstance(error, Stale)):
-            self._world.trouble(f"{record.getMessage()}: {type(error).__name__}: {error}")
+            self._world.trouble(f"{sentence}: {type(error).__name__}: {error}")
 
 
 class World:
     """A world while it runs."""
 
-    def __init__(self, seed: int, engine: Engine, folder: Path, plan: Plan) -> None:
+    def __init__(
+        self, seed: int, engine: Engine, folder: Path, plan: Plan, told: Sequence[Told] = ()
+    ) -> None:
         self.seed, self.engine, self.plan = seed, engine, plan
         self.clock, self.outcome = Clock(START), Outcome(seed)
         self.seen = self.outcome.seen
@@ -147,7 +151,7 @@ class World:
         self.relay = Relay(self.network)
         self.machines = [Machine(number, self) for number in range(plan.machines)]
         self.parts: dict[tuple[int, str], Part] = {}  # by server
-        self.calm, self._calm_at = False, 0.0
+        self.calm, self._calm_at = bool(told), 0.0
         self._checker = Histories()
         self._last = 0
         # node -> (since when, full name of the host that it is) of its holders
@@ -157,6 +161,13 @@ class World:
         # address -> the machine that was lent it, in which boot, and until when
         self._lent: dict[str, tuple[Machine, SimReactor, float]] = {}
         self._made = self._runs = 0
+        self._folder, self._told = folder, told
+        # what people have asked for, by the run that is in the audit if it was carried out
+        self._questions: dict[str, Told] = {}
+        self._done: list[Told] = []  # what people have done without a question
+        self.holdings: dict[str, tuple[int, int]] | None = None  # at rest
+        self.past: list[Told] = []  # until then
+        self._vcms: dict[str, SimVcm] = {}  # by virtual cluster
 
     # ------------------------------------------------------------ told by others
 
@@ -345,16 +356,22 @@ class World:
         for number, act in enumerate(self.plan.acts):
             if number not in skip:
                 self.clock.later(act.at, self._act, act)
-        last = max((act.at for act in self.plan.acts), default=0.0)
+        for at, tell in self._told:
+            self.clock.later(at, tell, self)
+        ends = [act.at for act in self.plan.acts] + [at for at, _ in self._told]
+        last = max(ends, default=0.0)
         self._pass(last + 5.0)
         self._calm_down()
         self._rest("at rest", self._is_settled)
         if not self.outcome.troubles:
             self._waiting_in_vain()
+            self.holdings, self.past = self._counted(), self._history()
             self._delete_all()
             self._rest("given back", self._is_empty)
         for part in list(self.parts):
             self._kill(*part, again=False)
+        for vcm in self._vcms.values():
+            vcm.stop()
         for machine in self.machines:
             machine.power_off()
 
@@ -408,6 +425,9 @@ class World:
             k = t.reclaims.c
             if tx.scalar(select(func.count()).where(k.ended_at.is_(None))):
                 return "nodes are being reclaimed"
+            differing = [why for vcm in self._vcms.values() if (why := vcm.differs(tx))]
+            if differing:
+                return "; ".join(differing)
             a = t.power_actions.c
             open_ = tx.scalar(select(func.count()).where(a.done_at.is_(None)))
             return f"{open_} power wishes are open" if open_ else ""
@@ -430,6 +450,27 @@ class World:
             self.seen["requests wait at rest"] += 1
         if wanted and wanted[0][1] <= free:
             self.trouble(f"requests {wanted} wait, and {free} nodes of a type are free")
+
+    def _counted(self) -> dict[str, tuple[int, int]] | None:
+        """Return size and nodes of each virtual cluster at rest; None where that depends on how
+        quickly each was served: nodes were too few for all, or a clock was ahead, so that leases
+        ended early."""
+        with self.engine.connect() as tx:
+            v, n, r, k = t.vclusters.c, t.nodes.c, t.node_requests.c, t.reclaims.c
+            pending = select(func.count()).where(r.state == "pending")
+            if self._furthest or tx.scalar(pending) or tx.scalar(select(func.count(k.id))):
+                return None
+            held = select(v.name, v.size, func.count(n.id)).outerjoin_from(t.vclusters, t.nodes)
+            found = tx.execute(held.where(v.state == "active").group_by(v.id).order_by(v.id))
+            return {name: (size, count) for name, size, count in found}
+
+    def _history(self) -> list[Told]:
+        """Return what people have done, and asked for where that was carried out; and the present,
+        until which leases end."""
+        with self.engine.connect() as tx:
+            runs = set(tx.scalars(select(t.audit.c.run)))
+        asked = [one for run, one in self._questions.items() if run in runs]
+        return [*self._done, *asked, (self.clock.now - START, lambda _: None)]
 
     def _is_empty(self) -> str:
         with self.engine.connect() as tx:
@@ -483,8 +524,21 @@ class World:
 
     # ------------------------------------------------------------ people
 
-    def _ask(self, words: str, flow: Any, *args: Any, key: str | None = None, **kw: Any) -> None:
-        """Ask as a person does: again with the same words when no answer comes."""
+    def _ask(
+        self,
+        words: str,
+        flow: Any,
+        *args: Any,
+        key: str | None = None,
+        recorded: bool = True,
+        **kw: Any,
+    ) -> None:
+        """Ask as a person does: again with the same words when no answer comes. `recorded`: this
+        is asked, too, in the world without faults that is compared with this one."""
+
+        def again(world: World) -> None:
+            world._ask(words, flow, *args, key=key, **kw)
+
         ident = f"{words} #{len(self.outcome.story)}"
         self._asked.add(ident)
         self.say(f"asks: {words}")
@@ -494,7 +548,8 @@ class World:
             for attempt in range(TRIES if key else 1):
                 part = self.parts.get(((first + attempt) % len(self.servers), "web"))
                 if part is not None:
-                    if await self._once(part, flow, args, key, kw):
+                    run = self._run_of(again if recorded else None)
+                    if await self._once(part, run, flow, args, key, kw):
                         break
                     self.seen["question asked again"] += 1
                 await self._sleep(ASKS_AGAIN)
@@ -502,11 +557,20 @@ class World:
 
         Deferred.fromCoroutine(asking())
 
-    async def _once(self, part: Part, flow: Any, args: Any, key: str | None, kw: Any) -> bool:
+    def _run_of(self, again: Callable[[World], None] | None) -> str:
+        """Return the number of the next attempt at a question, which `again` asks again."""
+        self._runs += 1
+        run = f"{self._runs:032x}"
+        if again is not None:
+            self._questions[run] = self.clock.now - START, again
+        return run
+
+    async def _once(
+        self, part: Part, run: str, flow: Any, args: Any, key: str | None, kw: Any
+    ) -> bool:
         """Return whether an answer came. What changes something is noted in the same transaction,
         as the API does it, and is to be found there once when the answer is there."""
-        self._runs += 1
-        now, run = part.now(), f"{self._runs:032x}"
+        now = part.now()
         context = flow_context(part.site, now, "user:ann", key=key)
 
         def noted(tx: Tx) -> Any:
@@ -555,6 +619,7 @@ class World:
             lambda tx, context: flow(
                 tx, name=name, site=context.site, now=context.now, actor="admin", **more
             ),
+            recorded=False,
         )
 
     def _live(self) -> list[tuple[str, int, str]]:
@@ -579,6 +644,8 @@ class World:
         server = act.who // 7 % len(self.servers)
         if kind in ("create", "resize", "release", "delete", "extend"):
             self._own(act)
+        elif kind == "jobs" or "vcm" in kind:
+            self._automate(act)
         elif kind == "quarantine":
             self._admin("quarantines", _quarantine, machine.name)
         elif kind == "cycle":
@@ -682,6 +749,43 @@ class World:
             more = {"name": name, "lease": 3600.0}
             self._ask(f"extend {name}", owner_flows.extend, key=key, **more)
 
+    def _automate(self, act: Act) -> None:
+        """Do to a VCM what was planned; the first thing is that there is one."""
+        if act.what == "vcm" or not self._vcms:
+            names = [name for name, _, _ in self._live() if name not in self._vcms]
+            if names:
+                self._employ(names[act.who % len(names)])
+            return
+        vcm = list(self._vcms.values())[act.who % len(self._vcms)]
+        self.seen[act.what] += 1
+        self.say(f"{act.what} of {vcm.vcluster} {act.amount:.2f}")
+        if act.what == "jobs":
+            self._bring_jobs(vcm.vcluster, 1 + int(act.amount * 5))
+        elif act.what == "vcm cut":
+            self.network.down.add(vcm.host)
+            self.clock.later(90 * act.amount, self.network.down.discard, vcm.host)
+        elif act.what == "vcm still":
+            vcm.reactor.still_until = self.clock.now + 90 * act.amount
+        else:
+            vcm.kill(forgets=act.what == "vcm anew")
+
+    def _employ(self, name: str) -> None:
+        """Give a virtual cluster a VCM."""
+        self._done.append((self.clock.now - START, lambda world: world._employ(name)))
+        vcm = self._vcms[name] = SimVcm(self, name, len(self._vcms) + 1, self._folder)
+        more = {"name": name, "at": vcm.host}
+        self._ask(f"a VCM of {name}", _enrol, key=f"vcm {name}", recorded=False, **more)
+
+    def _bring_jobs(self, name: str, nodes: int) -> None:
+        """Have the jobs of a VCM's batch system want so many nodes."""
+        self._done.append((self.clock.now - START, lambda world: world._bring_jobs(name, nodes)))
+        self._vcms[name].batch.want = nodes
+
+
+def _enrol(tx: Tx, context: FlowContext, *, name: str, at: str) -> Result[None]:
+    vcm_flows.enrol(tx, vcluster=name, serial="", address=at, now=context.now)
+    return Result(None)
+
 
 def _quarantine(tx: Tx, *, name: str, site: Any, now: float, actor: str) -> Any:
     return node_flows.quarantine(
@@ -691,94 +795,3 @@ def _quarantine(tx: Tx, *, name: str, site: Any, now: float, actor: str) -> Any:
 
 def _cycle(tx: Tx, *, name: str, site: Any, now: float, actor: str) -> Any:
     return node_flows.power(tx, name=name, desired="cycle", site=site, now=now, actor=actor)
-
-
-# ---------------------------------------------------------------- its beginning
-
-
-def furnish(tx: Tx, machines: int, rules: TypeRules) -> None:
-    """Groups, templates, and machines that are known, off and clean."""
-    for name, priority in GROUPS.items():
-        groups.add(tx, name, START, priority=priority)
-    for name in ("red", "blue"):
-        tx.execute(
-            insert(t.config_templates).values(
-                name=name, revision=1, document=TEMPLATE, digest="0" * 64, created_at=START
-            )
-        )
-    for number in range(machines):
-        report = hardware(number)
-        path = f"bmc/m{number}"
-        nodes.add(
-            tx,
-            name=f"m{number}",
-            boot_mac=mac_of(number),
-            now=START,
-            cause="test",
-            actor="test",
-            state=NodeState.OFF,
-            disk=Disk.CLEAN,
-            power_driver="lab",
-            power_address=f"{path}#{mac_of(number)}",
-            attributes=report,
-            reported_at=START,
-            type_id=types.of(tx, equal.canonical(report, rules), START).id,
-        )
-
-
-_engine: list[Engine] = []
-
-
-def engine_of(machines: int) -> Engine:
-    """Return the one database in memory, made anew."""
-    if not _engine:
-        _engine.append(connect("sqlite://"))
-    engine = _engine[0]
-    t.metadata.drop_all(engine)
-    t.metadata.create_all(engine)
-    with engine.begin() as tx:
-        furnish(tx, machines, TypeRules())
-    return engine
-
-
-def live(
-    seed: int, skip: Collection[int] = (), *, calm: bool = False, forgets: bool = False
-) -> Outcome:
-    """Run the world of a seed, without the acts of those numbers.
-
-    calm     its network and its database are well
-    forgets  all servers crash together, and the database forgets its last seconds
-    """
-    planned = plan(seed)
-    if calm:
-        planned.weather, planned.chances = Weather(), dict.fromkeys(planned.chances, 0.0)
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        world = World(seed, engine_of(planned.machines), Path(folder), planned)
-        if forgets:
-            world.clock.later(planned.acts[-1].at / 5, world.crash)
-        return world.run(skip)
-
-
-def shrunk(seed: int, tries: int = 60) -> tuple[set[int], Outcome]:
-    """Return acts that can be left out of a world in which something is wrong so that something
-    still is, and what then comes of it: with a network and a database that are well, if something
-    is wrong there, too; then halves of the acts are left out, then ever smaller parts."""
-    left = list(range(len(plan(seed).acts)))
-    worst = live(seed, calm=True)
-    calm = bool(worst.troubles)
-    if not calm:
-        worst = live(seed)
-    size = len(left) // 2
-    while size and tries:
-        for first in range(0, len(left), size):
-            fewer = left[:first] + left[first + size :]
-            tries -= 1
-            outcome = live(seed, set(range(len(plan(seed).acts))) - set(fewer), calm=calm)
-            if outcome.troubles:
-                left, worst = fewer, outcome
-                break
-            if not tries:
-                break
-        else:
-            size //= 2
-    return set(range(len(plan(seed).acts))) - set(left), worst

@@ -1,0 +1,141 @@
+"""The life of a world, from the seed to its outcome: its database, what it comes to, the same
+without faults, and with fewer acts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from sqlalchemy import Engine, insert
+
+from cod.model import TypeRules
+from cod.policy.hardware import equal
+from cod.states import Disk, NodeState
+from cod.store import tables as t
+from cod.store.engine import Tx, connect
+from cod.store.nodes import nodes, types
+from cod.store.people import groups
+from tests.world.machine import hardware, mac_of
+from tests.world.network import Weather
+from tests.world.plan import Plan, plan
+from tests.world.world import GROUPS, START, Outcome, World
+
+TEMPLATE = (
+    '<template cache="no"><image target="disk" url="http://10.77.0.9/a.zst" size="1000000"'
+    f' sha256="{"ab" * 32}" compression="zstd"/><personalise seed="nocloud">'
+    "<user-data>#cloud-config</user-data></personalise></template>"
+)
+
+
+def furnish(tx: Tx, machines: int, rules: TypeRules) -> None:
+    """Groups, templates, and machines that are known, off and clean."""
+    for name, priority in GROUPS.items():
+        groups.add(tx, name, START, priority=priority)
+    for name in ("red", "blue"):
+        tx.execute(
+            insert(t.config_templates).values(
+                name=name, revision=1, document=TEMPLATE, digest="0" * 64, created_at=START
+            )
+        )
+    for number in range(machines):
+        report = hardware(number)
+        path = f"bmc/m{number}"
+        nodes.add(
+            tx,
+            name=f"m{number}",
+            boot_mac=mac_of(number),
+            now=START,
+            cause="test",
+            actor="test",
+            state=NodeState.OFF,
+            disk=Disk.CLEAN,
+            power_driver="lab",
+            power_address=f"{path}#{mac_of(number)}",
+            attributes=report,
+            reported_at=START,
+            type_id=types.of(tx, equal.canonical(report, rules), START).id,
+        )
+
+
+_engine: list[Engine] = []
+
+
+def engine_of(machines: int) -> Engine:
+    """Return the one database in memory, made anew."""
+    if not _engine:
+        _engine.append(connect("sqlite://"))
+    engine = _engine[0]
+    t.metadata.drop_all(engine)
+    t.metadata.create_all(engine)
+    with engine.begin() as tx:
+        furnish(tx, machines, TypeRules())
+    return engine
+
+
+def live(
+    seed: int, skip: Collection[int] = (), *, calm: bool = False, forgets: bool = False
+) -> Outcome:
+    """Run the world of a seed, without the acts of those numbers.
+
+    calm     its network and its database are well
+    forgets  all servers crash together, and the database forgets its last seconds
+    """
+    planned = plan(seed)
+    if calm:
+        planned.weather, planned.chances = Weather(), dict.fromkeys(planned.chances, 0.0)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        world = World(seed, engine_of(planned.machines), Path(folder), planned)
+        if forgets:
+            world.clock.later(planned.acts[-1].at / 5, world.crash)
+        outcome = world.run(skip)
+        if planned.compared and world.holdings is not None and not outcome.troubles:
+            compare(world, planned)
+        return outcome
+
+
+def compare(world: World, planned: Plan) -> None:
+    """Check that virtual clusters have at rest what they have where the same is asked, and nothing
+    goes wrong."""
+    well = replace(
+        planned, acts=[], weather=Weather(), chances=dict.fromkeys(planned.chances, 0.0), servers=1
+    )
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        other = World(world.seed, engine_of(planned.machines), Path(folder), well, world.past)
+        without = other.run()
+    world.outcome.steps += without.steps
+    world.outcome.transactions += without.transactions
+    if without.troubles:
+        world.trouble(f"without faults: {without.troubles[0]}")
+    elif other.holdings is None:
+        world.seen["too few nodes without faults"] += 1
+    elif other.holdings != world.holdings:
+        world.trouble(f"at rest it has {world.holdings}, and without faults {other.holdings}")
+    else:
+        world.seen["holdings as without faults"] += 1
+
+
+def shrunk(seed: int, tries: int = 60) -> tuple[set[int], Outcome]:
+    """Return acts that can be left out of a world in which something is wrong so that something
+    still is, and what then comes of it: with a network and a database that are well, if something
+    is wrong there, too; then halves of the acts are left out, then ever smaller parts."""
+    left = list(range(len(plan(seed).acts)))
+    worst = live(seed, calm=True)
+    calm = bool(worst.troubles)
+    if not calm:
+        worst = live(seed)
+    size = len(left) // 2
+    while size and tries:
+        for first in range(0, len(left), size):
+            fewer = left[:first] + left[first + size :]
+            tries -= 1
+            outcome = live(seed, set(range(len(plan(seed).acts))) - set(fewer), calm=calm)
+            if outcome.troubles:
+                left, worst = fewer, outcome
+                break
+            if not tries:
+                break
+        else:
+            size //= 2
+    return set(range(len(plan(seed).acts))) - set(left), worst
