@@ -103,7 +103,8 @@ class NodeEvent(StrEnum):
     """What can happen to a node. Each (state, event) pair leads to one state: see
     `NODE_TRANSITIONS`."""
 
-    SEEN = "seen"  # an expected machine asked to boot, or reported, for the first time
+    ENTERED = "entered"  # an administrator entered a machine that has not reported
+    SEEN = "seen"  # an expected machine reported for the first time
     REGISTERED = "registered"  # a new machine's agent reported
     APPROVED = "approved"  # an administrator (or the site's auto-approval) accepted it
     ASKED = "asked"  # it asked DHCP for a boot out of the blue: it was reset or switched on
@@ -154,7 +155,7 @@ class StateRule:
 S, E = NodeState, NodeEvent
 
 NODE_RULES: dict[NodeState, StateRule] = {
-    S.EXPECTED: StateRule("stable", "entered by an administrator, never seen on the wire"),
+    S.EXPECTED: StateRule("stable", "entered by an administrator; has not reported"),
     S.NEW: StateRule("stable", "seen on the wire, has never reported"),
     S.REGISTERING: StateRule("stable", "reported; waits for an administrator's approval"),
     S.OFF: StateRule("stable", "cold reserve: powered down, free"),
@@ -172,6 +173,7 @@ NODE_RULES: dict[NodeState, StateRule] = {
 
 NODE_TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
     (S.EXPECTED, E.SEEN): S.NEW,
+    (S.NEW, E.ENTERED): S.EXPECTED,
     (S.NEW, E.REGISTERED): S.REGISTERING,
     (S.REGISTERING, E.APPROVED): S.TRAMPOLINE,
     (S.OFF, E.WOKEN): S.TRAMPOLINE,
@@ -244,8 +246,11 @@ for _state in (S.EXPECTED, S.NEW, S.REGISTERING, S.OFF, S.TRAMPOLINE, S.INACTIVE
 OWN_SYSTEM = frozenset({S.BOOT, S.ACTIVE})
 WORKING = frozenset({S.WIPE, S.PRIME, S.CAPTURE, S.BURNIN})
 
+# Nothing is known of the machine but packets, and what an administrator said of it.
+UNREPORTED = frozenset({S.EXPECTED, S.NEW})
+
 # No administrator has accepted the machine into the site.
-UNAPPROVED = frozenset({S.EXPECTED, S.NEW, S.REGISTERING})
+UNAPPROVED = UNREPORTED | {S.REGISTERING}
 
 # What a database that is restored from a backup believes of no node: it goes to the trampoline.
 UNBELIEVED = frozenset({S.INACTIVE, S.OFF, S.TRAMPOLINE, S.BOOT, *WORKING})

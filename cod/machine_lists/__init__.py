@@ -16,6 +16,8 @@ from cod.machine_lists import (
     dhcpd,
     dnsmasq,
     ethers,
+    foreman,
+    kea,
     maas,
     netbox,
     warewulf,
@@ -26,11 +28,13 @@ from cod.machine_lists.entry import ListedMachine, NotTaken
 READERS: dict[str, Callable[[Path], Iterator[ListedMachine | NotTaken]]] = {
     "csv": csv_file.read,
     "dhcpd": dhcpd.read,
+    "kea": kea.read,
     "dnsmasq": dnsmasq.read,
     "ethers": ethers.read,
     "warewulf": warewulf.read,
     "xcat": xcat.read,
     "cobbler": cobbler.read,
     "maas": maas.read,
+    "foreman": foreman.read,
     "netbox": netbox.read,
 }

@@ -3,18 +3,16 @@ tabs between."""
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 
 from cod.machine_lists.entry import (
     ListedMachine,
     NotTaken,
     label,
+    rows_of,
     taken_macs,
-    text_of,
 )
 
 COLUMNS = {
@@ -39,11 +37,8 @@ NOT_TAKEN = {
 
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of a table."""
-    text = text_of(path)
-    heading = text.lstrip().split("\n", 1)[0]
-    delimiter = max("\t;,", key=heading.count)
-    rows = csv.reader(StringIO(text), delimiter=delimiter)
-    headings = [cell.strip().lower() for cell in next(rows, [])]
+    rows = iter(rows_of(path, "\t;,"))
+    headings = [cell.strip().lower() for cell in next(rows, ("", []))[1]]
     known = {each: column for column, every in COLUMNS.items() for each in every}
     for each in headings:
         if each and each not in known:
@@ -52,8 +47,7 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     if "name" not in [known.get(each) for each in headings]:
         yield NotTaken("line 1", "headings", "one column has to be 'name'")
         return
-    for row in rows:
-        where = f"line {rows.line_num}"
+    for where, row in rows:
         said = {
             known[each]: cell.strip()
             for each, cell in zip(headings, row, strict=False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,18 @@ def text_of(path: Path) -> str:
         return path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableList(f"{path}: {error}") from None
+
+
+def rows_of(path: Path, delimiters: str = ",") -> list[tuple[str, list[str]]]:
+    """Return the rows of a table, each with where it ends: 'line 7'. Its delimiter is the one that
+    is most frequent in the headings. Raises `UnreadableList`."""
+    text = text_of(path)
+    heading = text.lstrip().split("\n", 1)[0]
+    rows = csv.reader(StringIO(text), delimiter=max(delimiters, key=heading.count))
+    try:
+        return [(f"line {rows.line_num}", row) for row in rows]
+    except csv.Error as error:
+        raise UnreadableList(f"{path}, line {rows.line_num}, is no table: {error}") from None
 
 
 def json_of(path: Path) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from cod.machine_lists.entry import (
     json_of,
     label,
     mapping,
+    rows_of,
     taken_macs,
     text_of,
     word,
@@ -36,8 +35,9 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
         found = said if isinstance(said, list) else mapping(said).get("results", [])
         devices = [mapping(each) for each in (found if isinstance(found, list) else [])]
     else:
-        rows = csv.DictReader(StringIO(text_of(path)))
-        devices = [{_key(key): value for key, value in row.items() if key} for row in rows]
+        (_, headings), *rows = rows_of(path) or [("", [])]
+        keys = [_key(each) for each in headings]
+        devices = [dict(zip(keys, row, strict=False)) for _, row in rows if row]
     for number, device in enumerate(devices, 1):
         yield from _device(f"device {number}", device)
 

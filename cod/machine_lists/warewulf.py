@@ -32,10 +32,19 @@ _REASONS = {
 }
 
 
+class _Texts(yaml.SafeLoader):
+    """YAML whose scalars are texts: the MAC 52:54:00:12:34:56 is a number to the base of 60."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [each for each in known if each[0].endswith((":merge", ":null"))]
+        for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the nodes."""
     try:
-        said = mapping(yaml.safe_load(text_of(path)))
+        said = mapping(yaml.load(text_of(path), Loader=_Texts))
     except (yaml.YAMLError, RecursionError) as error:
         raise UnreadableList(f"{path} is no YAML: {error}") from None
     profiles = mapping(said.get("nodeprofiles"))

@@ -3,10 +3,8 @@ into a folder (mac.csv, ipmi.csv, nodepos.csv, vpd.csv)."""
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 
 from cod.machine_lists.entry import (
@@ -14,6 +12,7 @@ from cod.machine_lists.entry import (
     NotTaken,
     ignored,
     label,
+    rows_of,
     taken_macs,
     text_of,
 )
@@ -99,9 +98,9 @@ def _machine(name: str, said: dict[str, str]) -> Iterator[ListedMachine | NotTak
 
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the rows of a table's dump, whose first line is '#node,…', with where each is."""
-    rows = csv.reader(StringIO(text_of(file)))
-    headings = [cell.lstrip("#") for cell in next(rows, [])]
-    for row in rows:
+    rows = iter(rows_of(file))
+    headings = [cell.lstrip("#") for cell in next(rows, ("", []))[1]]
+    for where, row in rows:
         if row and not row[0].startswith("#"):
             found = dict(zip(headings, row, strict=False))
-            yield f"{file.name}, line {rows.line_num}", found
+            yield f"{file.name}, {where}", found

@@ -29,7 +29,7 @@ def test_a_machine_is_added_shown_and_deleted(served: Served) -> None:
     wrong = run(served, "node", "add", "r1-02", "--mac", "nonsense", code=1).stderr
     assert "'nonsense' is no MAC" in wrong
     wrong = run(served, "node", "add", "r1-02", "--mac", A, code=1).stderr
-    assert "there is a node" in wrong
+    assert "that machine is node r1-01 already" in wrong
     run(served, "node", "delete", "r1-01")
     assert as_json(served, "node", "list") == []
 

@@ -72,7 +72,7 @@ def test_an_expected_machine_is_adopted_by_its_mac_at_its_first_boot(lab: Lab) -
     assert named(lab, "r1-01").state == NodeState.EXPECTED
     assert asks(lab, 2) is None, "known machines only"
     assert asks(lab, 1, nic=1) is not None
-    assert only(lab).state == NodeState.NEW
+    assert only(lab).state == NodeState.EXPECTED
     lab.report(lab.open(1), mac(1), mac(1, 1), serial=SERIAL)
     node = only(lab)
     assert (node.name, node.state, node.serial) == ("r1-01", NodeState.REGISTERING, SERIAL)
@@ -87,7 +87,7 @@ def test_an_expected_machine_is_adopted_by_its_uuid_when_it_asks(lab: Lab, unkno
     enter(lab, KnownMachine("r1-01", uuid=uuid(1).upper()))
     assert asks(lab, 1, of=uuid(1)) is not None
     node = only(lab)
-    assert (node.name, node.state, node.boot_mac) == ("r1-01", NodeState.NEW, mac(1))
+    assert (node.name, node.state, node.boot_mac) == ("r1-01", NodeState.EXPECTED, mac(1))
 
 
 def test_an_expected_machine_is_adopted_by_its_serial_number_when_it_reports(lab: Lab) -> None:
@@ -202,7 +202,7 @@ def test_a_check_changes_nothing(lab: Lab) -> None:
 def test_one_machine_is_added_and_a_second_time_refused(lab: Lab) -> None:
     machine = KnownMachine("r1-01", (mac(1),))
     assert inventory.add(lab.tx, context(lab), machine=machine).node.state == NodeState.EXPECTED
-    with pytest.raises(Refused, match="there is a node 'r1-01' already"):
+    with pytest.raises(Refused, match="that machine is node r1-01 already"):
         inventory.add(lab.tx, context(lab), machine=machine)
     with pytest.raises(Refused, match="nothing tells which machine it is"):
         inventory.add(lab.tx, context(lab), machine=KnownMachine("r1-02"))
@@ -242,3 +242,145 @@ def test_the_uuid_that_an_expected_machine_was_entered_with_is_not_a_conflict(la
     lab.report(lab.open(1), mac(1), uuid=uuid(1))
     assert only(lab).state == NodeState.REGISTERING
     assert conflicts.every(lab.tx) == []
+
+
+def told(lab: Lab) -> list[str]:
+    return [row["about"] for row in conflicts.every(lab.tx)]
+
+
+def test_an_expected_machine_that_asks_is_expected_until_it_reports(lab: Lab) -> None:
+    """Anybody can send a listed MAC or UUID; an entry is not lost by that."""
+    policy = replace(lab.site.policy, new_machines=1, unknown="known-only")
+    lab.site = replace(lab.site, policy=policy)
+    name = f"node-{mac(1).replace(':', '')}"
+    enter(lab, KnownMachine(name, (mac(1),), uuid=uuid(1)))
+    assert asks(lab, 1, of=uuid(1)) is not None
+    assert asks(lab, 1, nic=1, of=uuid(1)) is not None, "another card of the same machine"
+    lab.site = replace(lab.site, policy=replace(policy, unknown="discover"))
+    lab.now = NOW + 2 * enrolment.GIVES_WAY
+    assert asks(lab, 8) is not None
+    lab.now += 2 * enrolment.GIVES_WAY
+    assert asks(lab, 9) is not None, "the machine 8 gives way"
+    assert named(lab, name).state == NodeState.EXPECTED
+
+
+@pytest.mark.parametrize("reports", ["both cards", "the serial number of the other"])
+def test_a_report_that_fits_two_entries_deletes_neither(lab: Lab, reports: str) -> None:
+    enter(lab, KnownMachine("a", (mac(1),)), KnownMachine("b", (mac(2),), serial=SERIAL))
+    asks(lab, 1)
+    if reports == "both cards":
+        said = lab.report(lab.open(1), mac(1), mac(2)).value
+        assert said == f"a reports MACs that belong to other machines: {mac(2)} (b)"
+    else:
+        lab.report(lab.open(1), mac(1), serial=SERIAL)
+        assert named(lab, "a").state == NodeState.REGISTERING
+        [about] = told(lab)
+        assert about.startswith(f"a reports the serial number of b, {SERIAL}, ")
+    assert named(lab, "b").state == NodeState.EXPECTED
+
+
+@pytest.mark.parametrize("entered", [{"macs": (mac(1),)}, {"uuid": uuid(1)}])
+def test_a_serial_number_alone_adopts_no_machine_that_was_entered_with_more(
+    lab: Lab, entered: dict[str, Any]
+) -> None:
+    """A serial number can be sent by anybody; the MAC and the UUID of the entry speak against it."""
+    enter(lab, KnownMachine("r1-01", serial=SERIAL, **entered))
+    asks(lab, 9, of=uuid(9))
+    lab.report(lab.open(9), mac(9), uuid=uuid(9), serial=SERIAL)
+    assert (lab.node(9).state, named(lab, "r1-01").state) == ("registering", "expected")
+    assert lab.node(9).name != "r1-01"
+    [about] = told(lab)
+    assert about.startswith(f"{lab.node(9).name} reports the serial number of r1-01, {SERIAL}, ")
+
+
+def test_a_machine_whose_board_was_changed_is_told(lab: Lab) -> None:
+    enter(lab, KnownMachine("r1-01", (mac(1),), uuid=uuid(1), serial=SERIAL))
+    asks(lab, 1)
+    lab.report(lab.open(1), mac(1), uuid=uuid(2), serial="OTHER12")
+    assert only(lab).state == NodeState.REGISTERING
+    assert told(lab) == [
+        f"r1-01 was entered with the UUID {uuid(1)}, the serial number {SERIAL}; its machine"
+        f" reports the UUID {uuid(2)}, the serial number OTHER12: compare them before you approve"
+        " it"
+    ]
+
+
+def test_an_entry_takes_over_a_machine_that_asked_before_it(lab: Lab) -> None:
+    asks(lab, 1)
+    entry = KnownMachine("r1-01", (mac(1, 1), mac(1)), uuid=uuid(1), serial=SERIAL)
+    [(outcome, _)] = enter(lab, entry)
+    assert outcome == CHANGED
+    node = only(lab)
+    assert (node.state, node.uuid, node.serial) == (NodeState.EXPECTED, uuid(1), SERIAL)
+    assert nodes.by_mac(lab.tx, mac(1, 1)) == node
+    assert enter(lab, entry) == [(UNCHANGED, "")]
+    lab.report(lab.open(1), mac(1), mac(1, 1), uuid=uuid(1), serial=SERIAL)
+    assert only(lab).state == NodeState.REGISTERING
+    assert not told(lab)
+
+
+def test_a_mac_that_a_list_corrects_is_not_expected_any_more(lab: Lab) -> None:
+    enter(lab, KnownMachine("r1-01", (mac(1), mac(1, 1))))
+    [(outcome, about)] = enter(lab, KnownMachine("r1-01", (mac(2), mac(1, 1))))
+    assert (outcome, about) == (CHANGED, f"boot MAC, MAC {mac(2)}, no MAC {mac(1)}")
+    assert nodes.by_mac(lab.tx, mac(1)) is None
+    assert enter(lab, KnownMachine("r1-01", block="rack1")) == [(CHANGED, "block")]
+    assert nodes.by_mac(lab.tx, mac(2)) == nodes.by_mac(lab.tx, mac(1, 1)) == only(lab)
+
+
+def test_two_entries_of_one_machine_are_refused(lab: Lab) -> None:
+    enter(lab, KnownMachine("a", (mac(1),)))
+    entered = enter(lab, KnownMachine("x", (mac(1),)), KnownMachine("a", (mac(2),)))
+    assert [outcome for outcome, _ in entered] == [CHANGED, REFUSED]
+    assert entered[1][1] == "it fits the node that entry x fits"
+    assert only(lab).boot_mac == mac(1)
+
+
+def test_a_retired_machine_is_not_entered_again_but_restored(lab: Lab) -> None:
+    lab.machine(1, "retired")
+    [(outcome, about)] = enter(lab, KnownMachine("r1-01", (mac(1),)))
+    assert outcome is REFUSED
+    assert about == "it is node node1, which is retired: restore that node"
+
+
+def test_a_serial_number_of_two_nodes_tells_nothing(lab: Lab) -> None:
+    for number in (1, 2):
+        asks(lab, number)
+        lab.report(lab.open(number), mac(number), serial=SERIAL)
+    [(outcome, about)] = enter(lab, KnownMachine("r1-01", serial=SERIAL))
+    assert outcome is REFUSED
+    assert about.startswith("it fits several nodes: ")
+    by_mac = KnownMachine("r1-01", (mac(2),), serial=SERIAL)
+    assert enter(lab, by_mac) == [(CHANGED, "name")], "nodes of one chassis may share one"
+    assert lab.node(2).name == "r1-01"
+
+
+def test_a_refused_entry_leaves_no_block(lab: Lab) -> None:
+    enter(lab, KnownMachine("r1-01", (mac(1),), block="rack1", power_account="nobodys"))
+    assert not blocks.names(lab.tx)
+
+
+def test_one_machine_that_is_known_is_told_by_its_name(lab: Lab) -> None:
+    enter(lab, KnownMachine("r1-01", (mac(1),)))
+    with pytest.raises(Refused, match="that machine is node r1-01"):
+        inventory.add(lab.tx, context(lab), machine=KnownMachine("r1-02", (mac(1),)))
+
+
+def test_a_machine_that_never_reported_is_deleted_where_it_was_set_aside(lab: Lab) -> None:
+    how = {"site": lab.site, "now": lab.now, "actor": "ann"}
+    for name, set_aside in (
+        ("a", lambda: node_flows.retire(lab.tx, name="a", **how)),
+        ("b", lambda: node_flows.quarantine(lab.tx, name="b", reason="smoke", **how)),
+    ):
+        enter(lab, KnownMachine(name, (mac(ord(name)),)))
+        set_aside()
+        with pytest.raises(Refused, match="has never reported: delete it, and add it again"):
+            node_flows.restore(lab.tx, name=name, **how)
+        inventory.remove(lab.tx, name=name)
+    assert not lab.tx.scalars(select(t.nodes.c.id)).all()
+
+
+@pytest.mark.parametrize("serial", ["=1+1", "@SUM(A1)", "\x1b[31m12", "+4412", "B5 \u202e 1"])
+def test_a_serial_number_is_no_formula_of_a_spreadsheet(lab: Lab, serial: str) -> None:
+    [(outcome, about)] = enter(lab, KnownMachine("r1-01", serial=serial))
+    assert (outcome, about[:13]) == (REFUSED, "nothing tells")

@@ -141,18 +141,76 @@ nodes:
     primary network: second
     network devices:
       default: {{hwaddr: "{A}"}}
-      second: {{hwaddr: "{B}"}}
+      second: {{hwaddr: 52:54:00:12:34:56}}
     ipmi: {{ipaddr: 10.1.0.1}}
   n2: {{}}
-  n3:
+  03:
 """
     machines, left = read("warewulf", text(tmp_path, content))
     assert machines == [
-        ListedMachine("node n1", "n1", (B, A), driver="ipmi", address="10.1.0.1"),
+        ListedMachine("node n1", "n1", ("52:54:00:12:34:56", A), driver="ipmi", address="10.1.0.1"),
         ListedMachine("node n2", "n2"),
-        ListedMachine("node n3", "n3"),
+        ListedMachine("node 03", "03"),
     ]
     assert [one.what for one in left] == ["image name", "ipmi username"]
+
+
+def test_kea(tmp_path: Path) -> None:
+    content = f"""
+// comments of three kinds
+{{ "Dhcp4": {{
+  <?include "/etc/kea/more.json"?>
+  "reservations": [ {{ "hw-address": "{A.upper()}", "hostname": "n1.example.org" }} ],
+  /* "reservations": [ {{ "hw-address": "{C}" }} ] */
+  "subnet4": [ {{ "subnet": "10.0.0.0/24", "reservations": [
+      {{ "hw-address": "{B}", "hostname": "n2#//", "ip-address": "10.0.0.7", }}, # the last comma
+      {{ "client-id": "01:02", "hostname": "n3" }},
+      {{ "hw-address": "1:2", "hostname": "n4" }} ] }} ],
+  "shared-networks": [ {{ "name": "x", "subnet4": [
+      {{ "subnet": "10.1.0.0/24", "reservations": [ {{ "hw-address": "{C}" }} ] }} ] }} ]
+}} }}
+"""
+    machines, left = read("kea", text(tmp_path, content))
+    assert machines == [
+        ListedMachine("reservation 1", "n1", (A,)),
+        ListedMachine("10.0.0.0/24, reservation 1", "n2", (B,)),
+        ListedMachine("10.0.0.0/24, reservation 3", "n4"),
+        ListedMachine("10.1.0.0/24, reservation 1", "", (C,)),
+    ]
+    assert [(one.where, one.what) for one in left] == [
+        ("the file", "include /etc/kea/more.json"),
+        ("10.0.0.0/24, reservation 1", "ip-address"),
+        ("10.0.0.0/24, reservation 2", "client-id"),
+        ("10.0.0.0/24, reservation 3", "1:2"),
+    ]
+    machines, _ = read("kea", text(tmp_path, f'[{{"hw-address": "{A}", "hostname": "n1"}}]'))
+    assert [one.name for one in machines] == ["n1"]
+
+
+def test_foreman(tmp_path: Path) -> None:
+    card = {"type": "interface", "virtual": False, "provision": False}
+    host = {
+        "name": "n1.example.org",
+        "uuid": UUID,
+        "hostgroup_name": "compute",
+        "interfaces": [
+            card | {"mac": A},
+            card | {"mac": B, "provision": True},
+            card | {"mac": C, "virtual": True},
+            card | {"mac": C, "type": "bond"},
+            {"type": "bmc", "mac": C, "ip": "10.1.0.1", "provider": "IPMI", "password": "secret"},
+        ],
+    }
+    unknown = {"type": "bmc", "ip": "10.1.0.2", "provider": "SSH"}
+    hosts = [host, {"name": "n2", "mac": C, "interfaces": [unknown]}]
+    for said in (hosts, {"total": 2, "results": hosts}):
+        machines, left = read("foreman", text(tmp_path, json.dumps(said)))
+        assert machines == [
+            ListedMachine("host n1.example.org", "n1", (B, A), UUID, "", "", "ipmi", "10.1.0.1"),
+            ListedMachine("host n2", "n2", (C,)),
+        ]
+        assert [one.what for one in left] == ["hostgroup_name", "BMC SSH"]
+        assert "secret" not in str(left)
 
 
 def test_xcat_stanzas(tmp_path: Path) -> None:
@@ -273,9 +331,9 @@ def test_netbox_as_json_and_csv(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("format_", ["warewulf", "cobbler", "maas", "netbox"])
+@pytest.mark.parametrize("format_", ["warewulf", "cobbler", "kea", "maas", "foreman", "netbox"])
 def test_what_is_no_such_file_is_a_clear_error(tmp_path: Path, format_: str) -> None:
-    with pytest.raises(UnreadableList, match=r"is no (YAML|JSON)"):
+    with pytest.raises(UnreadableList, match=r"is no (YAML|JSON|configuration of Kea)"):
         read(format_, text(tmp_path, '{"a": [}'))
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UnreadableList):
@@ -290,3 +348,10 @@ def test_nonsense_never_stops_a_reader(tmp_path: Path, format_: str, content: st
     except UnreadableList:
         return
     assert not [one for one in machines if one.macs or one.serial]
+
+
+@pytest.mark.parametrize("format_", ["csv", "netbox"])
+def test_a_table_with_a_cell_without_end_is_a_clear_error(tmp_path: Path, format_: str) -> None:
+    content = 'name,mac\nn1,"' + "x" * 200_000
+    with pytest.raises(UnreadableList, match="line 2, is no table"):
+        read(format_, text(tmp_path, content))

@@ -28,12 +28,14 @@ MOST = 500  # machines in one question, as the server has it
 FORMATS = (
     "csv",
     "dhcpd",
+    "kea",
     "dnsmasq",
     "ethers",
     "warewulf",
     "xcat",
     "cobbler",
     "maas",
+    "foreman",
     "netbox",
 )
 EXPORTED = ("name", "mac", "uuid", "serial", "block", "driver", "bmc", "account")
@@ -100,8 +102,8 @@ def import_(
 ) -> None:
     """Enter machines from a list, before or after they boot. A second import changes what changed.
 
-    FORMAT is csv, dhcpd (ISC), dnsmasq, ethers, warewulf (nodes.conf), xcat (stanzas, or a folder
-    of tables), cobbler (a JSON file, or the folder of systems), maas or netbox.
+    FORMAT is csv, dhcpd (ISC), kea, dnsmasq, ethers, warewulf (nodes.conf), xcat (stanzas, or a
+    folder of tables), cobbler (a JSON file, or the folder of systems), maas, foreman or netbox.
 
     \b
     Example:

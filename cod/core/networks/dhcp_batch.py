@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cod.model import DhcpClient, DhcpQuery, Site
 from cod.policy.nodes.newcomers import Newcomers
 from cod.policy.nodes.subnets import Net, Subnets
-from cod.states import UNAPPROVED, NodeState
+from cod.states import UNAPPROVED, UNREPORTED
 from cod.store.engine import Tx
 from cod.store.nodes import dhcp_batch
 from cod.store.nodes.dhcp_batch import BindingBatch
@@ -53,7 +53,7 @@ def free_address(
     """Return an address that the client may be lent now, none of those that are `lent` to others;
     None where the pool is empty."""
     pool = boot_range(batch, net, client)
-    keeps = GIVES_WAY if client is None or client.state == NodeState.NEW else 0.0
+    keeps = GIVES_WAY if client is None or client.state in UNREPORTED else 0.0
     yielding = batch.now + batch.site.policy.boot_time - keeps
     return batch.bindings.free(query.mac, pool, net.avoid | lent, batch.now, yielding)
 

@@ -19,9 +19,6 @@ def columns(tx: Tx, changes: Mapping[str, Any], site: Site) -> dict[str, Any]:
     found = {column: value for column, value in changes.items() if value is not None}
     if "name" in found:
         names.check_label(found["name"])
-    block = found.pop("block", None)
-    if block is not None:
-        found["block_id"] = blocks.ensure(tx, block) if block else None
     account = found.get("power_account")
     known = [each.name for each in site.accounts]
     if account and account not in known:
@@ -33,6 +30,9 @@ def columns(tx: Tx, changes: Mapping[str, Any], site: Site) -> dict[str, Any]:
         )
     if account is not None:
         found["power_account"] = account or None
+    block = found.pop("block", None)
+    if block is not None:  # the last: what is refused makes no block
+        found["block_id"] = blocks.ensure(tx, block) if block else None
     return found
 
 

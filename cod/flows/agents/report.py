@@ -107,17 +107,43 @@ def _join(
     if joining.doubtful and not site.policy.auto_approve:
         joining = identity.Joining()  # a node of its own, which waits for approval
     same = [twin for twin in twins if hardware.uuid and twin.uuid == hardware.uuid]
+    awaited = [twin for twin in twins if hardware.serial and twin.serial == hardware.serial]
     if same and joining.uuid is None:
-        _record_twins(tx, node, same, now)
+        _record(
+            tx,
+            node,
+            f"{node.name} reports the UUID of {_names(same)}, {same[0].uuid}, but none of its"
+            " network cards: it stays a node of its own. If it is the same machine, retire the"
+            " older node",
+            now,
+        )
+    elif awaited and joining.heir is None:
+        _record(
+            tx,
+            node,
+            f"{node.name} reports the serial number of {_names(awaited)}, {hardware.serial}, and"
+            " is not that machine by the rest of what was entered: it stays a node of its own. If"
+            f" it is the same machine, delete {_names(awaited)}, or correct the list",
+            now,
+        )
+    if node.state == NodeState.EXPECTED and (differs := identity.unlike(node, hardware)):
+        entered = ", ".join(f"the {what} {was}" for what, was, _ in differs)
+        reports = ", ".join(f"the {what} {is_}" for what, _, is_ in differs)
+        _record(
+            tx,
+            node,
+            f"{node.name} was entered with {entered}; its machine reports {reports}: compare them"
+            " before you approve it",
+            now,
+        )
     return joining
 
 
-def _record_twins(tx: Tx, node: Node, twins: Sequence[Node], now: float) -> None:
-    names = ", ".join(sorted(twin.name for twin in twins))
-    about = (
-        f"{node.name} reports the UUID of {names}, {twins[0].uuid}, but none of its network cards:"
-        " it stays a node of its own. If it is the same machine, retire the older node"
-    )
+def _names(nodes_: Sequence[Node]) -> str:
+    return ", ".join(sorted(node.name for node in nodes_))
+
+
+def _record(tx: Tx, node: Node, about: str, now: float) -> None:
     conflicts.add_once(
         tx,
         "identity",

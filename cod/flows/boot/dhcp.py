@@ -28,7 +28,15 @@ from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused,
 from cod.policy.nodes import boot, template
 from cod.policy.nodes.newcomers import Newcomers as Newcomers  # its owner is the socket
 from cod.policy.nodes.subnets import Net, Subnets
-from cod.states import NODE_RULES, OWN_SYSTEM, NodeEvent, NodeState, Step, StoryVerdict
+from cod.states import (
+    NODE_RULES,
+    OWN_SYSTEM,
+    UNREPORTED,
+    NodeEvent,
+    NodeState,
+    Step,
+    StoryVerdict,
+)
 from cod.store import dns_zones
 from cod.store.engine import Tx
 from cod.store.images import templates
@@ -270,7 +278,7 @@ def _decline(
     dhcp_conflicts.record(batch, "declined", about, query, net, address=row.address)
     if doubt:
         return
-    until = batch.now + (DOUBTED_FOR if client.state == NodeState.NEW else DECLINED_FOR)
+    until = batch.now + (DOUBTED_FOR if client.state in UNREPORTED else DECLINED_FOR)
     batch.bindings.put(
         Binding(
             row.address,
@@ -311,7 +319,7 @@ def _release(
     """RFC 2131 §4.3.4. The address of a machine that has never reported is free at once, and still
     its old client's first choice. A node keeps its addresses: COD takes them back itself, and
     anybody can send this message while the node boots."""
-    if row is None or query.ciaddr != dotted(row.address) or client.state != NodeState.NEW:
+    if row is None or query.ciaddr != dotted(row.address) or client.state not in UNREPORTED:
         return
     batch.bindings.put(replace(row, state="offered", expires_at=batch.now))
 

@@ -2,19 +2,21 @@
 
 An entry is known by its name, its MACs, its UUID and its serial number. An entry that fits no node
 becomes a node in state expected, which is adopted when the machine boots from the network for the
-first time (`core.nodes.enrolment.adopt`, `policy.hardware.identity`). One that fits a node changes
+first time (`core.nodes.enrolment.adopt`, `policy.hardware.identity`). So does the node of a machine
+that has asked for an address and not reported. One that fits a node changes
 what is said of that node. What a machine has reported of itself is not changed.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from cod.choices import PowerDriverKind
-from cod.core.nodes import node_settings
+from cod.core.nodes import node_settings, transitions
 from cod.model import (
     Effect,
     EnteredMachine,
@@ -31,7 +33,7 @@ from cod.model import (
 from cod.policy.hardware import identity
 from cod.policy.nodes import power
 from cod.policy.people import names
-from cod.states import NodeState
+from cod.states import UNREPORTED, NodeEvent, NodeState
 from cod.store import views
 from cod.store.engine import Tx, trial
 from cod.store.nodes import nodes
@@ -49,24 +51,26 @@ _SAID = {
 }
 _KINDS = ("name", "MAC", "UUID", "serial number")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_DELETED = UNREPORTED | {NodeState.QUARANTINED, NodeState.RETIRED}
 _Mark = tuple[str, str]
 """A kind of `_KINDS`, and its value."""
 
 
 def add(tx: Tx, context: FlowContext, *, machine: KnownMachine) -> NodeView:
     """Return the new node of an expected machine. Raises `Refused`, also where it fits a node."""
+    known = _Inventory(tx, [_normal(machine)]).find(_normal(machine))
+    if known is not None:
+        raise Refused("conflict", f"that machine is node {known.name} already", "name")
     [entered] = enter(tx, context, machines=[machine]).value
     if entered.outcome is EntryOutcome.REFUSED:
         raise Refused("invalid", entered.about)
-    if entered.outcome is not EntryOutcome.ADDED:
-        raise Refused("conflict", f"there is a node {machine.name!r} already", "name")
     return views.nodes(tx, name=machine.name)[0]
 
 
 def remove(tx: Tx, *, name: str) -> None:
     """Delete a node whose machine has never reported. Raises `Refused`."""
     node = nodes.named(tx, name, lock=True)
-    if node.state not in (NodeState.EXPECTED, NodeState.NEW) or node.reported_at is not None:
+    if node.state not in _DELETED or node.reported_at is not None:
         raise Refused(
             "conflict",
             f"node {name} has reported, and its history stays: retire it, do not delete it",
@@ -107,7 +111,7 @@ def enter(
             added.append((_row(machine, context.site) | columns, machine.macs))
             entered.append(EnteredMachine(machine.name, EntryOutcome.ADDED))
         else:
-            entered.append(_change(tx, inventory, node, machine, columns))
+            entered.append(_change(tx, context, inventory, node, machine, columns))
     if added:
         cause = f"entered by {context.actor}"
         nodes.add_expected(tx, added, now=context.now, cause=cause, actor=context.actor)
@@ -125,7 +129,11 @@ class _Inventory:
         others = nodes.known_as(tx, of["name"], of["UUID"], of["serial number"])
         ids = {node.id for node in (*by_mac.values(), *others)}
         self._nodes = {node.id: node for node in nodes.lock(tx, ids)}
-        self._ids = {("MAC", mac): node.id for mac, node in by_mac.items()}
+        awaited = [node.id for node in self._nodes.values() if node.state in UNREPORTED]
+        self._unasked = nodes.unasked_macs(tx, awaited)
+        self._ids: defaultdict[_Mark, list[int]] = defaultdict(list)
+        for mac, node in by_mac.items():
+            self._ids["MAC", mac].append(node.id)
         for node in self._nodes.values():
             for kind, text in (
                 ("name", node.name),
@@ -133,12 +141,19 @@ class _Inventory:
                 ("serial number", node.serial),
             ):
                 if text is not None:
-                    self._ids[kind, text] = node.id
+                    self._ids[kind, text].append(node.id)
         self._entries: dict[_Mark, KnownMachine] = {}
+        self._found: dict[int, KnownMachine] = {}
 
-    def has(self, mac: str) -> bool:
-        """Return whether a node has that MAC."""
-        return ("MAC", mac) in self._ids
+    def macs_to_add(self, machine: KnownMachine) -> list[str]:
+        """Return the entry's MACs that no node has."""
+        return [mac for mac in machine.macs if ("MAC", mac) not in self._ids]
+
+    def macs_to_remove(self, node: Node, machine: KnownMachine) -> list[str]:
+        """Return the MACs of an expected node that the entry, which names MACs, does not have, and
+        by which no machine has asked."""
+        known = self._unasked.get(node.id, ()) if machine.macs else ()
+        return [mac for mac in known if mac not in machine.macs]
 
     def find(self, machine: KnownMachine) -> Node | None:
         """Return the node that the entry fits; None where it is of a new machine. Raises
@@ -147,7 +162,13 @@ class _Inventory:
         for mark in marks:
             if self._entries.setdefault(mark, machine) is not machine:
                 raise Refused("invalid", f"the {' '.join(mark)} is in two entries", "name")
-        fits = {self._ids[mark]: mark for mark in marks if mark in self._ids}
+        found: defaultdict[int, list[_Mark]] = defaultdict(list)
+        for mark in marks:
+            for id_ in self._ids.get(mark, ()):
+                found[id_].append(mark)
+        # makers give one serial number to all nodes of a chassis: it tells less than the others
+        more = {id_: by for id_, by in found.items() if by[0][0] != "serial number"}
+        fits = {id_: by[-1] for id_, by in (more or found).items()}
         if len(fits) > 1:
             each = (f"{self._nodes[id_].name} by {' '.join(mark)}" for id_, mark in fits.items())
             raise Refused("conflict", f"it fits several nodes: {', '.join(each)}", "name")
@@ -162,6 +183,12 @@ class _Inventory:
             return None
         [(node_id, mark)] = fits.items()
         node = self._nodes[node_id]
+        if self._found.setdefault(node_id, machine) is not machine:
+            other = self._found[node_id].name
+            raise Refused("conflict", f"it fits the node that entry {other} fits", "name")
+        if node.state == NodeState.RETIRED:
+            why = f"it is node {node.name}, which is retired: restore that node"
+            raise Refused("conflict", why, "name")
         if mark[0] == "name" and hardware and node.state != NodeState.EXPECTED:
             raise Refused(
                 "conflict",
@@ -237,10 +264,27 @@ def _row(machine: KnownMachine, site: Site) -> dict[str, Any]:
 
 
 def _change(
-    tx: Tx, inventory: _Inventory, node: Node, machine: KnownMachine, columns: dict[str, Any]
+    tx: Tx,
+    context: FlowContext,
+    inventory: _Inventory,
+    node: Node,
+    machine: KnownMachine,
+    columns: dict[str, Any],
 ) -> EnteredMachine:
-    """Change the node to what the entry says, its hardware too while nobody has seen it."""
+    """Change the node to what the entry says, its hardware too while it has not reported."""
     more: list[str] = []
+    less: list[str] = []
+    said: list[str] = []
+    if node.state == NodeState.NEW and node.reported_at is None:
+        node = transitions.move(
+            tx,
+            node,
+            NodeEvent.ENTERED,
+            now=context.now,
+            cause=f"entered by {context.actor}",
+            actor=context.actor,
+        )
+        said.append("expected")
     if node.state == NodeState.EXPECTED:
         hardware = {
             "uuid": machine.uuid,
@@ -248,12 +292,14 @@ def _change(
             "boot_mac": next(iter(machine.macs), None),
         }
         columns = columns | {key: value for key, value in hardware.items() if value is not None}
-        more = [mac for mac in machine.macs if not inventory.has(mac)]
+        more = inventory.macs_to_add(machine)
+        less = inventory.macs_to_remove(node, machine)
     changed = {key: value for key, value in columns.items() if getattr(node, key) != value}
     for mac in more:
         nodes.add_mac(tx, node.id, mac)
+    nodes.remove_macs(tx, less)
     node_settings.change(tx, node, changed)
-    said = [label for key, label in _SAID.items() if key in changed]
-    said += [f"MAC {mac}" for mac in more]
+    said += [label for key, label in _SAID.items() if key in changed]
+    said += [f"MAC {mac}" for mac in more] + [f"no MAC {mac}" for mac in less]
     outcome = EntryOutcome.CHANGED if said else EntryOutcome.UNCHANGED
     return EnteredMachine(machine.name, outcome, ", ".join(said))

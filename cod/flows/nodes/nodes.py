@@ -15,6 +15,7 @@ from cod.policy.hardware import keep as policy
 from cod.policy.nodes import lifecycle, place
 from cod.states import (
     NODE_TRANSITIONS,
+    UNREPORTED,
     WORKING,
     Disk,
     NodeEvent,
@@ -57,7 +58,7 @@ def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
 def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[NodeView]:
     """Accept a new machine into the site: from now on its disks are COD's to write."""
     node = nodes.named(tx, name, lock=True)
-    if node.state == NodeState.NEW:
+    if node.state in UNREPORTED:
         raise Refused(
             "conflict", f"node {name} has not reported yet: let it boot from the network", "name"
         )
@@ -128,6 +129,9 @@ def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
     them.
     """
     node = nodes.named(tx, name, lock=True)
+    if node.reported_at is None:  # nobody has approved it
+        why = f"node {name} has never reported: delete it, and add it again"
+        raise Refused("conflict", why, "name")
     disk = Disk.FOREIGN if node.disk == Disk.FOREIGN else Disk.DIRTY
     kept = dict[str, object](disk=disk, cached_template_id=None, cached_group_id=None)
     step = Step(

@@ -14,7 +14,8 @@ are harmless:
   approval.
 
 An administrator may have entered a machine before it was seen (state expected), by any of MAC, UUID
-and serial number. A shadow that one of these fits is that machine.
+and serial number. A shadow that one of these fits is that machine, unless another of them speaks
+against it: then an administrator has to say which machine it is.
 
 UUIDs are not trusted to be unique: vendors have shipped the same for every board. Known ones are
 ignored, and so is one that another living node has.
@@ -22,6 +23,7 @@ ignored, and so is one that another living node has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
@@ -57,7 +59,8 @@ _NO_SERIALS = frozenset(
         "unknown",
     }
 )
-_LONGEST_SERIAL = 64
+# A machine's own word, which people read in terminals and spreadsheets: no text that these act on.
+_SERIAL = re.compile(r"[0-9A-Za-z./#][ -~]{0,63}")
 _AWAITED = (NodeState.OFF, NodeState.TRAMPOLINE, NodeState.REGISTERING, NodeState.EXPECTED)
 
 
@@ -100,7 +103,7 @@ def serial_of(text: str | None) -> str | None:
     machines apart."""
     serial = (text or "").strip()
     bogus = serial.lower() in _NO_SERIALS or len(set(serial)) < 2
-    return None if bogus or len(serial) > _LONGEST_SERIAL else serial
+    return None if bogus or not _SERIAL.fullmatch(serial) else serial
 
 
 def read(report: str) -> Hardware:
@@ -141,7 +144,13 @@ def join(
     claimed = [owner for owner in others.values() if not _is_shadow(owner)]
     alike = {each.id: each for each in (*twins, *filter(_is_expected, claimed))}
     # a twin that is heard elsewhere is another machine with the same UUID
-    heirs = [each for each in alike.values() if each.state in _AWAITED and each.id not in connected]
+    heirs = [
+        each
+        for each in alike.values()
+        if each.state in _AWAITED
+        and each.id not in connected
+        and not (_is_expected(each) and _contradicts(each, hardware, owners))
+    ]
     if _is_shadow(node) and len(heirs) == 1 and all(owner.id == heirs[0].id for owner in claimed):
         heir = heirs[0]
         # An expected machine has no approval yet that another could use.
@@ -154,6 +163,22 @@ def join(
         return Joining(refused=f"{node.name} reports MACs that belong to other machines: {whose}")
     same = [twin for twin in twins if twin.uuid == hardware.uuid]
     return Joining(None if same else hardware.uuid, tuple(others))
+
+
+def unlike(node: Node, hardware: Hardware) -> list[tuple[str, str, str]]:
+    """Return which of UUID and serial number differ: what it is, of the node, as reported."""
+    both = (
+        ("UUID", node.uuid, hardware.uuid),
+        ("serial number", node.serial, hardware.serial),
+    )
+    return [(what, was, is_) for what, was, is_ in both if was and is_ and was != is_]
+
+
+def _contradicts(node: Node, hardware: Hardware, owners: Mapping[str, Node]) -> bool:
+    """Return whether what was entered of an expected machine speaks against the report."""
+    has_macs = node.boot_mac != ""
+    mentioned = any(owner.id == node.id for owner in owners.values())
+    return (has_macs and not mentioned) or bool(unlike(node, hardware))
 
 
 def _is_expected(node: Node) -> bool:

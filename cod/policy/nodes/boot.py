@@ -55,7 +55,7 @@ decides nothing: the machine cannot have been reset. The connection of one that 
 up after three missed heartbeats, which moves the node on; its DISCOVERs count from then on. The
 connection does not count once COD has ordered a power cycle.
 
-An *expected* machine that asks is *new* from then on: it was seen.
+An *expected* machine that asks stays expected until it reports: anybody can send its MAC.
 
 Who is answered: machines that COD knows; others only if they ask to network-boot and the site's
 policy is `discover`. A foreign machine gets silence, never a NAK, so COD can sit beside another
@@ -167,8 +167,6 @@ def decide(
         return Verdict("boot", "on its way through the loaders")
     if client.state in OWN_SYSTEM:
         return _asks_again(query, client, last_xid, policy, now)
-    if client.state == NodeState.EXPECTED:
-        return Verdict("boot", "an expected machine boots for the first time", NodeEvent.SEEN)
     # of one exchange a repeated DISCOVER is a packet that was lost, and no reset
     if client.state in _RESET and query.xid != last_xid:
         if is_heard(client, policy, now):

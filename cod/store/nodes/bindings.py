@@ -20,7 +20,7 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, case, delete, or_, select, update
 
 from cod.model import AddressBlock, Binding, Node, Refused, Vcluster, ipv4, joined
-from cod.states import NodeState
+from cod.states import UNREPORTED
 from cod.store import dns_zones
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -109,7 +109,7 @@ def giving_way(tx: Tx, first: int, last: int, before: float, limit: int) -> list
     first."""
     new = (
         select(t.nodes.c.id)
-        .where(t.nodes.c.id == _b.node_id, t.nodes.c.state == NodeState.NEW)
+        .where(t.nodes.c.id == _b.node_id, t.nodes.c.state.in_(UNREPORTED))
         .exists()
     )
     return ROWS.every(

@@ -280,7 +280,7 @@ def add_expected(
         tx.execute(insert(t.nics), nics)
     entered = {
         "at": now,
-        "event": "entered",
+        "event": NodeEvent.ENTERED,
         "from_state": None,
         "to_state": NodeState.EXPECTED,
         "generation": 0,
@@ -307,6 +307,23 @@ def add_mac(tx: Tx, node_id: int, mac: str) -> None:
 def count_macs(tx: Tx, node_id: int) -> int:
     """Return how many NICs of the node are known."""
     return tx.scalar(select(func.count()).where(t.nics.c.node_id == node_id)) or 0
+
+
+def remove_macs(tx: Tx, macs: Sequence[str]) -> None:
+    """Take NICs from their nodes."""
+    if macs:
+        tx.execute(delete(t.nics).where(t.nics.c.mac.in_(macs)))
+
+
+def unasked_macs(tx: Tx, node_ids: Sequence[int]) -> dict[int, list[str]]:
+    """Return the MACs of each of the nodes by which nobody has asked for an address."""
+    asked = exists().where(t.bindings.c.mac == t.nics.c.mac)
+    found: dict[int, list[str]] = {}
+    for part in slices(node_ids):
+        query = select(t.nics.c.node_id, t.nics.c.mac).where(t.nics.c.node_id.in_(part), ~asked)
+        for node_id, mac in tx.execute(query.order_by(t.nics.c.mac)):
+            found.setdefault(node_id, []).append(mac)
+    return found
 
 
 def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
