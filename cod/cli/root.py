@@ -48,6 +48,7 @@ COMMANDS = {
         "Build the Linux that machines boot into memory.",
     ),
     "states": ("cod.cli.server.serve", "states", "Show the nodes' lifecycle."),
+    "bmc": ("cod.cli.server.bmc", "bmc", "BMCs on a network: find them, take over their power."),
     "node": ("cod.cli.nodes.node", "node", "Machines: list, approve, power, take out of service."),
     "type": (
         "cod.cli.nodes.type",

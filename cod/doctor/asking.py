@@ -20,14 +20,21 @@ PATIENCE = 20.0  # seconds for one answer
 T = TypeVar("T")
 
 
-def answers(questions: Sequence[Callable[[Any], Coroutine[Any, Any, T]]]) -> list[T | Exception]:
-    """Ask all questions, at most `AT_ONCE` at a time; return the answer of each, or why there is
-    none. Each question gets the reactor."""
+def answers(
+    questions: Sequence[Callable[[Any], Coroutine[Any, Any, T]]],
+    *,
+    at_once: int = AT_ONCE,
+    patience: float = PATIENCE,
+    told: Callable[[], object] = lambda: None,
+) -> list[T | Exception]:
+    """Ask all questions, at most `at_once` at a time; return the answer of each, or why there is
+    none. Each question gets the reactor. `told` is called after each answer."""
     reactor = _running()
-    turns = DeferredSemaphore(AT_ONCE)
+    turns = DeferredSemaphore(at_once)
 
     def one(question: Callable[[Any], Coroutine[Any, Any, T]]) -> Deferred[T]:
-        return Deferred.fromCoroutine(question(reactor)).addTimeout(PATIENCE, reactor)
+        asked = Deferred.fromCoroutine(question(reactor)).addTimeout(patience, reactor)
+        return asked.addBoth(_after, told)
 
     def all_of_them() -> Deferred[Any]:
         return DeferredList(
@@ -36,6 +43,11 @@ def answers(questions: Sequence[Callable[[Any], Coroutine[Any, Any, T]]]) -> lis
 
     results: Any = blockingCallFromThread(reactor, all_of_them)
     return [value if good else value.value for good, value in results]
+
+
+def _after(answer: T, told: Callable[[], object]) -> T:
+    told()
+    return answer
 
 
 @cache

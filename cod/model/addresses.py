@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
+from uuid import UUID
 
 
 def ipv4(text: str) -> int:
@@ -32,6 +33,16 @@ def mac_of(text: str) -> str | None:
         return None
     digits = re.sub("[^0-9a-f]", "", mac)
     return ":".join(digits[place : place + 2] for place in range(0, 12, 2))
+
+
+def uuids_of(text: str) -> tuple[str, ...]:
+    """Return the UUID in `text` in lower case, and with the bytes of its first three fields turned
+    round: firmware, BMCs and tools differ in that. () where it is none."""
+    try:
+        found = UUID(text.strip())
+    except ValueError:
+        return ()
+    return tuple(dict.fromkeys((str(found), str(UUID(bytes=found.bytes_le)))))
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -157,6 +157,30 @@ class KnownMachine:
     power_account: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BmcSystem:
+    """A computer, as a BMC tells of it: the BMC's word, which may be wrong or a lie.
+
+    host     where the BMC was asked
+    driver   'redfish' or 'ipmi'
+    address  of its power, in that driver's form
+    account  of the site file, by which the BMC was signed in to
+    serials  numbers of which one may be the system's serial number
+    uuids    the system's UUID, in both orders of bytes that BMCs have been seen to use
+    power    'on', 'off' or 'unknown'
+    """
+
+    host: str
+    driver: str
+    address: str
+    account: str = ""
+    model: str = ""
+    serials: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()
+    macs: tuple[str, ...] = ()
+    power: str = "unknown"
+
+
 class EntryOutcome(StrEnum):
     """What became of a machine that an administrator entered."""
 

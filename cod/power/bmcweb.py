@@ -23,7 +23,7 @@ from twisted.web.client import Agent, FileBodyProducer, HTTPConnectionPool, Resp
 from twisted.web.http_headers import Headers
 
 from cod.power.driver import PowerError, SignIn
-from cod.power.trust import Trust
+from cod.power.trust import Noting, Trust
 
 CONNECT = 5.0  # seconds
 ANSWER = 15.0
@@ -49,14 +49,14 @@ class Bmcs:
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
-        self._agents: dict[Trust, Agent] = {}
+        self._agents: dict[Trust | Noting, Agent] = {}
 
     async def ask(
         self,
         method: str,
         url: str,
         sign_in: SignIn | None,
-        trust: Trust,
+        trust: Trust | Noting,
         body: Any = None,
         etag: str = "",
     ) -> tuple[Any, str]:
@@ -85,7 +85,7 @@ class Bmcs:
                     )
                 try:
                     value = json.loads(text) if text.strip() else None
-                except ValueError:
+                except (ValueError, RecursionError):
                     value = None
                 if code >= 300:
                     raise BmcRefusal(
@@ -100,7 +100,12 @@ class Bmcs:
         raise PowerError(f"the BMC is busy (HTTP {response.code})")
 
     async def _exchange(
-        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, trust: Trust
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        trust: Trust | Noting,
     ) -> tuple[Any, bytes]:
         producer = None if content is None else FileBodyProducer(BytesIO(content))
         try:
@@ -117,7 +122,7 @@ class Bmcs:
         except Exception as error:
             raise _unheard(error) from None
 
-    def _agent(self, trust: Trust) -> Any:
+    def _agent(self, trust: Trust | Noting) -> Any:
         if trust not in self._agents:
             pool = HTTPConnectionPool(self._reactor)
             pool.cachedConnectionTimeout = 5

@@ -22,6 +22,7 @@ from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
 from cod.choices import PowerDriverKind
+from cod.model import BmcSystem, uuids_of
 from cod.power import address
 from cod.power.driver import Plain, PowerError, Target, off_then_on
 
@@ -98,6 +99,29 @@ class IpmiDriver(Plain):
             return reading(await self._run(target, "dcmi", "power", "reading"))
         except IpmiRefusal:
             return None
+
+    async def systems(self, target: Target) -> list[BmcSystem]:
+        """Return the BMC's one system, by its FRU and its GUID; IPMI tells no MACs of it."""
+        power = await self.status(target)
+        said = ""
+        for command in (("fru", "print", "0"), ("mc", "guid")):
+            with suppress(IpmiRefusal):  # many BMCs have neither
+                said += await self._run(target, *command)
+        told = dict(
+            re.findall(r"^\s*([A-Z][A-Za-z ]*?)\s*: *([ -~]{1,64}?)\s*$", said, re.MULTILINE)
+        )
+        names = (told.get("Product Manufacturer"), told.get("Product Name"))
+        return [
+            BmcSystem(
+                host=address.parse(target.address, FORM, {"": 623}, ("suite",)).host,
+                driver=self.kind,
+                address=target.address,
+                model=" ".join(filter(None, names)),
+                serials=tuple(filter(None, [told.get("Product Serial")])),
+                uuids=uuids_of(told.get("System GUID", "")),
+                power=power,
+            )
+        ]
 
     async def _run(self, target: Target, *command: str) -> str:
         """Return what ipmitool says. Raises `PowerError`."""

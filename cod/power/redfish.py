@@ -12,8 +12,10 @@ What a BMC can do it says itself: of the reset types that it allows the first of
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from cod.choices import PowerDriverKind
+from cod.model import BmcSystem, mac_of, uuids_of
 from cod.power import address
 from cod.power.bmcweb import BmcRefusal, Bmcs
 from cod.power.driver import Plain, PowerError, Target, off_then_on
@@ -29,6 +31,9 @@ TO_GO_OFF = 20.0  # seconds
 # not yet there is not there
 POWER = {"On": "on", "Off": "off", "PoweringOn": "off", "PoweringOff": "on"}
 CHANGED = (412, 428)
+MOST_SYSTEMS = 32  # of one BMC that are looked at
+MOST_CARDS = 16  # of a system
+LONGEST_TEXT = 64
 UNABLE = (400, 405, 501)
 TARGETS = "BootSourceOverrideTarget@Redfish.AllowableValues"
 
@@ -141,6 +146,16 @@ class RedfishDriver(Plain):
             return _number(first.get("PowerConsumedWatts")) if isinstance(first, dict) else None
         return None
 
+    async def systems(self, target: Target) -> list[BmcSystem]:
+        """Return the BMC's systems, the first `MOST_SYSTEMS` of them."""
+        talk = self._talk(target)
+        members = (await talk.get(f"{ROOT}/Systems")).get("Members")
+        links = [_link(each, "@odata.id") for each in members] if isinstance(members, list) else []
+        return [
+            await _described(talk, target.address, link if len(links) > 1 else "", link)
+            for link in links[:MOST_SYSTEMS]
+        ]
+
     def _talk(self, target: Target) -> _Talk:
         where = address.parse(
             target.address, FORM, {"https": 443, "http": 80}, ("ca", "fingerprint", "insecure")
@@ -208,6 +223,35 @@ async def _system(talk: _Talk) -> dict[str, Any]:
     return await talk.get(talk.path)
 
 
+async def _described(talk: _Talk, address_: str, path: str, link: str) -> BmcSystem:
+    """Return the system at `link`. `path` goes into its power address; '' where the BMC has no
+    other system."""
+    system = await talk.get(link)
+    macs: list[str | None] = []
+    if "EthernetInterfaces" in system:
+        found = await talk.get(_link(_part(system, "EthernetInterfaces"), "@odata.id"))
+        cards = found.get("Members")
+        for each in cards[:MOST_CARDS] if isinstance(cards, list) else ():
+            card = await talk.get(_link(each, "@odata.id"))
+            macs += [mac_of(_text(card, key)) for key in ("PermanentMACAddress", "MACAddress")]
+    if path and not path.startswith(f"{ROOT}/Systems/"):
+        raise PowerError(f"the BMC's system {path[:80]} is not below {ROOT}/Systems")
+    base, mark, options = address_.partition("?")
+    maker = _text(system, "Manufacturer")
+    # a Dell's serial number is the board's; the system's, which its DMI tells, is the service tag
+    serials = [_text(system, "SerialNumber"), _text(system, "SKU") if "Dell" in maker else ""]
+    return BmcSystem(
+        host=str(urlsplit(address_).hostname),
+        driver=RedfishDriver.kind,
+        address=f"{base}{path}{mark}{options}",
+        model=f"{maker} {_text(system, 'Model')}".strip(),
+        serials=tuple(filter(None, serials)),
+        uuids=uuids_of(_text(system, "UUID")),
+        macs=tuple(dict.fromkeys(filter(None, macs))),
+        power=POWER.get(str(system.get("PowerState")), "unknown"),
+    )
+
+
 async def _allowed(talk: _Talk, system: dict[str, Any]) -> list[str] | None:
     """Return the reset types that the BMC allows; None when it does not say."""
     action = _part(_part(system, "Actions"), "#ComputerSystem.Reset")
@@ -250,6 +294,13 @@ def _link(value: Any, key: str) -> str:
     ):
         raise PowerError(f"the BMC's answer has no usable {key}")
     return found
+
+
+def _text(value: dict[str, Any], key: str) -> str:
+    """Return a text of a resource, without what a terminal would act on; '' for anything else."""
+    found = value.get(key)
+    text = found if isinstance(found, str) else ""
+    return "".join(filter(str.isprintable, text)).strip()[:LONGEST_TEXT]
 
 
 def _number(value: Any) -> float | None:

@@ -6,7 +6,9 @@ administrator wants it so.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +39,28 @@ class Trust:
         """Return, for Agent, what makes the TLS of a connection to that host."""
         host = hostname.decode("ascii")
         if self.anyone or self.fingerprint:
-            return _Pinned(host, None if self.anyone else self.fingerprint)
+            return _Pinned(host, None if self.anyone else partial(_is, self.fingerprint))
         if not self.authorities:
             return ssl.optionsForClientTLS(host)
         own = [ssl.Certificate.loadPEM(pem) for pem in _PEM.findall(self.authorities)]
         return ssl.optionsForClientTLS(host, trustRoot=ssl.trustRootFromCertificates(own))
+
+
+@implementer(IPolicyForHTTPS)
+class Noting:
+    """Any certificate, whose `fingerprint` is noted: for a first look that sends no password."""
+
+    def __init__(self) -> None:
+        self.fingerprint = ""
+
+    def creatorForNetloc(self, hostname: bytes, port: int) -> Any:
+        """Return, for Agent, what makes the TLS of a connection to that host."""
+        return _Pinned(hostname.decode("ascii"), self._note)
+
+    def _note(self, _connection: object, certificate: Any, _error: int, depth: int, _: int) -> bool:
+        if depth == 0:
+            self.fingerprint = _digest(certificate)
+        return True
 
 
 def trust_of(options: dict[str, str]) -> Trust:
@@ -79,13 +98,13 @@ def _authorities(file: str) -> str:
 
 @implementer(IOpenSSLClientConnectionCreator)
 class _Pinned:
-    """TLS with the one certificate that has `fingerprint`, or with any (None)."""
+    """TLS with a certificate that `accepts`, as pyOpenSSL calls it, or with any (None)."""
 
-    def __init__(self, host: str, fingerprint: str | None) -> None:
+    def __init__(self, host: str, accepts: Callable[..., bool] | None) -> None:
         self._host = host
         self._context = SSL.Context(SSL.TLS_CLIENT_METHOD)
-        if fingerprint is not None:
-            self._context.set_verify(SSL.VERIFY_PEER, lambda *shown: _is(fingerprint, *shown))
+        if accepts is not None:
+            self._context.set_verify(SSL.VERIFY_PEER, accepts)
 
     def clientConnectionForTLS(self, _protocol: object) -> SSL.Connection:
         """Return the connection, for twisted."""
@@ -100,6 +119,8 @@ def _is(
 ) -> bool:
     """Return whether the certificate is the expected one. The peer's own counts; those that signed
     it do not matter."""
-    return (
-        depth > 0 or certificate.digest("sha256").replace(b":", b"").decode().lower() == fingerprint
-    )
+    return depth > 0 or _digest(certificate) == fingerprint
+
+
+def _digest(certificate: Any) -> str:
+    return str(certificate.digest("sha256").replace(b":", b"").decode().lower())

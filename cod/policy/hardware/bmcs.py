@@ -53,5 +53,9 @@ def _reachable(address: str) -> bool:
 def used(bmc: ProposedBmc, switched: Iterable[tuple[str, str | None]]) -> ProposedBmc:
     """Return `bmc` with the names of nodes that are switched by its address; `switched`: names and
     power addresses."""
-    own = re.compile(rf"(?<![\w.]){re.escape(bmc.address)}(?![\w.])")
-    return replace(bmc, nodes=tuple(name for name, at in switched if at and own.search(at)))
+    return replace(bmc, nodes=tuple(name for name, at in switched if at and is_at(at, bmc.address)))
+
+
+def is_at(power_address: str, host: str) -> bool:
+    """Return whether a power address is of the BMC at that host."""
+    return re.search(rf"(?<![\w.]){re.escape(host)}(?![\w.])", power_address) is not None

@@ -1,0 +1,51 @@
+"""Search for Redfish services by SSDP (UPnP, DSP0266 10.2): one question by multicast, which the
+services of the network that this host is in answer."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import DatagramProtocol
+
+GROUP = ("239.255.255.250", 1900)
+SERVICE = "urn:dmtf-org:service:redfish-rest:1"
+WAIT = 2  # seconds in which services spread their answers
+MOST = 1 << 16  # addresses that are remembered
+QUESTION = (
+    "M-SEARCH * HTTP/1.1\r\n"
+    f"HOST: {GROUP[0]}:{GROUP[1]}\r\n"
+    'MAN: "ssdp:discover"\r\n'
+    f"MX: {WAIT}\r\n"
+    f"ST: {SERVICE}\r\n\r\n"
+)
+_SERVICE = re.compile(rb"^ST:\s*urn:dmtf-org:service:redfish-rest:1(\.\d+)?\s*$", re.I | re.M)
+
+
+async def search(reactor: Any, group: tuple[str, int] = GROUP) -> set[str]:
+    """Return the addresses that answer as Redfish services. Where such a service says that it is
+    does not count, but where its answer comes from."""
+    heard = _Answers()
+    port = reactor.listenUDP(0, heard)
+    try:
+        port.write(QUESTION.encode(), group)
+        done: Deferred[None] = Deferred()
+        reactor.callLater(WAIT + 1, done.callback, None)
+        await done
+    finally:
+        port.stopListening()
+    return heard.hosts
+
+
+class _Answers(DatagramProtocol):
+    """Collects the addresses of answers."""
+
+    def __init__(self) -> None:
+        self.hosts: set[str] = set()
+
+    def datagramReceived(self, datagram: bytes, addr: tuple[str, int]) -> None:
+        """Note the sender of an answer."""
+        good = datagram.startswith(b"HTTP/1.1 200 ") and _SERVICE.search(datagram)
+        if good and len(self.hosts) < MOST:
+            self.hosts.add(addr[0])
