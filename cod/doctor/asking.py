@@ -12,9 +12,12 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredList, DeferredSemaphore
+from twisted.internet.process import reapAllProcesses
+from twisted.internet.task import LoopingCall
 from twisted.internet.threads import blockingCallFromThread
 
 AT_ONCE = 16
+REAPING = 0.1  # seconds between looks for children that have ended
 PATIENCE = 20.0  # seconds for one answer
 
 T = TypeVar("T")
@@ -59,4 +62,6 @@ def _running() -> Any:
         Thread(
             target=reactor.run, kwargs={"installSignalHandlers": False}, name="asking", daemon=True
         ).start()
+        # without signals in that thread, a child that ends just after its pipes is not noticed
+        reactor.callFromThread(LoopingCall(reapAllProcesses).start, REAPING)
     return reactor

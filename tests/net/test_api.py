@@ -115,7 +115,7 @@ def test_only_the_local_administrator_names_files_of_the_server(served: Served) 
 
 
 def test_the_actor_is_written_in_the_history(served: Served) -> None:
-    add_node(served, "n1", 1)
+    add_node(served, "n1", 1, reported_at=NOW)
     served.local.post("/nodes/n1/quarantine", {"reason": "smoke"})
     served.remote(ADMIN).post("/nodes/n1/restore")
     history = served.local.get("/nodes/n1")["history"]

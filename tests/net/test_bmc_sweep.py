@@ -28,7 +28,7 @@ from cod.store.nodes import nodes
 from tests.net.apiserver import NOW, Served, run, serving
 from tests.net.redfishbmc import SYSTEM, Bmc
 from tests.ports import free_port
-from tests.system.bmcs import IpmiSim, Switchboard, certificate
+from tests.system.bmcs import certificate
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -306,25 +306,6 @@ def test_an_account_that_all_refuse_is_given_up(
     tries = [bmc.passwords for bmc in bmcs.values()]
     assert tries.count(5) == ENOUGH
     assert tries.count(4) == 9 - ENOUGH
-
-
-def test_a_bmc_without_redfish_is_asked_by_ipmi(
-    reactor: Any, in_reactor: InReactor, tmp_path: Path
-) -> None:
-    switches = Switchboard(tmp_path / "switches")
-    sim = IpmiSim(tmp_path / "sim", switches.path, "node1")
-    with sim.run():
-        how = {"https": free_port(), "rmcp": sim.port, "suite": "3"}
-        told = swept(reactor, in_reactor, "127.0.0.1", **how)
-        wrong = {"rack1": SignIn("admin", "wrong")}
-        refused = swept(reactor, in_reactor, "127.0.0.1", **how, accounts=wrong)
-    switches.shutdown()
-    switches.server_close()
-    assert refused.trouble == "the BMC refuses the password (rack1)"
-    assert told.trouble == ""
-    [system] = told.systems
-    assert (system.driver, system.address, system.power) == ("ipmi", sim.address, "off")
-    assert system.uuids
 
 
 @pytest.mark.usefixtures("quick_pings")

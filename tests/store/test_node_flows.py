@@ -116,7 +116,7 @@ def test_power_refuses(
 
 
 def test_quarantining_a_free_node_and_restoring_it(tx: Tx, site: Site) -> None:
-    add_node(tx, 1)
+    add_node(tx, 1, reported_at=0.0)
     node, woken = do(flows.quarantine, tx, site, reason="fan is loud")
     assert (node.state, node.reason) == ("quarantined", "fan is loud")
     assert "manager" in woken
@@ -130,7 +130,7 @@ def test_quarantining_a_free_node_and_restoring_it(tx: Tx, site: Site) -> None:
 
 
 def test_restoring_does_not_wipe_what_cod_never_wrote(tx: Tx, site: Site) -> None:
-    add_node(tx, 1, disk=Disk.FOREIGN)
+    add_node(tx, 1, disk=Disk.FOREIGN, reported_at=0.0)
     do(flows.quarantine, tx, site, reason="look at it")
     node, _ = do(flows.restore, tx, site)
     assert node.disk == Disk.FOREIGN
@@ -157,7 +157,7 @@ def test_quarantining_a_held_node_switches_it_off_and_asks_for_another(tx: Tx, s
 
 
 def test_retiring(tx: Tx, site: Site) -> None:
-    add_node(tx, 1)
+    add_node(tx, 1, reported_at=0.0)
     node, _ = do(flows.retire, tx, site, reason="sold")
     assert (node.state, node.reason) == ("retired", "sold")
     node, _ = do(flows.restore, tx, site)

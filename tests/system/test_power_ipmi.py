@@ -16,6 +16,8 @@ from twisted.internet.task import LoopingCall
 
 from cod.power.driver import PowerError, SignIn, Target
 from cod.power.ipmi import IpmiDriver
+from cod.power.sweep import Sweep
+from tests.ports import free_port
 from tests.system.bmcs import IpmiSim, Switchboard
 from tests.waiting import until
 
@@ -153,3 +155,18 @@ def test_the_password_is_not_on_the_command_line(
 def test_without_ipmitool(reactor: Any, in_reactor: Callable[..., Any]) -> None:
     with pytest.raises(PowerError, match="no-such-program is not installed"):
         in_reactor(IpmiDriver(reactor, "no-such-program").status, Target("bmc7", ADMIN))
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_sweep_asks_a_bmc_without_redfish_by_ipmi(
+    bmc: IpmiSim, reactor: Any, in_reactor: Callable[..., Any]
+) -> None:
+    def swept(password: str) -> Any:
+        accounts = {"rack1": SignIn("admin", password)}
+        sweep = Sweep(reactor, accounts, {}, suite="3", https=free_port(), rmcp=bmc.port)
+        return in_reactor(lambda: Deferred.fromCoroutine(sweep.look("127.0.0.1")))
+
+    [system] = swept("secret").systems
+    assert (system.driver, system.address, system.power) == ("ipmi", bmc.address, "off")
+    assert system.uuids
+    assert swept("wrong").trouble == "the BMC refuses the password (rack1)"

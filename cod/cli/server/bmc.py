@@ -57,7 +57,6 @@ def bmc() -> None:
 @click.option(
     "--suite",
     type=click.Choice(["3", "17"]),
-    default="",
     help="Cipher suite of IPMI, for BMCs that do not tell theirs.",
 )
 @click.option("--at-once", type=click.IntRange(1, 64), default=16, show_default=True)
@@ -85,7 +84,7 @@ def sweep(
     pin: bool,
     insecure: bool,
     ssdp: bool,
-    suite: str,
+    suite: str | None,
     at_once: int,
     port: int,
     take: bool,
@@ -115,7 +114,7 @@ def sweep(
     signs = _accounts(ctx, accounts)
     api = client(ctx)
     nodes = {node["name"]: node for node in api.every("/nodes") if node["state"] != "retired"}
-    how = {"pin": pin, "suite": suite, "https": port}
+    how = {"pin": pin, "suite": suite or "", "https": port}
     swept = _swept(hosts, partial(Sweep, accounts=signs, options=options, **how), at_once, ssdp)
     systems = [system for each in swept for system in each.systems]
     matches = match(systems, [_machine(node) for node in nodes.values()])
