@@ -26,7 +26,7 @@ from cod.web.http import request
 from cod.web.http.errors import unexpected
 from cod.web.http.representations import gzips
 from cod.web.http.request import unquoted
-from tests.net.apiserver import ADMIN, READER, Served, add_node, run
+from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, run
 from tests.net.portalclient import signed_in
 from tests.net.rawhttp import ask
 from tests.net.test_api_conditions import say  # noqa: F401 - a fixture
@@ -111,7 +111,7 @@ def test_changes_can_be_made_one_after_another_by_their_answers_tags(say: Say) -
 
 
 def test_a_verb_s_answer_has_the_tag_of_what_it_changed(served: Served, say: Say) -> None:  # noqa: F811
-    add_node(served, "n1", 1)
+    add_node(served, "n1", 1, reported_at=NOW)
     tag = say("POST", "/nodes/n1/quarantine", {"reason": "smoke"})[1]["ETag"]
     assert say("GET", "/nodes/n1", If_None_Match=tag)[0] == 304
     assert say("POST", "/nodes/n1/restore", {}, If_Match=tag)[0] == 200

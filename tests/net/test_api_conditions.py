@@ -17,7 +17,7 @@ from cod.store.people import replies
 from cod.web.api.conditions import keyed, resource_get
 from cod.web.api.resources import ROUTES
 from cod.web.http.representations import fits, tag, tags
-from tests.net.apiserver import ADMIN, Served, add_node
+from tests.net.apiserver import ADMIN, NOW, Served, add_node
 from tests.net.rawhttp import ask
 
 
@@ -135,7 +135,7 @@ def test_a_thing_is_changed_only_as_it_was_seen(say: Any) -> None:
 def test_a_verb_and_a_deletion_look_at_the_thing_that_they_are_about(
     served: Served, say: Any
 ) -> None:
-    add_node(served, "n1", 1)
+    add_node(served, "n1", 1, reported_at=NOW)
     seen = say("GET", "/nodes/n1")[1]["ETag"]
     assert say("POST", "/nodes/n1/quarantine", {"reason": "smoke"}, If_Match='"x"')[0] == 412
     assert say("POST", "/nodes/n1/quarantine", {"reason": "smoke"}, If_Match=seen)[0] == 200

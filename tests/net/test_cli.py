@@ -168,7 +168,7 @@ def test_a_nodes_history_tells_how_its_disks_were_erased(served: Served) -> None
 
 
 def test_what_an_administrator_says_of_nodes(served: Served) -> None:
-    add_node(served, "n1", 1)
+    add_node(served, "n1", 1, reported_at=NOW)
     assert (
         run(served, "node", "quarantine", "n1", "--reason", "loud fan").stdout
         == "n1: out of service\n"

@@ -65,7 +65,7 @@ def test_a_list_is_tried_then_entered_then_entered_again(served: Served, tmp_pat
 
 def test_what_is_exported_is_imported_without_a_change(served: Served, tmp_path: Path) -> None:
     run(served, "node", "add", "r1-01", "--mac", A, "--serial", "B5TN222", "--block", "rack1")
-    run(served, "node", "add", "r1-02", "--mac", B)
+    run(served, "node", "add", "r1-02", "--mac", B, "--mac", "52:54:00:00:00:01")
     path = written(tmp_path, run(served, "node", "export").stdout)
     assert run(served, "node", "import", "csv", path).stdout == "2 unchanged.\n"
 
@@ -76,6 +76,12 @@ def test_a_list_of_many_is_entered_in_parts(served: Served, tmp_path: Path) -> N
     )
     path = written(tmp_path, "name,mac\n" + "".join(rows))
     assert run(served, "node", "import", "csv", path).stdout.endswith("\n1201 added.\n")
+    with open(path, "a") as file:
+        file.write("again,52:54:00:00:00:02\n")
+    told = run(served, "node", "import", "csv", path, code=1).stdout
+    lines = [" ".join(line.split()) for line in told.splitlines()]
+    assert lines[1] == "line 1203 again refused the MAC 52:54:00:00:00:02 is in two entries"
+    assert lines[-1] == "1 refused, 1201 unchanged."
 
 
 def test_an_audit_row_tells_what_was_entered(served: Served, tmp_path: Path) -> None:

@@ -148,14 +148,25 @@ def _body(machine: Any, account: str | None) -> dict[str, Any]:
 
 
 def _enter(ctx: click.Context, entries: list[dict[str, Any]], place: str) -> list[Any]:
-    """POST the entries in parts; return what became of each."""
-    api, outcomes = client(ctx), list[Any]()
-    parts = [entries[start : start + MOST] for start in range(0, len(entries), MOST)]
+    """POST the entries in parts; return what became of each. Entries that name the same go first:
+    the server refuses the later one if it sees both at once."""
+    api, outcomes = client(ctx), dict[int, Any]()
+    times = Counter(mark for each in entries for mark in _marks(each))
+    single = [all(times[mark] == 1 for mark in _marks(each)) for each in entries]
+    order = sorted(range(len(entries)), key=single.__getitem__)
+    parts = [order[start : start + MOST] for start in range(0, len(order), MOST)]
     # a pipe gets no bar
     with click.progressbar(parts, label="Machines", file=sys.stderr, hidden=len(parts) < 2) as bar:
         for part in bar:
-            outcomes += api.post(place, {"machines": part})["items"]
-    return outcomes
+            answer = api.post(place, {"machines": [entries[number] for number in part]})
+            outcomes.update(zip(part, answer["items"], strict=True))
+    return [outcomes[number] for number in range(len(entries))]
+
+
+def _marks(entry: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what no two entries should have. Serial numbers may be a maker's constant."""
+    found = [(key, entry.get(key, "")) for key in ("name", "uuid")]
+    return [("mac", mac) for mac in entry.get("macs", ())] + [each for each in found if each[1]]
 
 
 def _print(places: list[str], outcomes: list[Any], left: list[Any], dry_run: bool) -> None:
@@ -196,7 +207,7 @@ def export(ctx: click.Context, as_json: bool) -> None:
                 EXPORTED,
                 (
                     node["name"],
-                    node["boot_mac"],
+                    " ".join(dict.fromkeys((node["boot_mac"], *node["macs"]))).strip(),
                     node["uuid"] or "",
                     node["serial"] or "",
                     node["block"] or "",

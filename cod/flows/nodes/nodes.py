@@ -129,7 +129,7 @@ def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
     them.
     """
     node = nodes.named(tx, name, lock=True)
-    if node.reported_at is None:  # nobody has approved it
+    if node.reported_at is None and node.type_id is None:  # nobody has approved it
         why = f"node {name} has never reported: delete it, and add it again"
         raise Refused("conflict", why, "name")
     disk = Disk.FOREIGN if node.disk == Disk.FOREIGN else Disk.DIRTY
