@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cod.model import Node, Refused, Site
@@ -12,9 +12,14 @@ from cod.store.engine import Tx
 from cod.store.nodes import blocks, nodes
 
 
-def columns(tx: Tx, changes: Mapping[str, Any], site: Site) -> dict[str, Any]:
+def columns(
+    tx: Tx,
+    changes: Mapping[str, Any],
+    site: Site,
+    block_id: Callable[[Tx, str], int] = blocks.ensure,
+) -> dict[str, Any]:
     """Return the columns for what is said of a node, None for what is not said: `name`, `block`
-    (made if need be; '' for none), `power_account` ('' for none), and columns as they are. Raises
+    (made if need be by `block_id`; '' for none), `power_account` ('' for none), and columns as they are. Raises
     `Refused`."""
     found = {column: value for column, value in changes.items() if value is not None}
     if "name" in found:
@@ -32,7 +37,7 @@ def columns(tx: Tx, changes: Mapping[str, Any], site: Site) -> dict[str, Any]:
         found["power_account"] = account or None
     block = found.pop("block", None)
     if block is not None:  # the last: what is refused makes no block
-        found["block_id"] = blocks.ensure(tx, block) if block else None
+        found["block_id"] = block_id(tx, block) if block else None
     return found
 
 

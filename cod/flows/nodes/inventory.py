@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from cod.choices import PowerDriverKind
@@ -36,7 +37,7 @@ from cod.policy.people import names
 from cod.states import UNREPORTED, NodeEvent, NodeState
 from cod.store import views
 from cod.store.engine import Tx, trial
-from cod.store.nodes import nodes
+from cod.store.nodes import blocks, nodes
 
 _SETTINGS = ("name", "block", "power_driver", "power_address", "power_account")
 _SAID = {
@@ -94,6 +95,7 @@ def enter(
     machine that is refused leaves the others alone."""
     checked = [_checked(machine) for machine in machines]
     inventory = _Inventory(tx, [one for one in checked if isinstance(one, KnownMachine)])
+    block_id = cache(blocks.ensure)  # racks are few
     added: list[tuple[dict[str, Any], Sequence[str]]] = []
     entered: list[EnteredMachine] = []
     for machine in checked:
@@ -103,7 +105,7 @@ def enter(
         try:
             node = inventory.find(machine)
             said = {key: getattr(machine, key) for key in _SETTINGS}
-            columns = node_settings.columns(tx, said, context.site)
+            columns = node_settings.columns(tx, said, context.site, block_id)
         except Refused as refused:
             entered.append(_refused(machine, refused))
             continue
