@@ -151,6 +151,17 @@ def test_setting_a_node_aside_wants_a_reason(site_of: Served) -> None:
     assert node(site_of, "node19").state == "trampoline"
 
 
+def test_an_expected_machine_is_deleted_and_not_tested(site_of: Served) -> None:
+    machine = {"name": "r9-01", "macs": ["52:54:00:99:00:01"]}
+    site_of.local.post("/nodes", machine)
+    page = signed_in(site_of).get("/nodes/r9-01")
+    assert "entered by an administrator; has not reported" in page.words
+    assert "Burn-in" not in page.words
+    assert "Delete" not in signed_in(site_of).get("/nodes/node19").words
+    assert "r9-01 is deleted." in page.send("/nodes/r9-01/delete").words
+    assert node(site_of, "r9-01") is None
+
+
 def test_the_places_of_a_node_are_shown_approved_and_forgotten_at_every_door(
     site_of: Served,
 ) -> None:

@@ -71,13 +71,18 @@ def add(tx: Tx, context: FlowContext, *, machine: KnownMachine) -> NodeView:
 def remove(tx: Tx, *, name: str) -> None:
     """Delete a node whose machine has never reported. Raises `Refused`."""
     node = nodes.named(tx, name, lock=True)
-    if node.state not in _DELETED or node.reported_at is not None:
+    if not may_be_deleted(node):
         raise Refused(
             "conflict",
             f"node {name} has reported, and its history stays: retire it, do not delete it",
             "name",
         )
     nodes.forget(tx, [node.id])
+
+
+def may_be_deleted(node: Node) -> bool:
+    """Return whether nothing is lost with the node: its machine has never reported."""
+    return node.state in _DELETED and node.reported_at is None
 
 
 def check(

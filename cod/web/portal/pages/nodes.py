@@ -9,7 +9,7 @@ from typing import Any
 
 from cod import states
 from cod.flows import views
-from cod.flows.nodes import blocks, consoles, nodes, switch_ports, types
+from cod.flows.nodes import blocks, consoles, inventory, nodes, switch_ports, types
 from cod.flows.people.access import RequiredRight, allows
 from cod.model import NodeView, Right, SingleRight
 from cod.model import Page as ListPage
@@ -20,7 +20,7 @@ from cod.web.api.routes import Named, Names, see
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import formatting
 from cod.web.portal.forms import Fields
-from cod.web.portal.page import Page, PageCall, act
+from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.pages.timeline import life
 from cod.web.portal.record_fields import body_by, columns_of, facts_of, settings_of
 
@@ -68,6 +68,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "life": life(history, ask.now),
         "rule": states.NODE_RULES[states.NodeState(view.node.state)],
         "offered": _offered(view.node.state) if ask.who.admin else (),
+        "may_go": inventory.may_be_deleted(view.node),
         "switches": view.node.power_driver != "none" and allows(tx, ask.who, works),
         "console": console,
         "whole_console": SHOWN_WHOLE,
@@ -166,5 +167,12 @@ ACTIONS = (
     act("/nodes/{name}/moved", "POST", _PAGE, "{reply.name} may boot there."),
     act("/nodes/{name}/quarantine", "POST", _PAGE, "{reply.name} is out of service.", body=_aside),
     act("/nodes/{name}/restore", "POST", _PAGE, "{reply.name} is back."),
+    act(
+        "/nodes/{name}/delete",
+        f"DELETE {_PAGE}",
+        _PAGE,
+        "{ask.names.name} is deleted.",
+        then=to("/nodes"),
+    ),
     act("/nodes/{name}/retire", "POST", _PAGE, "{reply.name} is no longer part of the site."),
 )
