@@ -49,6 +49,14 @@ COMMANDS = {
     ),
     "states": ("cod.cli.server.serve", "states", "Show the nodes' lifecycle."),
     "bmc": ("cod.cli.server.bmc", "bmc", "BMCs on a network: find them, take over their power."),
+    "apply": ("cod.cli.documents", "apply", "Make the site as documents in YAML files say."),
+    "diff": ("cod.cli.documents", "diff", "Show what applying documents would change."),
+    "get": ("cod.cli.documents", "get", "Print the site's configuration as documents."),
+    "inventory": (
+        "cod.cli.scheduler.inventory",
+        "inventory",
+        "Virtual clusters' nodes as an inventory of Ansible.",
+    ),
     "node": ("cod.cli.nodes.node", "node", "Machines: list, approve, power, take out of service."),
     "type": (
         "cod.cli.nodes.type",

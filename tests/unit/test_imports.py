@@ -193,6 +193,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
             "cod.cli",
             "cod.client",
             "cod.machine_lists",
+            "cod.site_files",
             "cod.quantity",
             "cod.model",
             "cod.states",
@@ -201,6 +202,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
         {"click", "rich"},
     ),
     "cod.machine_lists": ({"cod.machine_lists", "cod.model"}, {"yaml"}),
+    "cod.site_files": (set(), {"yaml"}),
     "trampoline": (
         {
             "trampoline",

@@ -30,6 +30,16 @@ def names_of(tx: Tx) -> list[str]:
     return sorted(blocks.names(tx).values())
 
 
+def nodes_of(tx: Tx) -> dict[str, list[str]]:
+    """Return the names of the nodes of each block, by the block's name."""
+    names_ = blocks.names(tx)
+    found: dict[str, list[str]] = {name: [] for name in names_.values()}
+    for node in blocks.members(tx):
+        if node.block_id is not None:
+            found[names_[node.block_id]].append(node.name)
+    return found
+
+
 def show(tx: Tx, *, name: str) -> BlockView:
     """Return one block."""
     return _view(tx, name, _block(tx, name))

@@ -65,6 +65,17 @@ def ports(
     return found
 
 
+def entered(tx: Tx) -> list[SwitchPortView]:
+    """Return the ports, entered by hand, of the NICs that nodes boot from."""
+    by_hand = [each for each in store.listed(tx) if each.port.source == "manual"]
+    owners = nodes.by_macs(tx, [each.port.mac for each in by_hand if each.port.mac])
+    return [
+        each
+        for each in by_hand
+        if each.port.mac in owners and owners[each.port.mac].boot_mac == each.port.mac
+    ]
+
+
 def _no_switch(name: str) -> Refused:
     return Refused("invalid", f"there is no switch {name!r} in the site file", "switch")
 

@@ -41,6 +41,7 @@ class Change:
     look    the thing's values now, to be compared before and after; None where nothing shows it
     asked   the question's own values, which are put down where no difference shows
     told    the answer's values, by what the flow returned
+    idle    whether what the flow returned says that nothing was changed: then no row is written
     """
 
     action: str
@@ -49,6 +50,7 @@ class Change:
     look: Callable[[Tx], Mapping[str, Any]] | None
     asked: Mapping[str, Any]
     told: Callable[[Any], Mapping[str, Any]]
+    idle: Callable[[Any], bool] | None = None
 
 
 def guarded(tx: Tx, *, flow: Callable[[Tx], T], who: Who, claims: Sequence[RequiredRight]) -> T:
@@ -85,6 +87,8 @@ def noted(
     refuses has changed nothing. `run`: a key by which `has_run` finds the row."""
     before, owned = _seen(tx, change), access.owned(tx, change.claim.kind, change.claim.key)
     value = flow(tx)
+    if change.idle is not None and change.idle(_told(value)):
+        return value
     after = _seen(tx, change)
     if before is not None and after is None:
         after = _renamed(before, change.told(_told(value)))

@@ -156,6 +156,9 @@ def members(tx: Tx, group: str) -> list[Member]:
     return people.members(tx, group_id=groups.named(tx, group).id)
 
 
+memberships = people.members
+
+
 def member(tx: Tx, *, group: str, user: str) -> Member:
     """Return what `user` is in a group. Raises `Refused`."""
     into, person = _in_group(tx, group, user)

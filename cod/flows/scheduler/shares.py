@@ -241,6 +241,34 @@ def one(tx: Tx, name: str, *, site: Site, now: float) -> GroupShare:
     return every(tx, only=frozenset({group.id}), site=site, now=now)[0]
 
 
+def settings(tx: Tx) -> dict[str, dict[str, Any]]:
+    """Return what administrators have set for each group, by its name, in the fields that `change`
+    takes."""
+    there = groups.every(tx)
+    names = {group.id: group.name for group in there}
+    kinds = {each.id: each.name for each in types.every(tx)}
+    limits, terms = groups.type_limits(tx), groups.type_terms(tx)
+    found = {}
+    for group in there:
+        own = {kinds[one]: each for one, each in terms.get(group.id, {}).items()}
+        found[group.name] = {
+            "shares": group.shares,
+            "guarantee": group.guarantee,
+            "node_limit": group.node_limit,
+            "type_limits": {kinds[one]: count for one, count in limits.get(group.id, {}).items()},
+            "type_guarantees": {
+                kind: each.guarantee for kind, each in own.items() if each.guarantee
+            },
+            "type_shares": {
+                kind: each.shares for kind, each in own.items() if each.shares is not None
+            },
+            "hours_limit": group.hours_limit,
+            "parent": names.get(group.parent_id or 0),
+            "user_shares": group.user_shares,
+        }
+    return found
+
+
 def change(
     tx: Tx, name: str, changes: Mapping[str, Any], *, site: Site, now: float
 ) -> Result[GroupShare]:

@@ -347,3 +347,11 @@ replies = table(
     not_null("at", Time, index=True),
     comment="What was answered to questions that carried an Idempotency-Key; kept for a day.",
 )
+
+site_documents = table(
+    "site_documents",
+    not_null("kind", String(16), primary_key=True),
+    not_null("name", String(127), primary_key=True, comment="of the thing, in full"),
+    comment="Things that the site's documents named when they were applied; a prune may delete "
+    "those that they name no more.",
+)

@@ -17,12 +17,12 @@ from twisted.internet.threads import deferToThreadPool
 from cod.flows import views
 from cod.flows.people.access import guarded, has_run, noted
 from cod.flows.replies import Repeated
-from cod.model import Result, Who, field_error
+from cod.model import Result, Who
 from cod.web.api import routes
 from cod.web.api.changes import answered, change
 from cod.web.api.conditions import Answered, Conditions
 from cod.web.api.context import Context
-from cod.web.api.models import Filtered
+from cod.web.api.models import Filtered, faults_of
 from cod.web.api.routes import B, Call, Flow, N, Names, Q, Route, V
 from cod.web.http.errors import MEASURES_ONLY, READS_ONLY, HttpProblem
 
@@ -52,11 +52,8 @@ def checked(model: type[M], values: Any) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        every = error.errors(include_url=False, include_input=False)
-        faults: dict[str, str] = {}
-        for each in every:  # of several about one field the first
-            faults.setdefault(".".join(map(str, each["loc"])), field_error(each))
-        first = ".".join(map(str, every[0]["loc"]))
+        faults = faults_of(error)
+        first = next(iter(faults))
         raise HttpProblem(422, "invalid", faults[first], first or None, faults) from None
 
 

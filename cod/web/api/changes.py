@@ -156,6 +156,7 @@ def change(route: Route, ask: Call) -> Change:
         _look(route, ask),
         _values(ask.body or ask.query),
         lambda value: {} if route.shape is None else _values(route.shape(value)),
+        route.idle,
     )
 
 

@@ -17,10 +17,11 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     SecretStr,
+    ValidationError,
     model_validator,
 )
 
-from cod.model import DNS_LABEL, LONGEST, Page, described
+from cod.model import DNS_LABEL, LONGEST, Page, described, field_error
 from cod.web.api.record_fields import add_to_body, add_to_reply, record_of
 from cod.wire import xmldoc
 
@@ -98,6 +99,15 @@ class OneOrSeveral:
                 f"should be {', '.join(self.states)}, or several of them with commas between"
             )
         return text
+
+
+def faults_of(error: ValidationError) -> dict[str, str]:
+    """Return what is wrong with each field, by its path with dots; the first of several faults of
+    one field."""
+    faults: dict[str, str] = {}
+    for each in error.errors(include_url=False, include_input=False):
+        faults.setdefault(".".join(map(str, each["loc"])), field_error(each))
+    return faults
 
 
 class Body(BaseModel):

@@ -52,6 +52,7 @@ TAGS = {
     "servers": "Hosts of the site's servers, and the parts that run there",
     "targets": "Nodes for a monitoring system to watch",
     "events": "Live events",
+    "documents": "The site's configuration as documents, compared and applied",
 }
 
 ERRORS = {

@@ -232,6 +232,7 @@ class Route(Generic[N, B, Q, V]):
     makes       the path of what it makes, with fields of its reply in braces; '': it changes what
                 its own path names
     ends        the thing that its path names is no more when it is done, though its reply shows it
+    idle        whether the flow's value says that nothing was changed: then the audit has no row
     action      its name in the audit, where `web.api.changes.action` does not find a good one
     """
 
@@ -259,6 +260,7 @@ class Route(Generic[N, B, Q, V]):
     audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None
     makes: str = ""
     ends: bool = False
+    idle: Callable[[V], bool] | None = None
     action: str = ""
 
     def __post_init__(self) -> None:

@@ -39,6 +39,7 @@ from cod.web.api.resources import (
     vcms,
     volumes,
 )
+from cod.web.api.resources.documents import documents
 from cod.web.api.resources.jobs import burnins, captures
 from cod.web.api.resources.network import names, switches
 from cod.web.api.routes import Route, RouteMap
@@ -78,5 +79,6 @@ ROUTES: tuple[Route, ...] = (
     *server.SERVER,
     *burnins.BURNINS,
     *targets.TARGETS,
+    *documents.DOCUMENTS,
 )
 ROUTE_MAP = RouteMap(ROUTES)

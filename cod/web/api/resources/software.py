@@ -189,13 +189,13 @@ def _read_again(ask: Call, image: model.Image) -> Verified:
     return Verified(ok=not found.bad, chunks=found.chunks, bad=list(found.bad))
 
 
-def _read_template(ask: Call[Names, TemplateDocument]) -> Any:
-    """Return the document, read. Runs in a thread. Raises `Refused`."""
+def read_template(document: str) -> Any:
+    """Return a template's document, read, slowly. Raises `Refused`."""
     try:
-        xmldoc.parse(ask.body.document.encode(), "template")
+        xmldoc.parse(document.encode(), "template")
     except xmldoc.BadDocument as fault:
         raise model.Refused("invalid", str(fault), "document") from None
-    return templates.read(ask.body.document)
+    return templates.read(document)
 
 
 def _faults(ask: Call[Names, TemplateDocument]) -> Any:
@@ -371,7 +371,7 @@ TEMPLATES = (
         reply=TemplateReply,
         body=TemplateDocument,
         status=201,
-        before=_read_template,
+        before=lambda a: read_template(a.body.document),
         dear=True,
         makes="/templates/{name}@{revision}",
     ),

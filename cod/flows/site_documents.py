@@ -1,0 +1,35 @@
+"""What applying the site's documents needs of the database beside the acts of other flows, which it
+is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from cod.model import Result
+from cod.store import site_documents
+from cod.store.engine import Tx, trial
+
+T = TypeVar("T")
+managed = site_documents.every
+
+
+def attempt(tx: Tx, *, flow: Callable[[Tx], T]) -> T:
+    """Return what `flow` returns. What it has written when it raises is undone."""
+    with tx.begin_nested():
+        return flow(tx)
+
+
+def tried(tx: Tx, *, flow: Callable[[Tx], Result[T]]) -> T:
+    """Return the value of `flow`, all of whose changes are undone."""
+    with trial(tx):
+        return flow(tx).value
+
+
+def manage(
+    tx: Tx, *, named: Collection[site_documents.Thing], gone: Collection[site_documents.Thing]
+) -> None:
+    """Put down what the documents name, and forget what was deleted since they named it."""
+    known = managed(tx)
+    site_documents.add(tx, set(named) - known)
+    site_documents.remove(tx, set(gone) & known)

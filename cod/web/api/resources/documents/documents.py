@@ -1,0 +1,488 @@
+"""The site's documents: what applying them would change, the applying, and what is there as
+documents.
+
+Documents are carried out by the routes of the API that change one thing at a time, in one
+transaction: all of them, or none. Comparing carries them out, too, and undoes it: so what is shown
+is what will be done, and everything that a flow refuses is said before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from cod.flows import replies, site_documents
+from cod.flows.people import access
+from cod.model import Effect, Refused, Result
+from cod.pool import Tx
+from cod.web.api.models import Body, Items, OneOrSeveral, Query, Reply, faults_of
+from cod.web.api.resources import (
+    groups,
+    hardware,
+    people,
+    shares,
+    software,
+    vcms,
+    volumes,
+)
+from cod.web.api.resources.documents.kinds import KINDS, Act, DocumentKind, Things, Values
+from cod.web.api.resources.network import switches
+from cod.web.api.routes import (
+    ADMINS,
+    Call,
+    Flow,
+    Names,
+    RouteMap,
+    as_it_is,
+    route,
+)
+from cod.web.http.errors import HttpProblem
+
+MOST = 10_000  # documents in one question
+_ACTS = RouteMap(
+    (
+        *groups.GROUPS,
+        *people.MEMBERS,
+        *hardware.TYPES,
+        *shares.SHARES,
+        *hardware.BLOCKS,
+        *software.TEMPLATES,
+        *volumes.VOLUMES,
+        *switches.SWITCHES,
+        *vcms.VCMS,
+    )
+)
+
+
+class DocumentSet(Body):
+    """Documents, each with its kind, its name and the fields of its kind; fields that are left out
+    stay as they are. `prune`: delete what an earlier application named and these documents do
+    not."""
+
+    documents: list[dict[str, Any]] = Field(max_length=MOST)
+    prune: bool = False
+
+
+class DocumentApply(DocumentSet):
+    """Documents to apply. `plan`: of the answer to a comparison; where something else would be done
+    now, nothing is."""
+
+    plan: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+class FieldChange(Reply):
+    """A field that differs, as documents have it. Secrets are digests."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class DocumentChange(Reply):
+    """What is done to a thing; of one that is deleted there are no fields."""
+
+    kind: str
+    thing: str
+    action: Literal["create", "change", "delete"]
+    fields: list[FieldChange]
+
+
+class LeftThing(Reply):
+    """A thing that an earlier application named, and the documents do not."""
+
+    kind: str
+    thing: str
+
+
+class DocumentsReply(Reply):
+    """What applying the documents changes, in the order in which that is done. `left`: what a prune
+    would delete; `adopted`: things that are named for the first time, and need not be changed for
+    it; `plan`: what applying may be bound to."""
+
+    changes: list[DocumentChange]
+    left: list[LeftThing]
+    adopted: int
+    plan: str
+
+    @property
+    def idle(self) -> bool:
+        """Return whether there is nothing to do."""
+        return not self.changes and not self.adopted
+
+
+class DocumentQuery(Query):
+    """Which things to write as documents."""
+
+    kind: Annotated[str, OneOrSeveral(KINDS)] = Field(default="", max_length=200)
+    name: str | None = Field(default=None, max_length=127, description="of the thing, in full")
+
+
+class DocumentReply(Reply):
+    """A thing as a document. `hidden`: fields with secrets, which are left out."""
+
+    kind: str
+    name: str
+    fields: dict[str, Any]
+    hidden: list[str]
+
+
+class DocumentList(Items[DocumentReply]):
+    """Things as documents, in the order in which they are applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A document that was checked. `place`: its number in the question; `prepared`: what the route
+    that makes the thing wants to have been read before."""
+
+    place: int
+    kind: DocumentKind
+    name: str
+    fields: Values
+    prepared: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What is to be done to one thing. `before`: None: it is not there; `changes`: the fields that
+    differ; None: it is to be deleted."""
+
+    kind: DocumentKind
+    name: str
+    before: Values | None
+    changes: Values | None
+    document: _Document | None = None
+
+    @property
+    def shown(self) -> DocumentChange:
+        """Return the step as people see it."""
+        before, changes = self.before or {}, self.changes or {}
+        fields = [
+            FieldChange(
+                field=field,
+                before=self.kind.shown(field, before[field]) if field in before else None,
+                after=self.kind.shown(field, value),
+            )
+            for field, value in changes.items()
+        ]
+        return DocumentChange(
+            kind=self.kind.name,
+            thing=self.name,
+            action=(
+                "create" if self.before is None else "delete" if self.changes is None else "change"
+            ),
+            fields=fields,
+        )
+
+    def fault(self, field: str) -> str:
+        """Return where in the question a fault of the step is."""
+        if self.document is None:
+            return f"{self.kind.name} {self.name}"
+        place = f"documents.{self.document.place}"
+        return f"{place}.{field}" if field in ("name", *self.kind.known) else place
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Steps in their order, and what of the documents and of what was named before is to be put
+    down."""
+
+    steps: tuple[_Step, ...]
+    left: frozenset[tuple[str, str]]
+    new: frozenset[tuple[str, str]]
+
+    @property
+    def tag(self) -> str:
+        """Return a digest of all that is to be done."""
+        steps = [(each.kind.name, each.name, each.before, each.changes) for each in self.steps]
+        told = json.dumps([steps, sorted(self.new)], sort_keys=True, default=str)
+        return hashlib.sha256(told.encode(errors="replace")).hexdigest()
+
+    @property
+    def reply(self) -> DocumentsReply:
+        """Return the plan as people see it."""
+        made = {(each.kind.name, each.name) for each in self.steps}
+        return DocumentsReply(
+            changes=[each.shown for each in self.steps],
+            left=[LeftThing(kind=kind, thing=name) for kind, name in sorted(self.left)],
+            adopted=len(self.new - made),
+            plan=self.tag,
+        )
+
+
+# ------------------------------------------------ reading documents
+
+
+def _read(ask: Call[Names, DocumentSet]) -> list[_Document]:
+    """Return the documents, checked as far as that can be done without the database. Runs in a
+    thread. Raises `HttpProblem` with all their faults."""
+    faults: dict[str, str] = {}
+    found: dict[tuple[str, str], _Document] = {}
+    for place, values in enumerate(ask.body.documents):
+        read = _checked(place, values)
+        if isinstance(read, _Document) and (read.kind.name, read.name) in found:
+            read = {"name": f"another document is of {read.kind.name} {read.name}, too"}
+        if isinstance(read, _Document):
+            found[read.kind.name, read.name] = read
+        else:
+            faults |= {f"documents.{place}.{field}".rstrip("."): read[field] for field in read}
+    _refuse(faults)
+    return list(found.values())
+
+
+def _checked(place: int, values: Mapping[str, Any]) -> _Document | dict[str, str]:
+    """Return the document, or what is wrong with its fields."""
+    given = dict(values)
+    kind = KINDS.get(str(given.pop("kind", "")))
+    if kind is None:
+        return {"kind": f"should be {', '.join(KINDS)}"}
+    name = given.pop("name", None)
+    if not isinstance(name, str) or not 0 < len(name) <= 127:
+        return {"name": "should be a text of at most 127 characters"}
+    faults = {}
+    for field, value in given.items():
+        if field not in kind.known:
+            faults[field] = f"is no field of a {kind.name}, which has {', '.join(kind.known)}"
+            continue
+        try:
+            given[field] = kind.read(field, value)
+        except ValueError as error:
+            faults[field] = str(error)
+    if faults or not given:
+        return faults or _Document(place, kind, name, {})
+    try:
+        model = kind.fields.model_validate(given)
+    except ValidationError as error:
+        return faults_of(error)
+    fields = _plain(model.model_dump(mode="json", exclude_unset=True))
+    prepared = None
+    if kind.name == "template":
+        try:
+            prepared = software.read_template(fields["document"])
+        except Refused as refused:
+            return {"document": refused.sentence}
+        if prepared.name != name.rpartition("/")[2]:
+            return {"name": f"the template in the document is called {prepared.name!r}"}
+    return _Document(place, kind, name, fields, prepared)
+
+
+def _plain(values: Values) -> dict[str, Any]:
+    """Return values as JSON has them; lists, which are sets in all kinds, in order."""
+    return {
+        field: sorted(map(str, value)) if isinstance(value, list | tuple) else value
+        for field, value in values.items()
+    }
+
+
+def _refuse(faults: Mapping[str, str]) -> None:
+    if faults:
+        first = next(iter(faults))
+        raise HttpProblem(422, "invalid", faults[first], first, dict(faults))
+
+
+# ------------------------------------------------ planning, and carrying out
+
+
+def _there(tx: Tx, ask: Call, kind: DocumentKind) -> Things:
+    return {name: _plain(fields) for name, fields in kind.there(tx, ask).items()}
+
+
+def _plan(tx: Tx, ask: Call[Names, DocumentSet]) -> _Plan:
+    """Return what is to be done so that things are as the documents say."""
+    documents: list[_Document] = ask.prepared
+    managed = site_documents.managed(tx)
+    named = {(each.kind.name, each.name) for each in documents}
+    there = {
+        kind: _there(tx, ask, KINDS[kind])
+        for kind in KINDS.keys() & {kind for kind, _ in named | managed}
+    }
+    left = {
+        (kind, name)
+        for kind, name in managed - named
+        if name in there.get(kind, {}) and KINDS[kind].deletes(name)
+    }
+    steps = []
+    for document in sorted(documents, key=lambda each: list(KINDS).index(each.kind.name)):
+        before = there[document.kind.name].get(document.name)
+        changes = {
+            field: value
+            for field, value in document.fields.items()
+            if before is None or before[field] != value
+        }
+        if before is None or changes:
+            steps.append(_Step(document.kind, document.name, before, changes, document))
+    if ask.body.prune:
+        steps += _deletions(there, left)
+    new = frozenset(one for one in named - managed if KINDS[one[0]].deletes(one[1]))
+    return _Plan(tuple(steps), frozenset(() if ask.body.prune else left), new)
+
+
+def _deletions(there: Mapping[str, Things], left: set[tuple[str, str]]) -> Iterator[_Step]:
+    """Yield the steps that delete things, in the order of their kinds upside down. A group's
+    members go with the group."""
+    for kind in reversed(KINDS.values()):
+        for name in sorted(name for each, name in left if each == kind.name):
+            if kind.name != "member" or ("group", name.partition("/")[0]) not in left:
+                yield _Step(kind, name, there[kind.name][name], None)
+
+
+def _check(ask: Call[Names, DocumentSet], tx: Tx) -> DocumentsReply:
+    """Return what applying the documents would change. Raises what `_apply` raises."""
+    return site_documents.tried(tx, flow=partial(_carry_out, ask, _plan(tx, ask)))
+
+
+def _apply(ask: Call[Names, DocumentApply], tx: Tx) -> Result[DocumentsReply]:
+    """Make things as the documents say. Raises `HttpProblem` with all that is refused, and
+    `replies.Changed` where the plan is not what was seen."""
+    plan = _plan(tx, ask)
+    wanted = ask.body.plan or plan.tag
+    if plan.reply.idle and wanted == plan.tag:
+        return Result(plan.reply)
+    return replies.unchanged(
+        tx,
+        flow=lambda tx: _carry_out(ask, _plan(tx, ask), tx),
+        current=lambda tx: _plan(tx, ask).tag,
+        wanted=(wanted,),
+        now=ask.now,
+    )
+
+
+def _carry_out(ask: Call[Names, DocumentSet], plan: _Plan, tx: Tx) -> Result[DocumentsReply]:
+    faults: dict[str, str] = {}
+    effects: list[Effect] = []
+    refused_steps: list[_Step] = []
+    for step, act in _acts(plan, faults):
+        if step in refused_steps:
+            continue
+        try:
+            value = site_documents.attempt(tx, flow=_asked(ask, step, act))
+        except Refused as refused:
+            faults[step.fault(refused.field)] = refused.sentence
+            refused_steps.append(step)
+        except ValidationError as error:
+            said = faults_of(error)
+            faults |= {step.fault(field.partition(".")[0]): said[field] for field in said}
+            refused_steps.append(step)
+        else:
+            effects += value.effects if isinstance(value, Result) else ()
+    _refuse(faults)
+    _agrees(tx, ask)
+    gone = {(each.kind.name, each.name) for each in plan.steps if each.changes is None}
+    site_documents.manage(tx, named=plan.new, gone=gone)
+    return Result(plan.reply, tuple(dict.fromkeys(effects)))
+
+
+def _acts(plan: _Plan, faults: dict[str, str]) -> list[tuple[_Step, Act]]:
+    """Return the acts of all steps in their order; `faults` gets what no act can do."""
+    found = []
+    for number, step in enumerate(plan.steps):
+        try:
+            acts = step.kind.acts(step.name, step.before, step.changes)
+        except Refused as refused:
+            faults[step.fault(refused.field)] = refused.sentence
+            continue
+        kind = len(KINDS) if step.changes is None else list(KINDS).index(step.kind.name)
+        found += [(kind, not act.early, number, step, act) for act in acts]
+    found.sort(key=lambda each: each[:3])  # of one step acts stay in their order
+    return [(step, act) for _, _, _, step, act in found]
+
+
+def _asked(ask: Call, step: _Step, act: Act) -> Flow[Any]:
+    """Return the flow of an act, behind the rights that its route wants. Raises
+    ValidationError."""
+    method, path = act.operation.split(" ")
+    found, _, _ = _ACTS.find(method, path)
+    assert found is not None
+    asked: Call[Any, Any, Any] = replace(
+        ask,
+        names=act.names,
+        body=None if found.body is None else found.body.model_validate(act.body),
+        query=None,
+        prepared=step.document and step.document.prepared,
+    )
+    return partial(access.guarded, flow=found.call(asked), who=ask.who, claims=found.claims(asked))
+
+
+def _agrees(tx: Tx, ask: Call[Names, DocumentSet]) -> None:
+    """Refuse documents that would differ from what is there again, once they are applied."""
+    faults = {}
+    for step in _plan(tx, ask).steps:
+        there = _there(tx, ask, step.kind).get(step.name, {})
+        for field in step.changes or {"name": None}:
+            kept = step.kind.shown(field, there.get(field)) if field in there else None
+            faults[step.fault(field)] = (
+                f"COD makes {kept!r} of it: write that, and see that no other document says "
+                "something else"
+            )
+    _refuse(faults)
+
+
+# ------------------------------------------------ what is there
+
+
+def _documents(ask: Call[Names, Body, DocumentQuery], tx: Tx) -> list[DocumentReply]:
+    """Return things as documents. Raises `Refused`."""
+    wanted, name = ask.query.kind.split(","), ask.query.name
+    found = [
+        _document(kind, each, fields)
+        for kind in KINDS.values()
+        if kind.name in wanted or not ask.query.kind
+        for each, fields in sorted(_there(tx, ask, kind).items())
+        if name in (None, each)
+    ]
+    if name is not None and not found:
+        raise Refused("not_found", f"there is no {ask.query.kind or 'thing'} {name!r}", "name")
+    return found
+
+
+def _document(kind: DocumentKind, name: str, fields: Values) -> DocumentReply:
+    hidden = [field for field, value in fields.items() if kind.secret(field, value)]
+    return DocumentReply(
+        kind=kind.name,
+        name=name,
+        fields={
+            field: kind.written(field, value)
+            for field, value in fields.items()
+            if field not in hidden
+        },
+        hidden=hidden,
+    )
+
+
+DOCUMENTS = (
+    route(
+        "GET /documents",
+        ADMINS,
+        "Show the site's configuration as documents; secrets are left out",
+        lambda a: lambda tx: DocumentList(items=_documents(a, tx)),
+        reply=as_it_is(DocumentList),
+        query=DocumentQuery,
+    ),
+    route(
+        "POST /documents/check",
+        ADMINS,
+        "Show what applying documents would change; nothing is changed",
+        lambda a: partial(_check, a),
+        reply=as_it_is(DocumentsReply),
+        body=DocumentSet,
+        before=_read,
+        quiet=True,
+    ),
+    route(
+        "POST /documents/apply",
+        ADMINS,
+        "Make the site as documents say: all of it, or nothing",
+        lambda a: partial(_apply, a),
+        reply=as_it_is(DocumentsReply),
+        body=DocumentApply,
+        before=_read,
+        idle=lambda value: value.idle,
+        action="documents apply",
+    ),
+)

@@ -1,0 +1,308 @@
+"""Kinds of the site's documents: how each is read from the database, and by which routes of the API
+a thing of it is made, changed and deleted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from cod import quantity
+from cod.choices import Role, SingleRight
+from cod.flows.images import templates
+from cod.flows.nodes import blocks, switch_ports, types
+from cod.flows.people import groups, people
+from cod.flows.scheduler import shares
+from cod.flows.vcms import vcms
+from cod.flows.volumes import volumes
+from cod.model import SITE, FieldKind, Refused
+from cod.pool import Tx
+from cod.web.api.models import Body, Chosen, DnsLabel
+from cod.web.api.resources.groups import GroupPatch
+from cod.web.api.resources.hardware import TypePatch
+from cod.web.api.resources.shares import SharePatch, Shares
+from cod.web.api.resources.vcms import VcmEnrol
+from cod.web.api.resources.volumes import Bytes
+from cod.web.api.routes import Call, Named, NamedMember, Names
+
+Values = Mapping[str, Any]
+Things = dict[str, dict[str, Any]]
+
+
+class MemberFields(Body):
+    """A user's role in a group, single rights beside it, and shares among the group's users."""
+
+    role: Chosen[Role] | None = None
+    rights: list[Chosen[SingleRight]] | None = Field(default=None, max_length=len(SingleRight))
+    shares: Shares | None = None
+
+
+class BlockFields(Body):
+    """All nodes of a block."""
+
+    nodes: list[DnsLabel] | None = Field(default=None, max_length=10_000)
+
+
+class TemplateFields(Body):
+    """A template's XML."""
+
+    document: Annotated[str, Field(min_length=1, max_length=2**18)]
+
+
+class VolumeFields(Body):
+    """How much a volume may hold, and the file server on which it is made."""
+
+    size: Bytes | None = Field(default=None, json_schema_extra={"x-kind": FieldKind.SIZE})
+    fileserver: str | None = Field(default=None, max_length=63)
+
+
+class PortFields(Body):
+    """The switch port of the NIC that a node boots from, entered by hand."""
+
+    switch: str | None = Field(default=None, min_length=1, max_length=63)
+    port: str | None = Field(default=None, min_length=1, max_length=switch_ports.LONGEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A question to a route of the API.
+
+    early  before those acts of other documents of its kind that are not
+    """
+
+    operation: str
+    names: Names
+    body: dict[str, Any] | None = None
+    early: bool = False
+
+
+@dataclass(frozen=True)
+class DocumentKind:
+    """A kind of documents.
+
+    fields   the model of a document's fields, beside its kind and its name
+    there    returns the fields of all things of the kind, by name
+    acts     returns what turns the thing of a name from the first values (None: it is not there)
+             into one with the second, which are those that differ (None: it is to be deleted)
+    secret   whether a field's value is, or has in it, a secret
+    deletes  whether a prune may delete the thing of that name
+    """
+
+    name: str
+    fields: type[BaseModel]
+    there: Callable[[Tx, Call], Things]
+    acts: Callable[[str, Values | None, Values | None], list[Act]]
+    secret: Callable[[str, Any], bool] = lambda field, value: False
+    deletes: Callable[[str], bool] = lambda name: True
+
+    @cached_property
+    def known(self) -> list[str]:
+        """Return the names of the fields."""
+        return [name for name in self.fields.model_fields if name != "name"]
+
+    def read(self, field: str, value: Any) -> Any:
+        """Return a document's value as the API takes it: lengths of time and sizes may be texts.
+        Raises ValueError."""
+        kind = self._measures(field)
+        if isinstance(value, str) and kind is not None:
+            return (
+                quantity.read_span(value) if kind is FieldKind.SPAN else quantity.read_size(value)
+            )
+        return value
+
+    def written(self, field: str, value: Any) -> Any:
+        """Return a value as documents have it."""
+        kind = self._measures(field)
+        if value is None or kind is None:
+            return value
+        text = quantity.exact_span if kind is FieldKind.SPAN else quantity.exact_size
+        return text(value) if self.read(field, text(value)) == value else value
+
+    def shown(self, field: str, value: Any) -> Any:
+        """Return a value as people see it who compare; in place of a secret a digest of it."""
+        if self.secret(field, value):
+            digest = hashlib.blake2b(str(value).encode(errors="replace"), digest_size=4)
+            return f"secret, digest {digest.hexdigest()}"
+        return self.written(field, value)
+
+    def _measures(self, field: str) -> FieldKind | None:
+        extra = self.fields.model_fields[field].json_schema_extra
+        kind = extra.get("x-kind") if isinstance(extra, dict) else None
+        return FieldKind(str(kind)) if kind in (FieldKind.SPAN, FieldKind.SIZE) else None
+
+
+def _of(thing: object, fields: type[BaseModel]) -> dict[str, Any]:
+    """Return what the thing has of the fields but its name."""
+    return {name: getattr(thing, name) for name in fields.model_fields if name != "name"}
+
+
+def _group(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+    if changes is None:
+        return [Act("DELETE /groups/{name}", Named(name))]
+    if before is None:
+        return [Act("POST /groups", Names(), {"name": name, **changes})]
+    return [Act("PATCH /groups/{name}", Named(name), {**changes})]
+
+
+def _member(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+    group, _, user = name.partition("/")
+    if not user:
+        raise Refused("invalid", "a member is named GROUP/USER, such as physics/ann", "name")
+    names = NamedMember(group, user)
+    if changes is None:
+        return [Act("DELETE /groups/{name}/members/{user}", names)]
+    # a group has an owner before it loses one
+    owns = changes.get("role") == Role.OWNER
+    return [Act("PUT /groups/{name}/members/{user}", names, {**changes}, early=owns)]
+
+
+def _share(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+    return [Act("PATCH /shares/{name}", Named(name), {**(changes or {})})]
+
+
+def _type(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+    return [Act("PATCH /types/{name}", Named(name), {**(changes or {})})]
+
+
+def _block(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+    was = set(before["nodes"] if before else ())
+    wanted = set() if changes is None else set(changes.get("nodes", was))
+    acts = [] if before else [Act("POST /blocks", Names(), {"name": name})]
+    if more := sorted(wanted - was):
+        acts.append(Act("POST /blocks/{name}/add", Named(name), {"nodes": more}))
+    if gone := sorted(was - wanted):  # early: another block may be given them
+        acts.append(Act("POST /blocks/{name}/remove", Named(name), {"nodes": gone}, early=True))
+    return acts if changes is not None else [*acts, Act("DELETE /blocks/{name}", Named(name))]
+
+
+def _template(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+    if changes is None:
+        return [Act("DELETE /templates/{name}", Named(name))]
+    body = {"document": changes["document"], "group": name.rpartition("/")[0]}
+    return [Act("POST /templates", Names(), body)]
+
+
+def _secret_template(field: str, document: Any) -> bool:
+    try:
+        return bool(templates.read(document).secret)
+    except Refused:  # of an older grammar: nobody knows
+        return True
+
+
+def _volume(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+    if changes is None:
+        return [Act("DELETE /volumes/{name}", Named(name))]
+    if before is None:
+        group = name.rpartition("/")[0] or SITE
+        return [Act("POST /volumes", Names(), {"name": name, "group": group, **changes})]
+    if "fileserver" in changes:
+        raise Refused(
+            "conflict",
+            f"volume {name} is on file server {before['fileserver']}, and stays there",
+            "fileserver",
+        )
+    return [Act("PATCH /volumes/{name}", Named(name), {**changes})]
+
+
+def _volumes(tx: Tx, ask: Call) -> Things:
+    there = [each for each in volumes.every(tx, now=ask.now) if each.volume.kind == "data"]
+    return {
+        each.volume.name: _of(each.volume, VolumeFields)
+        for each in there
+        if each.volume.deleted_at is None
+    }
+
+
+def _port(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+    if changes is None:
+        return [Act("DELETE /nodes/{name}/port", Named(name))]
+    return [Act("PUT /nodes/{name}/port", Named(name), {**(before or {}), **changes})]
+
+
+def _ports(tx: Tx, ask: Call) -> Things:
+    return {each.node: _of(each.port, PortFields) for each in switch_ports.entered(tx) if each.node}
+
+
+def _vcm(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+    if changes is None:
+        return [Act("DELETE /vclusters/{name}/vcm", Named(name))]
+    body = {**(before or {}), **changes}
+    if not body.get("inside") and not body.get("plain"):
+        raise Refused(
+            "conflict",
+            "the key of a VCM outside of its vcluster is shown once, to the person who enrols it: "
+            "enrol it by itself",
+            "inside",
+        )
+    return [Act("POST /vclusters/{name}/vcm", Named(name), body)]
+
+
+def _vcms(tx: Tx, ask: Call) -> Things:
+    return {
+        each.vcluster: {
+            "address": each.vcm.address or None,
+            "plain": not each.vcm.serial and each.vcm.head is None,
+            "inside": each.vcm.head is not None,
+            "head": each.vcm.head,
+        }
+        for each in vcms.every(tx)
+    }
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        DocumentKind(
+            "group",
+            GroupPatch,
+            lambda tx, ask: {each.name: _of(each, GroupPatch) for each in groups.every(tx)},
+            _group,
+            secret=lambda field, value: field == "webhook" and bool(value),
+            deletes=lambda name: name != SITE,
+        ),
+        DocumentKind(
+            "member",
+            MemberFields,
+            lambda tx, ask: {
+                f"{each.group}/{each.user}": _of(each, MemberFields)
+                for each in people.memberships(tx)
+            },
+            _member,
+        ),
+        DocumentKind(
+            "type",
+            TypePatch,
+            lambda tx, ask: {each.type.name: _of(each.type, TypePatch) for each in types.every(tx)},
+            _type,
+            deletes=lambda name: False,
+        ),
+        DocumentKind(
+            "share",
+            SharePatch,
+            lambda tx, ask: shares.settings(tx),
+            _share,
+            deletes=lambda name: False,
+        ),
+        DocumentKind(
+            "block",
+            BlockFields,
+            lambda tx, ask: {name: {"nodes": own} for name, own in blocks.nodes_of(tx).items()},
+            _block,
+        ),
+        DocumentKind(
+            "template",
+            TemplateFields,
+            lambda tx, ask: {each.name: _of(each, TemplateFields) for each in templates.every(tx)},
+            _template,
+            secret=_secret_template,
+        ),
+        DocumentKind("volume", VolumeFields, _volumes, _volume),
+        DocumentKind("port", PortFields, _ports, _port),
+        DocumentKind("vcm", VcmEnrol, _vcms, _vcm),
+    )
+}
+"""By name, in the order in which they are applied: each after those that it names things of."""

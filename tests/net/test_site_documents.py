@@ -1,0 +1,320 @@
+"""The site's documents: compared, applied and written by the command line and the API, by a real
+server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cod.cli.root import cod
+from cod.client import ApiError
+from cod.flows.scheduler import vclusters
+from cod.model import (
+    AskedVcluster,
+    FileServer,
+    Nmp,
+    Role,
+    Site,
+    Switch,
+    VolumeRules,
+)
+from cod.pool import Pool
+from cod.store import tables as t
+from cod.store.images import images
+from cod.store.nodes import types
+from cod.store.people import groups, people
+from tests.contexts import flow_context
+from tests.net.apiserver import NOW, READER, Served, add_node, as_json, run, serving
+from tests.repeats import contents
+
+pytestmark = pytest.mark.slow
+
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/site.d"
+LEAF = Switch("leaf", "ovs", "unix:/run/ovs/db.sock", provisioning_vlan=10)
+NAS = FileServer("nas", "ganesha", "10.77.0.5", "/srv/cod")
+HOOK = "https://hooks.example.org/T0/verysecret"
+
+
+@pytest.fixture
+def there(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
+    """A site with people, nodes and an image, and without groups of its own."""
+    site = replace(
+        site,
+        switches=(LEAF,),
+        fileservers=(NAS,),
+        volumes=VolumeRules(quota=2**40),
+        nmp=Nmp(plain_port=8072),
+    )
+    with serving(pool, reactor, in_reactor, site) as served:
+        served.tx(types.of, '<node><memory mib="2048"/></node>', NOW)
+        served.tx(lambda tx: tx.execute(t.node_types.update().values(name="large")))
+        for number in range(1, 5):
+            add_node(served, f"n{number}", number)
+        for name in ("ann", "bob"):
+            served.tx(people.add, name, NOW)
+        served.tx(
+            images.add,
+            name="debian",
+            state="ready",
+            format="raw",
+            content="disk",
+            size=4096,
+            created_at=NOW,
+            digest="0" * 64,
+        )
+        yield served
+
+
+def file(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "site.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def apply(there: Served, tmp_path: Path, text: str, *more: str, code: int = 0) -> str:
+    return run(there, "apply", "-f", file(tmp_path, text), "--yes", *more, code=code).output
+
+
+def audit(there: Served) -> list[Any]:
+    return there.local.every("/audit")
+
+
+def test_the_example_is_applied_and_a_second_time_nothing_is_written(there: Served) -> None:
+    assert run(there, "diff", "-f", EXAMPLE, code=1).stdout.startswith("+ group physics\n")
+    assert there.local.get("/groups")["total"] == 1, "a comparison changes nothing"
+    before = len(audit(there))
+    done = run(there, "apply", "-f", EXAMPLE, "--yes")
+    assert done.stdout.endswith("Applied 11 changes.\n")
+    assert len(audit(there)) == before + 1
+    group = there.local.get("/groups/physics")
+    assert (group["priority"], group["max_lease"], group["image_quota"]) == (10, 30 * 86400, 5e11)
+    members = there.local.get("/groups/chemistry/members")["items"]
+    assert [(one["user"], one["role"], one["rights"]) for one in members] == [
+        ("ann", "owner", []),
+        ("bob", "member", ["consoles", "resize"]),
+    ]
+    assert there.local.get("/shares/physics")["guarantee"] == 1
+    assert there.local.get("/types/large")["cost"] == 2
+    assert there.local.get("/blocks/rack1")["nodes"] == 2
+    assert there.local.get("/templates/physics/web")["revision"] == 1
+    assert there.local.get("/volumes/physics/data")["size"] == 200 * 10**9
+
+    rows = there.tx(contents)
+    assert run(there, "diff", "-f", EXAMPLE).stdout == "Nothing differs.\n"
+    assert run(there, "apply", "-f", EXAMPLE, "--yes").stdout == "Nothing differs.\n"
+    documents = [{"kind": "group", "name": "physics", "priority": 10}]
+    there.local.post("/documents/apply", {"documents": documents}, key="x")
+    kept = there.tx(contents)
+    assert {name for name in kept if kept[name] != rows[name]} <= {"replies"}
+
+
+def test_what_get_writes_is_what_there_is(there: Served, tmp_path: Path) -> None:
+    run(there, "apply", "-f", EXAMPLE, "--yes")
+    run(there, "port", "set", "n1", "leaf", "p1")
+    written = run(there, "get", "all").stdout
+    assert "max_lease: 30 d" in written
+    assert "name: physics/web\ndocument: |\n  <template" in written
+    assert "kind: port\nname: n1\nswitch: leaf\nport: p1\n" in written
+    path = file(tmp_path, written)
+    assert run(there, "diff", "-f", path).stdout == "Nothing differs.\n"
+    some = as_json(there, "get", "group,share", "physics")
+    assert [each["kind"] for each in some] == ["group", "share"]
+    assert "no group 'gone'" in run(there, "get", "group", "gone", code=1).output
+    assert "should be group, member" in run(there, "get", "grupp", code=1).output
+
+
+def test_secrets_do_not_come_out(
+    there: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PHYSICS_HOOK", HOOK)
+    text = "kind: group\nname: physics\nwebhook: {env: PHYSICS_HOOK}\n"
+    said = apply(there, tmp_path, text)
+    assert "+webhook: secret, digest " in said
+    secret = (
+        '<template name="own"><image target="disk" name="debian"/><personalise>'
+        '<user-data secret="yes">#cloud-config\npassword: verysecret</user-data>'
+        "</personalise></template>"
+    )
+    (tmp_path / "own.xml").write_text(secret)
+    text += "---\nkind: template\nname: physics/own\ndocument: {file: own.xml}\n"
+    said += apply(there, tmp_path, text)
+    said += run(there, "get", "all").stdout
+    assert "# webhook: it is set, and left out because it has a secret" in said
+    assert "# document: it is set" in said
+    said += json.dumps(audit(there)) + json.dumps(as_json(there, "get", "all"))
+    (tmp_path / "own.xml").write_text(secret.replace("verysecret", "verysecret2"))
+    said += run(there, "diff", "-f", file(tmp_path, text), code=1).stdout
+    assert "verysecret" not in said
+    assert there.local.get("/groups/physics")["webhook"] == HOOK
+
+
+def test_every_fault_is_told_with_its_place_and_nothing_is_done(
+    there: Served, tmp_path: Path
+) -> None:
+    text = (
+        "kind: group\nname: physics\nmax_leese: 7 d\n---\n"
+        "kind: gruop\nname: x\n---\n"
+        "kind: group\nname: chemistry\npriority: high\nmax_lease: soon\n---\n"
+        "kind: block\nname: rack1\nnodes:\n- n1\n- N1\n---\n"
+        "kind: group\nname: chemistry\n---\n"
+        "kind: template\nname: web\ndocument: <template/>\n---\n"
+        "kind: member\nname: 5\n"
+    )
+    lines = apply(there, tmp_path, text, code=1).splitlines()
+    told = [line.replace(str(tmp_path), "DIR").removeprefix("Error: ") for line in lines]
+    wanted = [
+        ":3: max_leese: is no field of a group, which has priority, default_lease, ",
+        ":5: kind: should be group, member, type, share, block, template, volume, port, vcm",
+        ":10: priority: should be a valid integer",
+        ":11: max_lease: should be a length of time such as 45min, 12h or 3 days",
+        ":17: nodes.1: should be lower-case letters",
+        ":24: document: line 1",
+        ":28: name: should be a text",
+    ]
+    for sentence in wanted:
+        assert any(f"DIR/site.yaml{sentence}" in line for line in told), (sentence, told)
+
+    text = (
+        "kind: group\nname: physics\n---\n"
+        "kind: group\nname: chemistry\ndefault_lease: 8 d\nmax_lease: 7 d\n---\n"
+        "kind: member\nname: physics/eve\nrole: owner\n---\n"
+        "kind: share\nname: biology\nshares: 2\n---\n"
+        "kind: block\nname: rack1\nnodes: [n1, n9]\n"
+    )
+    error = json.loads(apply(there, tmp_path, text, "--json", code=1))["error"]
+    assert error["code"] == "invalid"
+    found = {one["field"].rpartition("/")[2]: one["detail"] for one in error["errors"]}
+    assert found == {
+        "site.yaml:6: default_lease": (
+            "default_lease 691200 s should not be longer than max_lease 604800 s"
+        ),
+        "site.yaml:9": "there is no user 'eve'",
+        "site.yaml:14: name": "there is no group 'biology'",
+        "site.yaml:19: nodes": "there is no node 'n9'",
+    }
+    assert there.local.get("/groups")["total"] == 1
+    assert "name: another document is of group physics, too" in apply(
+        there, tmp_path, "kind: group\nname: physics\n---\nkind: group\nname: physics\n", code=1
+    )
+
+
+def test_what_was_changed_after_the_comparison_is_not_overwritten(there: Served) -> None:
+    there.local.post("/groups", {"name": "physics"})
+    asked = {"documents": [{"kind": "group", "name": "physics", "priority": 5}]}
+    plan = there.local.post("/documents/check", asked)["plan"]
+    there.local.patch("/groups/physics", {"priority": 7})
+    with pytest.raises(ApiError) as error:
+        there.local.post("/documents/apply", {**asked, "plan": plan})
+    assert error.value.status == 412
+    assert there.local.get("/groups/physics")["priority"] == 7
+    there.local.patch("/groups/physics", {"email": "a@example.org", "priority": 0})
+    there.local.post("/documents/apply", {**asked, "plan": plan})  # of no matter to the plan
+    assert there.local.get("/groups/physics")["priority"] == 5
+
+
+def test_only_what_was_applied_before_is_pruned_and_only_if_told(
+    there: Served, tmp_path: Path
+) -> None:
+    there.local.post("/groups", {"name": "byhand"})
+    there.local.post("/blocks", {"name": "rack2"})
+    text = (
+        "kind: group\nname: physics\n---\nkind: member\nname: physics/ann\nrole: owner\n---\n"
+        "kind: block\nname: rack1\nnodes: [n1]\n---\nkind: block\nname: rack2\n"
+    )
+    assert apply(there, tmp_path, text).endswith("Applied 3 changes.\n")
+    rest = "kind: block\nname: rack3\n"
+    said = apply(there, tmp_path, rest)
+    left = "block rack1, block rack2, group physics, member physics/ann. --prune deletes"
+    assert f"Applied before, and in no document now: {left}" in said
+    assert there.local.get("/blocks/rack1")["nodes"] == 1
+    path = file(tmp_path, rest)
+    asked = CliRunner().invoke(
+        cod, ["--server", str(there.socket), "apply", "-f", path, "--prune"], input="n\n"
+    )
+    assert (asked.exit_code, "3 delete?" in asked.output) == (1, True)
+    assert there.local.get("/groups/physics")
+    said = apply(there, tmp_path, rest, "--prune")
+    assert said.splitlines() == [
+        "- block rack1",
+        "- block rack2",
+        "- group physics",
+        "Applied 3 changes.",
+    ]
+    assert {one["name"] for one in there.local.items("/groups")} == {"byhand", "site"}
+    assert {one["name"] for one in there.local.items("/blocks")} == {"rack3"}
+    assert apply(there, tmp_path, rest, "--prune") == "Nothing differs.\n"
+
+
+def test_a_group_that_owns_something_is_not_pruned_and_the_rest_stays(
+    there: Served, tmp_path: Path
+) -> None:
+    run(there, "apply", "-f", EXAMPLE, "--yes")
+    said = apply(there, tmp_path, "kind: block\nname: rack1\n", "--prune", code=1)
+    assert "group physics: group physics owns 1 volumes" in said
+    assert there.local.get("/templates/physics/web")["revision"] == 1
+
+
+def test_nodes_move_between_blocks_and_a_contradiction_is_refused(
+    there: Served, tmp_path: Path
+) -> None:
+    blocks = "kind: block\nname: rack1\nnodes: [{}]\n---\nkind: block\nname: rack2\nnodes: [{}]\n"
+    apply(there, tmp_path, blocks.format("n1, n2", "n3"))
+    said = apply(there, tmp_path, blocks.format("n3", "n1"))
+    assert "  -- n2" in said
+    nodes = {one["name"]: one["block"] for one in there.local.items("/nodes")}
+    assert nodes == {"n1": "rack2", "n2": None, "n3": "rack1", "n4": None}
+    wrong = apply(there, tmp_path, blocks.format("n1", "n1"), code=1)
+    assert "nodes: COD makes [] of it" in wrong
+
+
+def test_the_last_owner_is_replaced_by_another_in_one_go(there: Served, tmp_path: Path) -> None:
+    member = "kind: member\nname: physics/{}\nrole: {}\n---\n"
+    group = "kind: group\nname: physics\n---\n"
+    apply(there, tmp_path, group + member.format("ann", "owner"))
+    apply(there, tmp_path, member.format("ann", "viewer") + member.format("bob", "owner"))
+    found = {one["user"]: one["role"] for one in there.local.items("/groups/physics/members")}
+    assert found == {"ann": Role.VIEWER, "bob": Role.OWNER}
+    wrong = apply(there, tmp_path, member.format("bob", "member"), code=1)
+    assert "bob is the last owner of physics" in wrong
+
+
+def test_a_vcm_is_enrolled_and_its_key_is_no_matter_of_documents(
+    there: Served, tmp_path: Path, site: Site
+) -> None:
+    template = "kind: template\nname: debian\ndocument: {file: debian.xml}\n"
+    (tmp_path / "debian.xml").write_text(
+        '<template name="debian"><image target="disk" name="debian"/></template>'
+    )
+    apply(there, tmp_path, template)
+    asked = AskedVcluster(name="pool", size=1, template="debian", group="site")
+    there.tx(vclusters.create, flow_context(site, NOW), asked)
+    vcm = "kind: vcm\nname: pool\naddress: 10.77.0.9\nplain: {}\n"
+    assert "is shown once" in apply(there, tmp_path, vcm.format("false"), code=1)
+    apply(there, tmp_path, vcm.format("true"))
+    assert there.local.get("/vclusters/pool/vcm")["address"] == "10.77.0.9"
+    assert run(there, "diff", "-f", tmp_path / "site.yaml").stdout == "Nothing differs.\n"
+    assert "no vcluster 'gone'" in apply(
+        there, tmp_path, vcm.format("true").replace("pool", "gone"), code=1
+    )
+
+
+def test_a_token_that_may_only_read_compares(there: Served) -> None:
+    asked = {"documents": [{"kind": "group", "name": "physics"}]}
+    assert there.remote(READER).post("/documents/check", asked)["changes"]
+    with pytest.raises(ApiError, match="may only read"):
+        there.remote(READER).post("/documents/apply", asked)
+    assert there.tx(groups.by_name, "physics") is None
+
+
+def test_the_dry_run_changes_nothing(there: Served, tmp_path: Path) -> None:
+    said = apply(there, tmp_path, "kind: group\nname: physics\n", "--dry-run")
+    assert said == "+ group physics\n"
+    assert as_json(there, "group", "list")[0]["name"] == "site"
+    found = json.loads(apply(there, tmp_path, "kind: group\nname: physics\n", "--json"))
+    assert [each["action"] for each in found["changes"]] == ["create"]
