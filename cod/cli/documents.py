@@ -110,7 +110,7 @@ def get(ctx: click.Context, kinds: str, name: str | None, output: str, as_json: 
     from cod.site_files import written  # what writes YAML is slow to load
 
     asked = None if kinds == "all" else kinds
-    items = client(ctx).get("/documents", kind=asked, name=name)["items"]
+    items = client(ctx).every("/documents", kind=asked, name=name)
     if as_json or output == "json":
         print_json([_document(each) for each in items])
         return

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from cod.model import Result
-from cod.store import site_documents
-from cod.store.engine import Tx, trial
+from cod.store.engine import Tx, savepoint, trial
+from cod.store.people import site_documents
 
 T = TypeVar("T")
 managed = site_documents.every
@@ -16,7 +16,7 @@ managed = site_documents.every
 
 def attempt(tx: Tx, *, flow: Callable[[Tx], T]) -> T:
     """Return what `flow` returns. What it has written when it raises is undone."""
-    with tx.begin_nested():
+    with savepoint(tx):
         return flow(tx)
 
 

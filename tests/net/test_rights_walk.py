@@ -218,11 +218,16 @@ LEAST = {
     "GET /server": ANY,
     "GET /servers": ADMIN,
     "GET /targets": ANY,
+    "GET /documents": ADMIN,
+    "POST /documents/check": ADMIN,
+    "POST /documents/apply": ADMIN,
 }
 BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /nodes": lambda of: {"name": "r1-01", "serial": "B5TN222"},
     "POST /inventory": lambda of: {"machines": [{"name": "r1-01"}]},
     "POST /inventory/check": lambda of: {"machines": [{"name": "r1-01"}]},
+    "POST /documents/check": lambda of: {"documents": [{"kind": "block", "name": "b1"}]},
+    "POST /documents/apply": lambda of: {"documents": [{"kind": "block", "name": "b1"}]},
     "PATCH /nodes/{name}": lambda of: {"name": "renamed"},
     "PATCH /types/{name}": lambda of: {"cost": 2.0},
     "PATCH /users/{name}": lambda of: {"full_name": "A. N. Other"},

@@ -52,10 +52,10 @@ def there(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) 
         nmp=Nmp(plain_port=8072),
     )
     with serving(pool, reactor, in_reactor, site) as served:
-        served.tx(types.of, '<node><memory mib="2048"/></node>', NOW)
+        large = served.tx(types.of, '<node><memory mib="2048"/></node>', NOW).id
         served.tx(lambda tx: tx.execute(t.node_types.update().values(name="large")))
         for number in range(1, 5):
-            add_node(served, f"n{number}", number)
+            add_node(served, f"n{number}", number, state="inactive", type_id=large)
         for name in ("ann", "bob"):
             served.tx(people.add, name, NOW)
         served.tx(
@@ -95,7 +95,7 @@ def test_the_example_is_applied_and_a_second_time_nothing_is_written(there: Serv
     group = there.local.get("/groups/physics")
     assert (group["priority"], group["max_lease"], group["image_quota"]) == (10, 30 * 86400, 5e11)
     members = there.local.get("/groups/chemistry/members")["items"]
-    assert [(one["user"], one["role"], one["rights"]) for one in members] == [
+    assert [(one["user"], one["role"], sorted(one["rights"])) for one in members] == [
         ("ann", "owner", []),
         ("bob", "member", ["consoles", "resize"]),
     ]
@@ -137,7 +137,7 @@ def test_secrets_do_not_come_out(
     said = apply(there, tmp_path, text)
     assert "+webhook: secret, digest " in said
     secret = (
-        '<template name="own"><image target="disk" name="debian"/><personalise>'
+        '<template name="own"><image target="disk" name="debian"/><personalise seed="nocloud">'
         '<user-data secret="yes">#cloud-config\npassword: verysecret</user-data>'
         "</personalise></template>"
     )
@@ -175,7 +175,7 @@ def test_every_fault_is_told_with_its_place_and_nothing_is_done(
         ":11: max_lease: should be a length of time such as 45min, 12h or 3 days",
         ":17: nodes.1: should be lower-case letters",
         ":24: document: line 1",
-        ":28: name: should be a text",
+        ":27: name: should be a text",
     ]
     for sentence in wanted:
         assert any(f"DIR/site.yaml{sentence}" in line for line in told), (sentence, told)
@@ -194,7 +194,7 @@ def test_every_fault_is_told_with_its_place_and_nothing_is_done(
         "site.yaml:6: default_lease": (
             "default_lease 691200 s should not be longer than max_lease 604800 s"
         ),
-        "site.yaml:9": "there is no user 'eve'",
+        "site.yaml:10: name": "there is no user 'eve'",
         "site.yaml:14: name": "there is no group 'biology'",
         "site.yaml:19: nodes": "there is no node 'n9'",
     }
@@ -237,7 +237,7 @@ def test_only_what_was_applied_before_is_pruned_and_only_if_told(
     asked = CliRunner().invoke(
         cod, ["--server", str(there.socket), "apply", "-f", path, "--prune"], input="n\n"
     )
-    assert (asked.exit_code, "3 delete?" in asked.output) == (1, True)
+    assert (asked.exit_code, "Delete 3?" in asked.output) == (1, True)
     assert there.local.get("/groups/physics")
     said = apply(there, tmp_path, rest, "--prune")
     assert said.splitlines() == [
@@ -278,7 +278,9 @@ def test_the_last_owner_is_replaced_by_another_in_one_go(there: Served, tmp_path
     group = "kind: group\nname: physics\n---\n"
     apply(there, tmp_path, group + member.format("ann", "owner"))
     apply(there, tmp_path, member.format("ann", "viewer") + member.format("bob", "owner"))
-    found = {one["user"]: one["role"] for one in there.local.items("/groups/physics/members")}
+    found = {
+        one["user"]: one["role"] for one in there.local.get("/groups/physics/members")["items"]
+    }
     assert found == {"ann": Role.VIEWER, "bob": Role.OWNER}
     wrong = apply(there, tmp_path, member.format("bob", "member"), code=1)
     assert "bob is the last owner of physics" in wrong
@@ -298,7 +300,7 @@ def test_a_vcm_is_enrolled_and_its_key_is_no_matter_of_documents(
     assert "is shown once" in apply(there, tmp_path, vcm.format("false"), code=1)
     apply(there, tmp_path, vcm.format("true"))
     assert there.local.get("/vclusters/pool/vcm")["address"] == "10.77.0.9"
-    assert run(there, "diff", "-f", tmp_path / "site.yaml").stdout == "Nothing differs.\n"
+    assert run(there, "diff", "-f", tmp_path / "site.yaml").stdout.startswith("Nothing differs.\n")
     assert "no vcluster 'gone'" in apply(
         there, tmp_path, vcm.format("true").replace("pool", "gone"), code=1
     )

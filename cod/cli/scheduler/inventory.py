@@ -25,36 +25,35 @@ def inventory(
     Example:
       cod inventory --vcluster web
     """
-    found = _inventory(client(ctx), only)
-    print_json(found if host is None else found["_meta"]["hostvars"].get(host, {}))
+    hosts, groups = _inventory(client(ctx), only)
+    print_json({"_meta": {"hostvars": hosts}, **groups} if host is None else hosts.get(host, {}))
 
 
-def _inventory(api: Client, only: str | None) -> dict[str, Any]:
-    """Return the inventory as a script of Ansible's prints it for --list."""
+def _inventory(api: Client, only: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the variables of hosts by name, and Ansible's groups."""
     owners = {each["name"]: each["group"] for each in api.items("/vclusters")}
-    hosts: dict[str, dict[str, Any]] = {}
-    groups: dict[str, dict[str, list[str]]] = {}
+    hosts: dict[str, Any] = {}
+    clusters: dict[str, list[str]] = {}
     for node in api.items("/nodes", vcluster=only):
-        cluster = node["vcluster"]
-        if not node["hostname"] or cluster not in owners:
-            continue
-        host = f"{node['hostname']}.{cluster}"
-        hosts[host] = {
-            "ansible_host": node["address"],
-            "ansible_user": "root",
-            "cod_node": node["name"],
-            "cod_state": node["state"],
-            "cod_template": node["template"],
-            "cod_type": node["type"],
-            "cod_block": node["block"],
-        }
-        own = f"vcluster_{_word(cluster)}"
-        groups.setdefault(own, {"hosts": []})["hosts"].append(host)
-        above = groups.setdefault(f"group_{_word(owners[cluster])}", {"children": []})
-        above["children"] = sorted({*above["children"], own})
-    return {"_meta": {"hostvars": hosts}, **groups}
+        if node["hostname"] and node["vcluster"] in owners:
+            host = f"{node['hostname']}.{node['vcluster']}"
+            clusters.setdefault(node["vcluster"], []).append(host)
+            hosts[host] = {
+                "ansible_host": node["address"],
+                "ansible_user": "root",
+                "cod_node": node["name"],
+                "cod_state": node["state"],
+                "cod_template": node["template"],
+                "cod_type": node["type"],
+                "cod_block": node["block"],
+            }
+    groups: dict[str, Any] = {}
+    for owner in sorted({owners[name] for name in clusters}):
+        own = [_word("vcluster", name) for name in clusters if owners[name] == owner]
+        groups[_word("group", owner)] = {"children": own}
+    return hosts, groups | {_word("vcluster", name): {"hosts": clusters[name]} for name in clusters}
 
 
-def _word(name: str) -> str:
-    """Return a name as Ansible takes names of groups, without hyphens."""
-    return name.replace("-", "_")
+def _word(kind: str, name: str) -> str:
+    """Return the name of a group of Ansible's, which may have no hyphen."""
+    return f"{kind}_{name}".replace("-", "_")

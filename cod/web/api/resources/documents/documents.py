@@ -21,7 +21,7 @@ from cod.flows import replies, site_documents
 from cod.flows.people import access
 from cod.model import Effect, Refused, Result
 from cod.pool import Tx
-from cod.web.api.models import Body, Items, OneOrSeveral, Query, Reply, faults_of
+from cod.web.api.models import Body, ListPage, OneOrSeveral, Paged, Reply, faults_of
 from cod.web.api.resources import (
     groups,
     hardware,
@@ -31,7 +31,7 @@ from cod.web.api.resources import (
     vcms,
     volumes,
 )
-from cod.web.api.resources.documents.kinds import KINDS, Act, DocumentKind, Things, Values
+from cod.web.api.resources.documents.kinds import KINDS, DocumentAct, DocumentKind, Things, Values
 from cod.web.api.resources.network import switches
 from cod.web.api.routes import (
     ADMINS,
@@ -40,6 +40,8 @@ from cod.web.api.routes import (
     Names,
     RouteMap,
     as_it_is,
+    in_parts,
+    listed,
     route,
 )
 from cod.web.http.errors import HttpProblem
@@ -116,8 +118,12 @@ class DocumentsReply(Reply):
         return not self.changes and not self.adopted
 
 
-class DocumentQuery(Query):
+class DocumentQuery(Paged):
     """Which things to write as documents."""
+
+    sort: Literal["kind", "-kind"] = Field(
+        default="kind", description="kind: in the order in which documents are applied"
+    )
 
     kind: Annotated[str, OneOrSeveral(KINDS)] = Field(default="", max_length=200)
     name: str | None = Field(default=None, max_length=127, description="of the thing, in full")
@@ -132,8 +138,8 @@ class DocumentReply(Reply):
     hidden: list[str]
 
 
-class DocumentList(Items[DocumentReply]):
-    """Things as documents, in the order in which they are applied."""
+class DocumentList(ListPage[DocumentReply]):
+    """Things as documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +186,14 @@ class _Step:
             fields=fields,
         )
 
+    @property
+    def told(self) -> tuple[Any, ...]:
+        """Return all that is to be done, and what it was seen to be before."""
+        before = self.before
+        if before is not None and self.changes is not None:
+            before = {field: before[field] for field in self.changes}
+        return self.kind.name, self.name, before, self.changes
+
     def fault(self, field: str) -> str:
         """Return where in the question a fault of the step is."""
         if self.document is None:
@@ -200,8 +214,7 @@ class _Plan:
     @property
     def tag(self) -> str:
         """Return a digest of all that is to be done."""
-        steps = [(each.kind.name, each.name, each.before, each.changes) for each in self.steps]
-        told = json.dumps([steps, sorted(self.new)], sort_keys=True, default=str)
+        told = json.dumps([[each.told for each in self.steps], sorted(self.new)], sort_keys=True)
         return hashlib.sha256(told.encode(errors="replace")).hexdigest()
 
     @property
@@ -238,29 +251,32 @@ def _read(ask: Call[Names, DocumentSet]) -> list[_Document]:
 
 def _checked(place: int, values: Mapping[str, Any]) -> _Document | dict[str, str]:
     """Return the document, or what is wrong with its fields."""
-    given = dict(values)
+    given, faults = dict(values), dict[str, str]()
     kind = KINDS.get(str(given.pop("kind", "")))
     if kind is None:
         return {"kind": f"should be {', '.join(KINDS)}"}
     name = given.pop("name", None)
     if not isinstance(name, str) or not 0 < len(name) <= 127:
         return {"name": "should be a text of at most 127 characters"}
-    faults = {}
-    for field, value in given.items():
+    for field, value in list(given.items()):
         if field not in kind.known:
             faults[field] = f"is no field of a {kind.name}, which has {', '.join(kind.known)}"
+            del given[field]
             continue
         try:
             given[field] = kind.read(field, value)
         except ValueError as error:
             faults[field] = str(error)
-    if faults or not given:
+            del given[field]
+    if not given and kind.name != "template":
         return faults or _Document(place, kind, name, {})
     try:
         model = kind.fields.model_validate(given)
     except ValidationError as error:
-        return faults_of(error)
-    fields = _plain(model.model_dump(mode="json", exclude_unset=True))
+        return faults | faults_of(error)
+    if faults:
+        return faults
+    fields = _plain({field: getattr(model, field) for field in given})
     prepared = None
     if kind.name == "template":
         try:
@@ -378,7 +394,7 @@ def _carry_out(ask: Call[Names, DocumentSet], plan: _Plan, tx: Tx) -> Result[Doc
     return Result(plan.reply, tuple(dict.fromkeys(effects)))
 
 
-def _acts(plan: _Plan, faults: dict[str, str]) -> list[tuple[_Step, Act]]:
+def _acts(plan: _Plan, faults: dict[str, str]) -> list[tuple[_Step, DocumentAct]]:
     """Return the acts of all steps in their order; `faults` gets what no act can do."""
     found = []
     for number, step in enumerate(plan.steps):
@@ -393,7 +409,7 @@ def _acts(plan: _Plan, faults: dict[str, str]) -> list[tuple[_Step, Act]]:
     return [(step, act) for _, _, _, step, act in found]
 
 
-def _asked(ask: Call, step: _Step, act: Act) -> Flow[Any]:
+def _asked(ask: Call, step: _Step, act: DocumentAct) -> Flow[Any]:
     """Return the flow of an act, behind the rights that its route wants. Raises
     ValidationError."""
     method, path = act.operation.split(" ")
@@ -433,7 +449,7 @@ def _documents(ask: Call[Names, Body, DocumentQuery], tx: Tx) -> list[DocumentRe
         _document(kind, each, fields)
         for kind in KINDS.values()
         if kind.name in wanted or not ask.query.kind
-        for each, fields in sorted(_there(tx, ask, kind).items())
+        for each, fields in _there(tx, ask, kind).items()
         if name in (None, each)
     ]
     if name is not None and not found:
@@ -460,8 +476,14 @@ DOCUMENTS = (
         "GET /documents",
         ADMINS,
         "Show the site's configuration as documents; secrets are left out",
-        lambda a: lambda tx: DocumentList(items=_documents(a, tx)),
-        reply=as_it_is(DocumentList),
+        lambda a: in_parts(
+            partial(_documents, a),
+            a.query.page,
+            lambda one: (one.name,),
+            "kind",
+            kind=lambda one: f"{list(KINDS).index(one.kind)} {one.name}",
+        ),
+        reply=listed(DocumentList, lambda one: one),
         query=DocumentQuery,
     ),
     route(

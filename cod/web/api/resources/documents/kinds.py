@@ -68,7 +68,7 @@ class PortFields(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class DocumentAct:
     """A question to a route of the API.
 
     early  before those acts of other documents of its kind that are not
@@ -95,7 +95,7 @@ class DocumentKind:
     name: str
     fields: type[BaseModel]
     there: Callable[[Tx, Call], Things]
-    acts: Callable[[str, Values | None, Values | None], list[Act]]
+    acts: Callable[[str, Values | None, Values | None], list[DocumentAct]]
     secret: Callable[[str, Any], bool] = lambda field, value: False
     deletes: Callable[[str], bool] = lambda name: True
 
@@ -140,50 +140,54 @@ def _of(thing: object, fields: type[BaseModel]) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in fields.model_fields if name != "name"}
 
 
-def _group(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+def _group(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
     if changes is None:
-        return [Act("DELETE /groups/{name}", Named(name))]
+        return [DocumentAct("DELETE /groups/{name}", Named(name))]
     if before is None:
-        return [Act("POST /groups", Names(), {"name": name, **changes})]
-    return [Act("PATCH /groups/{name}", Named(name), {**changes})]
+        return [DocumentAct("POST /groups", Names(), {"name": name, **changes})]
+    return [DocumentAct("PATCH /groups/{name}", Named(name), {**changes})]
 
 
-def _member(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+def _member(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
     group, _, user = name.partition("/")
     if not user:
         raise Refused("invalid", "a member is named GROUP/USER, such as physics/ann", "name")
     names = NamedMember(group, user)
     if changes is None:
-        return [Act("DELETE /groups/{name}/members/{user}", names)]
+        return [DocumentAct("DELETE /groups/{name}/members/{user}", names)]
     # a group has an owner before it loses one
     owns = changes.get("role") == Role.OWNER
-    return [Act("PUT /groups/{name}/members/{user}", names, {**changes}, early=owns)]
+    return [DocumentAct("PUT /groups/{name}/members/{user}", names, {**changes}, early=owns)]
 
 
-def _share(name: str, before: Values | None, changes: Values | None) -> list[Act]:
-    return [Act("PATCH /shares/{name}", Named(name), {**(changes or {})})]
+def _share(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
+    return [DocumentAct("PATCH /shares/{name}", Named(name), {**(changes or {})})]
 
 
-def _type(name: str, before: Values | None, changes: Values | None) -> list[Act]:
-    return [Act("PATCH /types/{name}", Named(name), {**(changes or {})})]
+def _type(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
+    return [DocumentAct("PATCH /types/{name}", Named(name), {**(changes or {})})]
 
 
-def _block(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+def _block(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
     was = set(before["nodes"] if before else ())
     wanted = set() if changes is None else set(changes.get("nodes", was))
-    acts = [] if before else [Act("POST /blocks", Names(), {"name": name})]
+    acts = [] if before else [DocumentAct("POST /blocks", Names(), {"name": name})]
     if more := sorted(wanted - was):
-        acts.append(Act("POST /blocks/{name}/add", Named(name), {"nodes": more}))
+        acts.append(DocumentAct("POST /blocks/{name}/add", Named(name), {"nodes": more}))
     if gone := sorted(was - wanted):  # early: another block may be given them
-        acts.append(Act("POST /blocks/{name}/remove", Named(name), {"nodes": gone}, early=True))
-    return acts if changes is not None else [*acts, Act("DELETE /blocks/{name}", Named(name))]
+        acts.append(
+            DocumentAct("POST /blocks/{name}/remove", Named(name), {"nodes": gone}, early=True)
+        )
+    return (
+        acts if changes is not None else [*acts, DocumentAct("DELETE /blocks/{name}", Named(name))]
+    )
 
 
-def _template(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+def _template(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
     if changes is None:
-        return [Act("DELETE /templates/{name}", Named(name))]
+        return [DocumentAct("DELETE /templates/{name}", Named(name))]
     body = {"document": changes["document"], "group": name.rpartition("/")[0]}
-    return [Act("POST /templates", Names(), body)]
+    return [DocumentAct("POST /templates", Names(), body)]
 
 
 def _secret_template(field: str, document: Any) -> bool:
@@ -193,19 +197,19 @@ def _secret_template(field: str, document: Any) -> bool:
         return True
 
 
-def _volume(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+def _volume(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
     if changes is None:
-        return [Act("DELETE /volumes/{name}", Named(name))]
+        return [DocumentAct("DELETE /volumes/{name}", Named(name))]
     if before is None:
         group = name.rpartition("/")[0] or SITE
-        return [Act("POST /volumes", Names(), {"name": name, "group": group, **changes})]
+        return [DocumentAct("POST /volumes", Names(), {"name": name, "group": group, **changes})]
     if "fileserver" in changes:
         raise Refused(
             "conflict",
             f"volume {name} is on file server {before['fileserver']}, and stays there",
             "fileserver",
         )
-    return [Act("PATCH /volumes/{name}", Named(name), {**changes})]
+    return [DocumentAct("PATCH /volumes/{name}", Named(name), {**changes})]
 
 
 def _volumes(tx: Tx, ask: Call) -> Things:
@@ -217,19 +221,19 @@ def _volumes(tx: Tx, ask: Call) -> Things:
     }
 
 
-def _port(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+def _port(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
     if changes is None:
-        return [Act("DELETE /nodes/{name}/port", Named(name))]
-    return [Act("PUT /nodes/{name}/port", Named(name), {**(before or {}), **changes})]
+        return [DocumentAct("DELETE /nodes/{name}/port", Named(name))]
+    return [DocumentAct("PUT /nodes/{name}/port", Named(name), {**(before or {}), **changes})]
 
 
 def _ports(tx: Tx, ask: Call) -> Things:
     return {each.node: _of(each.port, PortFields) for each in switch_ports.entered(tx) if each.node}
 
 
-def _vcm(name: str, before: Values | None, changes: Values | None) -> list[Act]:
+def _vcm(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
     if changes is None:
-        return [Act("DELETE /vclusters/{name}/vcm", Named(name))]
+        return [DocumentAct("DELETE /vclusters/{name}/vcm", Named(name))]
     body = {**(before or {}), **changes}
     if not body.get("inside") and not body.get("plain"):
         raise Refused(
@@ -238,7 +242,7 @@ def _vcm(name: str, before: Values | None, changes: Values | None) -> list[Act]:
             "enrol it by itself",
             "inside",
         )
-    return [Act("POST /vclusters/{name}/vcm", Named(name), body)]
+    return [DocumentAct("POST /vclusters/{name}/vcm", Named(name), body)]
 
 
 def _vcms(tx: Tx, ask: Call) -> Things:
