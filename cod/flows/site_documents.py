@@ -26,10 +26,9 @@ def tried(tx: Tx, *, flow: Callable[[Tx], Result[T]]) -> T:
         return flow(tx).value
 
 
-def manage(
-    tx: Tx, *, named: Collection[site_documents.Thing], gone: Collection[site_documents.Thing]
-) -> None:
-    """Put down what the documents name, and forget what was deleted since they named it."""
+def manage(tx: Tx, *, named: Collection[site_documents.Thing], pruned: bool) -> None:
+    """Put down what the documents name; after a prune nothing else is put down any more."""
     known = managed(tx)
     site_documents.add(tx, set(named) - known)
-    site_documents.remove(tx, set(gone) & known)
+    if pruned:
+        site_documents.remove(tx, known - set(named))

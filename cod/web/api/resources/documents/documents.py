@@ -389,8 +389,9 @@ def _carry_out(ask: Call[Names, DocumentSet], plan: _Plan, tx: Tx) -> Result[Doc
             effects += value.effects if isinstance(value, Result) else ()
     _refuse(faults)
     _agrees(tx, ask)
-    gone = {(each.kind.name, each.name) for each in plan.steps if each.changes is None}
-    site_documents.manage(tx, named=plan.new, gone=gone)
+    named = {(each.kind.name, each.name) for each in ask.prepared}
+    deletable = {(kind, name) for kind, name in named if KINDS[kind].deletes(name)}
+    site_documents.manage(tx, named=deletable, pruned=ask.body.prune)
     return Result(plan.reply, tuple(dict.fromkeys(effects)))
 
 
