@@ -153,6 +153,19 @@ class PowerVerb(Choice):
     CYCLE = "cycle", "off, then on"
 
 
+class NodeAction(Choice):
+    """What can be done to many nodes at once."""
+
+    APPROVE = "approve", "accept new machines into the site"
+    POWER = "power", "switch them on or off"
+    QUARANTINE = "quarantine", "take them out of service"
+    RESTORE = "restore", "return them to service"
+    MOVED = "moved", "confirm that they were moved"
+    RETIRE = "retire", "take them out of the site"
+    CHANGE = "change", "change what the site says of them, such as their block"
+    RENAME = "rename", "give them names by a pattern"
+
+
 class SwitchDriverKind(Choice):
     """By what COD changes the ports of a switch.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from cod.core.nodes import selection
 from cod.core.preemption import protected
 from cod.model import (
     ALL,
@@ -21,6 +22,7 @@ from cod.model import (
     Refused,
     RequestView,
     VclusterView,
+    Who,
 )
 from cod.policy.hardware import bmcs
 from cod.store import lists, metrics, views, watermarks
@@ -58,13 +60,28 @@ def node_list(
     block: str | None = None,
     power: str | None = None,
     group: str | None = None,
+    names: str = "",
+    where: str = "",
+    who: Who | None = None,
+    now: float = 0.0,
 ) -> Listed[NodeView]:
     """Return nodes that these groups hold (None: all), by name; with `policy`, until when they are
-    immune. For filters see `store.lists.nodes`."""
+    immune. `names` and `where` are texts in the language of `cod.filters`, which `who` asks; for
+    other filters see `store.lists.nodes`. Raises `Refused`."""
+    ids, tree = None, None
+    if who is not None:
+        tree = selection.filter_of(where, who, now)
+        if names.strip():
+            meant = selection.named(tx, names, who)
+            if meant.missing:
+                raise Refused("invalid", meant.missing[0][1], "names")
+            ids = [node_id for node_id, _ in meant.nodes]
     found = lists.nodes(
         tx,
         page,
         groups,
+        where=tree,
+        ids=ids,
         state=state,
         vcluster=vcluster,
         type=type,

@@ -199,6 +199,39 @@ class EnteredMachine:
     about: str = ""
 
 
+class ActionOutcome(StrEnum):
+    """What became of an action for one of many nodes."""
+
+    DONE = "done"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class ActedNode:
+    """What became of an action for a node.
+
+    name    of the node afterwards; where no node is meant, as it was asked for
+    about   why it was refused, and `code`, of which kind that is; '' else
+    state   of the node afterwards; None: there is no such node
+    stops   vcluster whose work on the node stops; None: none
+    """
+
+    name: str
+    outcome: ActionOutcome
+    about: str = ""
+    state: str | None = None
+    stops: str | None = None
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ActedNodes:
+    """An action for many nodes, in words, and what became of it for each."""
+
+    action: str
+    nodes: tuple[ActedNode, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class NodePlace:
     """A row of `node_places`: where a node's MAC was heard besides its remembered place; the node

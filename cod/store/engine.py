@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -236,6 +236,12 @@ def trial(tx: Tx) -> Iterator[None]:
         yield
     finally:
         attempt.rollback()
+
+
+def savepoint(tx: Tx) -> AbstractContextManager[Any]:
+    """Run a part of a transaction by itself: where it raises, what it has written is undone, and
+    the rest of the transaction stays."""
+    return tx.begin_nested()
 
 
 def is_lost(error: BaseException) -> bool:

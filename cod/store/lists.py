@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, literal, select
 
 from cod.choices import DeliveryState
+from cod.filters.language import Filter
 from cod.model import (
     SITE,
     Listed,
@@ -24,7 +25,8 @@ from cod.model import (
 )
 from cod.store import tables as t
 from cod.store import views
-from cod.store.engine import Tx
+from cod.store.engine import Tx, slices
+from cod.store.filters import nodes as node_filters
 from cod.store.notices import notices as notice_rows
 from cod.store.paging import having, page_of
 from cod.store.people.access import theirs
@@ -71,9 +73,11 @@ def nodes(
     block: str | None = None,
     power: str | None = None,
     group: str | None = None,
+    where: Filter | None = None,
+    ids: Sequence[int] | None = None,
 ) -> Listed[NodeView]:
     """Return nodes; `state`: one or several with commas between; `group`: whose vclusters hold
-    them."""
+    them; `ids`: those alone."""
     n, kind, near, v = t.nodes.c, t.node_types.c.name, t.node_blocks.c.name, t.vclusters.c
     query = views.node_query(
         groups,
@@ -82,6 +86,8 @@ def nodes(
     query = query.where(
         *_several(n.state, state),
         *having(page.q, n.name, n.hostname, n.boot_mac, v.name, kind, near),
+        *([] if where is None else [node_filters.condition(where)]),
+        *([] if ids is None else [n.id.in_(ids)]),
     )
     keys = {
         "name": n.name,
@@ -93,6 +99,17 @@ def nodes(
     }
     rows = page_of(tx, query, page, keys, "name", n.name)
     return Listed(views.node_views(tx, rows), rows.next, rows.total)
+
+
+def node_names(
+    tx: Tx, groups: Groups, where: Filter, ids: Sequence[int] | None, limit: int
+) -> list[tuple[int, str]]:
+    """Return (id, name) of nodes that the filter means, of those `ids` (None: all)."""
+    n = t.nodes.c
+    query = views.node_query(groups, {}).with_only_columns(n.id, n.name)
+    query = query.where(node_filters.condition(where)).limit(limit)
+    parts = [query] if ids is None else [query.where(n.id.in_(part)) for part in slices(ids)]
+    return [(row[0], row[1]) for part in parts for row in tx.execute(part)]
 
 
 def vclusters(

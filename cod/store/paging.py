@@ -57,10 +57,13 @@ def _beyond(
     return and_(key >= value, or_(key > value, unique > last))
 
 
+def contains(text: ColumnElement[Any], part: str) -> ColumnElement[bool]:
+    """Return the condition that a text has `part` in it, whatever the case."""
+    wanted = part.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return func.lower(text).like(f"%{wanted}%", escape="!")
+
+
 def having(q: str, *texts: ColumnElement[Any]) -> list[ColumnElement[bool]]:
     """Return conditions that narrow a list to what has `q` in one of these texts, whatever the
     case."""
-    if not q:
-        return []
-    wanted = q.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    return [or_(*(func.lower(text).like(f"%{wanted}%", escape="!") for text in texts))]
+    return [or_(*(contains(text, q) for text in texts))] if q else []

@@ -75,7 +75,12 @@ def members(tx: Tx, vcluster: str) -> list[NodeView]:
 
 
 def _by_host_name(view: NodeView) -> list[tuple[bool, int, str]]:
-    parts = re.split(r"(\d+)", view.node.hostname or view.node.name)
+    return natural_key(view.node.hostname or view.node.name)
+
+
+def natural_key(name: str) -> list[tuple[bool, int, str]]:
+    """Return what sorts names as people count: n2 before n10."""
+    parts = re.split(r"(\d+)", name)
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 

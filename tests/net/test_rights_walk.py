@@ -42,6 +42,8 @@ LEAST = {
     "GET /nodes/{name}/console": MEMBER,
     "GET /nodes/{name}/power": ADMIN,
     "POST /nodes": ADMIN,
+    "POST /nodes/actions": ADMIN,
+    "POST /nodes/actions/check": ADMIN,
     "POST /inventory": ADMIN,
     "POST /inventory/check": ADMIN,
     "PATCH /nodes/{name}": ADMIN,
@@ -224,6 +226,8 @@ LEAST = {
 }
 BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /nodes": lambda of: {"name": "r1-01", "serial": "B5TN222"},
+    "POST /nodes/actions": lambda of: {"names": ["n1"], "action": "approve"},
+    "POST /nodes/actions/check": lambda of: {"names": ["n1"], "action": "approve"},
     "POST /inventory": lambda of: {"machines": [{"name": "r1-01"}]},
     "POST /inventory/check": lambda of: {"machines": [{"name": "r1-01"}]},
     "POST /documents/check": lambda of: {"documents": [{"kind": "block", "name": "b1"}]},

@@ -28,6 +28,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.states": (set(), set()),
     "cod.quantity": (set(), set()),
     "cod.data": (set(), set()),
+    "cod.filters": ({"cod.filters", "cod.quantity", *LEAVES}, set()),
     "cod.security": ({"cod.security"}, {"argon2", "cryptography"}),
     "cod.svg": (set(), set()),
     "cod.host": (set(), set()),
@@ -39,9 +40,13 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "cod.policy": ({"cod.policy", "cod.orders", "cod.quantity", *LEAVES}, set()),
     "cod.sim": ({"cod.sim", "cod.policy", "cod.site.coherence", "cod.svg", *LEAVES}, {"pydantic"}),
-    "cod.store": ({"cod.store", "cod.data", *LEAVES}, {"sqlalchemy", "alembic"}),
+    "cod.store": (
+        {"cod.store", "cod.filters", "cod.data", *LEAVES},
+        {"sqlalchemy", "alembic"},
+    ),
     "cod.core": (
         {
+            "cod.filters",
             "cod.core",
             "cod.policy",
             "cod.store",
@@ -55,6 +60,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.pool": ({"cod.store"}, {"twisted", "sqlalchemy"}),
     "cod.flows": (
         {
+            "cod.filters",
             "cod.core",
             "cod.policy",
             "cod.store",
@@ -89,6 +95,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "cod.web": (
         {
+            "cod.filters",
             "cod.web",
             "cod.net.notify",
             "cod.consolefiles",

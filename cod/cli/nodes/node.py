@@ -7,11 +7,22 @@ from typing import Any
 
 import click
 
-from cod.choices import PowerVerb
+from cod.choices import NodeAction, PowerVerb
 from cod.cli.nodes.burnin import burnin
 from cod.cli.nodes.capture import capture, captures
 from cod.cli.nodes.console import console
 from cod.cli.nodes.inventory import add, delete, export, import_
+from cod.cli.nodes.many import (
+    ChosenNodes,
+    NodeActing,
+    act,
+    acts,
+    listed,
+    name_of,
+    names_of,
+    takes_nodes,
+    where_option,
+)
 from cod.cli.record_fields import (
     Show,
     body_of,
@@ -24,18 +35,17 @@ from cod.cli.record_fields import (
 from cod.cli.show import (
     ago,
     client,
-    confirm,
     machine_states,
     newest_option,
     node_word,
     print_json,
     print_table,
+    said,
     shown,
     size,
     table,
     when,
     with_json,
-    yes_option,
 )
 from cod.client import ApiError, path
 from cod.model.views import NodeView
@@ -54,7 +64,6 @@ COLORS = {
 }
 ATTEMPTS = 8  # reads of a node before a change bound to its tag is given up
 name_argument = click.argument("name")
-names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...")
 
 
 @click.group()
@@ -86,19 +95,24 @@ node.add_command(import_)
 @click.option("--vcluster", help="Only nodes of this vcluster.")
 @click.option("--type", help="Only nodes of this type.")
 @click.option("--block", help="Only nodes in this block.")
+@where_option
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @lists(NodeView, watch=True)
-def list_(ctx: click.Context, /, show: Show, **only: str | None) -> None:
-    """List nodes.
+def list_(
+    ctx: click.Context, /, show: Show, names: tuple[str, ...], where: str, **only: str | None
+) -> None:
+    """List nodes: all, those that are named, or those that a filter means.
 
     \b
     Example:
       cod node list --watch
+      cod node list 'n[001-064]' --where 'state = free and not rack = r12'
       cod node list -o wide --sort -since
       cod node list --state "out of service" --json
     """
     only["state"] = machine_states(only["state"])
     api = client(ctx)
-    show(lambda: api.every("/nodes", **only), COLUMNS)
+    show(lambda: listed(api, ChosenNodes(names, where), **only), COLUMNS)
 
 
 def node_table(nodes: list[Any]) -> Any:
@@ -150,19 +164,28 @@ def progress(value: dict[str, Any] | None) -> str | None:
 
 
 @node.command()
-@name_argument
+@takes_nodes
 @with_json
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Show a node with its hardware, its bindings and its history.
+def show(ctx: click.Context, nodes: ChosenNodes, as_json: bool) -> None:
+    """Show nodes with their hardware, their bindings and their history. A node is named by its
+    name, a MAC in any spelling, its serial number, UUID or host name.
 
     \b
     Example:
       cod node show node-525400000001
+      cod node show 52-54-00-00-00-01
     """
-    value = client(ctx).get(path("nodes", name))
+    api = client(ctx)
+    values = [api.get(path("nodes", name)) for name in names_of(api, nodes)]
     if as_json:
-        print_json(value)
+        print_json(values[0] if nodes.lone else values)
         return
+    for value in values:
+        _show(value)
+
+
+def _show(value: Any) -> None:
+    """Print all that is known of a node."""
     print_table(("", ""), facts(NodeView, value, FACTS))
     told = [("BMC reported", _proposal(value["name"], each)) for each in value["bmcs"]]
     told += [("Host key", f"{key['algorithm']} {key['fingerprint']}") for key in value["host_keys"]]
@@ -245,7 +268,8 @@ def history(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
       cod node history n7
       cod node history n7 --json
     """
-    values = client(ctx).newest(path("nodes", name, "history"), limit)
+    api = client(ctx)
+    values = api.newest(path("nodes", name_of(api, name), "history"), limit)
     shown(values, history_table, as_json)
 
 
@@ -274,49 +298,28 @@ def _erased(disk: dict[str, Any]) -> str:
     )
 
 
-def _each(
-    ctx: click.Context, names: tuple[str, ...], verb: str, as_json: bool, body: Any = None
-) -> None:
-    """POST `verb` for each name; the first refusal ends it."""
-    api = client(ctx)
-    values = []
-    for name in names:
-        values.append(api.post(path("nodes", name, verb), body))
-        if not as_json:
-            click.echo(f"{name}: {node_word(values[-1]['state'])}")
-    if as_json:
-        print_json(values)
-
-
-def _in_use(ctx: click.Context, names: tuple[str, ...], verb: str) -> str:
-    """Return the question whether nodes that vclusters hold are meant; '' where none of them is
-    held."""
-    api = client(ctx)
-    held = [(name, api.get(path("nodes", name))["vcluster"]) for name in names]
-    used = [f"{name} (in use by {vcluster})" for name, vcluster in held if vcluster]
-    return f"{verb} {', '.join(used)}? Running work is lost." if used else ""
-
-
 @node.command()
-@names_argument
+@acts
 @with_json
-def approve(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
+def approve(
+    ctx: click.Context, nodes: ChosenNodes, yes: bool, dry_run: bool, as_json: bool
+) -> None:
     """Accept new machines into the site. From then on COD may erase their disks.
 
     \b
     Example:
       cod node approve node-525400000001 node-525400000002
+      cod node approve --where 'rack = r12 and state = "waiting for approval"' --dry-run
     """
-    _each(ctx, names, "approve", as_json)
+    act(ctx, nodes, NodeActing("Approve"), (yes, dry_run, as_json), action=NodeAction.APPROVE)
 
 
 @node.command()
 @click.argument("desired", type=click.Choice(PowerVerb.names()))
-@names_argument
-@yes_option
+@acts
 @with_json
 def power(
-    ctx: click.Context, desired: str, names: tuple[str, ...], yes: bool, as_json: bool
+    ctx: click.Context, desired: str, nodes: ChosenNodes, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Power nodes on, off, soft (their systems shut down first), or cycle them. The server carries
     it out.
@@ -324,41 +327,50 @@ def power(
     \b
     Example:
       cod node power cycle node-525400000001
+      cod node power on 'n[001-064]' @rack12
     """
-    if desired != "on":
-        confirm(lambda: _in_use(ctx, names, f"Power {desired}"), yes)
-    _each(ctx, names, "power", as_json, {"desired": desired})
+    how = NodeActing(f"Power {desired}")
+    asked = {"action": NodeAction.POWER, "desired": desired}
+    act(ctx, nodes, how, (yes, dry_run, as_json), **asked)
 
 
 @node.command()
-@names_argument
+@acts
 @click.option("--reason", required=True, help="Reason, shown with the node.")
 @with_json
-def quarantine(ctx: click.Context, names: tuple[str, ...], reason: str, as_json: bool) -> None:
+def quarantine(
+    ctx: click.Context, nodes: ChosenNodes, reason: str, yes: bool, dry_run: bool, as_json: bool
+) -> None:
     """Take nodes out of service (quarantine).
 
     \b
     Example:
       cod node quarantine n7 --reason "fan is loud"
+      cod node quarantine @rack12 --reason "power feed is replaced" --dry-run
     """
-    _each(ctx, names, "quarantine", as_json, {"reason": reason})
+    asked = {"action": NodeAction.QUARANTINE, "reason": reason}
+    act(ctx, nodes, NodeActing("Take out of service"), (yes, dry_run, as_json), **asked)
 
 
 @node.command()
-@names_argument
+@acts
 @with_json
-def restore(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
+def restore(
+    ctx: click.Context, nodes: ChosenNodes, yes: bool, dry_run: bool, as_json: bool
+) -> None:
     """Return nodes from quarantine or retirement to service. Their disks are erased first.
 
     \b
     Example:
       cod node restore n7
+      cod node restore --where 'reason ~ "power feed"'
     """
-    _each(ctx, names, "restore", as_json)
+    how = NodeActing("Return to service")
+    act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.RESTORE)
 
 
 @node.command()
-@names_argument
+@acts
 @click.option(
     "--also",
     type=click.IntRange(1),
@@ -366,7 +378,14 @@ def restore(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
     help="Let the node boot at that place too, as `cod node places` numbers it.",
 )
 @with_json
-def moved(ctx: click.Context, names: tuple[str, ...], also: int | None, as_json: bool) -> None:
+def moved(
+    ctx: click.Context,
+    nodes: ChosenNodes,
+    also: int | None,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Confirm that nodes were moved. The place where each boots next is remembered as its own.
 
     \b
@@ -374,7 +393,15 @@ def moved(ctx: click.Context, names: tuple[str, ...], also: int | None, as_json:
       cod node moved n7
       cod node moved n7 --also 12
     """
-    _each(ctx, names, "moved", as_json, {"also": also} if also else None)
+    if also is None:
+        how = NodeActing("Confirm the move of")
+        act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.MOVED)
+        return
+    if not nodes.lone or dry_run:
+        raise click.UsageError("--also is of one node, and has no --dry-run")
+    api = client(ctx)
+    value = api.post(path("nodes", name_of(api, nodes.lone), "moved"), {"also": also})
+    said([value], f"{value['name']}: {node_word(value['state'])}", as_json)
 
 
 @node.command()
@@ -387,7 +414,8 @@ def places(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod node places n7
     """
-    found = client(ctx).get(path("nodes", name, "places"))["items"]
+    api = client(ctx)
+    found = api.get(path("nodes", name_of(api, name), "places"))["items"]
     if as_json:
         print_json(found)
         return
@@ -406,10 +434,9 @@ def places(ctx: click.Context, name: str, as_json: bool) -> None:
 
 
 @node.command()
-@names_argument
-@yes_option
+@acts
 @with_json
-def retire(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
+def retire(ctx: click.Context, nodes: ChosenNodes, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Retire nodes: take them out of the site. Their disks stay as they are: see `disk` in
     `cod node show` before a machine leaves the house.
 
@@ -417,9 +444,26 @@ def retire(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool)
     Example:
       cod node retire n7
     """
-    whole = f"Retire {', '.join(names)} from the site? Disks stay as they are."
-    confirm(lambda: _in_use(ctx, names, "Retire") or whole, yes)
-    _each(ctx, names, "retire", as_json)
+    how = NodeActing("Retire", "Retire {} from the site? Disks stay as they are.")
+    act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.RETIRE)
+
+
+@node.command()
+@acts
+@click.option("--to", required=True, metavar="NAMES", help="A name for each: r12-[01-40].")
+@with_json
+def rename(
+    ctx: click.Context, nodes: ChosenNodes, to: str, yes: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Give nodes names by a pattern, in the order in which they are named; those that a filter
+    means in the natural order of their names.
+
+    \b
+    Example:
+      cod node rename --where 'rack = r12 and state = new' --to 'r12-[01-40]' --dry-run
+    """
+    asked = {"action": NodeAction.RENAME, "to": to}
+    act(ctx, nodes, NodeActing("Rename"), (yes, dry_run, as_json), **asked)
 
 
 @node.command()
@@ -444,6 +488,7 @@ def keep(
       cod node keep rack1-07 serial:S39YNX0K500123
     """
     api = client(ctx)
+    name = name_of(api, name)
     for attempt in range(ATTEMPTS):
         value, seen = api.seen(path("nodes", name))
         if unknown := [mark for mark in marks if remove and mark not in value["keep"]]:
@@ -463,9 +508,9 @@ def keep(
         ) as error:  # the node changed between the two requests, perhaps in other respects
             if error.status != 412 or attempt == ATTEMPTS - 1:
                 raise
-    said = {"name": name, "keep": value["keep"], "kept": value["kept"]}
+    marked = {"name": name, "keep": value["keep"], "kept": value["kept"]}
     shown(
-        said,
+        marked,
         lambda v: table(
             ("NODE", "MARKED KEEP", "DISKS KEPT"),
             [(name, ", ".join(v["keep"]), ", ".join(v["kept"]))],
@@ -475,22 +520,38 @@ def keep(
 
 
 @node.command("set")
-@name_argument
+@acts
 @set_options(NodeView)
 @with_json
-def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
-    """Change a node's name, block or power driver.
+def set_(
+    ctx: click.Context,
+    /,
+    nodes: ChosenNodes,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Change a node's name, block or power driver, or the block or power driver of many.
 
     \b
     Example:
       cod node set node-525400000001 --name rack1-07 --power-driver lab --power-address
       "/run/lab.sock#n7"
+      cod node set 'n[001-040]' --block r12
     """
     body = body_of(NodeView, asked)
     if not body:
         raise click.UsageError(f"say what to set: {options_named(NodeView)}")
-    shown(
-        client(ctx).patch(path("nodes", name), body),
-        lambda value: node_table([value]),
-        as_json,
-    )
+    if nodes.lone and not dry_run:
+        api = client(ctx)
+        shown(
+            api.patch(path("nodes", name_of(api, nodes.lone)), body),
+            lambda value: node_table([value]),
+            as_json,
+        )
+        return
+    if "name" in body:
+        raise click.UsageError("names of many nodes are given by `cod node rename`")
+    how = NodeActing("Change")
+    act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.CHANGE, changes=body)

@@ -81,6 +81,14 @@ class Live(NamedTuple):
 _LIVE = Rows(Live, t.vclusters)
 
 
+def names(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, str]:
+    """Return the names of vclusters by their ids."""
+    v, found = t.vclusters.c, dict[int, str]()
+    for part in slices(sorted(vcluster_ids)):
+        found |= {row[0]: row[1] for row in tx.execute(select(v.id, v.name).where(v.id.in_(part)))}
+    return found
+
+
 def live_rows() -> Select[Any]:
     """Return what `live` reads."""
     return _LIVE.select.where(_v.live_name.is_not(None)).order_by(_v.id)

@@ -132,7 +132,7 @@ nodes = table(
         ForeignKey("config_templates.id"),
         comment="what it is to run for its holder",
     ),
-    Column("hostname", Name, comment="its name in its vcluster"),
+    Column("hostname", Name, index=True, comment="its name in its vcluster"),
     Column("assigned_at", Time, comment="start of its immunity (scheduling inertia)"),
     not_null(
         "released", Id, default=0, comment="vcluster it comes back from, not yet clean; 0: none"
@@ -160,7 +160,13 @@ nodes = table(
     not_null(
         "power_driver", String(16), default="none", comment="none, lab, ipmi, redfish, wol, pdu"
     ),
-    not_null("power_address", String(200), default="", comment="the driver's address of this node"),
+    not_null(
+        "power_address",
+        String(200),
+        default="",
+        index=True,
+        comment="the driver's address of this node",
+    ),
     Column(
         "power_account",
         Name,

@@ -22,6 +22,7 @@ from cod.web.api.resources import (
     inventory,
     invitations,
     nis,
+    node_actions,
     nodes,
     notices,
     people,
@@ -46,6 +47,7 @@ from cod.web.api.routes import Route, RouteMap
 
 ROUTES: tuple[Route, ...] = (
     *nodes.NODES,
+    *node_actions.NODE_ACTIONS,
     *inventory.INVENTORY,
     *captures.CAPTURES,
     *hardware.TYPES,

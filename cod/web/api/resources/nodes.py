@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from cod import model
 from cod.choices import PowerVerb
+from cod.filters.language import LONGEST as FILTER_LONGEST
 from cod.flows import views
 from cod.flows.nodes import consoles, nodes
 from cod.states import Disk, NodeState
@@ -44,6 +45,19 @@ class NodeQuery(Paged):
         default=None, max_length=63, description="those that vclusters of this group hold"
     )
     power: Literal["on", "off", "unknown"] | None = None
+    names: str = Field(
+        default="",
+        max_length=FILTER_LONGEST,
+        description=(
+            "nodes by names, MACs, serial numbers, UUIDs or host names, with ranges and blocks:"
+            " n[001-064],@rack12"
+        ),
+    )
+    where: str = Field(
+        default="",
+        max_length=FILTER_LONGEST,
+        description="a filter: rack=r12 and state=free (docs/filters.md)",
+    )
     sort: Literal[
         "name",
         "-name",
@@ -86,6 +100,11 @@ class NodePatch(PatchOf[model.NodeView]):
             "refused if somebody changed the marks since"
         ),
     )
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """Return what the question names, by name."""
+        return self.model_dump(exclude_unset=True)
 
     @model_validator(mode="after")
     def _marks(self) -> NodePatch:
@@ -421,6 +440,10 @@ NODES = (
             block=a.query.block,
             power=a.query.power,
             group=a.query.group,
+            names=a.query.names,
+            where=a.query.where,
+            who=a.who,
+            now=a.now,
         ),
         reply=listed(NodeList, NodeReply.of),
         query=NodeQuery,

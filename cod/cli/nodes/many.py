@@ -1,0 +1,190 @@
+"""Commands for many nodes: which are meant, what is asked before, and what became of each."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cod.cli.show import client, confirm, count, interactive, node_word, print_json
+from cod.client import ApiError, Client
+
+SHOWN = 5  # nodes that a question names
+LONGEST = 3500  # characters of names in one question of a list
+where_option = click.option(
+    "--where", default="", metavar="FILTER", help="Only nodes that the filter means: rack=r12."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenNodes:
+    """The nodes that a command is for: `names`, or all, that `where` means."""
+
+    names: Sequence[str]
+    where: str = ""
+
+    @property
+    def lone(self) -> str:
+        """Return the name of the node where one is named by itself, else ''."""
+        if len(self.names) != 1 or self.where:
+            return ""
+        return "" if set(self.names[0]) & set("[]@, \"'") else self.names[0]
+
+
+def takes_nodes(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command `nodes`, which are named, in a file too, or meant by a filter."""
+
+    @wraps(command)
+    def run(*args: Any, names: tuple[str, ...], where: str, file: Path | None, **rest: Any) -> None:
+        command(*args, nodes=chosen(names, where, file), **rest)
+
+    for option in (
+        click.option(
+            "-f",
+            "--file",
+            type=click.Path(exists=True, allow_dash=True, path_type=Path),
+            help="Also the nodes that a file names; - is standard input.",
+        ),
+        where_option,
+        click.argument("names", nargs=-1, metavar="[NAME...]"),
+    ):
+        run = option(run)
+    return run
+
+
+def chosen(names: Sequence[str], where: str, file: Path | None) -> ChosenNodes:
+    """Return the nodes that are meant. Raises `click.UsageError` where nothing says which."""
+    every = list(names)
+    if file is not None:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text()
+        every += [word for line in text.splitlines() for word in line.partition("#")[0].split()]
+    if not every and not where:
+        raise click.UsageError("name nodes, or say which by --where FILTER or -f FILE")
+    return ChosenNodes(every, where)
+
+
+def names_of(api: Client, nodes: ChosenNodes) -> list[str]:
+    """Return the names of the nodes that are meant, by name. Raises `ApiError`."""
+    return [each["name"] for each in listed(api, nodes)]
+
+
+def name_of(api: Client, label: str) -> str:
+    """Return the name of the one node that a label identifies. Raises `ApiError`."""
+    found = names_of(api, ChosenNodes([label]))
+    if len(found) != 1:
+        raise click.UsageError(f"{label!r} stands for {count(len(found), 'node')}: name one")
+    return found[0]
+
+
+def listed(api: Client, nodes: ChosenNodes, **only: Any) -> list[Any]:
+    """Return the nodes that are meant, of those that the other filters mean. Raises `ApiError`."""
+    parts, length = [list[str]()], 0
+    for name in nodes.names:  # an address has room for some
+        if parts[-1] and length + len(name) > LONGEST:
+            parts, length = [*parts, []], 0
+        parts[-1].append(name)
+        length += len(name) + 1
+    found: dict[str, Any] = {}
+    for part in parts:
+        wanted = {"names": ",".join(part), "where": nodes.where, **only}
+        asked = {key: value for key, value in wanted.items() if value}
+        found |= {each["name"]: each for each in api.items("/nodes", **asked)}
+    return list(found.values())
+
+
+# ---------------------------------------------------------------- actions
+
+_ACTING = (
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+    click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeActing:
+    """How an action is carried out.
+
+    verb  for people, with a capital: 'Power off'
+    ask   it is confirmed also for one node that nobody uses, with this question; '': it is not
+    """
+
+    verb: str
+    ask: str = ""
+
+
+def acts(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command for nodes the options `--yes` and `--dry-run`."""
+    made = takes_nodes(command)
+    for option in _ACTING:
+        made = option(made)
+    return made
+
+
+def act(
+    ctx: click.Context,
+    nodes: ChosenNodes,
+    how: NodeActing,
+    flags: tuple[bool, bool, bool],
+    **body: Any,
+) -> None:
+    """Do something to each node that is meant, after a question where somebody can be asked; the
+    command fails where one is refused. `flags`: yes, dry_run, as_json. Raises `ApiError`."""
+    yes, dry_run, as_json = flags
+    api = client(ctx)
+    body |= {"names": list(nodes.names), "where": nodes.where}
+    if dry_run:
+        _told(ctx, api.post("/nodes/actions/check", body)["items"], as_json, "would be ")
+        return
+    if not yes and interactive():
+        looked = api.post("/nodes/actions/check", body)["items"]
+        confirm(lambda: _question(looked, how), yes)
+    _told(ctx, api.post("/nodes/actions", body)["items"], as_json)
+
+
+def _question(items: list[Any], how: NodeActing) -> str:
+    """Return what is asked before: how many nodes are meant, and whose work stops; '' where
+    nothing needs asking."""
+    doable = [item for item in items if item["outcome"] == "done"]
+    used = [item for item in doable if item["stops"]]
+    if len(items) == 1:
+        [item] = items
+        if used:
+            name = f"{item['name']} (in use by {item['stops']})"
+            return f"{how.verb} {name}? Running work is lost."
+        return how.ask.format(item["name"]) if how.ask and doable else ""
+    if not doable:
+        return ""
+    first = ", ".join(item["name"] for item in doable[:SHOWN])
+    more = f" and {len(doable) - SHOWN} more" if len(doable) > SHOWN else ""
+    refused = f" ({len(items) - len(doable)} refused)" if len(doable) < len(items) else ""
+    holders = Counter(item["stops"] for item in used)
+    lost = ", ".join(f"{name} ({count(held, 'node')})" for name, held in sorted(holders.items()))
+    stops = f" Running work is lost in {lost}." if lost else ""
+    return f"{how.verb} {count(len(doable), 'node')}: {first}{more}{refused}?{stops}"
+
+
+def _told(ctx: click.Context, items: list[Any], as_json: bool, would: str = "") -> None:
+    """Print what became of each node, and fail where one was refused."""
+    refused = [item for item in items if item["outcome"] == "refused"]
+    if len(items) == 1 and refused and not would:
+        [item] = refused
+        raise ApiError(409, item["code"], item["about"])
+    if as_json:
+        print_json(items)
+    for item in () if as_json else items:
+        if item["outcome"] == "done":
+            stops = f", stops work of {item['stops']}" if would and item["stops"] else ""
+            click.echo(f"{item['name']}: {would}{node_word(item['state'])}{stops}")
+        else:
+            click.echo(f"{item['name']}: {would}refused: {item['about']}", err=True)
+    if len(items) > 1 and not as_json:
+        done = len(items) - len(refused)
+        click.echo(f"{count(done, 'node')} {would}done, {len(refused)} {would}refused.", err=True)
+    if refused:
+        ctx.exit(1)

@@ -1,0 +1,95 @@
+"""One action for many nodes, each by itself: what is refused for one leaves the others alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cod.core.nodes import selection
+from cod.filters.ranges import RangeFault, expanded
+from cod.model import (
+    ActedNode,
+    ActedNodes,
+    ActionOutcome,
+    Effect,
+    FlowContext,
+    NodeView,
+    Refused,
+    Result,
+)
+from cod.store.engine import Tx, savepoint, trial
+from cod.store.nodes import nodes
+from cod.store.scheduler import vclusters
+
+Act = Callable[[Tx, str, int], Result[NodeView]]
+"""The action for the node of that name, the how-many-th (from 0) of those that are meant. Raises
+`Refused`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManyNodes:
+    """An action for many nodes.
+
+    names, where  which are meant, in the language of `cod.filters`
+    action        for people: 'power off'
+    act           does it to one node
+    stops         it stops the work of those who hold a node
+    to            the names that `act` gives, one for each node; '': it gives none
+    """
+
+    names: str
+    where: str
+    action: str
+    act: Act
+    stops: bool = False
+    to: str = ""
+
+
+def carry_out(tx: Tx, context: FlowContext, *, many: ManyNodes) -> Result[ActedNodes]:
+    """Do something to each of the nodes that are meant; the value says what became of each."""
+    meant = selection.selected(tx, many.names, many.where, context.who, context.now)
+    if many.to:
+        _check_count(many.to, len(meant.nodes))
+    before = {node.id: node for node in nodes.lock(tx, [node_id for node_id, _ in meant.nodes])}
+    holders = vclusters.names(
+        tx, {node.vcluster_id for node in before.values() if node.vcluster_id is not None}
+    )
+    done: list[ActedNode] = []
+    effects: list[Effect] = []
+    for place, (node_id, name) in enumerate(meant.nodes):
+        held = holders.get(before[node_id].vcluster_id or 0) if many.stops else None
+        try:
+            with savepoint(tx):
+                acted = many.act(tx, name, place)
+        except Refused as refused:
+            done.append(_refused(name, refused, before[node_id].state))
+            continue
+        effects += acted.effects
+        node = acted.value.node
+        done.append(ActedNode(node.name, ActionOutcome.DONE, "", node.state, held))
+    done += [_refused(name, Refused("not_found", why)) for name, why in meant.missing]
+    return Result(ActedNodes(many.action, tuple(done)), tuple(dict.fromkeys(effects)))
+
+
+def check(tx: Tx, context: FlowContext, *, many: ManyNodes) -> ActedNodes:
+    """Return what `carry_out` would do, and change nothing."""
+    with trial(tx):
+        return carry_out(tx, context, many=many).value
+
+
+def _refused(name: str, refused: Refused, state: str | None = None) -> ActedNode:
+    return ActedNode(name, ActionOutcome.REFUSED, refused.sentence, state=state, code=refused.code)
+
+
+def _check_count(to: str, count: int) -> None:
+    given = len(new_names(to))
+    if given != count:
+        raise Refused("invalid", f"these are {given} names, and {count} nodes are meant", "to")
+
+
+def new_names(to: str) -> list[str]:
+    """Return the names that a pattern stands for: 'r12-[01-40]'. Raises `Refused`."""
+    try:
+        return expanded(to, selection.MOST)
+    except RangeFault as fault:
+        raise Refused("invalid", f"at character {fault.place + 1}: {fault}", "to") from None

@@ -1,0 +1,251 @@
+"""Filters of nodes as conditions on `views.node_query`, and nodes by what identifies them.
+
+Texts that people search by words are read from narrow indexes of their own, not from the rows of
+nodes, which hold whole hardware reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Select, and_, cast, func, not_, or_, select, union_all
+from sqlalchemy import String as Text
+
+from cod.filters.fields import Comparison, Value, addresses, digits, spellings
+from cod.filters.language import AllOf, AnyOf, FieldTest, Filter, FreeWord, Not
+from cod.model import AddressRange, NodeView, described, mac_of
+from cod.store import tables as t
+from cod.store.engine import Tx, slices
+from cod.store.paging import contains
+from cod.store.people.access import theirs
+
+_n = t.nodes.c
+_labelled = t.nodes.alias("labelled")  # a node by itself, so that its row need not be read
+_b, _p = t.bindings.c, t.switch_ports.c
+_NodeIds = Select[tuple[int]]
+
+
+def condition(tree: Filter) -> ColumnElement[bool]:
+    """Return the condition for rows of `views.node_query`. It is never null, so that `Not` means
+    all others."""
+    match tree:
+        case AllOf():
+            return and_(*map(condition, tree.parts))
+        case AnyOf():
+            return or_(*map(condition, tree.parts))
+        case Not():
+            return not_(condition(tree.part))
+        case FreeWord():
+            return _among([_LABELS[name](tree.text) for name in tree.fields])
+        case FieldTest():
+            return _test(tree)
+
+
+def _test(test: FieldTest) -> ColumnElement[bool]:
+    values = [value for value in test.values if value is not None]
+    found = [_absent(test.field)] if len(values) < len(test.values) else []
+    if values and test.field in _PARTS:
+        found.append(_among([_PARTS[test.field](test.comparison, values)]))
+    elif values and test.comparison == "~" and test.field in _LABELS:
+        found.append(_among([_LABELS[test.field](str(value)) for value in values]))
+    elif values:
+        column = _COLUMNS[test.field]
+        found.append(and_(column.is_not(None), _compared(column, test.comparison, values)))
+    return or_(*found)
+
+
+def _compared(
+    column: ColumnElement[Any], comparison: Comparison, values: Sequence[Value]
+) -> ColumnElement[bool]:
+    match comparison:
+        case "=":
+            return column.in_(values)
+        case "~":
+            return or_(*(contains(column, str(value)) for value in values))
+        case "<":
+            return column < values[0]
+        case "<=":
+            return column <= values[0]
+        case ">":
+            return column > values[0]
+        case ">=":
+            return column >= values[0]
+
+
+def _absent(field: str) -> ColumnElement[bool]:
+    """Return the condition that a node has no value of the field."""
+    if field in _HOLDERS:
+        return not_(_among([_HOLDERS[field]]))
+    column = _COLUMNS[field]
+    return or_(column.is_(None), column == "") if _is_text(column) else column.is_(None)
+
+
+def _is_text(column: ColumnElement[Any]) -> bool:
+    return column.type.python_type is str
+
+
+def _among(queries: Iterable[_NodeIds | None]) -> ColumnElement[bool]:
+    """Return the condition that one of the queries has the node."""
+    # a table by itself, because MariaDB asks a bare UNION once for each node
+    found = union_all(*(query for query in queries if query is not None)).subquery()
+    return _n.id.in_(select(found.c[0]))
+
+
+# ---------------------------------------------------------------- labels
+
+
+def _own(name: str) -> Callable[[str], _NodeIds]:
+    """Return what finds nodes by a part of a text of their own, in the index of that column."""
+    column = _labelled.c[name]
+    return lambda text: select(_labelled.c.id).where(contains(column, text))
+
+
+def _joined(
+    column: ColumnElement[Any], *on: tuple[Any, ColumnElement[bool]]
+) -> Callable[[str], _NodeIds]:
+    """Return what finds nodes by a part of the name of something that they belong to."""
+    query = select(_labelled.c.id).select_from(_labelled)
+    for table, clause in on:
+        query = query.join(table, clause)
+    return lambda text: query.where(contains(column, text))
+
+
+def _macs(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
+    mac = t.nics.c.mac
+    bare = func.replace(mac, ":", "")
+    wanted = mac.in_(values) if comparison == "=" else _compared(bare, comparison, values)
+    return select(t.nics.c.node_id).where(wanted)
+
+
+def _mac_part(text: str) -> _NodeIds | None:
+    part = digits(text)
+    return _macs("~", [part]) if part and set(part) <= set("0123456789abcdef") else None
+
+
+def _bound(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
+    ranges = [value for value in values if isinstance(value, AddressRange)]
+    return _HOLDERS["address"].where(
+        or_(*(_b.address.between(each.first, each.last) for each in ranges))
+    )
+
+
+def _address_part(text: str) -> _NodeIds | None:
+    found = addresses(text) if "." in text else None
+    return None if found is None else _bound("~", [found])
+
+
+def _at_port(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
+    return _HOLDERS["port"].where(_compared(_PORT, comparison, values))
+
+
+_PORT: ColumnElement[Any] = _p.switch + " " + _p.port
+_HOLDERS: Mapping[str, _NodeIds] = {
+    "macs": select(t.nics.c.node_id),
+    "address": select(_b.node_id).where(
+        _b.node_id.is_not(None), _b.state.in_(("bound", "reserved"))
+    ),
+    "port": select(_p.node_id).where(_p.node_id.is_not(None)),
+}
+"""Nodes that have a value at all of what is in tables of its own."""
+_PARTS: Mapping[str, Callable[[Comparison, Sequence[Value]], _NodeIds]] = {
+    "macs": _macs,
+    "address": _bound,
+    "port": _at_port,
+}
+_HELD = (t.vclusters, _labelled.c.vcluster_id == t.vclusters.c.id)
+_LABELS: Mapping[str, Callable[[str], _NodeIds | None]] = {
+    **{name: _own(name) for name in ("name", "hostname", "serial", "uuid", "power_address")},
+    "macs": _mac_part,
+    "address": _address_part,
+    "port": lambda text: _at_port("~", [text]),
+    "vcluster": _joined(t.vclusters.c.name, _HELD),
+    "group": _joined(t.groups.c.name, _HELD, (t.groups, t.vclusters.c.group_id == t.groups.c.id)),
+    "block": _joined(
+        t.node_blocks.c.name, (t.node_blocks, _labelled.c.block_id == t.node_blocks.c.id)
+    ),
+    "type": _joined(t.node_types.c.name, (t.node_types, _labelled.c.type_id == t.node_types.c.id)),
+}
+"""What finds nodes by a part of a text; None where the text cannot be a part of such a value."""
+_COLUMNS: Mapping[str, ColumnElement[Any]] = {
+    **{each.name: _n[each.name] for each in described(NodeView) if each.path.startswith("node.")},
+    "power": _n.power,
+    "watts": _n.watts,
+    "type": t.node_types.c.name,
+    "block": t.node_blocks.c.name,
+    "vcluster": t.vclusters.c.name,
+    "group": t.groups.c.name,
+    "template": t.config_templates.c.name + "@" + cast(t.config_templates.c.revision, Text(20)),
+}
+
+
+# ---------------------------------------------------------------- by what identifies a node
+
+Known = tuple[int, str]
+"""A node's id and its name."""
+
+
+def by_labels(
+    tx: Tx, labels: Sequence[str], groups: frozenset[int] | None
+) -> dict[str, list[Known]]:
+    """Return the nodes that each label identifies, of these groups (None: all). A label is a name,
+    a MAC in any spelling, a UUID, a serial number or a host name: the first of these that is known.
+    Labels that identify no node are left out."""
+    found: dict[str, list[Known]] = {}
+    for column, spelled in _IDENTITIES:
+        keys = {key: label for label in labels if label not in found for key in spelled(label)}
+        matches: dict[str, set[Known]] = {}
+        for value, node_id, name in _seen(tx, column, list(keys), groups):
+            # MariaDB finds what is written in another case, too
+            label = keys.get(value) or keys.get(value.lower())
+            if label is not None:
+                matches.setdefault(label, set()).add((node_id, name))
+        found |= {label: sorted(nodes) for label, nodes in matches.items()}
+    return found
+
+
+def in_blocks(
+    tx: Tx, names: Sequence[str], groups: frozenset[int] | None
+) -> dict[str, list[Known]]:
+    """Return the nodes that are in each of these blocks, of these groups (None: all), by name;
+    blocks that do not exist are left out."""
+    b = t.node_blocks.c
+    found: dict[str, list[Known]] = {}
+    for part in slices(list(names)):
+        found |= {name: [] for name in tx.scalars(select(b.name).where(b.name.in_(part)))}
+    for block, node_id, name in _seen(tx, b.name, list(found), groups):
+        found[block].append((node_id, name))
+    return found
+
+
+def _seen(
+    tx: Tx, column: Column[Any], values: Sequence[str], groups: frozenset[int] | None
+) -> Iterator[tuple[str, int, str]]:
+    """Yield (value, id, name) of the nodes that have one of the values in that column."""
+    query = select(column, _n.id, _n.name).select_from(t.nodes)
+    query = query.outerjoin(t.vclusters, _n.vcluster_id == t.vclusters.c.id)
+    if column.table is t.nics:
+        query = query.join(t.nics, t.nics.c.node_id == _n.id)
+    elif column.table is t.node_blocks:
+        query = query.join(t.node_blocks, t.node_blocks.c.id == _n.block_id)
+    query = query.where(*theirs(t.vclusters.c.group_id, groups)).order_by(_n.name)
+    for part in slices(values):
+        yield from tx.execute(query.where(column.in_(part)))
+
+
+def _lower(text: str) -> tuple[str, ...]:
+    return (text.lower(),)
+
+
+def _mac(text: str) -> tuple[str, ...]:
+    mac = mac_of(text)
+    return () if mac is None else (mac,)
+
+
+_IDENTITIES: tuple[tuple[Column[Any], Callable[[str], tuple[str, ...]]], ...] = (
+    (_n.name, _lower),
+    (t.nics.c.mac, _mac),
+    (_n.uuid, _lower),
+    (_n.serial, spellings),
+    (_n.hostname, _lower),
+)

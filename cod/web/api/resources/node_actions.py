@@ -1,0 +1,159 @@
+"""Actions for many nodes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from cod import model
+from cod.choices import NodeAction, PowerVerb
+from cod.filters.language import LONGEST
+from cod.flows.nodes import actions, nodes
+from cod.flows.people.access import RequiredRight, check
+from cod.model import NodeView, Result, Right
+from cod.pool import Tx
+from cod.web.api.models import Body, Chosen, Reason, Reply, ReplyOf
+from cod.web.api.resources.nodes import NodePatch
+from cod.web.api.routes import ADMINS, ANYBODY, Call, Shaped, route
+
+_NEEDS = {
+    NodeAction.POWER: "desired",
+    NodeAction.QUARANTINE: "reason",
+    NodeAction.CHANGE: "changes",
+    NodeAction.RENAME: "to",
+}
+_LABEL = 300  # characters of a name with ranges
+
+
+class NodeActionBody(Body):
+    """An action, and the nodes that it is for: those of `names` that `where` means. What is refused
+    for one leaves the others alone. At most 1,000 nodes."""
+
+    names: list[Annotated[str, Field(max_length=_LABEL)]] = Field(
+        default=[],
+        max_length=1000,
+        description=(
+            "names, MACs, serial numbers, UUIDs or host names, with ranges, and blocks: n[001-064],"
+            " @rack12; empty: all that `where` means"
+        ),
+    )
+    where: str = Field(
+        default="",
+        max_length=LONGEST,
+        description="a filter: rack=r12 and state=free; empty: all that are named",
+    )
+    action: Chosen[NodeAction] = Field(description=NodeAction.explained())
+    desired: Chosen[PowerVerb] | None = Field(default=None, description="of power")
+    reason: Reason | None = Field(default=None, description="of quarantine")
+    changes: NodePatch | None = Field(default=None, description="of change")
+    to: str = Field(
+        default="", max_length=_LABEL, description="of rename: a name for each, r12-[01-40]"
+    )
+
+    @model_validator(mode="after")
+    def _needed(self) -> NodeActionBody:
+        if not any(name.strip() for name in self.names) and not self.where.strip():
+            raise ValueError("name nodes in names, or say in where which are meant")
+        for action, needed in _NEEDS.items():
+            if (self.action is action) is not bool(getattr(self, needed)):
+                belongs = "is needed for" if self.action is action else "belongs to"
+                raise ValueError(f"{needed} {belongs} {action}")
+        if self.changes is not None and "name" in self.changes.model_fields_set:
+            raise ValueError("names are given by the action rename")
+        return self
+
+
+class ActedNodeReply(ReplyOf[model.ActedNode]):
+    """What became of the action for a node. `about`: why it was refused, and `code`: by which rule,
+    as of an error; `state`: of the node
+    afterwards, null where there is no such node; `stops`: the vcluster whose work on it stops."""
+
+    name: str
+    outcome: model.ActionOutcome
+    about: str
+    state: str | None
+    stops: str | None
+    code: str
+
+
+class NodeActionReply(Reply):
+    """An action, and what became of it for each node, in the order in which they were meant."""
+
+    action: str
+    items: list[ActedNodeReply]
+
+    @classmethod
+    def of(cls, acted: model.ActedNodes) -> NodeActionReply:
+        """Make the reply."""
+        return cls(action=acted.action, items=[ActedNodeReply.of(each) for each in acted.nodes])
+
+
+Asked = Call[Any, NodeActionBody, Any]
+
+
+def _askers(ask: Asked) -> Sequence[RequiredRight]:
+    """Let everybody in who is signed in, for the power of nodes that their groups hold;
+    administrators for other actions."""
+    return ANYBODY(ask) if ask.body.action is NodeAction.POWER else ADMINS(ask)
+
+
+def _many(ask: Asked) -> actions.ManyNodes:
+    body = ask.body
+    return actions.ManyNodes(
+        ",".join(body.names),
+        body.where,
+        f"{body.action} {body.desired}" if body.desired else str(body.action),
+        partial(_act, ask, actions.new_names(body.to) if body.to else ()),
+        body.action is NodeAction.QUARANTINE or body.desired not in (None, PowerVerb.ON),
+        body.to,
+    )
+
+
+def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) -> Result[NodeView]:
+    """Do to one node what is asked. Raises `Refused`."""
+    body = ask.body
+    said: dict[str, Any] = {"name": name, "site": ask.site, "now": ask.now, "actor": ask.actor}
+    match body.action:
+        case NodeAction.APPROVE:
+            return nodes.approve(tx, **said)
+        case NodeAction.POWER:
+            check(tx, ask.who, RequiredRight(Right.USE, "node", name))
+            return nodes.power(tx, desired=str(body.desired), **said)
+        case NodeAction.QUARANTINE:
+            return nodes.quarantine(tx, reason=body.reason or "", **said)
+        case NodeAction.RESTORE:
+            return nodes.restore(tx, **said)
+        case NodeAction.MOVED:
+            return nodes.moved(tx, name=name, site=ask.site, now=ask.now)
+        case NodeAction.RETIRE:
+            return nodes.retire(tx, **said)
+        case NodeAction.CHANGE:
+            assert body.changes is not None
+            return nodes.change(tx, changes=body.changes.said, **said)
+        case NodeAction.RENAME:
+            return nodes.change(tx, changes={"name": new_names[place]}, **said)
+
+
+NODE_ACTIONS = (
+    route(
+        "POST /nodes/actions",
+        _askers,
+        "Do something to many nodes; what is refused for one leaves the others alone",
+        lambda a: partial(actions.carry_out, context=a.context, many=_many(a)),
+        reply=Shaped(NodeActionReply, NodeActionReply.of),
+        body=NodeActionBody,
+        action="node action",
+    ),
+    route(
+        "POST /nodes/actions/check",
+        _askers,
+        "Show what an action would do to each of many nodes; nothing is changed",
+        lambda a: partial(actions.check, context=a.context, many=_many(a)),
+        reply=Shaped(NodeActionReply, NodeActionReply.of),
+        body=NodeActionBody,
+        quiet=True,
+    ),
+)

@@ -1,0 +1,172 @@
+"""How long a node is looked for among many, by each of its labels, and what an action for 200
+costs, on SQLite and on MariaDB.
+
+    python -m tests.bench.find_node [NODES]
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from sqlalchemy import Engine, insert, text, update
+
+from cod.core.nodes import selection
+from cod.flows import views
+from cod.flows.nodes import actions, nodes
+from cod.model import FlowContext, NodeView, Page, Result, Site, Who, ipv4
+from cod.store import tables as t
+from cod.store.engine import Tx, connect
+from cod.store.nodes.blocks import ensure
+from tests.bench.pass_world import NOW, Size, fill
+from tests.mariadb import UNSYNCED, MariaDB
+
+TIMES = 15
+REPORT = 8_000  # bytes of a node's hardware report
+ADMIN = Who("ann", admin=True)
+SOUGHT = 4321
+WORDS = {
+    "name": "m{n}",
+    "part of many": "32",
+    "MAC": "52-54-00-{hi:02X}-{lo:02X}-0A",
+    "end of a MAC": "{hi:02x}{lo:02x}0a",
+    "serial number": "SN{n:07}",
+    "UUID": "00000000-0000-4000-8000-{n:012}",
+    "host name": "host-{n}",
+    "address": "10.20.{hi}.{lo}",
+    "BMC": "10.30.{hi}.{lo}",
+    "switch port": "eth{n}",
+    "serial = …": "serial = SN{n:07}",
+    "mac = …": "mac = 525400{hi:02x}{lo:02x}0a",
+    "a word of none": "nowhere",
+    "all that hold": "not vcluster = none",
+    "rack and state": "rack = rack1 and state = free",
+    "name in range": "n[0001-2000],m[1-2000]",
+}
+
+
+def furnish(engine: Engine, count: int) -> None:
+    """Write a site whose nodes have all labels."""
+    fill(engine, Size(count, 100, count // 15), 1)
+    with engine.begin() as tx:
+        ids = list(tx.scalars(t.nodes.select().with_only_columns(t.nodes.c.id)))
+        for name in ("nics", "bindings", "switch_ports"):
+            tx.execute(t.metadata.tables[name].delete())
+        rows, nics, bound, ports = [], [], [], []
+        for n, node_id in enumerate(ids):
+            hi, lo = n >> 8, n & 255
+            rows.append(
+                {
+                    "of": node_id,
+                    "new_name": f"m{n}",
+                    "serial_": f"SN{n:07}",
+                    "uuid_": f"00000000-0000-4000-8000-{n:012}",
+                    "host": f"host-{n}",
+                    "bmc": f"https://10.30.{hi}.{lo}",
+                    "report": f"<node>{'x' * REPORT}</node>",
+                }
+            )
+            nics += [{"mac": f"52:54:00:{hi:02x}:{lo:02x}:0{k}", "node_id": node_id} for k in "ab"]
+            bound.append(
+                {
+                    "address": ipv4(f"10.20.{hi}.{lo}"),
+                    "kind": "vcluster",
+                    "node_id": node_id,
+                    "subnet": "lab",
+                    "state": "bound",
+                    "expires_at": NOW,
+                }
+            )
+            ports.append(
+                {
+                    "switch": f"sw{n // 48}",
+                    "port": f"eth{n}",
+                    "node_id": node_id,
+                    "source": "lldp",
+                    "seen_at": NOW,
+                }
+            )
+        tx.execute(
+            text(
+                "UPDATE nodes SET name = :new_name, serial = :serial_, uuid = :uuid_,"
+                " hostname = :host, power_driver = 'lab', power_address = :bmc,"
+                " attributes = :report WHERE id = :of"
+            ),
+            rows,
+        )
+        tx.execute(insert(t.nics), nics)
+        tx.execute(insert(t.bindings), bound)
+        tx.execute(insert(t.switch_ports), ports)
+        block = ensure(tx, "rack1")
+        tx.execute(update(t.nodes).where(t.nodes.c.id.in_(ids[:400])).values(block_id=block))
+
+
+def measured(engine: Engine, flow: Callable[[Tx], object], times: int = TIMES) -> tuple[float, ...]:
+    """Return the least and the median of milliseconds, each in a transaction that is undone."""
+    took = []
+    for _ in range(times):
+        with engine.connect() as tx:
+            start = time.perf_counter()
+            flow(tx)
+            took.append(1000 * (time.perf_counter() - start))
+            tx.rollback()
+    return min(took), median(took)
+
+
+def act(site: Site, tx: Tx, name: str, place: int) -> Result[NodeView]:
+    """Take a node out of service."""
+    return nodes.quarantine(tx, name=name, reason="x", site=site, now=NOW, actor="ann")
+
+
+def show(kind: str, engine: Engine, count: int) -> None:
+    """Measure and print a table."""
+    n = min(SOUGHT, count - 1)
+    print(f"{kind}, {count} nodes: least and median of {TIMES}, ms")
+    for label, pattern in WORDS.items():
+        where = pattern.format(n=n, hi=n >> 8, lo=n & 255)
+        flow = partial(views.node_list, page=Page(), where=where, who=ADMIN, now=NOW)
+        with engine.connect() as tx:
+            found = flow(tx)
+        least, middle = measured(engine, flow)
+        print(f"  {label:16} {where[:44]:44} {found.total!s:>6} {least:8.1f} {middle:8.1f}")
+    for label in ("SN{n:07}", "m[1000-1199]"):
+        names = label.format(n=n)
+        named = partial(selection.named, names=names, who=ADMIN)
+        least, middle = measured(engine, named)
+        print(f"  {'named':16} {names:44} {'':6} {least:8.1f} {middle:8.1f}")
+    site = Site("bench", "cod.test", (), ())
+    many = actions.ManyNodes("m[1000-1199]", "", "quarantine", partial(act, site), True)
+    look = partial(actions.check, context=FlowContext(site, NOW, ADMIN), many=many)
+    least, middle = measured(engine, look, 3)
+    print(f"  {'check of 200':16} {'':44} {'':6} {least:8.1f} {middle:8.1f}")
+
+
+def main() -> None:
+    """Measure on both databases."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    with tempfile.TemporaryDirectory(prefix="cod-find-") as folder:
+        engine = connect(f"sqlite:///{folder}/cod.db")
+        t.metadata.create_all(engine)
+        furnish(engine, count)
+        show("SQLite", engine, count)
+        engine.dispose()
+        server = MariaDB(Path(folder) / "mariadb")
+        server.install()
+        server.start("--innodb-flush-log-at-trx-commit=0", *UNSYNCED)
+        try:
+            engine = connect(server.url("find"))
+            t.metadata.create_all(engine)
+            furnish(engine, count)
+            show("MariaDB", engine, count)
+            engine.dispose()
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Ranges, filters and actions for many nodes, by the API and the command line of a real server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from cod.cli import show
+from cod.cli.nodes import many
+from cod.client import ApiError
+from cod.store import tables as t
+from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, as_json, run
+from tests.rows import add_template
+
+pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
+
+TEMPLATE = '<template name="web"><image target="disk" name="red"/></template>'
+UUID = "0a1b2c3d-0000-4000-8000-00000000000f"
+
+
+@pytest.fixture
+def site_of(served: Served) -> Served:
+    """Four machines that wait for approval in rack r12, n1 to n4, and n5, which blue uses."""
+    served.tx(add_template, "web", TEMPLATE, now=NOW)
+    run(served, "vcluster", "create", "blue", "--size", "1", "--template", "web")
+    for number in range(1, 5):
+        add_node(served, f"n{number}", number, state="registering", serial=f"SN{number}00")
+    used = {"state": "active", "vcluster_id": 1, "hostname": "h1", "template_id": 1}
+    power = {"power_driver": "lab", "power_address": "/s#n5"}
+    add_node(served, "n5", 5, assigned_at=NOW, uuid=UUID, **used, **power)
+    run(served, "node", "set", "n[1-4]", "--block", "r12", "--yes")
+    return served
+
+
+def listed(served: Served, *words: str) -> list[str]:
+    return [node["name"] for node in as_json(served, "node", "list", *words)]
+
+
+def test_lists_are_narrowed_by_names_and_filters(site_of: Served) -> None:
+    assert listed(site_of, "n[2-3]") == ["n2", "n3"]
+    assert listed(site_of, "@r12", "--where", "not n[1-2]") == ["n3", "n4"]
+    assert listed(site_of, "--where", "owner = site") == ["n5"]
+    assert listed(site_of, "--where", "blue or sn40") == ["n4", "n5"]
+    assert listed(site_of, "--where", "state = free") == []
+    wrong = run(site_of, "node", "list", "--where", "stat = free", code=1).stderr
+    assert "where: at character 1: there is no field stat; is state meant?" in wrong
+    assert "there is no node 'n6'" in run(site_of, "node", "list", "n[4-9]", code=1).stderr
+
+
+@pytest.mark.parametrize("label", ["n5", "52-54-00-00-00-05", "5254.0000.0005", UUID.upper(), "h1"])
+def test_a_node_is_named_by_what_identifies_it(site_of: Served, label: str) -> None:
+    assert as_json(site_of, "node", "show", label)["name"] == "n5"
+    assert as_json(site_of, "node", "keep", label)["name"] == "n5"
+
+
+def test_many_nodes_are_shown(site_of: Served) -> None:
+    assert [node["name"] for node in as_json(site_of, "node", "show", "n[1-2]")] == ["n1", "n2"]
+
+
+def test_an_action_answers_for_each_node(site_of: Served) -> None:
+    words = ("node", "approve", "n[4-6]")
+    tried = run(site_of, *words, "--dry-run", code=1)
+    assert tried.stdout == "n4: would be starting\n"
+    assert "n6: would be refused: there is no node 'n6'" in tried.stderr
+    assert listed(site_of, "--where", "state = registering") == ["n1", "n2", "n3", "n4"]
+    done = run(site_of, *words, code=1)
+    assert done.stdout == "n4: starting\n"
+    assert "n5: refused: node n5 needs no approval: it is active" in done.stderr
+    assert done.stderr.endswith("1 node done, 2 refused.\n")
+    again = json.loads(run(site_of, *words, "--json", code=1).stdout)
+    assert [(one["name"], one["outcome"], one["code"]) for one in again] == [
+        ("n4", "refused", "conflict"), ("n5", "refused", "conflict"), ("n6", "refused", "not_found")
+    ]  # fmt: skip
+    assert run(site_of, "node", "approve", "--where", "state = registering").stdout == (
+        "n1: starting\nn2: starting\nn3: starting\n"
+    )
+
+
+def test_names_come_from_a_file_and_from_standard_input(site_of: Served, tmp_path: Path) -> None:
+    path = tmp_path / "names"
+    path.write_text("# those with a loud fan\nn1  SN200\n\n@r13 # nothing\n")
+    words = ("node", "quarantine", "-f", str(path), "--reason", "loud fan")
+    assert run(site_of, *words, code=1).stdout == "n1: out of service\nn2: out of service\n"
+    assert "name nodes" in run(site_of, "node", "approve", code=2).stderr
+
+
+def test_names_are_given_by_a_pattern(site_of: Served) -> None:
+    said = run(site_of, "node", "rename", "@r12", "--to", "r12-[01-04]").stdout.splitlines()
+    assert [line.partition(":")[0] for line in said] == ["r12-01", "r12-02", "r12-03", "r12-04"]
+    wrong = run(site_of, "node", "rename", "@r12", "--to", "x[1-9]", code=1).stderr
+    assert "to: these are 9 names, and 4 nodes are meant" in wrong
+    assert "cod node rename" in run(site_of, "node", "set", "@r12", "--name", "x", code=2).stderr
+
+
+def test_what_many_nodes_lose_is_asked_at_a_terminal(
+    site_of: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(show, "interactive", lambda: True)
+    monkeypatch.setattr(many, "interactive", lambda: True)
+    for words, question in (
+        (("approve", "@r12"), "Approve 4 nodes: n1, n2, n3, n4?"),
+        (
+            ("quarantine", "n[1-5]", "--reason", "x"),
+            "Take out of service 5 nodes: n1, n2, n3, n4, n5? Running work is lost in blue (1 node",
+        ),
+        (("quarantine", "n5", "--reason", "x"), "Take out of service n5 (in use by blue)?"),
+        (("power", "off", "n[4-5]"), "Power off 1 node: n5 (1 refused)? Running work is lost in"),
+        (("retire", "n1"), "Retire n1 from the site?"),
+    ):
+        assert question in " ".join(run(site_of, "node", *words, code=1).stderr.split())
+    assert {node["state"] for node in as_json(site_of, "node", "list")} == {"registering", "active"}
+    assert run(site_of, "node", "approve", "n1").stdout == "n1: starting\n", "one is not asked"
+
+
+def test_an_action_is_asked_once_under_its_key_and_noted_once(site_of: Served) -> None:
+    body = {"names": ["n[1-2]"], "where": "rack = r12", "action": "quarantine", "reason": "smoke"}
+    api = site_of.remote(ADMIN)
+    first = api.post("/nodes/actions", body, key="once")
+    assert [(one["name"], one["state"]) for one in first["items"]] == [
+        ("n1", "quarantined"), ("n2", "quarantined")
+    ]  # fmt: skip
+    assert api.post("/nodes/actions", body, key="once") == first
+    noted = [row for row in site_of.local.every("/audit") if row["action"] == "node action"]
+    assert len(noted) == 2, "one of the block, one of this"
+    assert noted[0]["after"] == {"action": "quarantine", "items": ["n1", "n2"]}
+    assert {effect.what for effect in site_of.effects} >= {"manager"}
+    api.post("/nodes/actions/check", {"names": ["n1"], "action": "restore"})
+    assert site_of.local.get("/nodes/n1")["state"] == "quarantined"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"action": "approve"}, "name nodes in names"),
+        ({"action": "approve", "names": [" "]}, "name nodes in names"),
+        ({"action": "power", "names": ["n1"]}, "desired is needed for power"),
+        ({"action": "approve", "names": ["n1"], "reason": "x"}, "reason belongs to quarantine"),
+        ({"action": "rename", "names": ["n1"]}, "to is needed for rename"),
+        ({"action": "change", "names": ["n1"], "changes": {"name": "x"}}, "given by the action"),
+        ({"action": "sell", "names": ["n1"]}, "approve"),
+        ({"action": "approve", "where": "(" * 900}, "at most 20 parentheses"),
+        ({"action": "approve", "names": ["n[1-999999999]"]}, "at most 5,000 names"),
+        ({"action": "rename", "names": ["n1"], "to": "x["}, "a range ends with ]"),
+        ({"action": "approve", "where": "rack = r9"}, "no node matches"),
+    ],
+)
+def test_a_wrong_action_says_what_is_wrong(site_of: Served, body: object, sentence: str) -> None:
+    for place in ("/nodes/actions", "/nodes/actions/check"):
+        with pytest.raises(ApiError) as refused:
+            site_of.local.post(place, body)
+        assert sentence in str(refused.value)
+        assert refused.value.status in (404, 422)
+
+
+def test_a_token_that_may_only_look_may_look_what_an_action_would_do(site_of: Served) -> None:
+    body = {"names": ["n1"], "action": "approve"}
+    reader = site_of.remote(READER)
+    with pytest.raises(ApiError, match="only"):
+        reader.post("/nodes/actions", body)
+    assert reader.post("/nodes/actions/check", body)["items"][0]["outcome"] == "done"
+    with site_of.pool.engine.begin() as tx:
+        assert set(tx.scalars(select(t.nodes.c.state))) == {"registering", "active"}
