@@ -11,7 +11,7 @@ from cod import states
 from cod.flows import views
 from cod.flows.nodes import blocks, consoles, inventory, nodes, switch_ports, types
 from cod.flows.people.access import RequiredRight, allows
-from cod.model import NodeView, Right, SingleRight
+from cod.model import Listed, NodeView, Refused, Right, SingleRight
 from cod.model import Page as ListPage
 from cod.pool import Tx
 from cod.web.api.resources.consoles import ConsoleReply, console_reply
@@ -21,6 +21,7 @@ from cod.web.http.errors import HttpProblem
 from cod.web.portal import formatting
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Page, PageCall, act, to
+from cod.web.portal.pages.node_actions import CHOICES
 from cod.web.portal.pages.timeline import life
 from cod.web.portal.record_fields import body_by, columns_of, facts_of, settings_of
 
@@ -37,7 +38,35 @@ def _list(tx: Tx, ask: PageCall[Names, NodeQuery]) -> dict[str, Any]:
         unfit = views.conflict_list(tx, page=ListPage(limit=UNFIT), kind="architecture")
         names = {"types": types.names_of(tx), "blocks": blocks.names_of(tx), "unfit": unfit}
     more = columns_of(NodeView, ask, LISTED)
-    return {"nodes": NODES[0].call(ask)(tx), "states": STATES, "more": more, **names}
+    found: Any = Listed[NodeView]()
+    wrong = ""
+    try:
+        found = NODES[0].call(ask)(tx)
+    except Refused as refused:  # what was typed is shown with what is wrong with it
+        if refused.field not in ("where", "names"):
+            raise
+        wrong = refused.sentence
+    return {
+        "nodes": found,
+        "states": STATES,
+        "more": more,
+        "wrong": wrong,
+        "actions": CHOICES,
+        "meant": _meant(ask.query),
+        **names,
+    }
+
+
+def _meant(query: NodeQuery) -> str:
+    """Return the filter that means all nodes of the list; '' where no filter says so."""
+    if query.q or query.names or query.group or query.vcluster or query.power:
+        return ""
+    parts = [f"({query.where})" if query.where.strip() else ""]
+    parts += [
+        f"{name} = '{value}'" for name in ("type", "block") if (value := getattr(query, name))
+    ]
+    parts += [f"state in ({query.state})" if query.state else ""]
+    return " and ".join(filter(None, parts)) or "name ~ ''"
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:

@@ -1,0 +1,79 @@
+"""The page that asks before something is done to many nodes: how many, and whose work stops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cod.choices import NodeAction, PowerVerb
+from cod.pool import Tx
+from cod.web.api.routes import ADMINS, Names
+from cod.web.http.errors import HttpProblem
+from cod.web.portal.forms import Fields
+from cod.web.portal.page import Page, PageCall, act
+
+CHOICES = (
+    ("approve", "Approve"),
+    ("power on", "Power on"),
+    ("power soft", "Shut down the systems of"),
+    ("power cycle", "Power-cycle"),
+    ("power off", "Power off"),
+    ("quarantine", "Take out of service"),
+    ("restore", "Return to service"),
+    ("change", "Put into a block"),
+    ("rename", "Rename"),
+    ("moved", "Confirm the move of"),
+    ("retire", "Retire"),
+)
+"""Actions as the form names them, with the power verb, and what buttons say."""
+_NOTHING = {"block": None}  # a change that leaves the block as it is
+_PATH = "/node-actions"
+
+
+def _load(tx: Tx, ask: PageCall[Names]) -> dict[str, Any]:
+    return {"choices": dict(CHOICES)}
+
+
+def _body(fields: Fields) -> dict[str, Any]:
+    """Return the question without what only its own action needs."""
+    action, _, desired = fields.one("action").partition(" ")
+    named = [*fields.all("node"), *filter(None, fields.one("names").split(","))]
+    body: dict[str, Any] = {"action": action, "names": named}
+    return body | ({"desired": desired} if desired in PowerVerb.names() else {})
+
+
+def _look(fields: Fields) -> dict[str, Any]:
+    """Return the question what would be done: what it needs is asked on the page that shows it."""
+    body = _body(fields)
+    if fields.one("all"):
+        body |= {"names": [], "where": fields.one("all")}
+    match body["action"]:
+        case NodeAction.QUARANTINE:
+            body["reason"] = "not said yet"
+        case NodeAction.CHANGE | NodeAction.RENAME:
+            body |= {"action": str(NodeAction.CHANGE), "changes": _NOTHING}
+    if not body["names"] and "where" not in body:
+        raise HttpProblem(422, "invalid", "No node is chosen: tick some in the list.")
+    return body
+
+
+def _do(fields: Fields) -> dict[str, Any]:
+    """Return the question that does it. Somebody has to say that work may stop."""
+    body = _body(fields)
+    if fields.one("stops") and not fields.one("sure"):
+        why = f"tick this: work stops in {fields.one('stops')}"
+        raise HttpProblem(422, "invalid", why, "sure", {"sure": why})
+    match body["action"]:
+        case NodeAction.QUARANTINE:
+            body["reason"] = fields.one("reason").strip()
+        case NodeAction.CHANGE:
+            body["changes"] = {"block": fields.one("block").strip()}
+        case NodeAction.RENAME:
+            body["to"] = fields.one("to").strip()
+    return body
+
+
+PAGES = (Page(_PATH, "node-actions.html", _load, ADMINS, nav="/nodes"),)
+ACTIONS = (
+    act(f"{_PATH}/check", "POST /nodes/actions/check", _PATH, again=_PATH, body=_look),
+    act(_PATH, "POST /nodes/actions", _PATH, shows="node-actions-done.html", body=_do),
+)

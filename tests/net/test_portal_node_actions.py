@@ -1,0 +1,135 @@
+"""The portal's list of nodes: found by a filter, chosen, and acted on after a page that asks; all
+without scripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import delete
+
+from cod.model import Role, Who
+from cod.store import tables as t
+from cod.store.nodes import nodes
+from cod.store.people import groups
+from tests.conftest import ready
+from tests.net.apiserver import NOW, Served
+from tests.net.portalclient import Shown, signed_in
+from tests.portal_site import furnish
+
+pytestmark = pytest.mark.slow
+LOOK, DO = "/node-actions/check", "/node-actions"
+
+
+@pytest.fixture
+def site_of(served: Served) -> Served:
+    """The server, with the small site that has something of everything."""
+
+    def begin(tx: Any) -> None:
+        tx.execute(delete(t.groups))
+        furnish(tx, NOW)
+
+    ready(served.pool.engine, "a site of portal pages", begin)
+    return served
+
+
+def state(served: Served, name: str) -> str:
+    found = served.tx(nodes.by_name, name)
+    return str(found.state)
+
+
+def chosen(page: Shown, action: str, *names: str) -> Shown:
+    """Tick the boxes of these nodes, and go on to the action's page."""
+    fields = page.filled(LOOK, action=action)
+    return page.browser.post(LOOK, fields + [("node", name) for name in names])
+
+
+def rows(page: Shown) -> list[str]:
+    return [str(name) for name in page.tree.xpath("//tbody/tr/th//a/text()")]
+
+
+def test_the_list_is_narrowed_by_a_filter(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    assert rows(browser.get("/nodes", where="name in (node01,node19)")) == ["node01", "node19"]
+    assert rows(browser.get("/nodes", where="node1 vcluster = none", state="inactive"))
+    wrong = browser.get("/nodes", where="stat = 'free'")
+    assert wrong.status == 200
+    assert "there is no field stat; is state meant?" in wrong.words
+    assert wrong.tree.xpath("//input[@name='where']/@value") == ["stat = 'free'"]
+    assert rows(wrong) == []
+    assert "No node matches" in browser.get("/nodes", where="nowhere").words
+
+
+def test_others_than_administrators_find_their_own_and_choose_none(site_of: Served) -> None:
+    physics = site_of.tx(groups.by_name, "physics")
+    owner = signed_in(site_of, Who("user:olga", user_id=2, roles={physics.id: Role.OWNER}))
+    page = owner.get("/nodes", where="not vcluster = none")
+    assert "node01" in rows(page)
+    assert not page.tree.xpath("//input[@type='checkbox']")
+    assert owner.get("/node-actions").status == 403
+
+
+def test_what_stops_is_said_and_wants_a_tick(site_of: Served) -> None:
+    page = signed_in(site_of).get("/nodes", where="n")
+    asked = chosen(page, "quarantine", "node01", "node19", "node20")
+    assert "Take out of service: " in asked.title
+    assert "1 node in use by the virtual cluster batch" in asked.words
+    assert state(site_of, "node19") == "inactive", "a look changes nothing"
+    wrong = asked.send(DO, reason="")
+    assert wrong.status == 422
+    assert "tick this: work stops in batch" in wrong.words
+    assert state(site_of, "node01") == "active"
+    again = wrong.send(DO, reason=" ", sure="yes")
+    assert again.status == 422
+    assert "Take out of service: " in again.title
+    done = again.send(DO, reason="power feed", sure="yes")
+    assert " done" in done.title
+    assert state(site_of, "node01") == state(site_of, "node19") == "quarantined"
+    back = signed_in(site_of).get("/nodes", where="reason ~ 'power feed'")
+    assert {"node01", "node19"} <= set(rows(back))
+
+
+def test_all_that_match_are_meant_by_the_filter(site_of: Served) -> None:
+    page = signed_in(site_of).get("/nodes", where="name in (node19, node01)", state="inactive")
+    [meant] = page.tree.xpath("//input[@name='all']/@value") or [None]
+    assert meant is None, "one needs no 'all'"
+    page = signed_in(site_of).get("/nodes", where="state in (free, asleep)")
+    [meant] = page.tree.xpath("//input[@name='all']/@value")
+    meant_names = set(rows(page))
+    asked = page.send(LOOK, all=meant, action="change")
+    assert set(asked.tree.xpath("//main//details//a/text()")) == meant_names
+    done = asked.send(DO, block="r77")
+    assert f"{len(meant_names)} nodes done" in done.title
+    assert set(rows(signed_in(site_of).get("/nodes", where="@r77"))) == meant_names
+
+
+def test_what_is_not_possible_is_listed_and_left_out(site_of: Served) -> None:
+    page = signed_in(site_of).get("/nodes")
+    asked = chosen(page, "retire", "node01", "node19")
+    assert "Retire: 1 node" in asked.words
+    assert "1 node: not possible" in asked.words
+    assert "node node01 is held by a vcluster" in asked.words
+    assert "1 node done" in asked.send(DO).title
+    assert state(site_of, "node19") == "retired"
+    nothing = chosen(page, "approve", "node01")
+    assert "Nothing to do" in nothing.words
+    assert "needs no approval" in nothing.words
+
+
+def test_nothing_that_is_chosen_is_said(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    refused = browser.get("/nodes").send(LOOK, action="approve")
+    assert refused.status == 422
+    assert "No node is chosen: tick some in the list." in refused.words
+    assert "Nothing to do" in browser.get("/node-actions").words
+    wrong = browser.get("/nodes").send(LOOK, all="stat = x", action="approve")
+    assert "there is no field stat" in wrong.words
+
+
+def test_nodes_are_renamed_in_their_order(site_of: Served) -> None:
+    asked = chosen(signed_in(site_of).get("/nodes"), "rename", "node19", "node01")
+    wrong = asked.send(DO, to="a[1-3]")
+    assert "these are 3 names, and 2 nodes are meant" in wrong.words
+    assert "2 nodes done" in wrong.send(DO, to="a[1-2]").title
+    assert state(site_of, "a1") == "inactive"
+    assert state(site_of, "a2") == "active"
