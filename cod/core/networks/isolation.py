@@ -116,7 +116,7 @@ def claim(tx: Tx, vcluster: Vcluster, site: Site) -> None:
     if network is None:
         networks.free(tx, ports.vlans(tx))
         prefix = vcluster.network_prefix or rules.default_size
-        vlan, first = networks.place(tx, prefix, rules)
+        vlan, first = isolation.place(networks.taken(tx), prefix, rules)
         network = isolation.network(vlan, vcluster.id, first, prefix, rules)
         networks.add(tx, network)
     address_blocks.add(tx, vcluster.id, isolation.nodes(network))

@@ -1,9 +1,10 @@
-"""The networks of isolated vclusters: which address of a subnet is whose, and how large a subnet
-has to be. Pure."""
+"""The networks of isolated vclusters: which VLAN and subnet a vcluster gets, which address of a
+subnet is whose, and how large a subnet has to be. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from ipaddress import IPv4Network
 
 from cod.model import AddressBlock, Isolation, Refused, Subnet, VclusterNetwork, dotted, ipv4
@@ -18,6 +19,38 @@ def vlan_of(name: str | None) -> int | None:
     """Return the VLAN of the network that is called so; None: it is no isolated vcluster's."""
     said = _NAME.fullmatch(name or "")
     return int(said[1]) if said else None
+
+
+def place(taken: Sequence[VclusterNetwork], prefix: int, rules: Isolation) -> tuple[int, int]:
+    """Return the lowest free VLAN of the site, and the first address of the lowest free subnet of
+    that prefix length. Raise `Refused` where all are taken.
+
+    taken  networks, by their first address
+    """
+    first, last = rules.vlans
+    used = {each.vlan for each in taken}
+    vlan = next((number for number in range(first, last + 1) if number not in used), None)
+    if vlan is None:
+        raise Refused(
+            "conflict",
+            f"all {last + 1 - first} VLANs of the site ({first} to {last}) are in use: delete an "
+            "isolated vcluster, or widen vlans in the site file",
+            "isolated",
+        )
+    whole, size = IPv4Network(rules.networks), 2 ** (32 - prefix)
+    start, end = int(whole.network_address), int(whole.broadcast_address)
+    for each in taken:
+        if start + size <= each.first_address:
+            break
+        start = max(start, each.last_address + 1 + -(each.last_address + 1) % size)
+    if start + size - 1 > end:
+        raise Refused(
+            "conflict",
+            f"no subnet of size /{prefix} is free in {rules.networks}: ask for a smaller one, "
+            "delete an isolated vcluster, or enlarge networks in the site file",
+            "network_size",
+        )
+    return vlan, start
 
 
 def network(

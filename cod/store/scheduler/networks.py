@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from ipaddress import IPv4Network
 
 from sqlalchemy import and_, delete, or_, select
 
-from cod.model import Isolation, Refused, VclusterNetwork
+from cod.model import VclusterNetwork
 from cod.states import VclusterState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -49,34 +48,9 @@ def every(tx: Tx) -> list[VclusterNetwork]:
     return ROWS.all(tx, query.where(v.state != VclusterState.ENDED).order_by(_n.vlan))
 
 
-def place(tx: Tx, prefix: int, rules: Isolation) -> tuple[int, int]:
-    """Return the lowest free VLAN of the site, and the first address of the lowest free subnet of
-    that prefix length. Raise `Refused` where all are taken."""
-    there = ROWS.every(tx, order=_n.first_address)
-    first, last = rules.vlans
-    used = {each.vlan for each in there}
-    vlan = next((number for number in range(first, last + 1) if number not in used), None)
-    if vlan is None:
-        raise Refused(
-            "conflict",
-            f"all {last + 1 - first} VLANs of the site ({first} to {last}) are in use: delete an "
-            "isolated vcluster, or widen vlans in the site file",
-            "isolated",
-        )
-    whole, size = IPv4Network(rules.networks), 2 ** (32 - prefix)
-    start, end = int(whole.network_address), int(whole.broadcast_address)
-    for each in there:
-        if start + size <= each.first_address:
-            break
-        start = max(start, each.last_address + 1 + -(each.last_address + 1) % size)
-    if start + size - 1 > end:
-        raise Refused(
-            "conflict",
-            f"no subnet of size /{prefix} is free in {rules.networks}: ask for a smaller one, "
-            "delete an isolated vcluster, or enlarge networks in the site file",
-            "network_size",
-        )
-    return vlan, start
+def taken(tx: Tx) -> list[VclusterNetwork]:
+    """Return all networks that are not free, those of ended vclusters among them, by address."""
+    return ROWS.every(tx, order=_n.first_address)
 
 
 def add(tx: Tx, network: VclusterNetwork) -> None:
