@@ -84,7 +84,7 @@ NUMBERS: list[tuple[str, float]] = [
     (r"KiB a second \((\d+) KiB at once\)", limits.BYTES[1] / 1024),
     (r"A VCM with more than (\d+) faults", limits.MOST_FAULTS[1]),
     (r"may say `hello` once a second \((\d+) at once\)", limits.HELLOS[1]),
-    (r"it, and (\d+) connections from one address", server.MOST_STRANGERS),
+    (r"it, and (\d+) connections from one address", limits.MOST_STRANGERS),
     (r"COD sends at most (\d+) numbered messages", session.WINDOW),
     (r"more than (\d+) messages were owed and were dropped: ask", store.MOST_OWED),
 ]

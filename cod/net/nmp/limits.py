@@ -1,4 +1,5 @@
-"""What a VCM may cost: buckets of tokens, and a log that a flood of faults does not flood."""
+"""What VCMs may cost: connections, buckets of tokens, and a log that a flood of faults does not
+flood."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from collections.abc import Callable, Container
 from cod.tokenbucket import Bucket
 from cod.wire.nmp.frames import Fault
 
+MOST_CONNECTIONS = 20_000
+MOST_STRANGERS = 64  # connections from one address that have not said hello
 RATE, BURST = 50.0, 200.0  # messages: a second, at once
 BYTES = 64 * 1024.0, 512 * 1024.0  # the same for bytes: reading them costs time that all share
 # the same, of verbs that leave rows, read many, or sign

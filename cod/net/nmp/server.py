@@ -20,7 +20,7 @@ from twisted.internet.task import deferLater
 
 from cod.flows.vcms import vcms
 from cod.model import Effect, SiteRef
-from cod.net.nmp.limits import QuietLog, Quotas
+from cod.net.nmp.limits import MOST_CONNECTIONS, MOST_STRANGERS, QuietLog, Quotas
 from cod.net.nmp.session import ShownIdentity, VcmSession
 from cod.periodic import Timer
 from cod.pool import Pool
@@ -28,8 +28,6 @@ from cod.security.ca import Ca
 
 SWEEP = 2.0
 POLL = 0.5
-MOST = 20_000  # connections
-MOST_STRANGERS = 64  # connections from one address that have not said hello
 PARTING = 2.0  # seconds in which connections end when the server is stopped
 
 log = logging.getLogger("cod.nmp")
@@ -179,11 +177,11 @@ class _Sessions(Factory):
         self._server = server
 
     def buildProtocol(self, addr: IAddress | None) -> VcmSession | None:
-        """Return a session, if there is room: nobody may take all of it who has not said who he
-        is."""
+        """Return a session; None where there is no room. Connections that have not said hello
+        have a limit of their own, so that they leave room for VCMs."""
         address = str(getattr(addr, "host", ""))
         strangers = self._server.strangers.get(address, 0)
-        if len(self._server.connected) >= MOST or strangers >= MOST_STRANGERS:
+        if len(self._server.connected) >= MOST_CONNECTIONS or strangers >= MOST_STRANGERS:
             self._server.quiet.warning(
                 (address, "room"),
                 f"a connection from {address} is refused: "
