@@ -36,7 +36,7 @@ class Stretch:
 
     @property
     def end(self) -> int:
-        """The count after its last byte."""
+        """Return the count after the last byte."""
         return self.start + self.size
 
 

@@ -189,8 +189,8 @@ class Namesake:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the agent shall do now. `id` is '<node id>.<generation>': the same order repeated has
-    the same id. That of an order to look is another (`policy.stories.look_id`).
+    """An order to the agent. `id` is '<node id>.<generation>': the same order repeated has the same
+    id. That of an order to look is another (`policy.stories.look_id`).
 
     action   'wait', 'wipe', 'prime', 'reboot', 'off', 'capture', 'burnin' or 'look'
     disk     rule that picks the target disk: 'first', 'smallest' or 'largest' of those that are

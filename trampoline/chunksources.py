@@ -132,7 +132,7 @@ class _Neighbour:
             return self._read(length)
 
     def trial(self, number: int, chunk: Chunk) -> _Trial:
-        """Try it with that chunk, beside its stream to this node, if it has one."""
+        """Fetch one chunk from the node as a trial, beside the stream from it, if there is one."""
         beside = _Neighbour(self.source, self._digest, self._patience)
 
         def fetch() -> bytearray | None:
@@ -154,7 +154,8 @@ class _Neighbour:
                 file.close()
 
     def put_aside(self, longer: bool = False) -> None:
-        """Ask it no more for a while. `longer`: for as long as nodes ever are put aside."""
+        """Close the stream, and do not use the node for a while. `longer`: for the longest time
+        that nodes are put aside."""
         self.close()
         pause = self._patience.longest if longer else self._pause
         self.asked_again_at = max(self.asked_again_at, time.monotonic() + pause)

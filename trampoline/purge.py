@@ -49,7 +49,7 @@ def purge(device: Device) -> bool:
 
 
 def is_alone(device: Device, namespace: int, controller: bytes) -> bool:
-    """Return whether the disk has no other namespace, on this or another controller of its."""
+    """Return whether the disk has no other namespace, on any of its controllers."""
     active = struct.unpack(f"<{_PAGE // 4}I", identify(device, ACTIVE, 0))
     return active[:2] == (namespace, 0) and not controller[_CMIC] & _MANY_CONTROLLERS
 

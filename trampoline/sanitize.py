@@ -37,16 +37,17 @@ class Sanitizer(Protocol):
     """A disk that can sanitize itself. Every method raises OSError where it does not answer."""
 
     def state(self) -> SanitizeState:
-        """Return how far it is."""
+        """Return how far the operation is."""
 
     def start(self) -> bool:
-        """Have it begin; False where it cannot, or would erase more than this disk."""
+        """Start the sanitize operation. Return False where the disk cannot do it, or would erase
+        other disks too."""
 
     def leave(self) -> None:
-        """Have a disk that failed take reads and writes again."""
+        """Bring a disk whose operation failed back to taking reads and writes."""
 
     def how(self) -> str:
-        """Return what it did last, for people."""
+        """Return the method used last, for people."""
 
 
 def sanitize(

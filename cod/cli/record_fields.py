@@ -182,8 +182,9 @@ def lists(record: type, *, watch: bool = False) -> Callable[[Callable[..., None]
 
 
 def as_csv(record: type, values: Iterable[Any], columns: Columns = ()) -> str:
-    """Return values as lines with commas between: the columns of `fields_table` and all others, of
-    fields their exact values: moments in UTC (ISO 8601), seconds, bytes."""
+    """Return values as CSV: the columns of `fields_table`, and those that a table leaves out.
+    Fields have exact values: times in UTC (ISO 8601), lengths of time in seconds, sizes in
+    bytes."""
     names = {each.name for each in described(record)}
 
     def exact(column: Column) -> Column:

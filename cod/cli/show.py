@@ -196,7 +196,7 @@ def table_of(values: Iterable[Any], *columns: tuple[str, str | Callable[[Any], o
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print it."""
+    """Print a table."""
     print_rich(table(columns, rows))
 
 
@@ -339,7 +339,7 @@ class Span(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Parse it."""
+        """Return a length of time in seconds."""
         if isinstance(value, float | int):
             return float(value)
         try:
@@ -360,7 +360,7 @@ class Moment(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Parse it."""
+        """Return a moment in seconds since the epoch."""
         if isinstance(value, float | int):
             return float(value)
         try:
@@ -404,7 +404,7 @@ class Prefix(click.ParamType[int]):
     name = "bits"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse it."""
+        """Return the prefix length."""
         bits = str(value).removeprefix("/")
         if not re.fullmatch(r"[0-9]{1,2}", bits):
             self.fail(f"{value!r} should be a prefix length such as 26 or /26", param, ctx)
@@ -441,7 +441,7 @@ class Size(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse it."""
+        """Return the number of bytes."""
         if isinstance(value, int):
             return value
         try:

@@ -38,7 +38,8 @@ HOME = "home"
 
 
 def changed(tx: Tx, volume: Volume, now: float, **columns: Any) -> int:
-    """Set columns of the volume, and have the change carried out; return its sequence number."""
+    """Set columns of the volume, and ask its file server to carry the change out. Return the
+    change's sequence number."""
     sequence = policy.next_sequence(volume, now)
     volumes.change(
         tx,

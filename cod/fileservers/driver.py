@@ -69,8 +69,8 @@ class FileServerDriver(Protocol):
         ...
 
     async def exports(self, server: FileServer) -> dict[int, int]:
-        """Return the sequence numbers of what is exported, by the exports' numbers; 0 for one that
-        is not as it was carried out."""
+        """Return the sequence numbers of exports, by the exports' numbers. An export that differs
+        from what was carried out has the number 0."""
         ...
 
     async def withdraw(self, server: FileServer, number: int) -> None:

@@ -168,7 +168,7 @@ class Deposit:
         return _ingested(found, manifest.digest(text), self._data.fileno())
 
     def publish(self, digest: str) -> None:
-        """Make it the image `digest`, which everybody can see. It is closed then."""
+        """Publish the files as the image `digest`, and close them."""
         (self.folder / "chunks").unlink()
         store.publish(self.folder, self._root, digest)
         self.close()

@@ -47,8 +47,8 @@ def new_folder(root: Path) -> Iterator[Path]:
 
 
 def publish(folder: Path, root: Path, digest: str) -> None:
-    """Make a filled `folder` the image `digest`. If there is one by that name it holds the same
-    bytes and stays."""
+    """Make a filled `folder` the image `digest`. An image that has this name already holds the same
+    bytes, and stays."""
     for path in folder.iterdir():
         flush(path)
     folder.chmod(0o755)

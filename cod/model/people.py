@@ -82,7 +82,7 @@ class FlowContext:
 
     @property
     def actor(self) -> str:
-        """Return who asks, as the history shows it."""
+        """Return the user or program that asks, as the history shows it."""
         return self.who.name
 
 

@@ -108,7 +108,7 @@ class Violation:
     about: str
 
     def __str__(self) -> str:
-        """Return it as a sentence for people who read rows."""
+        """Return the violation as a sentence for people who read rows."""
         where = f"node {self.node}" if self.row is None else f"node {self.node}, row {self.row}"
         return f"{where}: {self.about}"
 

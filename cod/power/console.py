@@ -23,7 +23,7 @@ class Line(Protocol):
     ended: Deferred[None]
 
     def close(self) -> None:
-        """Follow it no more. May be said twice."""
+        """Stop following the console. Further calls do nothing."""
         ...
 
 

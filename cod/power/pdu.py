@@ -110,8 +110,8 @@ class Snmp:
         self._engines: dict[SignIn, Any] = {}
 
     def exchange(self, outlet: Outlet, sign_in: SignIn | None, value: int | None) -> Deferred[int]:
-        """Set the outlet's object to `value` (None: only read it); what it is. Fails with
-        `PowerError`."""
+        """Set the outlet's object to `value`, or only read the object if `value` is None. Fires
+        with the object's value. Fails with `PowerError`."""
         if sign_in is None:
             return fail(
                 PowerError(

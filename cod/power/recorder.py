@@ -160,7 +160,7 @@ class Recorder(Service):
             )
 
     def _agree(self, wanted: Mapping[int, Followed]) -> None:
-        """Follow these and no others."""
+        """Follow the consoles of `wanted`, as many as the site allows, and close all others."""
         for node_id, console in list(self._consoles.items()):
             what = wanted.get(node_id)
             if what is not None and (what.driver, what.address, what.account) == console.where:

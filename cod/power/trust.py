@@ -36,7 +36,7 @@ class Trust:
     anyone: bool = False
 
     def creatorForNetloc(self, hostname: bytes, port: int) -> Any:
-        """Return, for Agent, what makes the TLS of a connection to that host."""
+        """Return the object that sets up TLS to a host. Twisted's Agent calls this method."""
         host = hostname.decode("ascii")
         if self.anyone or self.fingerprint:
             return _Pinned(host, None if self.anyone else partial(_is, self.fingerprint))

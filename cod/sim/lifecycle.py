@@ -77,7 +77,7 @@ class MachineLifecycle:
             self._assign(machine)
 
     def release(self, machine: SimMachine) -> None:
-        """Take it from its holder and back to the trampoline, by its power."""
+        """Take the machine from its holder and restart it into the trampoline."""
         self._pool.count(machine)
         cluster = machine.cluster
         assert cluster is not None

@@ -118,7 +118,7 @@ class Simulation:
         return self.world.stats.jobs.finished()
 
     def slices(self, count: int) -> Iterator[float]:
-        """Run it through in slices; yield the share of it that is done after each, 0 to 1."""
+        """Run the simulation in slices. Yield the share that is done after each, 0 to 1."""
         for part in range(1, count + 1):
             self.advance(self.end * part / count)
             yield part / count if self.limit == self.end else part / (count + 1)

@@ -50,7 +50,8 @@ class MonthUsage:
         self._nodes: Counter[int] = Counter()  # by group, since `_at`
 
     def count(self, nodes: Counter[int], now: float) -> None:
-        """Put down what was held until now; from now on it is `nodes`, by group."""
+        """Record that `nodes`, by group, are held from `now` on. The nodes held until `now` are
+        added to the month's use."""
         while self._at < now:
             ends = energy_accounting.month_end(self._at)
             until = min(now, ends)

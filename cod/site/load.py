@@ -122,7 +122,8 @@ class Settings:
         return self.run / "api.sock"
 
     def lock(self, part: str) -> Path:
-        """Return the file that a process which runs that part of this server holds a lock of."""
+        """Return the lock file of a part of this server. The process that runs the part holds the
+        lock."""
         return self.run / f"{quote(self.name, safe='')}.{part}.lock"
 
     @property

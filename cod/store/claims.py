@@ -112,7 +112,7 @@ def confirm(tx: Tx, claim: Claim) -> None:
 
 
 def owner(tx: Tx, name: str, now: float) -> str:
-    """Return who has the claim now; '' while nobody has it."""
+    """Return the owner of the claim now; '' where the claim has none."""
     return tx.scalar(select(_c.owner).where(_c.name == name, _c.expires_at > now)) or ""
 
 

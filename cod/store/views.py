@@ -208,7 +208,8 @@ def _by_node(tx: Tx, query: Select[Any], column: Column[Any], found: list[Node])
 
 
 def vclusters(tx: Tx, *, name: str | None = None, ended: bool = False) -> list[VclusterView]:
-    """Return vclusters for people, by name; those that have ended only if `ended`.
+    """Return what people see of vclusters, ordered by name. Vclusters that have ended are included
+    only if `ended`.
 
     name  as in `called`
     """

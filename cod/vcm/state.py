@@ -250,7 +250,7 @@ def _state(known: dict[str, Any]) -> VcmState:
 
 
 def save(state: VcmState, path: Path) -> None:
-    """Remember it: on disk when this returns."""
+    """Write the state to its file. The file is on disk when this function returns."""
     put(path, json.dumps(state, default=_plain).encode())
 
 

@@ -167,8 +167,9 @@ class Ingester(Periodic):
         self._swept = 0.0
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """Run it in a thread of its own, because one that has become nice cannot go back without
-        privileges. The Deferred fires with `Stopping` when the service stops first."""
+        """Run the work in a thread of its own: a thread that has lowered its priority cannot raise
+        it again without privileges. The Deferred fires with `Stopping` when the service stops
+        first."""
         done: Deferred[T] = Deferred()
         self._threads.add(done)
 

@@ -19,7 +19,7 @@ _ESCAPED, _SAME_ID, _LAST = 1, 2, 8
 
 
 class UnknownJournal(Exception):
-    """It is of a kind that is not read here, or damaged."""
+    """The journal is damaged, or of a kind that this module does not read."""
 
 
 def logged(

@@ -37,7 +37,7 @@ class DayNames(click.ParamType[list[str]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> list[str]:
-        """Parse it."""
+        """Return the days' names."""
         if isinstance(value, list):
             return value
         days = {"daily": list(DAYS), "weekly": []}.get(value)

@@ -67,5 +67,6 @@ def read(ctx: click.Context, flow: Callable[..., Any], *args: Any, **kwargs: Any
 
 
 def local_user() -> str:
-    """Return who runs this, as the audit shows those on the server itself."""
+    """Return the local user who runs this command, as the audit shows users of the server
+    itself."""
     return f"user:{'root' if os.getuid() == 0 else f'uid{os.getuid()}'}"

@@ -296,7 +296,7 @@ def _known(result: dict[str, Any], curve: tuple[str, str]) -> tuple[str, str]:
 
 
 def _run(scenario: Scenario, check: bool, label: str) -> Simulation:
-    """Run it through, with progress for whoever waits longer than a moment."""
+    """Run the simulation, and show progress if that takes longer than a moment."""
     from cod.sim.check.rules import broken
     from cod.sim.run import Simulation
 

@@ -390,7 +390,7 @@ def tell_if_ready(tx: Tx, vcluster_id: int | None, now: float) -> None:
 
 
 def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:
-    """Return who should look at once, after a node came from `before` to `after_`."""
+    """Return the services to wake after a node came from `before` to `after_`."""
     effects = []
     if after_.generation != before.generation:
         effects.append(Effect("wake", "orders"))

@@ -116,7 +116,7 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def _holders(port: Port) -> list[Holder]:
-    """Return who listens where the server wants to: on that address, or on all."""
+    """Return the processes that listen where the server wants to: on that address, or on all."""
     inodes = set()
     for name in (port.kind.lower(), f"{port.kind.lower()}6"):
         with suppress(OSError):

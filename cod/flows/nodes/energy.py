@@ -66,9 +66,9 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
 
 
 def note(tx: Tx, reading: Reading, rules: Policy) -> bool:
-    """Put it down, also as usage that fades; False when somebody else has. What a group used that
-    was deleted since `count` is the site's, as all that it used before; a new group may have its
-    id."""
+    """Add the energy read to the accounts, and the node-hours to the usage that fades. Return False
+    where another server has done so. The use of a group that was deleted since `count` goes to the
+    group of the site, because a new group may have the same id."""
     if not watermarks.move(tx, watermarks.ENERGY, reading.before, reading.now):
         return False
     there = {0} | group_rows.still_there(tx, {use.group_id for use in reading.uses}, reading.now)

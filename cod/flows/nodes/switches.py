@@ -128,7 +128,7 @@ def claim(
 def ended(
     tx: Tx, task: SwitchTask, outcomes: Mapping[int, PortOutcome], about: str, now: float
 ) -> tuple[Effect, ...]:
-    """Write what came of a session, by the ports' ids; returns who should look at once."""
+    """Write what a session made of each port, by the ports' ids. Return the services to wake."""
     name = task.switch.name
     if not store.ended(
         tx,

@@ -62,9 +62,9 @@ def guarded(tx: Tx, *, flow: Callable[[Tx], T], who: Who, claims: Sequence[Requi
 
 
 def current(tx: Tx, who: Who) -> Who:
-    """Return who asks, as they are now: between the question's first byte and its last there may be
-    an upload of hours. Raises `Refused` for a user who is disabled, or deleted, whoever has their
-    id now."""
+    """Return the user or program that asks, with the roles of this moment: an upload between the
+    first byte of a request and its last may take hours. Raises `Refused` for a user who is disabled
+    or deleted, also where another user has the id now."""
     if who.user_id is None:
         return who
     user = people.get(tx, who.user_id)

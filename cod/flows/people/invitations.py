@@ -82,13 +82,14 @@ def every(tx: Tx, groups: frozenset[int] | None, now: float) -> list[Invitation]
 
 
 def revoke(tx: Tx, invitation_id: int) -> None:
-    """Make it worthless. Raises `Refused`."""
+    """Revoke a link. Raises `Refused`."""
     if not invitations.remove(tx, invitation_id):
         raise Refused("not_found", f"there is no invitation {str(invitation_id)!r}", "name")
 
 
 def look(tx: Tx, *, digest: str, now: float) -> Invitation:
-    """Return what a link is for. Raises `Refused`."""
+    """Return the invitation of a link, by the digest of its secret. Raises `Refused` for a link
+    that was used, has run out, or was taken back."""
     found = invitations.by_digest(tx, digest, now)
     if found is None:
         raise Refused(

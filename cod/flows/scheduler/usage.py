@@ -38,7 +38,8 @@ def count(tx: Tx, now: float) -> Count | None:
 
 
 def note(tx: Tx, counted: Count) -> bool:
-    """Put it down; False when somebody else has. What is too old to be asked for goes."""
+    """Add the counts to the pool's history, and delete those that are too old. Return False where
+    another server has done so."""
     if not watermarks.move(tx, watermarks.POOL, counted.before, counted.now):
         return False
     if counted.before is not None:

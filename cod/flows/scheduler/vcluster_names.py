@@ -17,7 +17,7 @@ def every(tx: Tx, *, vcluster: str, site: Site) -> list[NameView]:
 
 
 def one(tx: Tx, *, vcluster: str, name: str, site: Site) -> NameView:
-    """Return one of them. Raises `Refused`."""
+    """Return the entry `name` of the vcluster's names. Raises `Refused` where there is none."""
     for found in every(tx, vcluster=vcluster, site=site):
         if found.name.name == name:
             return found

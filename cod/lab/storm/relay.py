@@ -27,8 +27,8 @@ STAGES: Mapping[str, Mapping[int, bytes]] = {
 
 
 class Relay(asyncio.DatagramProtocol):
-    """The relay of the machines' network: what it hears from the server goes to who waits for
-    it."""
+    """The relay of the machines' network. It hands each answer of the server to the machine that
+    waits for that answer."""
 
     def __init__(self, address: str, server: str) -> None:
         self.address, self.server = socket.inet_aton(address), server

@@ -95,7 +95,7 @@ class AgentConnection(Protocol):
         self.server.gone(self)
 
     def send(self, message: Message) -> None:
-        """Send it, if the connection is still open."""
+        """Send the message, if the connection is still open."""
         if self._side.state is protocol.State.OPEN:
             self.transport.write(self._side.send(message))
 
@@ -118,7 +118,7 @@ class AgentConnection(Protocol):
         self.transport.abortConnection()
 
     def _say(self, what: str, why: str) -> None:
-        """Log it; of strangers not each time."""
+        """Log a line about the peer. Lines about peers that are not known are limited."""
         if self.peer is not None or self.server.stranger_lines.allows(self.address):
             self._log.info(what, self.name, _line(why))
 
@@ -275,7 +275,7 @@ class AgentConnection(Protocol):
         server.done(result, reported=True)
 
     async def _progress(self, message: Progress) -> None:
-        """Write it, or keep it in the place of an older one until its turn."""
+        """Write the agent's progress now, or keep it until its turn in place of an older one."""
         wait = self._progress_at + PROGRESS_EVERY - self.server.reactor.seconds()
         if wait <= 0:
             await self._write_progress(message)

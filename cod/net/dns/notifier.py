@@ -147,4 +147,4 @@ class _Answers(DatagramProtocol):
         self._answered(data, addr)
 
     def connectionRefused(self) -> None:
-        """Leave it to the time limit: nobody listens there."""
+        """Do nothing: the time limit ends the attempt."""

@@ -105,7 +105,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         self._next()
 
     def stopProducing(self) -> None:
-        """Leave it to `connectionLost`."""
+        """Do nothing: `connectionLost` stops the work."""
 
     # ------------------------------------------------------------ requests
 
@@ -114,7 +114,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         self._next()
 
     def _next(self) -> None:
-        """Answer what is there, until an answer takes time."""
+        """Answer the requests that have arrived, one after another, until an answer takes time."""
         while self.connected and not self._is_waiting() and not self.transport.disconnecting:
             try:
                 length = wire.length(self._data)

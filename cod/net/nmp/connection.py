@@ -250,7 +250,7 @@ class NmpConnection(protocol.Protocol, ABC):
             self.say(b.Ping())
 
     def _cut(self, why: str) -> None:
-        """End it without waiting for the other side."""
+        """End the connection without waiting for the other side."""
         self._host.quiet.warning((self.name, why), f"VCM of {self.name} {why}; closed")
         self._closing = True
         self.transport.abortConnection()

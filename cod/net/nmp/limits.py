@@ -114,7 +114,7 @@ class QuietLog:
         self._said: dict[Thing, list[float]] = {}  # when, and how often since
 
     def warning(self, thing: Thing, sentence: str) -> None:
-        """Say it, unless it was said a moment ago."""
+        """Log a warning, unless the same thing was logged a moment ago."""
         self._say(logging.WARNING, thing, sentence)
 
     def info(self, thing: Thing, sentence: str) -> None:

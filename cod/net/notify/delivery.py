@@ -36,7 +36,7 @@ class Sender(Protocol):
     """One channel. Returns a remark for people, mostly ''. Raises `DeliveryError`."""
 
     def send(self, delivery: Delivery) -> Awaitable[str]:
-        """Send it once."""
+        """Send the notice once."""
 
 
 class Notifier(Claimer):

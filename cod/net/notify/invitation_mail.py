@@ -12,8 +12,8 @@ from cod.wire import mail
 
 
 def send_link(site: Site, to: str, subject: str, about: str, now: float) -> str:
-    """Send it; blocks, at most `ATTEMPT` seconds. Returns '' or, in a sentence, why it was not
-    sent."""
+    """Send a link by mail. Return '' or, in a sentence, why the mail was not sent. Blocks, at most
+    `ATTEMPT` seconds."""
     if not to:
         return "there is no address to send it to"
     if not site.mail.host:

@@ -33,8 +33,8 @@ class Mailer:
         self._reactor, self._site, self._threads = reactor, site, threads
 
     async def send(self, delivery: Delivery) -> str:
-        """Send it; returns who refused it, as a sentence, where some did. Raises
-        `DeliveryError`."""
+        """Send the notice by mail. Return a sentence about addresses that were refused, if some
+        were. Raises `DeliveryError`."""
         site = self._site.current
         mail = site.mail
         to = addresses(delivery.send.target) or mail.admins

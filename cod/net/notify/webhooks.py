@@ -57,7 +57,7 @@ class Webhooks:
         self._threads, self._resolve = threads, resolve
 
     async def send(self, delivery: Delivery) -> str:
-        """Post it. Raises `DeliveryError`."""
+        """Post the notice. Raises `DeliveryError`."""
         site, notice, target = self._site.current, delivery.notice, delivery.send.target
         content = wire.body(site.name, notice, delivery.group, delivery.vcluster, site.signin.url)
         key = wire.group_key(self._key, notice.group_id or 0, delivery.group or "", delivery.turn)

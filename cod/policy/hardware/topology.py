@@ -66,8 +66,8 @@ class Proposal:
 
 
 def propose(sightings: Iterable[Sighting], blocks: Iterable[str]) -> Proposal:
-    """Return a proposal for all nodes that are in no block. `blocks` are the names of those there
-    are."""
+    """Return a proposal for all nodes that are in no block. `blocks` are the names of existing
+    blocks."""
     seen = sorted(sightings, key=lambda each: each.node)
     # Some remote ids stand for one switch that nodes see by LLDP.
     named: dict[str, set[str]] = defaultdict(set)

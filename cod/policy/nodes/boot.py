@@ -321,7 +321,8 @@ def _is_next_option(
 def bootfile(
     query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float
 ) -> str | None:
-    """Return the next thing that a client shall load: option 67 and the `file` field.
+    """Return the file that a client loads next: option 67 and the `file` field. Machines of
+    architectures that are not in `policy.nodes.architecture` do not come this far.
 
     No machine of another architecture than those of `policy.nodes.architecture` comes this far.
     """

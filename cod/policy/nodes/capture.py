@@ -29,8 +29,8 @@ class Where:
 
 
 def check(node: Node, configuration: Configuration | None) -> None:
-    """Check that the node may be captured now. `configuration`: what its holder has it run. Raises
-    `Refused`."""
+    """Check that the node may be captured now. `configuration`: the one of the vcluster that holds
+    the node, or None. Raises `Refused`."""
     if node.state == NodeState.ACTIVE:
         if configuration is not None and configuration.diskless is not None:
             raise Refused(

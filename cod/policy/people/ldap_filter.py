@@ -130,8 +130,9 @@ def _narrowed(filter: LdapFilter) -> dict[str, frozenset[str]]:
 def _both(
     one: dict[str, frozenset[str]], other: dict[str, frozenset[str]]
 ) -> dict[str, frozenset[str]]:
-    """Return what both say. Of an attribute with several values two equalities may be true at once:
-    the first one is enough to narrow by."""
+    """Return the values that both sides of an 'and' allow. Where both name one attribute, the first
+    side's values are kept: they narrow the search enough, and an attribute may have several
+    values."""
     return {**other, **one}
 
 

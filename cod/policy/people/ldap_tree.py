@@ -185,7 +185,9 @@ def netgroups(
 def sudo_rules(
     tree: NodeTree, users: Iterable[NodeUser], rules: PosixRules, base: str
 ) -> list[LdapEntry]:
-    """Return who may run what as whom. Nobody is asked for a password: accounts have none on nodes.
+    """Return the entries that say which users may run which programs as whom. No user is asked for
+    a password: accounts have none on nodes. Users are named by their numbers, so that an account of
+    the image's own with the same name gains nothing.
 
     Users are named by their numbers, so that an account of the image's own that is called the same
     gains nothing. A member joins by being in the group: SSSD keeps rules for a while, and looks up
@@ -283,7 +285,7 @@ def _asks(search: LdapSearch, attribute: str) -> bool:
 
 
 def lowered(entry: LdapEntry) -> dict[str, tuple[str, ...]]:
-    """Return an entry's values by lower-case names, as filters have them."""
+    """Return an entry's values by attribute names in lower case, as filters compare them."""
     return {name.lower(): values for name, values in entry.attributes.items()}
 
 

@@ -34,14 +34,15 @@ class PackedRequests:
         self._changed: list[tuple[Want, FoundPlaces | None]] = []
 
     def put(self, want: Want) -> bool:
-        """Give it the best place that there is; False where there is none."""
+        """Give the request the best place; return False where it gets none."""
         found = at_once(want, self.free)
         if found is not None:
             self.move(want, found)
         return found is not None
 
     def move(self, want: Want, found: FoundPlaces | None) -> None:
-        """Give it that place, which has to be free but for its own; None: it has none any more."""
+        """Give the request the place `found`, which has to be free but for the request's own nodes;
+        None: take its place away."""
         _, before = self.found.pop(want.request.id, (want, None))
         self._changed.append((want, before))
         self._use(want.request.id, before, -1)

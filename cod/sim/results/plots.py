@@ -133,8 +133,8 @@ def _waits(title: str, what: str, samples: Mapping[str, Sequence[float]]) -> str
 
 
 def metric(result: Mapping[str, Any], path: str) -> float:
-    """Return a figure by its path, such as 'power.kwh'; 'top' is the highest priority there. Raises
-    KeyError."""
+    """Return the figure at a path such as 'power.kwh'; a figure that is null counts as 0. The word
+    'top' stands for the highest priority at its place in the path. Raises KeyError."""
     value: Any = result
     for part in path.split("."):
         if part == "top":

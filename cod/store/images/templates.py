@@ -166,8 +166,8 @@ def retire(tx: Tx, template_id: int, now: float) -> None:
 
 
 def in_use(tx: Tx) -> set[int]:
-    """Return the ids of the revisions that a vcluster that has not ended, one of its nodes, or a
-    waiting request uses."""
+    """Return the ids of the revisions in use: by vclusters that have not ended, by nodes, and by
+    requests that wait."""
     v, q = t.vclusters.c, t.request_tuples.c
     queries = (
         select(v.template_id).where(v.state != VclusterState.ENDED),

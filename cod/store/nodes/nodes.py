@@ -436,8 +436,8 @@ def set_state(
 def set_last_state(
     tx: Tx, node: Node, steps: Sequence[tuple[NodeEvent, str, Mapping[str, Any]]], actor: str
 ) -> Node:
-    """Write transitions that follow one another at once, (event, cause, columns) each, as
-    `set_state` does: the row as it is after the last, and a row of the history for each."""
+    """Write several transitions of a node, (event, cause, columns) each, that follow one another at
+    once. The node's row gets the last one's values; the history gets a row for each."""
     before, values, history = node, dict[str, Any](), list[dict[str, Any]]()
     for event, cause, columns in steps:
         moved = replace(before, **columns)

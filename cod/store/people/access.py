@@ -63,8 +63,8 @@ def _of(tx: Tx, query: Select[Any]) -> Owned | None:
 
 
 def _shared(tx: Tx, query: Select[Any]) -> Owned | None:
-    """Return who owns an image or template: what is no group's is the site's, and everybody may see
-    it."""
+    """Return the owner of an image or template. One that is no group's is the site's, and everybody
+    may see it."""
     found = _of(tx, query)
     return Owned(shared=True) if found == Owned() else found
 
@@ -74,8 +74,8 @@ def _number(key: str) -> int:
 
 
 def _vcluster(tx: Tx, key: str) -> Owned | None:
-    """Return who owns the vcluster that has that name now; else the last that had it. Or 'name@id',
-    as in `views.called`."""
+    """Return the owner of the vcluster that has that name now; else of the last that had it. Or
+    'name@id', as in `views.called`."""
     v = t.vclusters.c
     name, at, number = key.partition("@")
     query = select(v.group_id).where(v.name == name, *([v.id == _number(number)] if at else []))
@@ -107,7 +107,7 @@ def _user(tx: Tx, key: str) -> Owned | None:
 
 
 def _of_vcluster(tx: Tx, table: Table, key: str) -> Owned | None:
-    """Return who owns the vcluster that a request or a reclaim is of."""
+    """Return the owner of the vcluster that a request or a reclaim belongs to."""
     v = t.vclusters.c
     return _of(
         tx,

@@ -50,7 +50,8 @@ def _gap(tx: Tx, first: int, last: int) -> int:
 
 
 def holder(tx: Tx, kind: str, number: int) -> str | None:
-    """Return who has or had that number, as 'user:NAME' or 'group:NAME'; None: nobody."""
+    """Return the user or group that has or had that number, as 'user:NAME' or 'group:NAME'; None
+    where there is none."""
     query = select(_i.holder).where(_i.number == number, _i.kind == kind)
     return tx.scalar(query.with_for_update())
 

@@ -58,7 +58,7 @@ def under_way(tx: Tx, groups: frozenset[int] | None, limit: int) -> list[Mapping
 
 
 def claim(tx: Tx, name: str) -> Mapping[str, Any] | None:
-    """Return who has that claim, and until when: owner, expires_at; None: nobody ever had it."""
+    """Return the claim's owner and end: owner, expires_at; None where the claim never had one."""
     query = select(t.claims.c.owner, t.claims.c.expires_at).where(t.claims.c.name == name)
     row = tx.execute(query).one_or_none()
     return None if row is None else dict(row._mapping)

@@ -138,7 +138,8 @@ class BatchPool:
     # ------------------------------------------------------------ joining
 
     def add(self, member: Member) -> None:
-        """Make it known, start its daemon, and let it take jobs when that has reported."""
+        """Make the host known, start its daemon, and let it take jobs when the daemon has
+        reported."""
         name = member.hostname
         if name in self._table.keep:
             return
@@ -233,7 +234,8 @@ class BatchPool:
         self._drained_by.update((name, by) for name, by in promised.items() if timed or by == inf)
 
     def remove(self, member: Member, lost: bool) -> None:
-        """Close it, put its jobs back into the queue, stop its daemon, remove every trace of it."""
+        """Close the host, put its jobs back into the queue, stop its daemon, and remove every trace
+        of it."""
         name = member.hostname
         if name in self._table.keep:
             return

@@ -82,12 +82,14 @@ class GridEngine:
     # ------------------------------------------------------------ joining
 
     def admit(self, host: str) -> None:
-        """Make it an administrative host: without that its execution daemon is turned away."""
+        """Make the host an administrative host: any other host's execution daemon is turned
+        away."""
         if host not in self.administrative_hosts():
             self._do("qconf", "-ah", host, meaning=r"added|already exists")
 
     def join(self, host: str, slots: int) -> None:
-        """Put it into the host group, with its slots, disabled until it has reported."""
+        """Put the host into the host group with its slots. It stays disabled until it has
+        reported."""
         if host not in self.members():
             self._set("-aattr", "hostgroup", "hostlist", host, self.hostgroup, "exists")
         self._set("-rattr", "queue", "slots", str(slots), self._instance(host), "unchanged")

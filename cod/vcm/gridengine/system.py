@@ -77,8 +77,8 @@ class GridEngineSystem:
         )
 
     def begin(self, member: Member) -> None:
-        """Admit it, and put it into the queue, disabled. A host that was never put there by a VCM
-        is no member, and so never comes here."""
+        """Admit the host, and put it into the queue, disabled. A host that no VCM has put there is
+        no member, and does not come to this method."""
         name = member.hostname
         self._cell.admit(name)
         self._cell.join(name, self._table.slots)

@@ -156,20 +156,20 @@ class Slurm:
     # ------------------------------------------------------------ nodes
 
     def resume(self, name: str) -> None:
-        """Let it take jobs."""
+        """Let the node take jobs."""
         # slurmctld says so of a node that is not drained: it takes jobs already
         self._node(name, "state=resume", done="Invalid node state")
 
     def drain(self, name: str, reason: str) -> None:
-        """Let it take no more jobs."""
+        """Let the node take no more jobs."""
         self._node(name, "state=drain", f"reason={reason}", done=GONE)
 
     def down(self, name: str, reason: str) -> None:
-        """Say that it is gone: jobs that run there go back into the queue, where they may."""
+        """Set the node down. Jobs that run on it go back into the queue, where they may."""
         self._node(name, "state=down", f"reason={reason}", done=GONE)
 
     def set_features(self, name: str, features: Collection[str]) -> None:
-        """Give it these features, and no others."""
+        """Give the node these features, and no others."""
         text = ",".join(sorted(features))
         self._node(name, f"AvailableFeatures={text}", f"ActiveFeatures={text}")
 

@@ -222,7 +222,7 @@ class SlurmSystem:
             self._slurm.delete(host.name)
 
     def open(self, member: Member) -> None:
-        """Give it the features of its nodeset, and let it take jobs."""
+        """Give the node the features of its nodeset, and let it take jobs."""
         self._departed.pop(member.hostname, None)
         node = self._slurm.node(member.hostname)
         if node is None:
@@ -257,8 +257,8 @@ class SlurmSystem:
     # ------------------------------------------------------------ leaving
 
     def close(self, host: Host, lost: bool) -> None:
-        """Drain it. One that is lost is down: its jobs go back into the queue, those that should
-        not run again, too."""
+        """Drain the node. A node that is lost is set down instead, and all its jobs go back into
+        the queue."""
         if lost:
             for job in host.jobs:
                 self.requeue(job)
@@ -267,7 +267,8 @@ class SlurmSystem:
             self._slurm.drain(host.name, LEAVES)
 
     def requeue(self, job: Job) -> None:
-        """Put it back into the queue. An interactive one cannot run again: it is cancelled."""
+        """Put the job back into the queue. An interactive job cannot run again, and is
+        cancelled."""
         if job.state != "COMPLETING" and not self._slurm.requeue(job.id):
             log.warning(
                 "job %s ends with its node: it was not submitted by sbatch, and cannot run again",

@@ -93,7 +93,7 @@ class Following:
         self._sent: deque[int] = deque(maxlen=10 * OVERLAP)
 
     def after(self) -> int:
-        """Return after which id to look."""
+        """Return the id after which new rows are looked for."""
         return max(self._floor, self._newest - OVERLAP)
 
     def is_new(self, row_id: int) -> bool:

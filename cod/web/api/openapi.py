@@ -16,7 +16,7 @@ from cod.web.api.conditions import keyed, resource_get
 from cod.web.api.openapi_texts import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, TAGS
 from cod.web.api.resources import ROUTES
 from cod.web.api.resources.server import Problem
-from cod.web.api.routes import OWNED, Route
+from cod.web.api.routes import CLAIMS, OWNED, Route
 from cod.web.http.request import PREFIX
 from cod.wire.tus import PIECE_TYPE
 
@@ -92,11 +92,12 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _rights(route: Route) -> str:
-    """Return who may, in words."""
+    """Return the people who may ask, in the words of the docstring of the route's claims."""
     if route.open:
         return "For those who have not signed in, too."
-    said = cleandoc(route.claims.__doc__ or "").replace("\n", " ")
-    return f"Rights: {said}" + (" Only on the server's own UNIX socket." if route.local else "")
+    said = cleandoc(route.claims.__doc__ or "").replace("\n", " ").removeprefix(CLAIMS)
+    local = " Only on the server's own UNIX socket." if route.local else ""
+    return f"Rights: {said[:1].upper()}{said[1:]}{local}"
 
 
 def _success(route: Route) -> dict[str, Any]:

@@ -152,15 +152,17 @@ class Call(Generic[N_co, B_co, Q_co]):
 
 
 Claims = Callable[[Call[N, B, Q]], Sequence[RequiredRight]]
+CLAIMS = "Return the rights of "
+"""How the docstring of every function of claims begins: the API's document shows the rest."""
 
 
 def ANYBODY(ask: Call) -> Sequence[RequiredRight]:
-    """Let everybody in who is signed in; a list shows what they may see of it."""
+    """Return the rights of everybody who is signed in. A list shows what they may see."""
     return (RequiredRight(Right.ANY),)
 
 
 def ADMINS(ask: Call) -> Sequence[RequiredRight]:
-    """Return the site's administrators."""
+    """Return the rights of the site's administrators."""
     return (RequiredRight(Right.ADMIN),)
 
 
@@ -168,27 +170,28 @@ ThingClaims = Callable[[Call[Thing]], Sequence[RequiredRight]]
 
 
 def see(kind: str) -> ThingClaims:
-    """Return those who may look at the thing that the path leads to."""
-    return _wanting(Right.SEE, kind, f"Who may look at the {kind}: everybody in its group.")
+    """Return claims of everybody in the group of the thing that the path leads to."""
+    return _wanting(Right.SEE, kind, "everybody in")
 
 
 def use(kind: str, single: SingleRight | None = None) -> ThingClaims:
-    """Return those who work with it; or who have the single right."""
-    about = f"Who works with the {kind}: members and owners of its group"
-    others = f", and who has the single right {single!s}" if single else ""
-    return _wanting(Right.USE, kind, f"{about}{others}.", single)
+    """Return claims of members and owners of the thing's group, and of users with the single
+    right."""
+    return _wanting(Right.USE, kind, "members and owners of", single)
 
 
 def manage(kind: str) -> ThingClaims:
-    """Return the owners of its group."""
-    return _wanting(Right.MANAGE, kind, f"Who may say who else may: owners of the {kind}'s group.")
+    """Return claims of owners of the thing's group."""
+    return _wanting(Right.MANAGE, kind, "owners of")
 
 
-def _wanting(right: Right, kind: str, about: str, single: SingleRight | None = None) -> ThingClaims:
+def _wanting(right: Right, kind: str, whose: str, single: SingleRight | None = None) -> ThingClaims:
     def wants(ask: Call[Thing]) -> Sequence[RequiredRight]:
         return (RequiredRight(right, kind, ask.names.key, single),)
 
-    wants.__doc__ = about  # shown in the API's document
+    group = "the group" if kind == "group" else f"the {kind}'s group"
+    others = f", and of users with the single right {single!s}" if single else ""
+    wants.__doc__ = f"{CLAIMS}{whose} {group}{others}."  # shown in the API's document
     return wants
 
 

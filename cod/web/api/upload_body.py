@@ -104,7 +104,7 @@ class PieceBody(FileBody):
         self._route, self._names, _ = ROUTE_MAP.find(request.verb, request.api_path)
 
     def begin(self) -> None:
-        """Open it as soon as it is known who sends it."""
+        """Open the upload as soon as the sender is known."""
         self.request.channel.transport.bufferSize = AT_A_TIME
         self.open()
 

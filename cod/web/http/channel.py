@@ -66,7 +66,7 @@ class Channel(http.HTTPChannel):
     _peer: str | None = None
 
     def connectionMade(self) -> None:
-        """Count it, or cut it off."""
+        """Count the connection, or cut it off."""
         super().connectionMade()  # type: ignore[no-untyped-call]
         peer = str(getattr(self.transport.getPeer(), "host", ""))
         if self.factory.connections.enter(peer):

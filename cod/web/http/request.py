@@ -93,7 +93,7 @@ class MemoryBody(Body):
             self.request.refuse(_too_large())
 
     def drop(self) -> int:
-        """Forget them."""
+        """Forget the bytes."""
         count = len(self.content)
         self.content.clear()
         return count
@@ -247,7 +247,7 @@ class WebRequest(http.Request):
             self.refuse(unexpected(error))
 
     async def caller(self) -> Who:
-        """Return who sent it. Raises `HttpProblem` (401)."""
+        """Return the user or program that sent the request. Raises `HttpProblem` (401)."""
         if self.port.local:
             return Who(f"user:{_peer_name(self.channel)}", admin=True, local=True)
         shown = self.getHeader("authorization")
@@ -280,9 +280,9 @@ class WebRequest(http.Request):
         return who
 
     def permitted(self, open_to_strangers: bool = False) -> Who:
-        """Return who asks. Raises `HttpProblem` for what is refused already, for strangers unless
-        it is open to them, and unless what a browser asks for by its cookie comes from a page of
-        ours."""
+        """Return the user or program that asks. Raises `HttpProblem` for what is refused already,
+        for strangers unless the route is open to them, and for a browser's cookie unless a page of
+        ours asks."""
         is_open = open_to_strangers and self.getHeader("authorization") is None
         if wrong := self.refusal or (None if is_open else self.stranger):
             raise wrong

@@ -42,7 +42,7 @@ class PortalSession:
 
     @property
     def who(self) -> Who | None:
-        """Return who asks, where somebody is signed in."""
+        """Return the user who is signed in; None where nobody is."""
         return self.session.who if self.session else None
 
     def csrf(self) -> str:

@@ -92,7 +92,7 @@ class FormBody(FileBody):
         return await context.intake.begin(made, None, Flow(request))
 
     def _sender(self) -> Who:
-        """Return who sends the form, from a page of ours. Raises `HttpProblem` (403)."""
+        """Return the user who sends the form, from a page of ours. Raises `HttpProblem` (403)."""
         request = self.request
         check_host(request.getHeader("host"), self._context.names)
         assert self._form is not None

@@ -26,8 +26,8 @@ log = logging.getLogger("cod.ldap")
 
 
 def verify(rules: Ldap, name: str, password: str) -> Identity | None:
-    """Return who has that name and password there; None: nobody. Raises `Refused` where the
-    directory cannot be asked."""
+    """Return the directory's user of that name; None where the name or the password is wrong.
+    Raises `Refused` where the directory cannot be asked."""
     ldap = _module()
     try:
         return _verified(ldap, rules, name, password)

@@ -73,7 +73,8 @@ class Provider:
         return str(url), urlsafe_b64encode(json.dumps(visit).encode()).decode().rstrip("=")
 
     def finish(self, query: Mapping[str, str], cookie: str) -> tuple[Identity, str]:
-        """(who it is, where to go on), from what the browser came back with. Raises `Refused`."""
+        """Return the user that the provider vouches for, and the page to go on to. `query`: what
+        the browser came back with. Raises `Refused`."""
         visit = _visit(cookie)
         fresh = 0 <= self._clock() - visit["at"] <= PATIENCE
         if not fresh or not secrets.compare_digest(

@@ -121,8 +121,8 @@ class SignIn:
     async def session(
         self, cookie: str, *, address: str, by_itself: bool = False
     ) -> SignedIn | None:
-        """Return who asks by a cookie; None where its session is over. What a page asks for by
-        itself does not prolong it."""
+        """Return the user of a browser's session, by its cookie; None where the session is over.
+        Requests that a page makes by itself do not prolong the session."""
         now = self._clock()
         found = await self._pool.read(
             signin.session,

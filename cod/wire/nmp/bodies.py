@@ -262,7 +262,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """COD: it is done."""
+    """COD: the request was carried out."""
 
 
 @dataclass(frozen=True, slots=True)

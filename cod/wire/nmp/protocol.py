@@ -109,8 +109,8 @@ class Conversation:
         self._asked: dict[Side, dict[str, str]] = {Side.VCM: {}, Side.COD: {}}
 
     def says(self, message: Message) -> bytes:
-        """Say it: the bytes to send. Raises `Fault` where it may not be said: that is a bug of
-        ours."""
+        """Return the bytes of a message to send. Raises `Fault` where the protocol does not allow
+        the message now: that is a bug of ours."""
         self._take(message, self.side)
         return encode(message)
 

@@ -229,7 +229,7 @@ def _made(
     ask: Call[Names, TokenMake | SiteToken],
     make: partial[model.ApiToken] | partial[tuple[model.ApiToken, str | None]],
 ) -> Flow[TokenMade]:
-    """Return a flow that makes a token; its value is what is shown once."""
+    """Return a flow that makes a token. Its value has the token's secret, which is shown once."""
     secret = f"cod_{secrets.token_urlsafe(32)}"
 
     def made(tx: Tx) -> TokenMade:

@@ -117,7 +117,8 @@ class EnergyReport(Reply):
 
 
 def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[RequiredRight]:
-    """Let everybody read who is signed in, of their groups; only administrators see the reserve."""
+    """Return the rights of everybody who is signed in, for their groups. Only administrators see
+    the reserve."""
     return [
         (
             RequiredRight(Right.SEE, "group", ask.query.group)

@@ -74,15 +74,14 @@ def _secret(key: bytes, name: str, tx: Tx, new: bool = False) -> WebhookSecret:
 
 
 def _creates(ask: Call[Names, GroupCreate]) -> list[RequiredRight]:
-    """Let administrators create groups; and users, where the site's rule says so, which the flow
-    looks at."""
+    """Return the rights of administrators; of all users, where the site's rule says so, which the
+    flow checks."""
     return [RequiredRight(Right.ANY if ask.site.groups.creators else Right.ADMIN)]
 
 
 def _changes(ask: Call[Named, GroupPatch]) -> list[RequiredRight]:
-    """Return how a group is told things, its grace and its wipe its owners may say; its priority
-    and its leases are the administrators' to give. To who may not see the group there is none,
-    whatever is asked."""
+    """Return the rights of owners of the group, for the fields that owners set; of administrators,
+    for all others. A group is not found for users who cannot see it."""
     seen = RequiredRight(Right.SEE, "group", ask.names.name)
     own = ask.body.model_fields_set <= groups.OWNERS_SAY
     right = Right.MANAGE if own else Right.ADMIN

@@ -208,8 +208,8 @@ def _mailed(ask: Call, row: Invitation, link: str) -> str:
 
 
 def _invites(ask: Call[Named, Invite]) -> list[RequiredRight]:
-    """Return the owners of the group; and who has the single right to invite, in their own role at
-    most."""
+    """Return the rights of owners of the group, and of users with the single right to invite, who
+    give their own role at most."""
     name, role = ask.names.name, ask.body.role
     if role == "owner":
         return [RequiredRight(Right.MANAGE, "group", name)]

@@ -63,5 +63,5 @@ class MoveReply(Reply):
 
 
 def claims(ask: Call[Named, MoveStart]) -> list[RequiredRight]:
-    """Return who works with both vclusters: members and owners of their groups."""
+    """Return the rights of members and owners of both vclusters' groups."""
     return [RequiredRight(Right.USE, "vcluster", each) for each in (ask.names.name, ask.body.to)]

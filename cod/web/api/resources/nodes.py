@@ -114,7 +114,7 @@ class NodePatch(PatchOf[model.NodeView]):
 
 
 class PowerWish(Body):
-    """What the node's power shall be."""
+    """The state that the node's power is to have."""
 
     desired: Chosen[PowerVerb] = Field(description=f"soft: {PowerVerb.SOFT.about}")
 

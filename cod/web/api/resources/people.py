@@ -196,13 +196,14 @@ def said(body: Body) -> dict[str, Any]:
 
 
 def _sets(ask: Call[NamedMember, MemberSet]) -> Sequence[RequiredRight]:
-    """Return the owners of the group; that it may be without one is an administrator's word."""
+    """Return the rights of owners of the group. Only an administrator may leave a group without an
+    owner."""
     forced = (RequiredRight(Right.ADMIN),) if ask.body.force else ()
     return (RequiredRight(Right.MANAGE, "group", ask.names.name), *forced)
 
 
 def _removes(ask: Call[NamedMember]) -> Sequence[RequiredRight]:
-    """Return the owners of the group; whoever is in it may leave."""
+    """Return the rights of owners of the group. Everybody may remove themselves."""
     leaves = ask.who.person == ask.names.user and ask.who.only is None
     return (RequiredRight(Right.SEE if leaves else Right.MANAGE, "group", ask.names.name),)
 

@@ -100,8 +100,8 @@ class HeldReply(Reply):
 
 
 class ChanceReply(Reply):
-    """Something that will, or may, free `count` nodes that would do; `at` null: nobody knows
-    when."""
+    """An event that frees, or may free, `count` nodes that match. `at` is null where nobody knows
+    its time."""
 
     at: float | None
     count: int
@@ -298,8 +298,8 @@ def _supposed(ask: Call[Names, MatchAsk]) -> explain.HypotheticalRequest:
 
 
 def _asks(ask: Call[Names, MatchAsk]) -> list[RequiredRight]:
-    """Return who may look at the group, or the vcluster; the template is one of that group's, or
-    the site's."""
+    """Return the rights of everybody in the group, or in the vcluster's group. The template is one
+    of that group's, or the site's."""
     whose = ("vcluster", ask.body.vcluster) if ask.body.vcluster else ("group", ask.body.group)
     return [RequiredRight(Right.SEE, *whose)]
 

@@ -234,13 +234,14 @@ def _line(document: str, sentence: str) -> int:
 
 
 def adds(ask: Call[Names, TemplateDocument | UploadCreate]) -> list[RequiredRight]:
-    """Return members and owners of the group that it shall belong to; for the site, its
-    administrators."""
+    """Return the rights of members and owners of the group that gets the image or template; for the
+    site, of its administrators."""
     return [owner(ask.body.group)]
 
 
 def _lists(ask: Call[Names, BaseModel, TemplateQuery]) -> list[RequiredRight]:
-    """Let everybody list who is signed in; those of one template, who may look at it."""
+    """Return the rights of everybody who is signed in; for the revisions of one template, of
+    everybody in its group."""
     return [
         (
             RequiredRight(Right.SEE, "template", ask.query.name)
@@ -264,7 +265,7 @@ def listed_templates(
 
 
 def _checks(ask: Call[Names, TemplateDocument]) -> list[RequiredRight]:
-    """Let everybody check who is signed in; for a group, who is in it."""
+    """Return the rights of everybody who is signed in; for a group, of everybody in it."""
     return [
         (
             RequiredRight(Right.SEE, "group", ask.body.group)

@@ -82,7 +82,7 @@ class ChartReply(Reply):
 
 
 def _reads(ask: Call[Names, BaseModel, TimelineQuery]) -> list[RequiredRight]:
-    """Let everybody read who is signed in, of their groups."""
+    """Return the rights of everybody who is signed in, for their groups."""
     named = [
         RequiredRight(Right.SEE, kind, getattr(ask.query, kind))
         for kind in ("group", "vcluster")

@@ -131,7 +131,7 @@ class VclusterQuery(Paged):
 
 
 class Resize(Body):
-    """How many nodes the vcluster shall have."""
+    """The number of nodes that the vcluster is to have."""
 
     size: int = Field(ge=1, le=100_000)
     seen_size: int | None = Field(
@@ -149,7 +149,7 @@ class Resize(Body):
 
 
 class Extend(Body):
-    """How long from now the lease shall last."""
+    """The length of the lease from now on."""
 
     lease: Seconds
 
@@ -303,9 +303,9 @@ def _lease(body: VclusterCreate) -> float | None:
 
 
 def creates(ask: Call[Names, Any]) -> list[RequiredRight]:
-    """Return members and owners of the group that it shall belong to, who work with the volumes
-    that it mounts. Its templates are that group's, or the site's. Owners alone enrol a VCM, and
-    choose mount points."""
+    """Return the rights of members and owners of the vcluster's group, who work with the volumes
+    that it mounts. Its templates are that group's, or the site's. Only owners enrol a VCM or choose
+    mount points."""
     owners = ask.body.vcm_inside or any(each.mount for each in ask.body.volumes)
     group = RequiredRight(Right.MANAGE if owners else Right.USE, "group", ask.body.group)
     mounted = [

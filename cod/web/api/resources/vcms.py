@@ -33,7 +33,7 @@ Address = Annotated[str, AfterValidator(lambda text: str(IPv4Address(text)))]
 
 
 class VcmEnrol(Body):
-    """Who shall speak for a vcluster."""
+    """The VCM that speaks for a vcluster from now on."""
 
     address: Address | None = Field(
         default=None, description="the only address it may come from; null: any"

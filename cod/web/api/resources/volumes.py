@@ -208,7 +208,7 @@ class FileServerList(Items[FileServerReply]):
 
 
 def _creates(ask: Call[Names, VolumeCreate]) -> Sequence[RequiredRight]:
-    """Return members and owners of the group that it shall belong to, who see the volume that is
+    """Return the rights of members and owners of the volume's group, who can see the volume that is
     copied."""
     owner = RequiredRight(Right.USE, "group", ask.body.group)
     return (
@@ -217,8 +217,8 @@ def _creates(ask: Call[Names, VolumeCreate]) -> Sequence[RequiredRight]:
 
 
 def _attaches(ask: Call[Named, VolumeAttach]) -> Sequence[RequiredRight]:
-    """Return who works with the volume and owns the vcluster, whose nodes run what is mounted; an
-    owner of the volume's group may have it deleted."""
+    """Return the rights of owners of the vcluster's group who are members of the volume's group.
+    Only an owner of the volume's group may have the volume deleted."""
     right = Right.USE if ask.body.delete_after is None else Right.MANAGE
     return [
         RequiredRight(right, "volume", ask.names.name),

@@ -39,13 +39,13 @@ class Connection:
     """What a piece does to the connection that it comes from."""
 
     def hold(self) -> None:
-        """Take nothing more from it for now."""
+        """Stop taking bytes from the sender for now."""
 
     def flow(self) -> None:
-        """Go on."""
+        """Take bytes from the sender again."""
 
     def cut(self) -> None:
-        """Break it off."""
+        """Break the sender's request off."""
 
 
 class Storage(Protocol):
@@ -209,7 +209,7 @@ class Piece:
             self._close()
 
     async def break_off(self) -> None:
-        """End it from here; returns when the file is free."""
+        """End the piece from this side. Fires when the file is free."""
         if not self._closed:
             freed: Deferred[None] = Deferred()
             self._watchers.append(freed)

@@ -96,8 +96,8 @@ def _chart(found: Calendar, step: float, now: float) -> Markup | None:
 
 
 def _lanes(bars: Sequence[Bar]) -> list[list[Bar]]:
-    """Return bars, ordered by their starts, in as few lanes as they need so that none hides
-    another. Nodes that leave are marked on the first lane, which has the nodes held."""
+    """Return bars, ordered by their starts, in as few lanes as possible so that no bar hides
+    another. Bars of the kind "leaving" only mark nodes of the first lane, and stand on it."""
     lanes: list[list[Bar]] = [[]]
     ends = [-math.inf]
     for bar in bars:

@@ -195,7 +195,7 @@ def _more(tx: Tx, ask: PageCall[Named, MoreQuery]) -> dict[str, Any]:
 
 
 def _seen(ask: PageCall[Names, Changed]) -> list[RequiredRight]:
-    """Return who may see the request that the form begins with."""
+    """Return the rights to see the request that the form begins with."""
     return [
         (
             RequiredRight(Right.SEE, "request", str(ask.query.request))

@@ -92,7 +92,8 @@ class CaptureList(ListPage[CaptureReply]):
 
 
 def _wants(ask: Call[Named, CaptureWish]) -> Sequence[RequiredRight]:
-    """Return who may capture the node, and for the group that shall have the image."""
+    """Return the rights of members and owners of the node's group and of the group that gets the
+    image, and of users with the single right capture there."""
     node = RequiredRight(Right.USE, "node", ask.names.name, SingleRight.CAPTURE)
     if ask.body.group is None:
         return (node,)

@@ -61,8 +61,7 @@ PAGES = (
 
 
 def _wish(fields: Fields) -> dict[str, Any]:
-    """Return the body: an empty name for the template says that there shall be none. A part of the
-    disk gets none."""
+    """Return the body. An empty name asks for no template, and a part of the disk gets none."""
     made = body_of(CaptureWish, Fields({"image": fields.all("image")}), {})
     part = fields.one("part").strip()
     what: dict[str, Any] = {"template": "" if part else fields.one("template").strip()}
