@@ -7,15 +7,10 @@ that the site's administrators use, and its errors are the ones that they know.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred
-from twisted.internet.error import ProcessExitedAlready
-from twisted.internet.protocol import ProcessProtocol
-from twisted.python.failure import Failure
-
+from cod.childprocess import ChildProcess
 from cod.fileservers import script
 from cod.model import FileServer, WantedVolume
 
@@ -100,9 +95,10 @@ class ScriptDriver:
     async def _run(self, server: FileServer, text: str) -> str:
         """Return what the script says. Raises `FileServerError`."""
         command = ["sh", "-s"] if not server.ssh else [self._ssh, *options(server), AS_ROOT]
-        child = Child(text.encode())
+        child = ChildProcess(text.encode(), OUTPUT)
         self._reactor.spawnProcess(child, command[0], command, ENVIRONMENT)
-        status, said, complaint = await child.ended
+        status, *words = await child.ended
+        said, complaint = (each.decode(errors="replace") for each in words)
         if status != 0:
             raise trouble(server, status, said, complaint)
         return said
@@ -150,35 +146,3 @@ def trouble(server: FileServer, status: int | None, said: str, complaint: str) -
         )
         return FileServerError(f"file server {server.name} {meaning}"[:500])
     return FileServerError(f"file server {server.name}: the change failed: {last}"[:500])
-
-
-class Child(ProcessProtocol):
-    """A running shell that reads `text`: `ended` fires with (exit status, standard output, standard
-    error); cancelled, it is killed."""
-
-    transport: Any
-
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-        self._said, self._complaint = bytearray(), bytearray()
-        self.ended: Deferred[tuple[int | None, str, str]] = Deferred(self._kill)
-
-    def connectionMade(self) -> None:
-        self.transport.write(self._text)
-        self.transport.closeStdin()
-
-    def outReceived(self, data: bytes) -> None:
-        self._said += data[: OUTPUT - len(self._said)]
-
-    def errReceived(self, data: bytes) -> None:
-        self._complaint += data[: OUTPUT - len(self._complaint)]
-
-    def processEnded(self, reason: Failure | None = None) -> None:
-        status = getattr(getattr(reason, "value", None), "exitCode", None)
-        said, complaint = (one.decode(errors="replace") for one in (self._said, self._complaint))
-        if not self.ended.called:
-            self.ended.callback((status, said, complaint))
-
-    def _kill(self, _ended: object) -> None:
-        with suppress(ProcessExitedAlready):
-            self.transport.signalProcess("KILL")

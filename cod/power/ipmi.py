@@ -16,11 +16,7 @@ import shutil
 from contextlib import suppress
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.error import ProcessExitedAlready
-from twisted.internet.protocol import ProcessProtocol
-from twisted.python.failure import Failure
-
+from cod.childprocess import ChildProcess
 from cod.choices import PowerDriverKind
 from cod.model import BmcSystem, uuids_of
 from cod.power import address
@@ -127,9 +123,10 @@ class IpmiDriver(Plain):
         """Return what ipmitool says. Raises `PowerError`."""
         options, environment = call(target)
         program = installed(self._program)
-        child = _Child()
+        child = ChildProcess(most=OUTPUT)
         self._reactor.spawnProcess(child, program, [program, *options, *command], environment)
-        status, said = await child.ended
+        status, output, errors = await child.ended
+        said = (output + errors).decode(errors="replace")
         if status != 0:
             raise trouble(said)
         return said
@@ -203,28 +200,3 @@ def reading(said: str) -> float | None:
     found = re.search(r"Instantaneous power reading:\s+(\d+) Watts", said)
     off = re.search(r"Power reading state is:\s+deactivated", said)
     return float(found[1]) if found and not off else None
-
-
-class _Child(ProcessProtocol):
-    """A running ipmitool: `ended` fires with (exit status, what it said); cancelled, it is
-    killed."""
-
-    transport: Any
-
-    def __init__(self) -> None:
-        self._said = bytearray()
-        self.ended: Deferred[tuple[int | None, str]] = Deferred(self._kill)
-
-    def outReceived(self, data: bytes) -> None:
-        self._said += data[: OUTPUT - len(self._said)]
-
-    errReceived = outReceived
-
-    def processEnded(self, reason: Failure | None = None) -> None:
-        ended, status = self.ended, getattr(getattr(reason, "value", None), "exitCode", None)
-        if not ended.called:
-            ended.callback((status, self._said.decode(errors="replace")))
-
-    def _kill(self, _ended: object) -> None:
-        with suppress(ProcessExitedAlready):
-            self.transport.signalProcess("KILL")

@@ -10,13 +10,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ProcessExitedAlready
-from twisted.internet.protocol import ProcessProtocol
 
+from cod.childprocess import ChildProcess
 from cod.flows.scheduler import starts
 from cod.model import SiteRef
 from cod.periodic import Periodic
@@ -50,7 +48,7 @@ class StartForecasts(Periodic):
         self._keeper = ClaimKeeper(reactor, pool, starts.find, starts.hold, server, CLAIM)
         self._seen: starts.Observed | None = None
         self._next = self._rests = 0.0
-        self._child: _Child | None = None
+        self._child: ChildProcess | None = None
 
     def stopService(self) -> Deferred[Any]:
         """End at once: what is being reckoned is not told."""
@@ -80,7 +78,7 @@ class StartForecasts(Periodic):
         return await self._keeper.keep(now) is not None
 
     async def _tell(self, question: bytes) -> None:
-        child, program = _Child(question), self._program[0]
+        child, program = ChildProcess(question), self._program[0]
         self._reactor.spawnProcess(child, program, list(self._program), dict(os.environ))
         self._child = child
         status, said, trouble = await child.ended
@@ -88,37 +86,11 @@ class StartForecasts(Periodic):
         if not self.running or not await self._hold(self._clock()):
             return
         if status != 0:
-            log.error("the process that reckons starts failed: %s", trouble[-500:])
+            log.error(
+                "the process that reckons starts failed: %s",
+                trouble[-500:].decode(errors="replace"),
+            )
             return
         told = await self._pool.read(starts.changed, starts.answer(said))
         for first in range(0, len(told), BATCH):
             await self._pool.run(starts.tell, told[first : first + BATCH], self._clock())
-
-
-class _Child(ProcessProtocol):
-    """The process: it is told `question`; `ended` fires with (exit status, what it said, what it
-    said of errors)."""
-
-    transport: Any
-
-    def __init__(self, question: bytes) -> None:
-        self._question, self._said, self._errors = question, bytearray(), bytearray()
-        self.ended: Deferred[tuple[int | None, bytes, str]] = Deferred()
-
-    def connectionMade(self) -> None:
-        self.transport.write(self._question)
-        self.transport.closeStdin()
-
-    def outReceived(self, data: bytes) -> None:
-        self._said += data
-
-    def errReceived(self, data: bytes) -> None:
-        self._errors += data
-
-    def processEnded(self, reason: Any = None) -> None:
-        status = getattr(getattr(reason, "value", None), "exitCode", None)
-        self.ended.callback((status, bytes(self._said), self._errors.decode(errors="replace")))
-
-    def kill(self) -> None:
-        with suppress(ProcessExitedAlready):
-            self.transport.signalProcess("KILL")

@@ -75,6 +75,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
         {"cod.images", "cod.wire.manifest", "cod.wire.capture", "cod.model"},
         {"zstandard"},
     ),
+    "cod.childprocess": (set(), {"twisted"}),
     "cod.periodic": ({"cod.pool"}, {"twisted"}),
     "cod.tokenbucket": (set(), set()),
     "cod.net": (
@@ -127,12 +128,21 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
         },
     ),
     "cod.workers": (
-        {"cod.workers", "cod.periodic", "cod.flows", "cod.images", "cod.pool", *LEAVES},
+        {
+            "cod.workers",
+            "cod.childprocess",
+            "cod.periodic",
+            "cod.flows",
+            "cod.images",
+            "cod.pool",
+            *LEAVES,
+        },
         {"twisted"},
     ),
     "cod.power": (
         {
             "cod.power",
+            "cod.childprocess",
             "cod.flows",
             "cod.pool",
             "cod.periodic",
@@ -143,7 +153,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
         {"twisted", "zope", "OpenSSL", "pysnmp"},
     ),
     "cod.fileservers": (
-        {"cod.fileservers", "cod.flows", "cod.pool", "cod.periodic", *LEAVES},
+        {"cod.fileservers", "cod.childprocess", "cod.flows", "cod.pool", "cod.periodic", *LEAVES},
         {"twisted"},
     ),
     "cod.switches": (

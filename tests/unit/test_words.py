@@ -187,7 +187,7 @@ Limits Line Listener Machine Member Message Meter Named NewQuery NodeKind NodeSt
 Options Outdated Pace Page Partition PciDevice Peer Piece Place PlaceReply Plan Planned Pool
 Progress Query Reclaim ReclaimAnswer Renew Report Request Reservation Running Sender Series Server
 Settings Shown SignIn Size Snapshot Source Span Starts State SwitchSession Table Target
-TimelineQuery Transfer Unknown Vcluster View Welcome _Body _Broken _Child _Job _Jobs _Lines _Node
+TimelineQuery Transfer Unknown Vcluster View Welcome _Body _Broken _Job _Jobs _Lines _Node
 _Nodes _Tls _Way
 """
 QUESTIONS = re.compile(r"(?:Is|Are|Was|Were|Has|Have|May|Can|Does|Do|Did|Would)\b[^.]*\?")

@@ -1,0 +1,50 @@
+"""A child process of the reactor, with what it says."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+
+
+class ChildProcess(ProcessProtocol):
+    """A running program. `ended` fires with (exit status, output, errors), the status None where a
+    signal ended it. Cancelling `ended` kills the program.
+
+    said  bytes for the program's standard input, which ends after them
+    most  bytes that are kept of the output, and of the errors; None: all
+    """
+
+    transport: Any
+
+    def __init__(self, said: bytes = b"", most: int | None = None) -> None:
+        self._said, self._most = said, most
+        self._output, self._errors = bytearray(), bytearray()
+        self.ended: Deferred[tuple[int | None, bytes, bytes]] = Deferred(lambda _: self.kill())
+
+    def connectionMade(self) -> None:
+        self.transport.write(self._said)
+        self.transport.closeStdin()
+
+    def outReceived(self, data: bytes) -> None:
+        self._keep(self._output, data)
+
+    def errReceived(self, data: bytes) -> None:
+        self._keep(self._errors, data)
+
+    def _keep(self, kept: bytearray, data: bytes) -> None:
+        kept += data if self._most is None else data[: self._most - len(kept)]
+
+    def processEnded(self, reason: Failure | None = None) -> None:
+        status = getattr(getattr(reason, "value", None), "exitCode", None)
+        if not self.ended.called:
+            self.ended.callback((status, bytes(self._output), bytes(self._errors)))
+
+    def kill(self) -> None:
+        """End the program at once."""
+        with suppress(ProcessExitedAlready):
+            self.transport.signalProcess("KILL")
