@@ -222,13 +222,6 @@ def slices(ids: Sequence[Key], size: int = 500) -> Iterable[Sequence[Key]]:
 
 
 @contextmanager
-def savepoint(tx: Tx) -> Iterator[None]:
-    """Run a part of a transaction whose writes are undone where it raises."""
-    with tx.begin_nested():
-        yield
-
-
-@contextmanager
 def trial(tx: Tx) -> Iterator[None]:
     """Run a part of a transaction for its result alone: what it has written is undone."""
     attempt = tx.begin_nested()
