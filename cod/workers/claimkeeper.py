@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from cod.flows.scheduler.plan import Claim, is_unchanged
-from cod.pool import Pool
 
 
 class ClaimKeeper:
@@ -14,21 +13,22 @@ class ClaimKeeper:
     shown no sign of life for `seconds`, as this host has counted. Clocks that differ, or are set,
     do no harm.
 
-    find, hold  flows, as `plan.find` and `plan.hold`
-    claim       this server's; None: another server has it
+    find   returns the claim as it is, by `store.claims.find`
+    hold   gets or renews it, by `store.claims.hold`: of now, this server's claim and another's that
+           is over
+    claim  this server's; None: another server has it
     """
 
     def __init__(
         self,
         reactor: Any,
-        pool: Pool,
-        find: Callable[..., Claim | None],
-        hold: Callable[..., Claim | None],
+        find: Callable[[], Awaitable[Claim | None]],
+        hold: Callable[[float, Claim | None, Claim | None], Awaitable[Claim | None]],
         server: str,
         seconds: float,
     ) -> None:
         self.claim: Claim | None = None
-        self._reactor, self._pool, self._find, self._hold = reactor, pool, find, hold
+        self._reactor, self._find, self._hold = reactor, find, hold
         self._server, self._seconds = server, seconds
         self._renewed = self._since = 0.0
         self._seen: Claim | None = None  # another's, as it has been since `_since`
@@ -44,12 +44,10 @@ class ClaimKeeper:
             return self.claim
         begun, over = self._reactor.seconds(), self.claim
         if over is None:
-            over = await self._pool.read(self._find)
+            over = await self._find()
             if over is not None and over.owner != self._server and not self._is_over(over, begun):
                 return None
-        self.claim = await self._pool.run(
-            self._hold, self._server, now, self._seconds, self.claim, over
-        )
+        self.claim = await self._hold(now, self.claim, over)
         self._renewed = begun
         return self.claim
 

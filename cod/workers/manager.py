@@ -52,7 +52,13 @@ class Manager(Service):
     ) -> None:
         self._reactor, self._pool, self._site = reactor, pool, site
         self._clock, self._effects = clock, effects
-        self._keeper = ClaimKeeper(reactor, pool, plan.find, plan.hold, server, CLAIM)
+        self._keeper = ClaimKeeper(
+            reactor,
+            lambda: pool.read(plan.find),
+            lambda now, held, over: pool.run(plan.hold, server, now, CLAIM, held, over),
+            server,
+            CLAIM,
+        )
         self._pulse: object = None
         self._seen: plan.Observed | None = None
         self._still: plan.NoChange | None = None

@@ -45,7 +45,13 @@ class StartForecasts(Periodic):
         super().__init__(reactor, pool, log, "the starts of requests are not told", PERIOD)
         self._reactor, self._site, self._clock = reactor, site, clock
         self._program = program
-        self._keeper = ClaimKeeper(reactor, pool, starts.find, starts.hold, server, CLAIM)
+        self._keeper = ClaimKeeper(
+            reactor,
+            lambda: pool.read(starts.find),
+            lambda now, held, over: pool.run(starts.hold, server, now, CLAIM, held, over),
+            server,
+            CLAIM,
+        )
         self._seen: starts.Observed | None = None
         self._next = self._rests = 0.0
         self._child: ChildProcess | None = None

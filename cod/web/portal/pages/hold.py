@@ -1,4 +1,4 @@
-"""The page of a held site: nodes whose machines and the database do not agree, with both stories."""
+"""The page of a held site: nodes whose machines and the database differ, with both stories."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from cod.flows.nodes import hold
 from cod.pool import Tx
-from cod.states import StoryVerdict
+from cod.states import OWN_SYSTEM, StoryVerdict
 from cod.web.api.routes import ADMINS, Call
 from cod.web.portal.page import Page, act
 
@@ -20,6 +20,7 @@ def _hold(tx: Tx, ask: Call) -> dict[str, Any]:
         "found": found,
         "differ": by[StoryVerdict.DIFFERS][:MOST],
         "silent": by[StoryVerdict.SILENT][:MOST],
+        "own_system": OWN_SYSTEM,
         "counts": {verdict.value: len(nodes) for verdict, nodes in by.items()},
     }
 
