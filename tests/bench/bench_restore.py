@@ -4,11 +4,13 @@ machines have told what they hold.
 The site is that of `cod lab storm`, with a real server, and its machines are protocols on real
 sockets. It has `NODES` free nodes when it is backed up and restored, by the commands that an
 administrator types, and its server started; then `MACHINES` of them are switched on within `OVER`
-seconds. Each boots and is told to look at its disks, which are blank. At last the hold is ended.
+seconds (`--machines`: how many). Each boots and is told to look at its disks, which are blank. At
+last the hold is ended.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
@@ -33,7 +35,10 @@ SMOKE = Smoke(
 
 
 def main() -> None:
-    make_room(MACHINES, 1)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--machines", type=int, default=MACHINES, help="that are switched on")
+    machines = parser.parse_args().machines
+    make_room(machines, 1)
     with StormSite(f"restore{os.getpid()}", 1, 0.0, "") as site:
         site.stop()
         register(f"sqlite:///{site.folder}/data/cod.db")
@@ -44,14 +49,14 @@ def main() -> None:
         restored, used = time.monotonic(), commands_cpu() - used
         site.serve()
         serving, server = time.monotonic(), sum(part.cpu for part in site.figures().values())
-        [told] = site.storm(MACHINES, OVER, PATIENCE)
+        [told] = site.storm(machines, OVER, PATIENCE)
         held = report.summary([told], site.samples)
         at_end = stories(site)
         ending = time.monotonic()
         site.cod("db", "hold", "--end")
         ended = time.monotonic()
         after = json.loads(site.cod("db", "reconcile", "--json"))
-    wanted = {"agrees": MACHINES, "silent": NODES - MACHINES}
+    wanted = {"agrees": machines, "silent": NODES - machines}
     if at_end != wanted or after["held"] or len(after["nodes"]) != wanted["silent"]:
         raise RuntimeError(f"machines have told {at_end}, and afterwards {after['nodes'][:3]}")
     ends = [machine["ended"] for machine in told["machines"]]
@@ -66,7 +71,7 @@ def main() -> None:
             Measure(f"{of}: until the server is ready", serving - begun, "s"),
             Measure(f"{of}: the parts' CPU until then", server, "s"),
             Measure(f"{of}: until the first boot has its order", first - begun, "s", goal="< 60 s"),
-            Measure(f"{of}: until {MACHINES:,} have told", all_told - begun, "s"),
+            Measure(f"{of}: until {machines:,} have told", all_told - begun, "s"),
             Measure(f"{of}: `cod db hold --end`", ended - ending, "s"),
             Measure("boot of a held node: server's CPU", 1000 * held["server"]["cpu"], "ms"),
         ],
@@ -98,3 +103,7 @@ def stories(site: StormSite) -> dict[str, int]:
     if not hold["held"] or len(hold["silent"]) != verdicts.count("silent"):
         raise RuntimeError(f"`cod db hold` tells {hold}, and `cod db reconcile` {verdicts[:9]}")
     return {verdict: verdicts.count(verdict) for verdict in ("agrees", "silent")}
+
+
+if __name__ == "__main__":
+    main()
