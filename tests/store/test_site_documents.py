@@ -23,6 +23,8 @@ from cod.web.api.routes import Call, Names
 from cod.web.http.errors import HttpProblem
 from tests.repeats import contents
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_000_000.0
 LEAF = Switch("leaf", "ovs", "unix:/run/ovs/db.sock", provisioning_vlan=10)
 PHYSICS = {"kind": "group", "name": "physics", "priority": 5, "max_lease": "2 d"}

@@ -135,6 +135,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(VALUES)
 def test_what_is_written_is_read_again(value: Any) -> None:
     node = yaml.compose(written({"field": {"of": value, "x": 1}}), Loader=site_files._Loader)

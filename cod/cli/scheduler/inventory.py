@@ -38,8 +38,9 @@ def _inventory(api: Client, only: str | None) -> tuple[dict[str, Any], dict[str,
         if node["hostname"] and node["vcluster"] in owners:
             host = f"{node['hostname']}.{node['vcluster']}"
             clusters.setdefault(node["vcluster"], []).append(host)
-            hosts[host] = {
-                "ansible_host": node["address"],
+            # without an address Ansible asks DNS for the host's name
+            reach = {"ansible_host": node["address"]} if node["address"] else {}
+            hosts[host] = reach | {
                 "ansible_user": "root",
                 "cod_node": node["name"],
                 "cod_state": node["state"],

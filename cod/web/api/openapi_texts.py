@@ -109,6 +109,7 @@ EXAMPLES: dict[str, dict[str, object]] = {
     "TypePatch": {"name": "large", "cost": 4.0},
     "BlockCreate": {"name": "rack1"},
     "BlockNodes": {"nodes": ["rack1-*"]},
+    "DocumentSet": {"documents": [{"kind": "group", "name": "physics", "max_lease": "30 d"}]},
     "ReclaimAnswer": {"nodes": ["n3"]},
     "TemplateDocument": {
         "document": '<template name="web"><image target="disk" name="debian"/></template>',

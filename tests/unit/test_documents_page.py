@@ -1,0 +1,31 @@
+"""docs/site-documents.md names each kind of documents with all its fields; the command line and
+the example do, too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cod.cli.documents import get
+from cod.site_files import read
+from cod.web.api.resources.documents.kinds import KINDS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/site-documents.md").read_text()
+
+
+def test_the_page_has_each_kind_with_its_fields() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| (.*) \|$", PAGE, re.MULTILINE))
+    assert rows.keys() - {"kind"} == KINDS.keys()
+    for name, kind in KINDS.items():
+        assert set(kind.known) <= set(re.findall(r"`(\w+)`", rows[name])), name
+
+
+def test_the_command_names_each_kind() -> None:
+    text = " ".join((get.help or "").split())
+    assert f"KIND is {', '.join(list(KINDS)[:-1])} or {list(KINDS)[-1]}, several" in text
+
+
+def test_the_example_has_most_kinds() -> None:
+    found = {each.values["kind"] for each in read([str(ROOT / "docs/examples/site.d")])}
+    assert found == KINDS.keys() - {"port", "vcm"}
