@@ -91,7 +91,10 @@ def test_the_example_is_applied_and_a_second_time_nothing_is_written(there: Serv
     before = len(audit(there))
     done = run(there, "apply", "-f", EXAMPLE, "--yes")
     assert done.stdout.endswith("Applied 11 changes.\n")
-    assert len(audit(there)) == before + 1
+    newest, *older = audit(there)
+    assert (newest["action"], len(older)) == ("documents apply", before)
+    assert '{"kind": "group", "thing": "physics", "action": "create"' in json.dumps(newest)
+    assert '{"field": "max_lease", "before": null, "after": "30 d"}' in json.dumps(newest)
     group = there.local.get("/groups/physics")
     assert (group["priority"], group["max_lease"], group["image_quota"]) == (10, 30 * 86400, 5e11)
     members = there.local.get("/groups/chemistry/members")["items"]
@@ -249,6 +252,8 @@ def test_only_what_was_applied_before_is_pruned_and_only_if_told(
     assert {one["name"] for one in there.local.items("/groups")} == {"byhand", "site"}
     assert {one["name"] for one in there.local.items("/blocks")} == {"rack3"}
     assert apply(there, tmp_path, rest, "--prune") == "Nothing differs.\n"
+    nothing = apply(there, tmp_path, "# empty\n", "--prune", code=1)
+    assert "a prune without documents would delete all" in nothing
 
 
 def test_a_group_that_owns_something_is_not_pruned_and_the_rest_stays(

@@ -13,9 +13,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from cod.flows import replies, site_documents
 from cod.flows.people import access
@@ -69,6 +69,12 @@ class DocumentSet(Body):
 
     documents: list[dict[str, Any]] = Field(max_length=MOST)
     prune: bool = False
+
+    @model_validator(mode="after")
+    def _some_to_keep(self) -> Self:
+        if self.prune and not self.documents:
+            raise ValueError("a prune without documents would delete all that was ever applied")
+        return self
 
 
 class DocumentApply(DocumentSet):
@@ -256,7 +262,7 @@ def _checked(place: int, values: Mapping[str, Any]) -> _Document | dict[str, str
     if kind is None:
         return {"kind": f"should be {', '.join(KINDS)}"}
     name = given.pop("name", None)
-    if not isinstance(name, str) or not 0 < len(name) <= 127:
+    if not isinstance(name, str) or not 0 < len(name) <= 127 or not name.isprintable():
         return {"name": "should be a text of at most 127 characters"}
     for field, value in list(given.items()):
         if field not in kind.known:
