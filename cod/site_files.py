@@ -60,7 +60,7 @@ class _Loader(yaml.BaseLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Return the next node."""
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             raise _Fault(event.start_mark, "has an alias (*); write the value out")
         self.depth += 1

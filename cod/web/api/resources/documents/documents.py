@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from cod.flows import replies, site_documents
 from cod.flows.people import access
@@ -449,7 +449,7 @@ def _agrees(tx: Tx, ask: Call[Names, DocumentSet]) -> None:
 # ------------------------------------------------ what is there
 
 
-def _documents(ask: Call[Names, Body, DocumentQuery], tx: Tx) -> list[DocumentReply]:
+def _documents(ask: Call[Names, BaseModel, DocumentQuery], tx: Tx) -> list[DocumentReply]:
     """Return things as documents. Raises `Refused`."""
     wanted, name = ask.query.kind.split(","), ask.query.name
     found = [
