@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import click
@@ -201,6 +202,6 @@ def _lines(field: str, before: Any, after: Any) -> Iterator[str]:
     if before is not None and after is None:
         is_ = [f"{field}: null"]
     several = max(len(was), len(is_)) > 4
-    for line in difflib.unified_diff(was, is_, n=2, lineterm=""):
-        if not line.startswith(("---", "+++")) and (several or not line.startswith("@")):
+    for line in islice(difflib.unified_diff(was, is_, n=2, lineterm=""), 2, None):  # no header
+        if several or not line.startswith("@"):
             yield line

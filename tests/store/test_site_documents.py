@@ -181,3 +181,21 @@ def test_documents_that_would_differ_again_are_refused(there: Engine, site: Site
     [(place, sentence)] = error.value.faults.items()
     assert place == "documents.0.email"
     assert sentence.startswith("COD makes 'a@example.org, b@example.org' of it")
+
+
+def test_a_guarantee_passes_from_one_group_to_another_in_one_go(there: Engine, site: Site) -> None:
+    def shares(science: int, physics: int, parent: str | None) -> list[dict[str, Any]]:
+        of = {"science": science, "physics": physics}
+        found: list[dict[str, Any]] = [
+            {"kind": "share", "name": name, "type_guarantees": {"large": count} if count else {}}
+            for name, count in of.items()
+        ]
+        found[0]["parent"], found[1]["parent"] = parent, None if parent else "science"
+        return found
+
+    apply(there, ask(site, [*ALL[-2:], *shares(0, 2, None)]))
+    assert told(apply(there, ask(site, shares(2, 0, "physics")))) == [
+        "change share science",
+        "change share physics",
+    ]
+    assert told(apply(there, ask(site, shares(2, 0, "physics")))) == []

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cod.cli.documents import get
+from cod.cli.documents import _lines, get
 from cod.site_files import read
 from cod.web.api.resources.documents.kinds import KINDS
 
@@ -29,3 +29,17 @@ def test_the_command_names_each_kind() -> None:
 def test_the_example_has_most_kinds() -> None:
     found = {each.values["kind"] for each in read([str(ROOT / "docs/examples/site.d")])}
     assert found == KINDS.keys() - {"port", "vcm"}
+
+
+def test_a_difference_is_told_by_lines() -> None:
+    assert list(_lines("priority", 1, 2)) == ["-priority: 1", "+priority: 2"]
+    assert list(_lines("max_lease", "7 d", None)) == ["-max_lease: 7 d", "+max_lease: null"]
+    assert list(_lines("priority", None, 2)) == ["+priority: 2"]
+    assert list(_lines("document", "a\n-- b\nc\n", "a\nc\n")) == [
+        " document: |",
+        "   a",
+        "-  -- b",
+        "   c",
+    ]
+    long = [f"n{number}" for number in range(9)]
+    assert list(_lines("nodes", long, long[:-1])) == ["@@ -8,3 +8,2 @@", " - n6", " - n7", "-- n8"]

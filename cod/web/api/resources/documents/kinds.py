@@ -161,7 +161,16 @@ def _member(name: str, before: Values | None, changes: Values | None) -> list[Do
 
 
 def _share(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
-    return [DocumentAct("PATCH /shares/{name}", Named(name), {**(changes or {})})]
+    body = {**(changes or {})}
+    # guarantees are given when they are free, and a parent is none that has one
+    gives = before is not None and _sure({**before, **body}) < _sure(before)
+    early = gives or body.get("parent", "") is None
+    return [DocumentAct("PATCH /shares/{name}", Named(name), body, early=early)]
+
+
+def _sure(share: Values) -> int:
+    """Return how many nodes a group is guaranteed."""
+    return int(share["guarantee"] + sum(share["type_guarantees"].values()))
 
 
 def _type(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
