@@ -21,9 +21,9 @@ from cod import init
 from cod.flows.nodes import inventory
 from cod.model import Account, FlowContext, KnownMachine, Site, Who
 from cod.pool import Pool
-from cod.power import ssdp, sweep
 from cod.power.driver import SignIn
-from cod.power.sweep import ENOUGH, Sweep
+from cod.power.sweep import look, ssdp
+from cod.power.sweep.look import ENOUGH, Sweep
 from cod.store.nodes import nodes
 from tests.net.apiserver import NOW, Served, run, serving
 from tests.net.redfishbmc import SYSTEM, Bmc
@@ -107,7 +107,7 @@ class RackBmc(Bmc):
 
 @pytest.fixture
 def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "PONG", 0.05)
+    monkeypatch.setattr(look, "PONG", 0.05)
 
 
 @pytest.fixture
@@ -178,7 +178,10 @@ def test_fifty_bmcs_are_swept_taken_and_their_machines_powered_on(
     enter_rack(served)
     site_file = tmp_path / "site.toml"
     init.write_site_file(site_file, tmp_path, {})
-    account = f'\n[[account]]\nname = "rack1"\nuser = "admin"\npassword_file = "{tmp_path}/rack1.password"\n'
+    account = (
+        '\n[[account]]\nname = "rack1"\nuser = "admin"\n'
+        f'password_file = "{accounts[0].password_file}"\n'
+    )
     site_file.write_text(site_file.read_text() + account)
     rack = Rack()
     bmcs = {host(number): RackBmc(rack, number) for number in range(1, COUNT + 1)}
@@ -324,7 +327,7 @@ def test_services_are_searched_by_ssdp(reactor: Any, in_reactor: InReactor) -> N
             assert b"\r\nST: urn:dmtf-org:service:redfish-rest:1\r\n" in datagram
             self.transport.write(self.answer, addr)
 
-    heard = ssdp._Answers()
+    heard = ssdp._SsdpAnswers()
     searcher = in_reactor(reactor.listenUDP, 0, heard, "127.0.0.1")
     good = b"HTTP/1.1 200 OK\r\nST: urn:dmtf-org:service:redfish-rest:1.9\r\nAL: https://9/\r\n\r\n"
     answers = {host(1): good, host(2): good.replace(b"redfish", b"printer"), host(3): b"\xff"}

@@ -283,7 +283,7 @@ def test_a_report_that_fits_two_entries_deletes_neither(lab: Lab, reports: str) 
 def test_a_serial_number_alone_adopts_no_machine_that_was_entered_with_more(
     lab: Lab, entered: dict[str, Any]
 ) -> None:
-    """A serial number can be sent by anybody; the MAC and the UUID of the entry speak against it."""
+    """Anybody can send a serial number; the MAC or the UUID of the entry speaks against it."""
     enter(lab, KnownMachine("r1-01", serial=SERIAL, **entered))
     asks(lab, 9, of=uuid(9))
     lab.report(lab.open(9), mac(9), uuid=uuid(9), serial=SERIAL)

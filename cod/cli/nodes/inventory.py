@@ -165,8 +165,8 @@ def _enter(ctx: click.Context, entries: list[dict[str, Any]], place: str) -> lis
 
 def _marks(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what no two entries should have. Serial numbers may be a maker's constant."""
-    found = [(key, entry.get(key, "")) for key in ("name", "uuid")]
-    return [("mac", mac) for mac in entry.get("macs", ())] + [each for each in found if each[1]]
+    own = [(key, entry[key]) for key in ("name", "uuid") if key in entry]
+    return own + [("mac", mac) for mac in entry.get("macs", ())]
 
 
 def _print(places: list[str], outcomes: list[Any], left: list[Any], dry_run: bool) -> None:

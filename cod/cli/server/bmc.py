@@ -23,7 +23,7 @@ from cod.client import SITE_FILE, ApiError, path
 
 if TYPE_CHECKING:
     from cod.policy.hardware.bmc_match import BmcMatch
-    from cod.power.sweep import Sweep, Swept
+    from cod.power.sweep.look import Sweep, Swept
 
 MOST = 1 << 16  # addresses in one sweep
 PATIENCE = 90.0  # seconds for one BMC
@@ -105,7 +105,7 @@ def sweep(
       cod bmc sweep 10.1.0.0/24 --account rack1 --pin --take --power-on 10 --every 30
     """
     from cod.policy.hardware.bmc_match import match
-    from cod.power.sweep import Sweep
+    from cod.power.sweep.look import Sweep
 
     hosts = _hosts(network)
     if sum((ca is not None, pin, insecure)) > 1:
@@ -192,8 +192,8 @@ def _swept(
     from twisted.internet.defer import TimeoutError
 
     from cod.doctor.asking import answers
-    from cod.power.ssdp import search
-    from cod.power.sweep import Swept
+    from cod.power.sweep.look import Swept
+    from cod.power.sweep.ssdp import search
 
     if ssdp:
         found = answers([search])[0]

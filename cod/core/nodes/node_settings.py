@@ -19,8 +19,8 @@ def columns(
     block_id: Callable[[Tx, str], int] = blocks.ensure,
 ) -> dict[str, Any]:
     """Return the columns for what is said of a node, None for what is not said: `name`, `block`
-    (made if need be by `block_id`; '' for none), `power_account` ('' for none), and columns as they are. Raises
-    `Refused`."""
+    (made if need be, by `block_id`; '' for none), `power_account` ('' for none), and columns as
+    they are. Raises `Refused`."""
     found = {column: value for column, value in changes.items() if value is not None}
     if "name" in found:
         names.check_label(found["name"])

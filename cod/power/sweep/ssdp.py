@@ -26,7 +26,7 @@ _SERVICE = re.compile(rb"^ST:\s*urn:dmtf-org:service:redfish-rest:1(\.\d+)?\s*$"
 async def search(reactor: Any, group: tuple[str, int] = GROUP) -> set[str]:
     """Return the addresses that answer as Redfish services. Where such a service says that it is
     does not count, but where its answer comes from."""
-    heard = _Answers()
+    heard = _SsdpAnswers()
     port = reactor.listenUDP(0, heard)
     try:
         port.write(QUESTION.encode(), group)
@@ -38,7 +38,7 @@ async def search(reactor: Any, group: tuple[str, int] = GROUP) -> set[str]:
     return heard.hosts
 
 
-class _Answers(DatagramProtocol):
+class _SsdpAnswers(DatagramProtocol):
     """Collects the addresses of answers."""
 
     def __init__(self) -> None:

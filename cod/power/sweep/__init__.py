@@ -1,0 +1,1 @@
+"""Looking for BMCs on a network: which there are, and of which systems they tell."""
