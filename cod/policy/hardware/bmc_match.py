@@ -51,7 +51,8 @@ def match(systems: Sequence[BmcSystem], nodes: Iterable[KnownMachine]) -> list[B
         found: dict[str, str] = {}
         for mark in _marks(system.serials, system.uuids, system.macs):
             if len(owners[mark]) == 1:
-                found.setdefault(*owners[mark], mark)
+                [name] = owners[mark]
+                found.setdefault(name, mark)
         fits.append(found)
         for name in found:
             claims[name].append(system)
