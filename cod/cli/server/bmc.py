@@ -6,6 +6,7 @@ of nodes, and what is changed of them, goes through the API (docs/decisions/0064
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import Counter
@@ -114,7 +115,12 @@ def sweep(
     signs = _accounts(ctx, accounts)
     api = client(ctx)
     nodes = {node["name"]: node for node in api.every("/nodes") if node["state"] != "retired"}
-    how = {"pin": pin, "suite": suite or "", "https": port}
+    how: dict[str, Any] = {
+        "pin": pin,
+        "pinned": _pinned(nodes),
+        "suite": suite or "",
+        "https": port,
+    }
     swept = _swept(hosts, partial(Sweep, accounts=signs, options=options, **how), at_once, ssdp)
     systems = [system for each in swept for system in each.systems]
     matches = match(systems, [_machine(node) for node in nodes.values()])
@@ -151,6 +157,13 @@ def sweep(
         _print(rows, troubles, silent)
     if failed or troubles or any(one.outcome == "doubt" for one in matches):
         ctx.exit(1)
+
+
+def _pinned(nodes: dict[str, Any]) -> dict[str, str]:
+    """Return the fingerprints that nodes' power addresses have, by host."""
+    addresses = [node["power"]["address"] or "" for node in nodes.values()]
+    found = [re.match(r"https://([^/:?]+)[^?]*\?fingerprint=([\da-fA-F:]+)$", a) for a in addresses]
+    return {each[1]: each[2] for each in found if each is not None}
 
 
 def _hosts(network: str) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
@@ -45,6 +46,7 @@ class Sweep:
 
     options  of Redfish addresses, which say what certificates are trusted: {'insecure': 'yes'}
     pin      trust the certificate that a BMC shows now, and no other later
+    pinned   fingerprints of certificates by host, which are trusted there, and no other now
     suite    cipher suite of IPMI, for BMCs that do not tell theirs; '' asks them
     """
 
@@ -55,12 +57,14 @@ class Sweep:
         options: Mapping[str, str],
         *,
         pin: bool = False,
+        pinned: Mapping[str, str] = MappingProxyType({}),
         suite: str = "",
         https: int = 443,
         rmcp: int = 623,
     ) -> None:
         self._reactor = reactor
         self._accounts, self._options, self._pin = accounts, dict(options), pin
+        self._pinned = pinned
         self._https, self._rmcp, self._suite = https, rmcp, suite
         self._bmcs = Bmcs(reactor)
         self._redfish, self._ipmi = RedfishDriver(reactor), IpmiDriver(reactor)
@@ -100,15 +104,18 @@ class Sweep:
         `PowerError`."""
         port = "" if self._https == 443 else f":{self._https}"
         base = f"https://{host}{port}"
-        seen = Noting()
-        trust = seen if self._pin else trust_of(self._options)
+        options = self._options
+        if self._pin and host in self._pinned:
+            options = {"fingerprint": self._pinned[host]}
+        trust = Noting() if self._pin and not options else trust_of(options)
         try:
             root, _ = await self._bmcs.ask("GET", f"{base}{ROOT}/", None, trust)
         except BmcRefusal as refusal:
             raise PowerError(refusal.sentence) from None
         if not isinstance(root, dict) or not {"RedfishVersion", "Systems"} <= root.keys():
             return ""
-        options = {"fingerprint": seen.fingerprint} if self._pin else self._options
+        if isinstance(trust, Noting):
+            options = {"fingerprint": trust.fingerprint}
         return base + "".join(f"?{key}={value}" for key, value in options.items())
 
     async def _ask(self, host: str, driver: RedfishDriver | IpmiDriver, address: str) -> Swept:
@@ -158,6 +165,8 @@ def _is_refusal(error: PowerError) -> bool:
 
 class _Presence(DatagramProtocol):
     """Asks one address whether a BMC is there."""
+
+    transport: Any
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
