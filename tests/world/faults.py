@@ -14,9 +14,9 @@ from unittest.mock import patch
 from cod.core import leases
 from cod.flows.agents import orders, progress
 from cod.flows.nodes import deadlines
-from cod.model import Node, Owed, Peer, Result
+from cod.model import Node, Peer, Result
+from cod.net.bootserver.metadata import MetadataDocs
 from cod.states import Disk, NodeEvent, NodeState, Step
-from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, nodes, secrets, sessions
 from cod.store.nodes.dhcp_batch import BindingBatch
@@ -68,12 +68,12 @@ def _to_another(*args: Any, **kw: Any) -> Result[list[tuple[int, int, Any]]]:
     return result
 
 
-_owed = vcms.owed
+_of = MetadataDocs._of
 
 
-def _skips(*args: Any) -> list[Owed]:
-    """Leave each third message to a VCM out."""
-    return [one for one in _owed(*args) if one.sequence % 3]
+def _of_anybody(docs: MetadataDocs, address: str) -> Any:
+    """Return what the node that asked first may know."""
+    return _of(docs, next(iter(docs._known), address))
 
 
 _due = deadlines._due
@@ -111,7 +111,9 @@ FAULTS = {
     "an address stays with the last holder": Fault(
         bindings, "release", _nothing, "1 addresses of a vcluster"
     ),
-    "a message to a VCM is skipped": Fault(vcms, "owed", _skips, "its batch system", dear=True),
+    "a node is told another's metadata": Fault(
+        MetadataDocs, "_of", _of_anybody, "is told that it is"
+    ),
     "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", dear=True),
 }
 

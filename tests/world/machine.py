@@ -26,6 +26,7 @@ from twisted.protocols.basic import LineOnlyReceiver
 
 from cod.lab.standin import BootFailed
 from cod.lab.storm.relay import RETRANSMIT, STAGES
+from cod.model.site.network import Boot
 from cod.orders import Erasure, Order
 from cod.wire import dhcp
 from cod.wire.confd import protocol
@@ -228,6 +229,11 @@ class Machine:
         while True:
             with suppress(BootFailed):
                 await self._lease(reactor, "system")
+                break
+        for server in self.world.servers:
+            with suppress(BootFailed):
+                url = f"http://{server}:{Boot().http_port}/latest/meta-data/local-hostname"
+                self.world.named(self, (await self._fetch(reactor, url)).decode())
                 break
         await Deferred()
 

@@ -60,7 +60,14 @@ WEIGHTS = {
     "away": 2,
     "storm": 2,
 }
-OF_SERVERS = {"still": 3, "still deciding": 3, "late answer": 4, "clock": 2, "kill server": 2}
+OF_SERVERS = {
+    "still": 3,
+    "still deciding": 3,
+    "still reading": 4,
+    "late answer": 4,
+    "clock": 2,
+    "kill server": 2,
+}
 OF_VCMS = {"vcm": 4, "jobs": 6, "vcm kill": 3, "vcm anew": 1, "vcm cut": 2, "vcm still": 2}
 """Acts that are drawn after all others, so that a seed's other acts stay as they are."""
 

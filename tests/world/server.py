@@ -129,7 +129,8 @@ class SimEngine:
     @contextmanager
     def begin(self) -> Iterator[Any]:
         world, reactor = self._world, self._reactor
-        world.begins(reactor, self._reading)
+        if not self._reading:
+            world.hesitate(reactor, has_read=False)
         reactor.pause(world.database.latency())
         fault = world.database.fault(self._reading)
         if fault == "away":

@@ -56,6 +56,7 @@ REST = 1200.0  # seconds in which everything comes to rest
 # seconds after the end of a lease in which its nodes are taken back: a manager that has only begun
 # waits for a minute, and the owner has a grace
 LEASE_LATE = 100.0
+PLANNED = 20.0  # seconds within which a manager has planned for a request
 ASKS_AGAIN = 3.0  # seconds until a person whose question got no answer asks again
 TRIES = 20
 
@@ -146,7 +147,8 @@ class World:
         # seconds by which one was ahead at most. In the end that is the right time on all servers:
         # what was written by that clock would come so much later otherwise
         self._furthest = 0.0
-        self._hesitating: dict[str, float] = {}  # servers that stop as they decide, and how long
+        # (process, whether it has read) -> how long its server stops then, or as it begins to write
+        self._hesitating: dict[tuple[str, bool], float] = {}
         self._late: list[float] = []  # for how long a server stops as it is told of a written disk
         self.relay = Relay(self.network)
         self.machines = [Machine(number, self) for number in range(plan.machines)]
@@ -161,6 +163,7 @@ class World:
         # address -> the machine that was lent it, in which boot, and until when
         self._lent: dict[str, tuple[Machine, SimReactor, float]] = {}
         self._made = self._runs = 0
+        self._newest: tuple[int | None, float] = (None, 0.0)  # pending request, seen since when
         self._folder, self._told = folder, told
         # what people have asked for, by the run that is in the audit if it was carried out
         self._questions: dict[str, Told] = {}
@@ -187,8 +190,9 @@ class World:
         """Look at what a transaction has left; sometimes its process is killed before it knows."""
         self.outcome.transactions += 1
         if reading:
-            return
-        self.check(by=reactor)
+            self.hesitate(reactor, has_read=True)
+        else:
+            self.check(by=reactor)
 
     def booted(self, machine: Machine, asked: float) -> None:
         """Check that a system that begins is the one whose node the machine was, when it asked for
@@ -200,6 +204,12 @@ class World:
         self.seen["system begun"] += 1
         if machine.disk not in (*before, *since):
             self.trouble(f"{machine.name} boots {machine.disk}, and is {before}, {since}")
+
+    def named(self, machine: Machine, name: str) -> None:
+        """Check that the metadata service has told a system its own name."""
+        self.seen["metadata told"] += 1
+        if name != machine.running and not self._is_left_over(machine):
+            self.trouble(f"{machine.name} runs {machine.running}, and is told that it is {name}")
 
     def lent(self, machine: Machine, reactor: SimReactor, address: str, seconds: float) -> None:
         """Check that no other machine uses the address that this one was just lent."""
@@ -422,7 +432,12 @@ class World:
             over = tx.scalars(select(v.name).where(self._over(0.0))).all()
             if over:
                 return f"the leases of {over} are over"
-            k = t.reclaims.c
+            r, k = t.node_requests.c, t.reclaims.c
+            newest = tx.scalar(select(func.max(r.id)).where(r.state == "pending"))
+            if newest != self._newest[0]:
+                self._newest = newest, self.clock.now
+            if newest is not None and self.clock.now < self._newest[1] + PLANNED:
+                return "a request is new"
             if tx.scalar(select(func.count()).where(k.ended_at.is_(None))):
                 return "nodes are being reclaimed"
             differing = [why for vcm in self._vcms.values() if (why := vcm.differs(tx))]
@@ -517,10 +532,13 @@ class World:
 
         self.clock.later(TAIL, crashes)
 
-    def begins(self, reactor: SimReactor, reading: bool) -> None:
-        """Stop a server that is to stand still while it decides, as a transaction begins."""
-        if not reading and reactor.name.startswith("manager") and reactor.host in self._hesitating:
-            self._stop([reactor.host], self._hesitating.pop(reactor.host))
+    def hesitate(self, reactor: SimReactor, *, has_read: bool) -> None:
+        """Stop a server that is to stand still as its process begins to write, or has read: what it
+        decides by is old then."""
+        seconds = self._hesitating.pop((reactor.name, has_read), 0.0)
+        if seconds:
+            self.seen[f"server stood still as it {'had read' if has_read else 'decided'}"] += 1
+            self._stop([reactor.host], seconds)
 
     # ------------------------------------------------------------ people
 
@@ -664,8 +682,9 @@ class World:
             self.seen["server stood still"] += 1
             self._stop([self.servers[server]], 20 + 60 * act.amount)
         elif kind == "still deciding":
-            self.seen["server stood still as it decided"] += 1
-            self._hesitating[self.servers[server]] = 20 + 60 * act.amount
+            self._hesitating[f"manager {server}", False] = 20 + 60 * act.amount
+        elif kind == "still reading":
+            self._hesitating[f"{PARTS[act.who % 3]} {server}", True] = 4 + 40 * act.amount
         elif kind == "late answer":
             self._late.append(10 + 30 * act.amount)
         elif kind == "clock":
