@@ -102,6 +102,8 @@ class SimVcm:
 
     def kill(self, *, forgets: bool = False) -> None:
         """Kill the VCM. `forgets`: its host is set up anew, with a new batch system."""
+        if self.reactor.killed:
+            return
         self.reactor.kill()
         if forgets:
             self._state.unlink(missing_ok=True)
