@@ -31,11 +31,6 @@ def page_of(
     """
     name, down = page.key(default)
     key = keys[name]
-    total = None
-    if count:
-        some = query.with_only_columns(unique).limit(COUNTED + 1).subquery()
-        total = tx.scalar(select(func.count()).select_from(some)) or 0
-        total = total if total <= COUNTED else None
     start = place(page, default)
     beyond = query if start is None else query.where(_beyond(key, unique, *start, down=down))
     order = [key.desc(), unique.desc()] if down else [key, unique]
@@ -44,6 +39,11 @@ def page_of(
     more = len(rows) > page.limit
     shown = rows[: page.limit]
     after = cursor(page.sort or default, shown[-1][-2], shown[-1][-1]) if more else None
+    total = len(shown) if count else None
+    if count and (more or start is not None):  # else this is the whole list
+        some = query.with_only_columns(unique).limit(COUNTED + 1).subquery()
+        total = tx.scalar(select(func.count()).select_from(some)) or 0
+        total = total if total <= COUNTED else None
     return Listed([row[:-2] for row in shown], after, total)
 
 
@@ -58,12 +58,13 @@ def _beyond(
 
 
 def contains(text: ColumnElement[Any], part: str) -> ColumnElement[bool]:
-    """Return the condition that a text has `part` in it, whatever the case."""
+    """Return the condition that a text has `part` in it, whatever the case; of a column whose
+    letters are compared exactly, pass `func.lower` of it."""
     wanted = part.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    return func.lower(text).like(f"%{wanted}%", escape="!")
+    return text.like(f"%{wanted}%", escape="!")
 
 
 def having(q: str, *texts: ColumnElement[Any]) -> list[ColumnElement[bool]]:
     """Return conditions that narrow a list to what has `q` in one of these texts, whatever the
     case."""
-    return [or_(*(contains(text, q) for text in texts))] if q else []
+    return [or_(*(contains(func.lower(text), q) for text in texts))] if q else []

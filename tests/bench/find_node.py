@@ -26,7 +26,7 @@ from cod.store.nodes.blocks import ensure
 from tests.bench.pass_world import NOW, Size, fill
 from tests.mariadb import UNSYNCED, MariaDB
 
-TIMES = 15
+TIMES = 7
 REPORT = 8_000  # bytes of a node's hardware report
 ADMIN = Who("ann", admin=True)
 SOUGHT = 4321
@@ -139,7 +139,7 @@ def show(kind: str, engine: Engine, count: int) -> None:
         named = partial(selection.named, names=names, who=ADMIN)
         least, middle = measured(engine, named)
         print(f"  {'named':16} {names:44} {'':6} {least:8.1f} {middle:8.1f}")
-    site = Site("bench", "cod.test", (), ())
+    site = Site("bench", "cod.test", ())
     many = actions.ManyNodes("m[1000-1199]", "", "quarantine", partial(act, site), True)
     look = partial(actions.check, context=FlowContext(site, NOW, ADMIN), many=many)
     least, middle = measured(engine, look, 3)

@@ -40,6 +40,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/images/new": {},
     "/images/{name}": {"name": "physics/execd"},
     "/invitation": {},
+    "/node-actions": {},
     "/nodes": {},
     "/nodes/{name}": {"name": "node13"},
     "/nodes/{name}/capture": {"name": "node01"},

@@ -22,7 +22,7 @@ from cod.store.people.access import theirs
 
 _n = t.nodes.c
 _labelled = t.nodes.alias("labelled")  # a node by itself, so that its row need not be read
-_b, _p = t.bindings.c, t.switch_ports.c
+_b, _p, _v = t.bindings.c, t.switch_ports.c, t.vclusters.c
 _NodeIds = Select[tuple[int]]
 
 
@@ -101,14 +101,12 @@ def _own(name: str) -> Callable[[str], _NodeIds]:
     return lambda text: select(_labelled.c.id).where(contains(column, text))
 
 
-def _joined(
-    column: ColumnElement[Any], *on: tuple[Any, ColumnElement[bool]]
+def _holding(
+    column: Column[Any], label: Column[Any], holds: Select[Any]
 ) -> Callable[[str], _NodeIds]:
-    """Return what finds nodes by a part of the name of something that they belong to."""
-    query = select(_labelled.c.id).select_from(_labelled)
-    for table, clause in on:
-        query = query.join(table, clause)
-    return lambda text: query.where(contains(column, text))
+    """Return what finds nodes by a part of the name of something that they belong to: `column` is
+    among what `holds` selects of what has such a `label`."""
+    return lambda text: select(_labelled.c.id).where(column.in_(holds.where(contains(label, text))))
 
 
 def _macs(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
@@ -136,7 +134,8 @@ def _address_part(text: str) -> _NodeIds | None:
 
 
 def _at_port(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
-    return _HOLDERS["port"].where(_compared(_PORT, comparison, values))
+    lower = [str(value).lower() for value in values]  # its letters are compared exactly
+    return _HOLDERS["port"].where(_compared(func.lower(_PORT), comparison, lower))
 
 
 _PORT: ColumnElement[Any] = _p.switch + " " + _p.port
@@ -153,18 +152,19 @@ _PARTS: Mapping[str, Callable[[Comparison, Sequence[Value]], _NodeIds]] = {
     "address": _bound,
     "port": _at_port,
 }
-_HELD = (t.vclusters, _labelled.c.vcluster_id == t.vclusters.c.id)
 _LABELS: Mapping[str, Callable[[str], _NodeIds | None]] = {
     **{name: _own(name) for name in ("name", "hostname", "serial", "uuid", "power_address")},
     "macs": _mac_part,
     "address": _address_part,
     "port": lambda text: _at_port("~", [text]),
-    "vcluster": _joined(t.vclusters.c.name, _HELD),
-    "group": _joined(t.groups.c.name, _HELD, (t.groups, t.vclusters.c.group_id == t.groups.c.id)),
-    "block": _joined(
-        t.node_blocks.c.name, (t.node_blocks, _labelled.c.block_id == t.node_blocks.c.id)
+    "vcluster": _holding(_labelled.c.vcluster_id, _v.name, select(_v.id)),
+    "group": _holding(
+        _labelled.c.vcluster_id,
+        t.groups.c.name,
+        select(_v.id).join(t.groups, _v.group_id == t.groups.c.id),
     ),
-    "type": _joined(t.node_types.c.name, (t.node_types, _labelled.c.type_id == t.node_types.c.id)),
+    "block": _holding(_labelled.c.block_id, t.node_blocks.c.name, select(t.node_blocks.c.id)),
+    "type": _holding(_labelled.c.type_id, t.node_types.c.name, select(t.node_types.c.id)),
 }
 """What finds nodes by a part of a text; None where the text cannot be a part of such a value."""
 _COLUMNS: Mapping[str, ColumnElement[Any]] = {

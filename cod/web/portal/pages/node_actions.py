@@ -14,14 +14,14 @@ from cod.web.portal.page import Page, PageCall, act
 CHOICES = (
     ("approve", "Approve"),
     ("power on", "Power on"),
-    ("power soft", "Shut down the systems of"),
+    ("power soft", "Shut down systems"),
     ("power cycle", "Power-cycle"),
     ("power off", "Power off"),
     ("quarantine", "Take out of service"),
     ("restore", "Return to service"),
     ("change", "Put into a block"),
     ("rename", "Rename"),
-    ("moved", "Confirm the move of"),
+    ("moved", "Confirm move"),
     ("retire", "Retire"),
 )
 """Actions as the form names them, with the power verb, and what buttons say."""
