@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import select
 
 from cod.cli import show
-from cod.cli.nodes import many
 from cod.client import ApiError
 from cod.store import tables as t
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, as_json, run
@@ -99,7 +98,6 @@ def test_what_many_nodes_lose_is_asked_at_a_terminal(
     site_of: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(show, "interactive", lambda: True)
-    monkeypatch.setattr(many, "interactive", lambda: True)
     for words, question in (
         (("approve", "@r12"), "Approve 4 nodes: n1, n2, n3, n4?"),
         (

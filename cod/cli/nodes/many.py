@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import client, confirm, count, interactive, node_word, print_json
+from cod.cli.show import client, confirm, count, node_word, print_json, yes_option
 from cod.client import ApiError, Client
 
 SHOWN = 5  # nodes that a question names
@@ -101,7 +101,7 @@ def listed(api: Client, nodes: ChosenNodes, **only: Any) -> list[Any]:
 # ---------------------------------------------------------------- actions
 
 _ACTING = (
-    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+    yes_option,
     click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing."),
 )
 
@@ -141,9 +141,7 @@ def act(
     if dry_run:
         _told(ctx, api.post("/nodes/actions/check", body)["items"], as_json, "would be ")
         return
-    if not yes and interactive():
-        looked = api.post("/nodes/actions/check", body)["items"]
-        confirm(lambda: _question(looked, how), yes)
+    confirm(lambda: _question(api.post("/nodes/actions/check", body)["items"], how), yes)
     _told(ctx, api.post("/nodes/actions", body)["items"], as_json)
 
 

@@ -12,7 +12,7 @@ from cod.store import lists, views
 from cod.store.engine import Tx
 from cod.store.filters import nodes as node_filters
 
-MOST = 1000  # nodes that one action is for
+MOST = 500  # nodes that one action is for
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def _is_text(column: ColumnElement[Any]) -> bool:
 
 def _among(queries: Iterable[_NodeIds | None]) -> ColumnElement[bool]:
     """Return the condition that one of the queries has the node."""
-    # a table by itself, because MariaDB asks a bare UNION once for each node
+    # as a table, so that it is read once for all nodes
     found = union_all(*(query for query in queries if query is not None)).subquery()
     return _n.id.in_(select(found.c[0]))
 

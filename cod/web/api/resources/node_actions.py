@@ -30,7 +30,7 @@ _LABEL = 300  # characters of a name with ranges
 
 class NodeActionBody(Body):
     """An action, and the nodes that it is for: those of `names` that `where` means. What is refused
-    for one leaves the others alone. At most 1,000 nodes."""
+    for one leaves the others alone. At most 500 nodes."""
 
     names: list[Annotated[str, Field(max_length=_LABEL)]] = Field(
         default=[],
