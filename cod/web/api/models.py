@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from cod.model import DNS_LABEL, LONGEST, Page, described, field_error
-from cod.web.api.record_fields import add_to_body, add_to_reply, record_of
+from cod.web.api.record_fields import add_all, add_to_body, add_to_reply, record_of
 from cod.wire import xmldoc
 
 T = TypeVar("T")
@@ -247,15 +247,20 @@ def _replies(annotation: Any) -> Iterator[type[Reply]]:
 
 class ReplyOf(Reply, Generic[T]):
     """A reply that has the attributes, or the keys, of a `T`; of a described record its described
-    fields, which need not be written here once more."""
+    fields, which need not be written here once more.
+
+    whole  the reply has all fields of the record: only those whose types differ are written here
+    """
 
     described: ClassVar[tuple[str, ...]] = ()
     read: ClassVar[Callable[[Any], tuple[Any, ...]]]
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, *, whole: bool = False, **options: Any) -> None:
         """Add the fields of the record."""
         super().__init_subclass__(**options)
-        if record := record_of(cls):
+        if whole:
+            add_all(cls)
+        elif record := record_of(cls):
             fields = [each for each in described(record) if not each.about.part]
             add_to_reply(cls, fields)
             cls.closed |= {each.name for each in fields if each.about.closed}

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING
+from dataclasses import MISSING, fields
 from enum import StrEnum
 from inspect import get_annotations
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import BaseModel, Field
 
@@ -28,6 +28,13 @@ def record_of(model: type[BaseModel]) -> type | None:
     return None
 
 
+def add_all(model: type[BaseModel]) -> None:
+    """Give a model of `ReplyOf[a record]` that is being made the record's fields, but its own."""
+    (record,) = vars(model.__bases__[0])["__pydantic_generic_metadata__"]["args"]
+    hints, own = get_type_hints(record, include_extras=True), get_annotations(model)
+    model.__annotations__ = {each.name: hints[each.name] for each in fields(record)} | own
+
+
 def add_to_reply(model: type[BaseModel], fields: list[RecordField]) -> None:
     """Give a model that is being made the fields that people may see."""
     own = get_annotations(model)
@@ -43,8 +50,9 @@ def add_to_reply(model: type[BaseModel], fields: list[RecordField]) -> None:
 def add_to_body(
     model: type[BaseModel], fields: tuple[RecordField, ...], defaults: dict[str, Any] | None
 ) -> None:
-    """Give a model that is being made the fields that may be set, with these defaults or else the
-    record's. `defaults` of None: each may be left out, and is None then."""
+    """Add the fields that people may set to a model that is being made. Defaults are those of
+    `defaults`, else the record's. With `defaults` of None each field may be left out, and is None
+    then."""
     own = get_annotations(model)
     made: dict[str, Any] = {}
     for order, each in enumerate(fields):

@@ -31,13 +31,9 @@ class TypeRefresh(Body):
     limit: int = Field(default=200, ge=1, le=1000)
 
 
-class TypeRefreshed(ReplyOf[types.Refreshed]):
+class TypeRefreshed(ReplyOf[types.Refreshed], whole=True):
     """How many nodes were looked at, and how many changed their type; `next` is null when none are
     left."""
-
-    looked: int
-    changed: int
-    next: int | None
 
 
 class Fact(Reply):

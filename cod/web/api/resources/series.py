@@ -40,18 +40,13 @@ class SeriesQuery(Paged):
     sort: Literal["name", "-name", "group", "-group"] = "name"
 
 
-class OccurrenceReply(ReplyOf[model.OccurrenceView]):
+class OccurrenceReply(ReplyOf[model.OccurrenceView], whole=True):
     """A start that was decided. `refused`: why its vcluster could not be reserved, which is tried
     again until then; '': it was.
 
     state  reserved: it starts then; late: that time is over, and it has not started; running;
            ended: its lease is over; cancelled: it was ended before it started; refused
     """
-
-    starts_at: float
-    vcluster: str
-    refused: str
-    state: model.SeriesStart
 
 
 class ReservationSeries(Reply):

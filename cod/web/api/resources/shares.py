@@ -70,19 +70,12 @@ class SharePatch(Body):
         return self
 
 
-class TypeShareReply(ReplyOf[TypeShare]):
+class TypeShareReply(ReplyOf[TypeShare], whole=True):
     """What a group is sure of, of nodes of a type that are apart from all others. shares: null: the
     group's shares of the site hold for them, too. The others as of the group."""
 
-    type: str
-    shares: float | None
-    share_nodes: int | None
-    guarantee: int
-    guaranteed_from: float | None
-    held: int
 
-
-class ShareReply(ReplyOf[GroupShare]):
+class ShareReply(ReplyOf[GroupShare], whole=True):
     """A group's entitlements, and where it stands. Usage is in node-hours, weighted by the costs of
     types, and fades.
 
@@ -95,44 +88,16 @@ class ShareReply(ReplyOf[GroupShare]):
     whose nodes are apart. user_shares: its requests are ranked by what their users have used
     """
 
-    group: str
-    priority: int
-    parent: str | None
-    shares: float
-    share: float | None
-    share_nodes: int | None
-    guarantee: int
-    guaranteed_from: float | None
-    node_limit: int | None
-    type_limits: dict[str, int]
     types: list[TypeShareReply]
-    hours_limit: float | None
-    hours_used: float
-    usage: float | None
-    ratio: float | None
-    factor: float | None
-    rank: int | None
-    ranked: int
-    held: int
-    recent_hours: float
-    evenness: float | None
-    user_shares: bool
 
 
-class UserShareReply(ReplyOf[UserShare]):
+class UserShareReply(ReplyOf[UserShare], whole=True):
     """Where a user stands in a group that has users' shares.
 
     user: '' for whoever created virtual clusters whose creator is not known. share: of the group,
     0 to 1; usage: in node-hours, weighted by the costs of types, it fades. ratio: of share to
     usage, null: the user has used nothing; rank: the best is 1, null: users are not ranked
     """
-
-    user: str
-    shares: float
-    share: float
-    usage: float
-    ratio: float | None
-    rank: int | None
 
 
 class UserShareList(Items[UserShareReply]):

@@ -52,28 +52,13 @@ class TestReply(Reply):
     figures: Mapping[str, float]
 
 
-class BurninReply(ReplyOf[BurninView]):
+class BurninReply(ReplyOf[BurninView], whole=True):
     """A burn-in. `state`: wanted, running, passed, failed or cancelled; while it is running, bytes
     `done` of about `total` of the test `phase` at `rate` a second."""
 
-    id: int
-    node: str
     state: BurninState
-    cause: str
-    tests: tuple[str, ...]
-    seconds: int
-    erase: bool
-    actor: str
-    asked_at: float
-    started_at: float | None
-    ended_at: float | None
-    reason: str
     results: tuple[TestReply, ...]
     node_state: NodeState
-    done: int
-    total: int
-    rate: float
-    phase: str
 
 
 class BurninList(Items[BurninReply]):

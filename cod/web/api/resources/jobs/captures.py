@@ -60,25 +60,13 @@ class CaptureWish(Body):
         return "map" if self.map else str(self.partition or "")
 
 
-class CaptureReply(ReplyOf[CaptureView]):
+class CaptureReply(ReplyOf[CaptureView], whole=True):
     """A node's newest capture. `state`: wanted, running, done, failed or cancelled; bytes `done` of
     `total` at `rate` a second while it is running; `what`: map, a partition's number, or '' for
     the whole disk."""
 
-    node: str
-    image: str
-    template: str
-    group: str
     state: CaptureState
-    actor: str
-    asked_at: float
-    ended_at: float | None
-    reason: str
     node_state: NodeState
-    done: int
-    total: int
-    rate: float
-    what: str
 
 
 class CaptureQuery(Paged):
