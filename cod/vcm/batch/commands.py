@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 PATIENCE = 60.0  # seconds for one command of a batch system
+_TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 
 
 class CommandFailed(Exception):
@@ -19,6 +21,21 @@ class CommandFailed(Exception):
 
 class NotUnderstood(Exception):
     """The output is not what is expected of this program; the sentence says where."""
+
+
+def task_ranges(text: str) -> list[range]:
+    """Return the tasks of an array job that a list such as '1-9:2,20' names. Raises
+    `NotUnderstood`."""
+    ranges = []
+    for part in text.split(","):
+        found = _TASKS.fullmatch(part.strip())
+        if found is None:
+            raise NotUnderstood(f"the list of tasks {text!r}")
+        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+        if last < first or step < 1:
+            raise NotUnderstood(f"the list of tasks {text!r}")
+        ranges.append(range(first, last + 1, step))
+    return ranges
 
 
 def run(

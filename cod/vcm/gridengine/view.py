@@ -15,7 +15,7 @@ from datetime import datetime
 
 from lxml import etree
 
-from cod.vcm.batch.commands import NotUnderstood
+from cod.vcm.batch.commands import NotUnderstood, task_ranges
 
 LARGEST = 64 * 2**20  # bytes of qstat's output
 
@@ -197,7 +197,7 @@ def _waiting(job: etree._Element) -> Waiting:
         job=_number(job, "JB_job_number"),
         state=_text(job, "state"),
         slots=_number(job, "slots"),
-        tasks=tasks(job.findtext("tasks") or "1"),
+        tasks=sum(map(len, task_ranges(job.findtext("tasks") or "1"))),
         parallel="" if requested is None else requested.get("name", ""),
         resources={
             each.get("name", ""): (each.text or "").strip() for each in job.iterfind("hard_request")
@@ -205,23 +205,6 @@ def _waiting(job: etree._Element) -> Waiting:
         queues=tuple((each.text or "").strip() for each in job.iterfind("hard_req_queue")),
         considered=not re.fullmatch(r"0+(\.0*)?", (job.findtext("JAT_prio") or "1").strip()),
     )
-
-
-_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
-
-
-def tasks(text: str) -> int:
-    """Return how many tasks a list such as '1-9:2,20' names. Raises `NotUnderstood`."""
-    total = 0
-    for part in text.split(","):
-        found = _RANGE.fullmatch(part.strip())
-        if found is None:
-            raise NotUnderstood(f"the list of tasks {text!r}")
-        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
-        if last < first or step < 1:
-            raise NotUnderstood(f"the list of tasks {text!r}")
-        total += (last - first) // step + 1
-    return total
 
 
 def _text(element: etree._Element, name: str) -> str:

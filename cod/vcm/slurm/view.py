@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 from math import prod
 
-from cod.vcm.batch.commands import NotUnderstood
+from cod.vcm.batch.commands import NotUnderstood, task_ranges
 
 HELD = frozenset({"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "REQUEUE_FED", "REVOKED"})
 OVER = frozenset(
@@ -177,7 +177,6 @@ class SlurmNode:
 
 # ---------------------------------------------------------------- lists in strings
 
-_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 _GRES = re.compile(
     r"(?:gres[:/])?([A-Za-z_][\w.-]*)(?::([A-Za-z_][\w.-]*))?(?:[:=]([0-9]{1,12})([KMGT]?))?"
 )
@@ -187,16 +186,7 @@ _FACTORS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 def task_ids(text: str) -> Iterator[int]:
     """Return the tasks of an array that a list such as '1-9:2,20%4' names. Raises
     `NotUnderstood`."""
-    ranges = []
-    for part in text.partition("%")[0].split(","):
-        found = _RANGE.fullmatch(part)
-        if found is None:
-            raise NotUnderstood(f"the list of tasks {text!r}")
-        first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
-        if last < first or step < 1:
-            raise NotUnderstood(f"the list of tasks {text!r}")
-        ranges.append(range(first, last + 1, step))
-    return chain.from_iterable(ranges)
+    return chain.from_iterable(task_ranges(text.partition("%")[0]))
 
 
 def gres(text: str) -> dict[str, int]:
