@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+from collections.abc import Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 
@@ -25,6 +26,7 @@ from cod.choices import PowerDriverKind
 from cod.power import address
 from cod.power.driver import Plain, PowerError, SignIn, Target, off_then_on
 
+T = TypeVar("T")
 FORM = "HOST[:PORT]/MODEL/OUTLET or HOST[:PORT]/OID?on=N&off=N"
 TIMEOUT, RETRIES = 2.0, 2  # seconds for an answer; how often more it is asked for
 TO_GO_OFF = 10.0  # seconds
@@ -122,14 +124,7 @@ class Snmp:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             threading.Thread(target=self._loop.run_forever, name="snmp", daemon=True).start()
-        task = asyncio.run_coroutine_threadsafe(self._exchange(outlet, sign_in, value), self._loop)
-
-        def cancel(_done: object) -> None:
-            task.cancel()
-
-        done: Deferred[int] = Deferred(cancel)
-        task.add_done_callback(lambda ended: self._reactor.callFromThread(pass_on, ended, done))
-        return done
+        return in_loop(self._reactor, self._loop, self._exchange(outlet, sign_in, value))
 
     async def _exchange(self, outlet: Outlet, sign_in: SignIn, value: int | None) -> int:
         try:
@@ -183,8 +178,17 @@ class Snmp:
             raise PowerError(f"{outlet.host} has no outlet {outlet.oid}", lasting=True) from None
 
 
-def pass_on(ended: Future[Any], done: Deferred[Any]) -> None:
-    """Pass the outcome of work in the thread on to who waits in the reactor."""
+def in_loop(
+    reactor: Any, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]
+) -> Deferred[T]:
+    """Do the work in a loop that runs in another thread; cancelling the Deferred cancels it."""
+    task = asyncio.run_coroutine_threadsafe(work, loop)
+    done: Deferred[T] = Deferred(lambda _: task.cancel())
+    task.add_done_callback(lambda ended: reactor.callFromThread(_pass_on, ended, done))
+    return done
+
+
+def _pass_on(ended: Future[T], done: Deferred[T]) -> None:
     if done.called or ended.cancelled():
         return
     error = ended.exception()

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection, Coroutine, Mapping
-from typing import Any, TypeVar
-
-from twisted.internet.defer import Deferred
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from cod.power.driver import SignIn
-from cod.power.pdu import credentials, pass_on
+from cod.power.pdu import credentials, in_loop
 from cod.switches.cli import host_and_port
 from cod.switches.driver import SwitchError, SwitchTarget
 
@@ -31,8 +29,6 @@ FDB_PORT = "1.3.6.1.2.1.17.7.1.2.2.1.2"  # dot1qTpFdbPort
 VLAN_FDB_ID = "1.3.6.1.2.1.17.7.1.4.2.1.3.0"  # dot1qVlanFdbId, whenever it was changed last
 IF_TYPE = "1.3.6.1.2.1.2.2.1.3"
 ETHERNET = (6, 117)  # ethernetCsmacd, gigabitEthernet: ports, and no aggregates of them
-
-T = TypeVar("T")
 
 
 class SnmpDriver:
@@ -86,18 +82,18 @@ class SnmpSession:
 
     async def begin(self) -> None:
         """Ask for the switch's description and the names of its bridge ports."""
-        await self._in_loop(self._begin())
+        await in_loop(self._reactor, self._loop, self._begin())
 
     async def read(self, ports: Collection[str]) -> Mapping[str, int | SwitchError]:
-        return await self._in_loop(self._read(ports))
+        return await in_loop(self._reactor, self._loop, self._read(ports))
 
     async def change(self, wanted: Mapping[str, int]) -> Mapping[str, SwitchError]:
         """Change the ports' PVIDs and memberships, one port after the other."""
-        return await self._in_loop(self._change(wanted))
+        return await in_loop(self._reactor, self._loop, self._change(wanted))
 
     async def locate(self, macs: Collection[str], vlan: int) -> Mapping[str, tuple[str, ...]]:
         """Return the names of the access ports of `vlan` that the MACs were heard on last."""
-        return await self._in_loop(self._locate(macs, vlan))
+        return await in_loop(self._reactor, self._loop, self._locate(macs, vlan))
 
     async def close(self) -> None:
         """End the engine and the thread."""
@@ -111,16 +107,6 @@ class SnmpSession:
         if self._engine is not None:
             self._engine.close_dispatcher()
         self._loop.call_soon(self._loop.stop)
-
-    def _in_loop(self, work: Coroutine[Any, Any, T]) -> Deferred[T]:
-        task = asyncio.run_coroutine_threadsafe(work, self._loop)
-
-        def cancel(_done: object) -> None:
-            task.cancel()
-
-        done: Deferred[T] = Deferred(cancel)
-        task.add_done_callback(lambda ended: self._reactor.callFromThread(pass_on, ended, done))
-        return done
 
     def _start(self) -> None:
         try:
