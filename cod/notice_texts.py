@@ -18,7 +18,7 @@ from typing import TypedDict
 from urllib.parse import quote
 
 from cod.model import Vcluster
-from cod.quantity import span
+from cod.quantity import first_few, span
 
 KINDS = {
     "lease-began": "the vcluster's nodes were granted, and its lease runs",
@@ -798,8 +798,7 @@ def _nodes(count: int) -> str:
 
 
 def _names(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - MOST_NAMES} more" if len(nodes) > MOST_NAMES else ""
-    return ", ".join(nodes[:MOST_NAMES]) + more
+    return first_few(nodes, MOST_NAMES)
 
 
 def _sentence(text: str) -> str:

@@ -1,9 +1,10 @@
-"""Lengths of time and amounts of bytes, as people read and write them: one grammar and one wording
-for the API's clients, commands, pages and notices."""
+"""Lengths of time and amounts of bytes, as people read and write them, and lists that are cut
+short: one grammar and one wording for the API's clients, commands, pages and notices."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
@@ -112,3 +113,12 @@ def read_size(text: str) -> int:
     if match is None or unit not in _BYTES:
         raise ValueError("should be an amount such as 500 GB or 1.5 TiB")
     return round(Fraction(match[1]) * _BYTES[unit])
+
+
+# ---------------------------------------------------------------- lists
+
+
+def first_few(words: Sequence[str], most: int, between: str = ", ") -> str:
+    """Return the first `most` words, and how many more there are: 'n1, n2 and 3 more'."""
+    more = f"{between.rstrip(', ')} and {len(words) - most} more" if len(words) > most else ""
+    return between.join(words[:most]) + more

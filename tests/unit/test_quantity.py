@@ -120,3 +120,9 @@ def test_pages_scripts_have_the_same_units() -> None:
     assert found is not None
     shown = [quantity.size(2 ** (10 * place)).split(" ")[1] for place in range(6)]
     assert json.loads(found[1]) == shown
+
+
+def test_a_list_is_cut_short() -> None:
+    assert quantity.first_few(["a", "b"], 2) == "a, b"
+    assert quantity.first_few(["a", "b", "c", "d"], 2) == "a, b and 2 more"
+    assert quantity.first_few(["a b", "c", "d"], 1, "; ") == "a b; and 2 more"

@@ -19,6 +19,7 @@ from cod.model import Node, Site
 from cod.power.accounts import NoPassword, sign_in
 from cod.power.driver import PowerError, Target
 from cod.power.drivers import drivers
+from cod.quantity import first_few
 from cod.site.load import Settings
 from cod.store import schema
 from cod.store.nodes import nodes
@@ -118,8 +119,7 @@ def driverless_names(known: Sequence[Node]) -> list[str]:
 
 def listed(names: Sequence[str]) -> str:
     """Return the first names, and how many more there are."""
-    more = len(names) - FEW
-    return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")
+    return first_few(names, FEW)
 
 
 def _nodes(settings: Settings) -> list[Node] | None:

@@ -23,7 +23,7 @@ from cod.client import ApiError, Client, Unreachable
 from cod.core.database.writer import connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import Site
-from cod.quantity import span
+from cod.quantity import first_few, span
 from cod.store import schema
 from cod.store.people import groups
 
@@ -222,6 +222,5 @@ def sentence(fault: Mapping[str, Any], now: float) -> str:
         parts.append(f"since {span(now - fault['since'])}")
     for what, names in (("affects", fault["affects"]), ("waiting", fault["waits"])):
         if names:
-            parts.append(f"{what} {', '.join(names[:FEW])}")
-            parts[-1] += f" and {len(names) - FEW} more" if len(names) > FEW else ""
+            parts.append(f"{what} {first_few(names, FEW)}")
     return "; ".join(parts)

@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 from cod.model import Refused, TypeRules
 from cod.policy.hardware import quantity
 from cod.policy.hardware.attributes import PARTICULAR, TOLD_SINCE, kind
+from cod.quantity import first_few
 
 LARGEST = 2048  # elements of a canonical form
 TOLD = 5  # differences that are told
@@ -165,8 +166,7 @@ def _as_before(before: str, after: str) -> tuple[ElementTree.Element, bool]:
 
 def sentence(phrases: Sequence[str]) -> str:
     """Return the first few of them, and how many more there are."""
-    more = len(phrases) - TOLD
-    return "; ".join(phrases[:TOLD]) + (f"; and {more} more" if more > 0 else "")
+    return first_few(phrases, TOLD, "; ")
 
 
 def _differences(old: ElementTree.Element, new: ElementTree.Element, path: str) -> Iterator[str]:

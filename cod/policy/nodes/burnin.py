@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from cod.choices import BurninTest
 from cod.model import Burnin, BurninRules, Node, Refused
 from cod.orders import TestResult
+from cod.quantity import first_few
 from cod.states import Disk, NodeEvent, NodeState, Step
 
 FREE = (NodeState.INACTIVE, NodeState.OFF, NodeState.TRAMPOLINE, NodeState.WIPE)
@@ -96,5 +97,4 @@ def problems(results: Sequence[TestResult], wanted: Sequence[str], rules: Burnin
 def sentence(found: Sequence[str]) -> str:
     """Return the reason of a node that has not passed: the first few problems, and how many more
     there are."""
-    more = len(found) - TOLD
-    return "burn-in failed: " + "; ".join(found[:TOLD]) + (f"; and {more} more" if more > 0 else "")
+    return f"burn-in failed: {first_few(found, TOLD, '; ')}"

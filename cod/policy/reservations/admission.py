@@ -27,6 +27,7 @@ from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.preemption import size
 from cod.policy.scheduler.reasons import at
 from cod.policy.scheduler.snapshot import PendingRequest, SiteSnapshot
+from cod.quantity import first_few
 
 MINUTE = 60.0
 TRIES = 20  # later starts that are looked at
@@ -72,8 +73,7 @@ def refusal(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now
         for one in _rivals(found, request, want)
     ]
     there += list(_holders(snapshot, request, want, policy))
-    more = f" and {len(there) - 5} more" if len(there) > 5 else ""
-    why = f": in the way are {', '.join(there[:5])}{more}" if there else ""
+    why = f": in the way are {first_few(there, 5)}" if there else ""
     start = at(request.starts_at or now)
     return f"{reasons.nodes(size(request))} are not free from {start} on{why}. {when}"
 

@@ -186,8 +186,10 @@ def _left(ask: Call[NamedMember], reply: Any) -> str:
 
 
 def _open_sessions(nodes: list[str]) -> str:
-    some = ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
-    return f" Sessions that are open on {some} go on until they are ended there." if nodes else ""
+    if not nodes:
+        return ""
+    some = quantity.first_few(nodes, 8)
+    return f" Sessions that are open on {some} go on until they are ended there."
 
 
 _SECRET = SHOWN + "/webhook-secret"
