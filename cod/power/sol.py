@@ -39,18 +39,17 @@ FOR_NOW = {
 
 
 class SolConsoles:
-    """Follows consoles of BMCs. `program` is ipmitool's name or path."""
+    """Follows consoles of BMCs."""
 
-    def __init__(self, reactor: Any, program: str = "ipmitool") -> None:
+    def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
-        self._program = program
 
     def follow(self, target: Target, heard: Heard, opened: Opened) -> SolLine:
         """Follow a console by `ipmitool sol activate`."""
         line = SolLine(self._reactor, heard, opened)
         try:
             options, environment = ipmi.call(target)
-            program = ipmi.installed(self._program)
+            program = ipmi.installed("ipmitool")
             words = [program, *options, "sol", "activate"]
             self._reactor.spawnProcess(line, program, words, environment, usePTY=True)
         except (PowerError, OSError) as error:

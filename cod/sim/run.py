@@ -253,9 +253,9 @@ def _as(cls: Any, rule: Trace, name: str) -> Any:
     return cls(name=name, **{key: getattr(rule, key) for key in shared})
 
 
-def simulate(scenario: Scenario, watch: Watch | None = None) -> dict[str, Any]:
+def simulate(scenario: Scenario) -> dict[str, Any]:
     """Run the simulation to its end; return the figures."""
-    simulation = Simulation(scenario, watch)
+    simulation = Simulation(scenario)
     for _ in simulation.slices(1):
         pass
     return simulation.result()

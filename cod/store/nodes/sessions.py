@@ -207,14 +207,14 @@ def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
     return nodes.ROWS.all(tx, query.limit(limit))
 
 
-def to_settle(tx: Tx, since: float, limit: int = 500) -> list[Node]:
+def to_settle(tx: Tx, since: float) -> list[Node]:
     """Return nodes in the trampoline whose agent has reported on a connection that was held at
     `since` or later: they can be settled. None that is held."""
     n = t.nodes.c
     query = nodes.ROWS.select.join(t.sessions).where(
         n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since, ~nodes.HELD
     )
-    return nodes.ROWS.all(tx, query.order_by(n.since, n.id).limit(limit))
+    return nodes.ROWS.all(tx, query.order_by(n.since, n.id).limit(500))
 
 
 def _values(peer: Peer) -> dict[str, int | str]:

@@ -16,7 +16,7 @@ def last_event(tx: Tx) -> int:
     return tx.scalar(select(func.max(t.node_history.c.id))) or 0
 
 
-def events(tx: Tx, after: int, limit: int = 500) -> list[Mapping[str, Any]]:
+def events(tx: Tx, after: int) -> list[Mapping[str, Any]]:
     """Return transitions with ids after `after`, oldest first: the history's columns, with `node`
     and `vcluster` by name, the holder's `group_id` and the `left_group_id` of who held it
     before."""
@@ -41,7 +41,7 @@ def events(tx: Tx, after: int, limit: int = 500) -> list[Mapping[str, Any]]:
         .outerjoin(t.vclusters, h.c.vcluster_id == t.vclusters.c.id)
         .where(h.c.id > after)
         .order_by(h.c.id)
-        .limit(limit)
+        .limit(500)
     )
     return [dict(row._mapping) for row in tx.execute(query)]
 

@@ -132,8 +132,8 @@ Agree = Callable[[bytes, bytes], bytes]
 class Framer:
     """Cuts a stream of bytes into frames. `limit` may be changed between frames."""
 
-    def __init__(self, limit: int = FIRST_LIMIT) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
+        self.limit = FIRST_LIMIT
         self._buffer = bytearray()
 
     def add(self, data: bytes) -> None:

@@ -62,7 +62,6 @@ class Intake:
 
     folder  of incoming files: each has its upload's id for a name
     wake    carries out the effects of a flow
-    boot    names this boot of this host
     """
 
     def __init__(
@@ -73,10 +72,9 @@ class Intake:
         folder: Path,
         wake: Callable[[Any], object],
         clock: Callable[[], float],
-        boot: str | None = None,
     ) -> None:
         self.reactor, self.pool, self.site, self.clock = reactor, pool, site, clock
-        self._folder, self._wake, self._boot = folder, wake, boot_id() if boot is None else boot
+        self._folder, self._wake, self._boot = folder, wake, boot_id()
         # of our own: a slow disk shall hold up nobody else
         self._threads = _Threads(0, THREADS, "uploads")
         self._pieces: dict[str, Piece] = {}
