@@ -175,3 +175,7 @@ class PosixRules(SiteTable):
         389, "LDAP with StartTLS, on each subnet's server address; 0: none", ge=0, le=65535
     )
     tls_port: int = site_key(636, "LDAP over TLS; 0: none", ge=0, le=65535)
+
+
+POSIX = PosixRules()
+"""What a site file without the table says."""

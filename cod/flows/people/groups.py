@@ -9,6 +9,7 @@ from typing import Any
 from cod.core import node_hours, volumes
 from cod.core import posix as numbers
 from cod.model import (
+    POSIX,
     SYSTEM_GROUPS,
     Effect,
     Group,
@@ -37,7 +38,6 @@ one = groups.named
 CHANNELS = (notices.WEBHOOK, notices.EMAIL)
 EVENTS = ("notices", "vclusters", "nodes")
 RULES = NoticeRules()
-POSIX = PosixRules()
 POLICY = Policy()
 OWNERS_SAY = set_by(Group, Right.MANAGE) | {"name"}
 """What owners say about their group; everything else is the administrators' to give."""

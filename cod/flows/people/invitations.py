@@ -6,12 +6,11 @@ A link's secret comes from the caller, as its digest: it is shown once and not k
 
 from __future__ import annotations
 
-from cod.model import Invitation, PosixRules, Refused, Role, SignInRules, User, Who
+from cod.model import POSIX, Invitation, PosixRules, Refused, Role, SignInRules, User, Who
 from cod.policy.people import delivery, signin
 from cod.store.engine import Tx
 from cod.store.people import audit, groups, invitations, people, signins
 
-POSIX = PosixRules()
 MOST = 200
 """Links into one group that can be used at a time."""
 
@@ -170,8 +169,8 @@ def _spent(tx: Tx, digest: str, now: float) -> Invitation:
 def _joined(
     tx: Tx, invitation: Invitation, user: User, address: str, now: float, run: str | None
 ) -> None:
-    """Put the user into the invitation's group, in no lower role than before; an account of its own
-    is put down with its inviter."""
+    """Put the user into the invitation's group, in no lower role than before. The audit of an
+    account made by a link names the inviter."""
     after = {"user": user.name, "role": invitation.role, "invited_by": invitation.invited_by}
     if invitation.group_id is not None:
         order, had = list(Role), people.roles(tx, user.id).get(invitation.group_id)

@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from cod.core import posix as numbers
-from cod.model import Group, Member, PosixRules, Refused, Role, SingleRight, User, Who
+from cod.model import POSIX, Group, Member, PosixRules, Refused, Role, SingleRight, User, Who
 from cod.policy.people import delivery, rights, signin
 from cod.store.engine import Tx
 from cod.store.people import audit, groups, invitations, ldap_rows, people, signins
 
 every = people.every
-POSIX = PosixRules()
 
 
 # ---------------------------------------------------------------- users

@@ -14,7 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from cod.core import posix as numbers
-from cod.model import Identity, PosixRules, Refused, SignInRules, SlowDown, User, WebSession, Who
+from cod.model import (
+    POSIX,
+    Identity,
+    PosixRules,
+    Refused,
+    SignInRules,
+    SlowDown,
+    User,
+    WebSession,
+    Who,
+)
 from cod.policy.people import delivery, rights, signin
 from cod.store.engine import Tx
 from cod.store.people import audit, people, signins
@@ -22,7 +32,6 @@ from cod.store.people import audit, people, signins
 check_password = signin.check_password
 PASSWORD_RULE = signin.PASSWORD_RULE
 seen = signins.seen
-POSIX = PosixRules()
 SEEN_EVERY = 60.0
 """Seconds between two notes that a session is in use."""
 

@@ -9,15 +9,14 @@ from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
 
+from cod.model import POSIX, Group, PosixRules, TypeTerms
 from cod.model import SITE as SITE
-from cod.model import Group, PosixRules, TypeTerms
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import energy
 from cod.store.people import audit, posix_ids
 from cod.store.rows import Rows
 
-POSIX = PosixRules()
 # characters of the name of a template whose group is gone; a number still fits behind it
 _LONGEST = 120
 ROWS = Rows(Group, t.groups, noun="group")
@@ -170,8 +169,8 @@ def owned(tx: Tx, group_id: int) -> dict[str, int]:
 
 
 def still_there(tx: Tx, ids: Collection[int], since: float) -> set[int]:
-    """Return those of the groups that have been there since then or longer; they stay until the
-    commit."""
+    """Return those of the groups that existed at `since`. They cannot be removed until this
+    transaction ends."""
     query = select(t.groups.c.id).where(t.groups.c.id.in_(ids), t.groups.c.created_at <= since)
     return set(tx.scalars(query.order_by(t.groups.c.id).with_for_update(read=True)))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 
-from cod.model import Member, PosixRules, Refused, Role, SingleRight, User
+from cod.model import POSIX, Member, PosixRules, Refused, Role, SingleRight, User
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people import posix_ids
@@ -18,7 +18,6 @@ ROWS = Rows(User, t.users, noun="user")
 get = ROWS.get
 ABLE = (_u.disabled_at.is_(None), _u.absent_at.is_(None))
 """Conditions for users who may do anything at all (`User.able`)."""
-POSIX = PosixRules()
 
 # ---------------------------------------------------------------- users
 
