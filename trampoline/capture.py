@@ -170,7 +170,8 @@ def _pieces(found: DiskUsage, at: int) -> Iterator[CapturePiece]:
 
 
 class _Pass:
-    """One way over the disk, from where the server is to the end."""
+    """One pass over the disk, from the place up to which the server has the image, to the disk's
+    end."""
 
     def __init__(self, found: DiskUsage, sender: Sender, progress: Progress) -> None:
         self._found, self._sender, self._progress = found, sender, progress

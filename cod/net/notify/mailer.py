@@ -148,11 +148,11 @@ class _Known:
 
 
 class _Plain(_Known, smtplib.SMTP):
-    """Without TLS at first."""
+    """A connection to a mail server that begins without TLS."""
 
 
 class _Tls(_Known, smtplib.SMTP_SSL):
-    """With TLS from the first byte."""
+    """A connection to a mail server that uses TLS from the first byte."""
 
 
 def _plain(password: str) -> str:

@@ -92,8 +92,8 @@ class Webhooks:
             way.close()
 
     async def _addresses(self, host: str, port: int) -> list[tuple[int, str]]:
-        """Return (family, address) of what may be connected to for `host`. Raises
-        `DeliveryError`."""
+        """Return (family, address) of each of the host's addresses that the site allows connections
+        to. Raises `DeliveryError`."""
         try:
             found = await deferToThreadPool(
                 self._reactor, self._threads, self._resolve, host, port, 0, socket.SOCK_STREAM

@@ -442,8 +442,8 @@ class Candidates:
         return sorted(found, key=lambda one: (-one[0], one[1]))
 
     def preference(self, kind: NodeKind, count: int, but: int) -> tuple[float, ...]:
-        """Return what kinds are sorted by when preemptible vclusters are to lose `count` nodes of
-        one of them; `but` as in `most`."""
+        """Return the sort key of a kind for the choice of nodes that preemptible vclusters lose:
+        `count` nodes of one kind; `but` as in `most`."""
         return tuple(
             (
                 self._types[kind.type].cost

@@ -32,8 +32,8 @@ def effective(priority: int, preemptible: bool) -> int:
 
 
 class NodeKind(NamedTuple):
-    """`block` is 0 for nodes in no block, `subnet` '' where the site has one only: then every node
-    is on it.
+    """A kind of nodes, which the planner counts together. `block` is 0 for nodes in no block.
+    `subnet` is '' where the site has only one: then every node is on it.
 
     port  USABLE: nodes whose switch port COD can put into a VLAN, which isolated vclusters need;
           UNUSABLE: the others; '': both. Nodes are counted apart by it only while a request for an
