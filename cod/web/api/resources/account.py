@@ -188,17 +188,11 @@ class AuditQuery(Paged):
     sort: Literal["id", "-id"] = "-id"
 
 
-class AuditReply(Reply):
+class AuditReply(ReplyOf[model.AuditRow], whole=True):
     """A change that somebody made. `before` and `after`: what differs; null where there was or is
     nothing to say."""
 
-    id: int
-    at: float
-    actor: str
-    address: str
     action: str
-    thing: str
-    group: str | None
     before: dict[str, Any] | None
     after: dict[str, Any] | None
 

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from cod.flows.scheduler import calendar
-from cod.web.api.models import Query, Reply, ReplyOf
+from cod.web.api.models import Query, ReplyOf
 from cod.web.api.resources.energy import Moment
 from cod.web.api.routes import ANYBODY, route
 
@@ -22,7 +22,7 @@ class CalendarQuery(Query):
     limit: int = Field(default=200, ge=1, le=1000, description="rows")
 
 
-class CalendarBar(Reply):
+class CalendarBar(ReplyOf[calendar.Bar], whole=True):
     """Nodes from `start` to `end`; null: the lease has no end.
 
     kind     held: until the lease's end; draining: held after it; reserved: in advance;
@@ -33,31 +33,20 @@ class CalendarBar(Reply):
     """
 
     kind: Literal["held", "draining", "reserved", "expected", "moving", "leaving"]
-    nodes: int
-    start: float
-    end: float | None
-    request: int | None
 
 
-class CalendarRow(Reply):
+class CalendarRow(ReplyOf[calendar.Row], whole=True):
     """A vcluster with its bars, by their starts. `group`, `vcluster`: null where it may not be
     seen; `types`: nodes held now by type, '' for nodes without one."""
 
-    group: str | None
-    vcluster: str | None
-    preemptible: bool
-    types: dict[str, int]
     bars: list[CalendarBar]
 
 
-class CalendarReply(ReplyOf[calendar.Calendar]):
+class CalendarReply(ReplyOf[calendar.Calendar], whole=True):
     """Rows with bars between `since` and `until`: named ones first, then those of other groups.
     `omitted`: rows beyond `limit`."""
 
-    since: float
-    until: float
     rows: list[CalendarRow]
-    omitted: int
 
 
 CALENDAR = (

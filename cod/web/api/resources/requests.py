@@ -111,18 +111,12 @@ class RequestChange(Body):
     spread: bool | None = None
 
 
-class ExpectedReply(Reply):
+class ExpectedReply(ReplyOf[model.ExpectedStart], whole=True):
     """When a waiting request is expected to start, as told at `told_at`.
 
     at  null: nobody can tell; `why` says why not
     sooner_nodes, sooner_at  with so many nodes it would start by then; null: nothing is known
     """
-
-    at: float | None
-    why: str
-    told_at: float
-    sooner_nodes: int | None
-    sooner_at: float | None
 
 
 class RequestReply(ReplyOf[model.RequestView]):

@@ -14,7 +14,7 @@ from cod import model, states
 from cod.flows import servers, views
 from cod.flows.nodes import faults
 from cod.states import ConflictKind, NodeEvent, NodeState
-from cod.web.api.models import Items, ListPage, OneOrSeveral, Paged, Query, Reply
+from cod.web.api.models import Items, ListPage, OneOrSeveral, Paged, Query, Reply, ReplyOf
 from cod.web.api.routes import ADMINS, ANYBODY, Shaped, as_it_is, listed, nothing, route
 
 
@@ -49,7 +49,7 @@ class ConflictList(ListPage[ConflictReply]):
     """The newest conflicts first."""
 
 
-class FaultReply(Reply):
+class FaultReply(ReplyOf[model.OutsideFault], whole=True):
     """Something outside of COD that does not do its part.
 
     kind     switch, switch-port, file-server, power-control, found-off, image-server or dhcp
@@ -58,19 +58,6 @@ class FaultReply(Reply):
     affects  nodes, or volumes of a file server
     waits    vclusters that hold or wait for those
     """
-
-    kind: str
-    what: str
-    since: float | None
-    ended: float | None
-    affects: list[str]
-    waits: list[str]
-    about: str
-
-    @classmethod
-    def of(cls, fault: model.OutsideFault) -> FaultReply:
-        """Return the reply from the record."""
-        return cls(**asdict(fault))
 
 
 class FaultList(Items[FaultReply]):
