@@ -34,7 +34,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from cod.store.engine import Tx as Tx  # for doors, which name flows' types and may know no store
-from cod.store.engine import is_full, is_retryable
+from cod.store.engine import is_full, is_retryable, of_one_moment
 from cod.store.nodes.nodes import Outdated, Stale
 
 P = ParamSpec("P")
@@ -172,6 +172,12 @@ class Pool:
         """Run a `flow` like `read`, with a `priority` (0 goes first)."""
         reading = self.engine.execution_options(reading=True)
         return self._put(priority, reading, _Call(flow, args, kwargs))
+
+    def snapshot(
+        self, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Deferred[T]:
+        """Run a `flow` like `read`; all that it reads is of one moment."""
+        return self._put(USUAL, of_one_moment(self.engine), _Call(flow, args, kwargs))
 
     def _put(self, priority: int, engine: Engine, call: _Call[T]) -> Deferred[T]:
         def job() -> None:

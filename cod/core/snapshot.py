@@ -80,7 +80,6 @@ def _look(
         many=many,
         idle_since=now - site.energy.idle_time,
         month=energy_accounting.month(now),
-        now=now,
         before=before.scene if before else None,
         ports=ports,
         times=times,

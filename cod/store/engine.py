@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from cod.model import database_urls
 
-Key = TypeVar("Key", int, str)
+Key = TypeVar("Key")
 Tx = Connection
 """A transaction in progress. Only `cod.pool` (and the tests) begins, commits and rolls back."""
 
@@ -186,15 +186,19 @@ def _sqlite_begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
 
+def of_one_moment(engine: Engine) -> Engine:
+    """Return the engine for transactions that only read, and see one moment of the database each;
+    nobody who writes waits for them."""
+    if engine.dialect.name == "sqlite":
+        return engine.execution_options(reading=True)
+    # there, each statement of an ordinary transaction sees what is new
+    return engine.execution_options(reading=True, isolation_level="REPEATABLE READ")
+
+
 @contextmanager
 def snapshot(engine: Engine) -> Iterator[Tx]:
-    """Provide a transaction that only reads, and sees one moment of the database; nobody who writes
-    waits for it."""
-    options: dict[str, Any] = {"reading": True}
-    # there, each statement of an ordinary transaction sees what is new
-    if engine.dialect.name != "sqlite":
-        options["isolation_level"] = "REPEATABLE READ"
-    with engine.connect().execution_options(**options) as tx, tx.begin():
+    """Provide a transaction that only reads, and sees one moment of the database."""
+    with of_one_moment(engine).begin() as tx:
         yield tx
 
 

@@ -32,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -47,7 +47,7 @@ from cod.flows.scheduler import plan as flow
 from cod.model import Refused, Site
 from cod.service.parts import GARBAGE
 from cod.store import tables as t
-from cod.store.engine import connect
+from cod.store.engine import connect, snapshot
 from tests.bench import pass_results
 from tests.bench.arena import ROOT, Smoke, write
 from tests.bench.pass_results import (
@@ -97,17 +97,23 @@ SMOKE = Smoke(
 
 
 def one_pass(
-    engine: Engine, site: Site, before: Rest | None = None, *, bulk: bool = True
+    engine: Engine,
+    site: Site,
+    before: Rest | None = None,
+    *,
+    bulk: bool = True,
+    spent: defaultdict[str, float] | None = None,
 ) -> tuple[Pass, Rest | None]:
     """Load, plan and apply, as the manager does; what has become stale meanwhile is skipped.
     Between passes the clock moves on by so little that nothing falls due. With the pass comes, if
-    there was nothing to do, what makes the next one short."""
+    there was nothing to do, what makes the next one short. `spent`: seconds of CPU are added by the
+    first word of the act's name."""
     now = NOW + next(CLOCK) / 1000
     with engine.begin() as tx:
         claim = flow.hold(tx, "bench", now, 3600.0)
     assert claim is not None
     began = time.perf_counter()
-    with engine.execution_options(reading=True).begin() as tx:
+    with snapshot(engine) as tx:
         looked = flow.look(tx, site, now, before[0] if before else None)
     seen = looked.site
     loaded = time.perf_counter()
@@ -125,8 +131,11 @@ def one_pass(
     while acts:
         act, result = acts.popleft(), None
         count += 1
+        cpu = time.process_time()
         with suppress(acting.Stale, Refused), engine.begin() as tx:
             result = act.flow(tx, claim=claim, now=now)
+        if spent is not None:
+            spent[act.name.split()[0]] += time.process_time() - cpu
         acts.extendleft(reversed(act.left(result)))
     ended = time.perf_counter()
     done = Pass(
@@ -345,12 +354,12 @@ def compare_apply(size: Size) -> None:
             counts: Counter[str] = Counter()
             for what in ("before_cursor_execute", "commit"):
                 event.listen(engine, what, partial(_count, counts, what))
-            began = time.process_time()
-            done, _ = one_pass(engine, SITE, bulk=bulk)
-            spent = time.process_time() - began - done.load - done.plan
+            spent: defaultdict[str, float] = defaultdict(float)
+            done, _ = one_pass(engine, SITE, bulk=bulk, spent=spent)
             print(
                 f"  {name:8} {'in bulk' if bulk else 'one by one':10} {done.apply:6.1f} s,"
-                f" {spent:5.1f} s of CPU, {counts['before_cursor_execute']:,} statements,"
+                f" {sum(spent.values()):5.1f} s of CPU (grants {spent['grant']:.1f}, preemptions"
+                f" {spent['take']:.2f}), {counts['before_cursor_execute']:,} statements,"
                 f" {counts['commit']:,} commits, {done.granted:,} requests, {done.nodes:,} nodes",
                 flush=True,
             )
@@ -381,7 +390,7 @@ def _compared(engine: Engine, site: Site) -> tuple[float, float, float, float]:
 
 
 def _look(engine: Engine, site: Site, before: flow.Observed | None) -> flow.Observed:
-    with engine.execution_options(reading=True).begin() as tx:
+    with snapshot(engine) as tx:
         return flow.look(tx, site, NOW, before)
 
 

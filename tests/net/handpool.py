@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 from twisted.internet.defer import Deferred, fail, succeed
 
 from cod.pool import Pool, in_transaction
+from cod.store.engine import of_one_moment
 
 
 class HandPool:
@@ -37,6 +38,11 @@ class HandPool:
         """Run it now; it only reads."""
         self.reads.add(flow.__name__)
         return self._run(self.engine.execution_options(reading=True), flow, *args, **kwargs)
+
+    def snapshot(self, flow: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        """Run it now; all that it reads is of one moment."""
+        self.reads.add(flow.__name__)
+        return self._run(of_one_moment(self.engine), flow, *args, **kwargs)
 
     def _run(self, engine: Engine, flow: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         name = getattr(flow, "func", flow).__name__

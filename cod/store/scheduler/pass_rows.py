@@ -23,19 +23,15 @@ from cod.store.people import groups, user_usage
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
 from cod.store.scheduler.row_digest import digest
 
-ANEW = 300.0  # seconds
-
 
 class Digests(NamedTuple):
     """What the longest of lists have been made of: where it is the same again, they are. None:
     nobody knows.
 
-    latest    the newest transition, request and vcluster
-    held      of what vclusters hold, with what else plays a part there, and the period of `ANEW`
-    requests  of vclusters that have not ended, and of pending requests, and the period
+    held      of what vclusters hold, with what else plays a part there
+    requests  of vclusters that have not ended, and of pending requests
     """
 
-    latest: tuple[object, ...]
     held: tuple[object, ...] | None = None
     requests: tuple[object, ...] | None = None
 
@@ -81,18 +77,18 @@ def read(
     many: bool,
     idle_since: float,
     month: int,
-    now: float,
     before: PassRows | None = None,
     ports: bool = False,
     times: bool = False,
 ) -> PassRows:
     """Return what is there now. `by`, `many`, `idle_since`, `ports`, `times`: see `node_counts`;
     `month`: its first day; `before`: an earlier scene: what is known to be the same is not read
-    again, nor are requests' tuples."""
+    again, nor are requests' tuples. With it, all has to be read at one moment (`engine.snapshot`):
+    else a change that is undone between a digest and its rows would stay unseen."""
     # first: what is read later is as new, or newer
     version = watermarks.version(tx, watermarks.RESERVED)
     kept = node_counts.kept(tx, idle_since, ports)
-    digests = _digests(tx, kept, many, by, now, before, ports)
+    digests = _digests(tx, kept, many, by, ports) if before else Digests()
     live, pending, named = _requests(tx, digests, before)
     owners = {group.id: group for group in groups.every(tx)}
     limited = [group.id for group in owners.values() if group.hours_limit is not None]
@@ -126,31 +122,17 @@ def _digests(
     kept: Iterable[node_counts.Kept],
     many: bool,
     by: node_counts.AssignedBy,
-    now: float,
-    before: PassRows | None,
     ports: bool,
 ) -> Digests:
-    """Return the digests of the rows. They are taken before the rows are read, and only where
-    nothing seems to have happened since the last time: in busy times they would be taken in vain.
-    What is new and gone again meanwhile shows in `latest`. Every `ANEW` seconds those of before
-    count for nothing: rows and digest are not read at one moment, and a change undone in between
-    would stay unseen."""
-    ids = (
-        select(func.max(table.c.id)).scalar_subquery()
-        for table in (t.node_history, t.node_requests, t.vclusters)
-    )
-    latest, period = tuple(tx.execute(select(*ids)).one()), now // ANEW
-    held = (
-        digest(tx, node_counts.held_rows(by, ports))
-        if before and before.digests.latest == latest
-        else None
-    )
+    """Return the digests of the rows; none where the database has none."""
+    held = digest(tx, node_counts.held_rows(by, ports))
     if held is None:
-        return Digests(latest)
+        return Digests()
+    # two nodes of preemptible vclusters that change places leave the counts as they are
+    latest = tx.scalar(select(func.max(t.node_history.c.id)))
     return Digests(
-        latest,
-        (period, held, many, ports, frozenset(kept)),
-        (period, digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())),
+        (held, latest, many, ports, frozenset(kept)),
+        (digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())),
     )
 
 
