@@ -197,7 +197,11 @@ def test_nodes_of_two_subnets_are_taken_from_one_vcluster_at_once(tx: Tx, site: 
         for priority, name in enumerate(("old", "new"))
     )
     vclusters.change(tx, holder, 0.0, state=VclusterState.ACTIVE, size=6)
-    held = {"vcluster_id": holder.id, "assigned_at": 0.0, "template_id": template}
+    held: dict[str, Any] = {
+        "vcluster_id": holder.id,
+        "assigned_at": 0.0,
+        "template_id": template,
+    }
     for number in range(6):
         node = add_node(
             tx, number, "active", subnet=world.subnets[number % 2].name, block_id=None, **held
@@ -207,6 +211,7 @@ def test_nodes_of_two_subnets_are_taken_from_one_vcluster_at_once(tx: Tx, site: 
         tx, vcluster_id=taker.id, kind="create", priority=1, tuples=[wanted], now=1.0
     )
     claim = plan_flow.hold(tx, "a", NOW, 60.0)
+    assert claim is not None
     taken = [
         Preempt(request.id, holder.id, NodeKind(node.type_id or 0, 0, one.name), 2)
         for one in world.subnets
