@@ -143,8 +143,11 @@ class Manager(Service):
         """Return the claim, renewed in time; None while it is another server's."""
         now = self._clock()
         before = self._keeper.claim
-        due = before is not None and self._keeper.is_due()
-        if due and await self._pool.run(hold.watch, claim=before, now=now):
+        if (
+            before is not None
+            and self._keeper.is_due()
+            and await self._pool.run(hold.watch, claim=before, now=now)
+        ):
             log.error("the database has lost its last commits: the site is held")
         claim = await self._keeper.keep(now)
         if (before is None) != (claim is None):
