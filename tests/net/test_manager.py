@@ -42,12 +42,12 @@ class House:
         self.effects: list[Effect] = []
         self.manager = Manager(
             self.clock,
-            self.pool,
+            self.pool,  # type: ignore[arg-type]
             SiteRef(site),
             server,
             lambda: self.clock.seconds() + ahead,
             self._carry_out,
-        )  # type: ignore[arg-type]
+        )
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         self.effects += effects
