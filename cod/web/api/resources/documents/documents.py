@@ -422,11 +422,12 @@ def _asked(ask: Call, step: _Step, act: DocumentAct) -> Flow[Any]:
     method, path = act.operation.split(" ")
     found, _, _ = _ACTS.find(method, path)
     assert found is not None
-    asked: Call[Any, Any, Any] = replace(
+    nothing: Any = None
+    asked = replace(
         ask,
         names=act.names,
-        body=None if found.body is None else found.body.model_validate(act.body),
-        query=None,
+        body=nothing if found.body is None else found.body.model_validate(act.body),
+        query=nothing,
         prepared=step.document and step.document.prepared,
     )
     return partial(access.guarded, flow=found.call(asked), who=ask.who, claims=found.claims(asked))
