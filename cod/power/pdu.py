@@ -183,7 +183,11 @@ def in_loop(
 ) -> Deferred[T]:
     """Do the work in a loop that runs in another thread; cancelling the Deferred cancels it."""
     task = asyncio.run_coroutine_threadsafe(work, loop)
-    done: Deferred[T] = Deferred(lambda _: task.cancel())
+
+    def cancel(_done: object) -> None:
+        task.cancel()
+
+    done: Deferred[T] = Deferred(cancel)
     task.add_done_callback(lambda ended: reactor.callFromThread(_pass_on, ended, done))
     return done
 

@@ -57,8 +57,22 @@ def untrue_fields(tree: ast.AST) -> Iterator[str]:
             there |= {said(each), getattr(each, "arg", ""), getattr(each, "name", "")}
             if isinstance(each, ast.Constant):
                 there.add(str(each.value))
+        if isinstance(node, ast.ClassDef) and node.keywords:  # ReplyOf[the record], whole=True
+            for base in node.bases:
+                there |= fields_of_classes().get(said(getattr(base, "slice", base)), set())
         names = {name for line in found for name in line.split(", ")}
         yield from (f"{node.name}: {name}" for name in sorted(names - there))
+
+
+@cache
+def fields_of_classes() -> dict[str, set[str]]:
+    """Return the names of the fields of each class, by the class's name."""
+    return {
+        node.name: {said(each.target) for each in node.body if isinstance(each, ast.AnnAssign)}
+        for tree in modules().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 def origins(tree: ast.Module) -> dict[str, tuple[str, str]]:
