@@ -19,6 +19,10 @@ def test_every_door_shows_the_remark_and_sets_it(served: Served) -> None:
     assert "--remark" in run(served, "node", "set", "n1", code=2).stderr
     assert [one["name"] for one in as_json(served, "node", "list", "--sort", "-remark")] == ["n1"]
 
+    for where, found in (("remark ~ FAN", ["n1"]), ("not remark = none", ["n1"]), ("remark=x", [])):
+        listed = as_json(served, "node", "list", "--where", where)
+        assert [one["name"] for one in listed] == found
+
     browser = signed_in(served)
     listed = browser.get("/nodes").tree
     assert listed.xpath("//th[text()='Remark']")

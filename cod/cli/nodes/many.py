@@ -71,7 +71,12 @@ def chosen(names: Sequence[str], where: str, file: Path | None) -> ChosenNodes:
 
 def names_of(api: Client, nodes: ChosenNodes) -> list[str]:
     """Return the names of the nodes that are meant, by name. Raises `ApiError`."""
-    return [each["name"] for each in listed(api, nodes)]
+    try:
+        return [each["name"] for each in listed(api, nodes)]
+    except ApiError as error:
+        if nodes.lone and error.field == "names":  # as where its path is asked for
+            raise ApiError(404, "not_found", error.detail) from None
+        raise
 
 
 def name_of(api: Client, label: str) -> str:
