@@ -1,5 +1,5 @@
-"""What it costs to find a node among many by each of its labels, and a look at an action for 200, on
-SQLite and on MariaDB.
+"""What it costs to find a node among many by each of its labels, and a look at an action for 200,
+on SQLite and on MariaDB.
 
     python -m tests.bench.find_node [NODES]
 """
