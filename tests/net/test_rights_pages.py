@@ -28,6 +28,7 @@ ADMINS = {
     "/energy",
     "/faults",
     "/hold",
+    "/node-actions",
     "/people",
     "/people/{name}",
     "/policy",
