@@ -108,7 +108,7 @@ def get(ctx: click.Context, kinds: str, name: str | None, output: str, as_json: 
       cod get all > site.yaml
       cod get group physics
     """
-    from cod.site_files import written  # what writes YAML is slow to load
+    from cod.cli.site_files import written  # what writes YAML is slow to load
 
     asked = None if kinds == "all" else kinds
     items = client(ctx).every("/documents", kind=asked, name=name)
@@ -134,7 +134,7 @@ class _Documents:
 
     def __init__(self, ctx: click.Context, paths: tuple[str, ...], prune: bool) -> None:
         """Read the files."""
-        from cod.site_files import UnreadableDocuments, read  # slow to load
+        from cod.cli.site_files import UnreadableDocuments, read  # slow to load
 
         try:
             self._documents = read(paths)
@@ -194,7 +194,7 @@ def _print(found: Any, as_json: bool) -> None:
 
 def _lines(field: str, before: Any, after: Any) -> Iterator[str]:
     """Yield the unified lines by which the values of a field differ."""
-    from cod.site_files import written
+    from cod.cli.site_files import written
 
     was, is_ = (
         [] if value is None else written({field: value}).splitlines() for value in (before, after)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from cod.cli.documents import _lines, get
-from cod.site_files import read
+from cod.cli.site_files import read
 from cod.web.api.resources.documents.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]

@@ -210,16 +210,14 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
             "cod.cli",
             "cod.client",
             "cod.machine_lists",
-            "cod.site_files",
             "cod.quantity",
             "cod.model",
             "cod.states",
             "cod.choices",
         },
-        {"click", "rich"},
+        {"click", "rich", "yaml"},
     ),
     "cod.machine_lists": ({"cod.machine_lists", "cod.model"}, {"yaml"}),
-    "cod.site_files": (set(), {"yaml"}),
     "trampoline": (
         {
             "trampoline",

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod import site_files
-from cod.site_files import UnreadableDocuments, WrittenDocument, read, written
+from cod.cli import site_files
+from cod.cli.site_files import UnreadableDocuments, WrittenDocument, read, written
 
 
 def of(tmp_path: Path, text: str, name: str = "a.yaml") -> list[WrittenDocument]:

@@ -148,7 +148,7 @@ ALERTS = (
         'max(cod_nodes{state="quarantined"}) - max(cod_nodes{state="quarantined"} offset 1h) > 2',
         "5m",
         "warning",
-        "{{ $value }} more nodes are out of service than an hour ago; see `cod node list --state quarantined`",
+        "{{ $value }} more nodes are out of service than an hour ago; see `cod node list`",
     ),
     Alert(
         "CodPowerWishesOpen",

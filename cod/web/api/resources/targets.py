@@ -23,8 +23,8 @@ class TargetQuery(Filtered):
 
 
 class TargetReply(Reply):
-    """A node: its exporter as ADDRESS:PORT, and labels, `__meta_cod_node` and so on, for relabelling
-    rules."""
+    """A node: its exporter as ADDRESS:PORT, and labels for relabelling rules, `__meta_cod_node` and
+    so on."""
 
     targets: list[str]
     labels: dict[str, str]

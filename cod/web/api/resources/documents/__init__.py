@@ -1,1 +1,1 @@
-"""The site's configuration as documents: their kinds, and the routes that compare and apply them."""
+"""The site's configuration as documents: kinds, and the routes that compare and apply them."""
