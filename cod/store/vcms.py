@@ -265,5 +265,7 @@ def addresses(tx: Tx, node_ids: Sequence[int]) -> Mapping[int, str]:
     """Return where the systems of those nodes are, by node: their own addresses in their
     vclusters."""
     b = t.bindings.c
-    query = select(b.node_id, b.address).where(and_(b.node_id.in_(node_ids), b.kind == "vcluster"))
+    query = select(b.node_id, b.address).where(
+        b.node_id.in_(node_ids), b.kind == "vcluster", b.state != "left"
+    )
     return {row[0]: dotted(row[1]) for row in tx.execute(query)}

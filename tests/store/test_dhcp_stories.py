@@ -7,9 +7,9 @@ from cod.flows.boot.dhcp import MOST_LEFT
 from cod.flows.nodes import hold
 from cod.model import Site, dotted, ipv4
 from cod.states import NodeEvent
-from cod.store import stories
+from cod.store import stories, vcms
 from cod.store.engine import Tx
-from cod.store.nodes import bindings
+from cod.store.nodes import bindings, dns_names, metadata
 from tests.store.test_dhcp_flow import MAC, NOW, ask, held_node, node_of, one, os_asks
 
 
@@ -78,6 +78,22 @@ def test_a_running_system_of_another_holder_keeps_its_address(tx: Tx, site: Site
     starts = os_asks(tx, site, NOW + 200, requested=theirs)
     assert starts is not None
     assert starts.kind == "NAK", "a system that starts asks anew"
+
+
+def test_a_system_in_doubt_moves_no_name_of_its_node(tx: Tx, site: Site) -> None:
+    """Anybody can ask in a machine's name for an address near its own."""
+    own = held_node(tx, site, state="active")
+    node = node_of(tx)
+    assert node.vcluster_id is not None
+    hold.start(tx, NOW)
+    for far in (-1, 1):
+        assert os_asks(tx, site, NOW + 100, ciaddr=dotted(ipv4(own) + far)) is not None
+    assert [one.address for one in dns_names.of_vcluster(tx, node.vcluster_id).values()] == [
+        ipv4(own)
+    ]
+    assert len(dns_names.named_between(tx, ipv4(own) - 1, ipv4(own) + 1)) == 1
+    assert [address for _, address, _ in metadata.peers(tx, node.vcluster_id)] == [ipv4(own)]
+    assert vcms.addresses(tx, [node.id]) == {node.id: own}
 
 
 def test_a_packet_does_not_outweigh_what_an_agent_said(tx: Tx, site: Site) -> None:

@@ -16,7 +16,7 @@ _MEMBERS = (
     select(_n.hostname, _v.live_name, _b.address, _n.id)
     .join_from(t.bindings, t.nodes, _n.id == _b.node_id)
     .join(t.vclusters, _v.id == _n.vcluster_id)
-    .where(_b.kind == "vcluster")
+    .where(_b.kind == "vcluster", _b.state != "left")  # a system that nobody knows has that
 )
 
 

@@ -137,7 +137,12 @@ def peers(tx: Tx, vcluster_id: int) -> list[tuple[str, int, str]]:
     query = (
         select(_n.hostname, _b.address, _n.state)
         .join_from(t.bindings, t.nodes, _n.id == _b.node_id)
-        .where(_n.vcluster_id == vcluster_id, _b.kind == "vcluster", _n.hostname.is_not(None))
+        .where(
+            _n.vcluster_id == vcluster_id,
+            _b.kind == "vcluster",
+            _b.state != "left",
+            _n.hostname.is_not(None),
+        )
         .order_by(_b.address)
     )
     return [(row[0], row[1], row[2]) for row in tx.execute(query)]
