@@ -51,7 +51,9 @@ class ClaimKeeper:
         self._renewed = begun
         return self.claim
 
-    def _is_over(self, claim: Claim, now: float) -> bool:
+    def _is_over(self, claim: Claim, begun: float) -> bool:
+        """Return whether another's claim is over. It was read after `begun`, and may have been read
+        long after, so that it is seen from now on."""
         if self._seen is None or not is_unchanged(claim, self._seen):
-            self._seen, self._since = claim, now
-        return claim.is_given_up() or now >= self._since + self._seconds
+            self._seen, self._since = claim, self._reactor.seconds()
+        return claim.is_given_up() or begun >= self._since + self._seconds
