@@ -66,9 +66,9 @@ class StartForecasts(Periodic):
     async def look(self) -> None:
         """Tell starts anew if something has changed."""
         now, began = self._clock(), self._reactor.seconds()
-        if began < self._rests or not await self._hold(now):
+        if not await self._hold(now) or began < self._rests:  # it is kept while this one rests
             return
-        seen = await self._pool.read(starts.look, self._site.current, now, self._seen)
+        seen = await self._pool.snapshot(starts.look, self._site.current, now, self._seen)
         before, self._seen = self._seen, seen
         if before is not None and seen.site is before.site and began < self._next:
             return

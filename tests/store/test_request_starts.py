@@ -190,6 +190,38 @@ def test_one_server_alone_tells(house: House) -> None:
     house.teller.stopService()
 
 
+def test_what_is_compared_with_an_earlier_look_is_of_one_moment(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On MariaDB lists are believed to be the same by their digests, which have to be theirs."""
+    asked: list[Any] = []
+    snapshot = house.pool.snapshot
+
+    def note(flow: Any, *args: Any) -> Any:
+        asked.append(flow)
+        return snapshot(flow, *args)
+
+    monkeypatch.setattr(house.pool, "snapshot", note)
+    house.teller.startService()
+    house.reactor.advance(PERIOD)
+    assert asked == [starts.look]
+    house.teller.stopService()
+
+
+def test_the_claim_is_kept_while_its_server_rests(house: House) -> None:
+    house.reactor.slow = True
+    house.teller.startService()
+    house.reactor.advance(PERIOD)
+    house.reactor.advance(CLAIM / 2)
+    house.reactor.finish()
+    for _ in range(int(REST * CLAIM / 2 / PERIOD) - 1):
+        house.reactor.advance(PERIOD)
+    claim = in_tx(house.engine, starts.find)
+    assert claim is not None
+    assert claim.expires_at > house.reactor.seconds()
+    house.teller.stopService()
+
+
 def test_the_process_says_what_the_policy_says(house: House) -> None:
     seen = in_tx(house.engine, plan.look, house.site, NOW)
     question = starts.question(seen, house.site, NOW)
