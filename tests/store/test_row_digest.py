@@ -251,6 +251,28 @@ def test_rows_that_are_alike_do_not_cancel_each_other(engine: Engine) -> None:
     assert [one.mobile for one in after.scene.held if one.vcluster_id == 1] == [2]
 
 
+def test_a_reclaim_that_takes_one_node_in_place_of_another_counts(engine: Engine) -> None:
+    """A VCM answers so: no node moves, and what is left was assigned at another time."""
+    fill(engine, SIZE)
+    n, v = t.nodes.c, t.vclusters.c
+    with engine.begin() as tx:
+        request_id = one_of(tx, "pending")
+        first = one_of(tx, "held")
+        kind = n.vcluster_id, n.type_id, n.block_id, n.subnet
+        alike = tx.execute(select(*kind).where(n.id == first)).one()._asdict()
+        second = tx.scalars(select(n.id).where(n.vcluster_id > 2, n.id != first).limit(1)).one()
+        tx.execute(update(t.nodes).where(n.id == second).values(**alike, assigned_at=NOW - 50.0))
+        tx.execute(update(t.vclusters).where(v.id == alike["vcluster_id"]).values(preemptible=True))
+        reservations.add(tx, [first], request_id, None, NOW)
+    before = in_tx(engine, flow.look, SITE, NOW, in_tx(engine, flow.look, SITE, NOW))
+    with engine.begin() as tx:
+        reservations.drop(tx, [first])
+        reservations.add(tx, [second], request_id, None, NOW)
+    after = in_tx(engine, flow.look, SITE, NOW, before)
+    assert bare(after) == bare(in_tx(engine, flow.look, SITE, NOW))
+    assert after.scene.held != before.scene.held
+
+
 def test_a_digest_that_never_changes_is_caught(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

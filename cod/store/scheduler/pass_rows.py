@@ -128,10 +128,12 @@ def _digests(
     held = digest(tx, node_counts.held_rows(by, ports))
     if held is None:
         return Digests()
-    # two nodes of preemptible vclusters that change places leave the counts as they are
+    # two nodes of preemptible vclusters that change places, as members or among those that are
+    # chosen, leave the counts as they are
     latest = tx.scalar(select(func.max(t.node_history.c.id)))
+    chosen = digest(tx, select(t.reservations.c.node_id))
     return Digests(
-        (held, latest, many, ports, frozenset(kept)),
+        (held, latest, chosen, many, ports, frozenset(kept)),
         (digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())),
     )
 
