@@ -21,6 +21,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.rows import Rows
 
+MANAGER = "manager"
 _c = t.claims.c
 
 
@@ -109,6 +110,11 @@ def confirm(tx: Tx, claim: Claim) -> None:
     )
     if not tx.execute(update(t.claims).values(acts=_c.acts + 1).where(*held)).rowcount:
         raise Lost(f"the claim {claim.name} is not {claim.owner}'s any more")
+
+
+def interrupt(tx: Tx, name: str) -> None:
+    """Refuse the acts that are under way: the claim's owner has to get it anew."""
+    tx.execute(update(t.claims).values(generation=_c.generation + 1).where(_c.name == name))
 
 
 def owner(tx: Tx, name: str, now: float) -> str:

@@ -373,6 +373,18 @@ def test_a_lost_tail_of_the_database_holds_the_site_and_is_told(engine: Engine, 
         assert list(tx.scalars(select(t.notices.c.kind))) == ["site-held"]
 
 
+def test_a_plan_that_is_being_carried_out_ends_when_the_site_is_held(tx: Tx) -> None:
+    claim = plan.hold(tx, "a", 0.0, 10.0)
+    assert claim is not None
+    hold.start(tx, 1.0)
+    with pytest.raises(claims.Lost):
+        claims.confirm(tx, claim)
+    assert not claims.went_back(tx, claim)
+    again = plan.hold(tx, "a", 2.0, 10.0, claim)
+    assert again is not None
+    claims.confirm(tx, again)
+
+
 def test_a_claim_that_grows_or_was_taken_over_is_no_lost_tail(tx: Tx) -> None:
     mine = plan.hold(tx, "a", 0.0, 10.0)
     assert mine is not None

@@ -53,6 +53,7 @@ class SiteHold:
 def start(tx: Tx, now: float, why: str = BY_HAND) -> SiteHold:
     """Hold the site; a hold that lasts already goes on. Nodes that are being written to stop."""
     if not lasts(tx):
+        claims.interrupt(tx, claims.MANAGER)  # a plan may take minutes to be carried out
         cause = f"the site is held: {why}"
         for node in nodes.every(tx, _WRITTEN, lock=True):
             step = Step(NodeEvent.FAILED, cause)

@@ -36,7 +36,7 @@ is_unchanged = claims.is_unchanged
 
 def find(tx: Tx) -> Claim | None:
     """Return the manager's claim."""
-    return claims.find(tx, "manager")
+    return claims.find(tx, claims.MANAGER)
 
 
 def hold(
@@ -49,7 +49,7 @@ def hold(
 ) -> Claim | None:
     """Become, or with `held` stay, the one manager for `seconds`; None while another server is.
     `over`: as for `store.claims.hold`."""
-    return claims.hold(tx, "manager", owner, now, seconds, held, over)
+    return claims.hold(tx, claims.MANAGER, owner, now, seconds, held, over)
 
 
 def decide(seen: SiteSnapshot, site: Site, now: float, aside: Collection[int] = ()) -> PassPlan:
