@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cod.core.nodes import transitions
+from cod.core.nodes.stories import by_agent
 from cod.flows.boot.dhcp import MOST_LEFT
 from cod.flows.nodes import hold
 from cod.model import Site, dotted, ipv4
@@ -65,6 +66,15 @@ def test_one_held_node_keeps_a_few_addresses_at_most(tx: Tx, site: Site) -> None
     assert bindings.left(tx, node_of(tx).id) == MOST_LEFT
     again = os_asks(tx, site, NOW + 200, ciaddr=own)
     assert again is not None, "the one that it has is renewed"
+
+
+def test_an_agent_that_looks_frees_what_its_system_kept(tx: Tx, site: Site) -> None:
+    own = forgotten(tx, site)
+    os_asks(tx, site, NOW + 100, ciaddr=own)
+    assert bindings.left(tx, node_of(tx).id) == 1
+    by_agent(tx, node_of(tx), "other", site, NOW + 200)
+    assert node_of(tx).state == "quarantined"
+    assert bindings.left(tx, node_of(tx).id) == 0
 
 
 def test_a_running_system_of_another_holder_keeps_its_address(tx: Tx, site: Site) -> None:

@@ -13,7 +13,7 @@ from cod.policy import stories as policy
 from cod.states import Disk, NodeEvent, NodeState, Step, StoryVerdict
 from cod.store import stories, watermarks
 from cod.store.engine import Tx
-from cod.store.nodes import holding, nodes
+from cod.store.nodes import bindings, holding, nodes
 from cod.store.scheduler import vclusters
 
 
@@ -27,6 +27,7 @@ def by_agent(tx: Tx, node: Node, said: str, site: Site, now: float) -> Node:
     story = stories.get(tx, node.id)
     if story is None or node.state != NodeState.TRAMPOLINE:
         return node
+    bindings.returned(tx, node.id)
     verdict, sentence = policy.judge(node.id, story.known, said)
     _note(tx, node.id, verdict, "agent", sentence, now)
     if verdict is StoryVerdict.DIFFERS:

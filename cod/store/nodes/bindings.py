@@ -227,7 +227,7 @@ def release(tx: Tx, node_id: int, until: float | None) -> None:
 
 
 def returned(tx: Tx, node_id: int) -> None:
-    """Free the address that a node left: its agent runs, and so its former system does not."""
+    """Free the addresses that a node left: its agent runs, and so its former systems do not."""
     tx.execute(delete(t.bindings).where(_b.node_id == node_id, _b.state == "left"))
 
 
