@@ -11,6 +11,7 @@ What a BMC can do it says itself: of the reset types that it allows the first of
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -234,8 +235,9 @@ async def _described(talk: _Talk, address_: str, path: str, link: str) -> BmcSys
         for each in cards[:MOST_CARDS] if isinstance(cards, list) else ():
             card = await talk.get(_link(each, "@odata.id"))
             macs += [mac_of(_text(card, key)) for key in ("PermanentMACAddress", "MACAddress")]
-    if path and not path.startswith(f"{ROOT}/Systems/"):
-        raise PowerError(f"the BMC's system {path[:80]} is not below {ROOT}/Systems")
+    # a query would become the power address's, which says what certificates are trusted
+    if path and not re.fullmatch(rf"{ROOT}/Systems/[^?# ]+", path):
+        raise PowerError(f"the BMC's system {path[:80]} is no path below {ROOT}/Systems")
     base, mark, options = address_.partition("?")
     maker = _text(system, "Manufacturer")
     # a Dell's serial number is the board's; the system's, which its DMI tells, is the service tag

@@ -273,6 +273,10 @@ def test_what_is_no_bmc_is_shown_no_password(
     [
         ("/redfish/v1/Systems", {"Members": [{"@odata.id": "https://127.0.0.1/x"}]}),
         ("/redfish/v1/Systems", {"Members": [{"@odata.id": "//127.0.0.1/x"}] * 3}),
+        (
+            "/redfish/v1/Systems",
+            {"Members": [{"@odata.id": SYSTEM}, {"@odata.id": f"{SYSTEM}?insecure=yes"}]},
+        ),
         (SYSTEM, {"SerialNumber": {"a": 1}, "UUID": 7, "EthernetInterfaces": []}),
         (SYSTEM, {"EthernetInterfaces": {"@odata.id": "/redfish/v1/\r\nX: y"}}),
         (CARDS, {"Members": [None] * 3}),
