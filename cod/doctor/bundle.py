@@ -35,7 +35,7 @@ _PATIENCE = 30.0  # seconds for the log
 _HIDDEN = "…"
 _KEYS = re.compile(r"password|secret|token|community|key|credential", re.IGNORECASE)
 _SECRETS = (
-    (re.compile(r"(?<=://)[^/@\s\"']+(?=@)"), _HIDDEN),  # user:password@ of a URL
+    (re.compile(r"(?<=://)[^\s\"']+(?=@)"), _HIDDEN),  # user:password@ of a URL
     (re.compile(r"(\w+://[^\s?\"']+\?)[^\s\"']+"), rf"\1{_HIDDEN}"),  # a URL's query
     (re.compile(r"\bcod_[A-Za-z0-9_-]{20,}"), _HIDDEN),  # tokens of the API
     (re.compile(r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]+"), rf"\1 {_HIDDEN}"),
@@ -151,6 +151,8 @@ def _hidden(value: Any) -> Any:
             key: _HIDDEN if _KEYS.search(key) and not key.endswith("_file") else _hidden(each)
             for key, each in value.items()
         }
+    if isinstance(value, str):  # a password in a database's URL may have any character but @
+        return re.sub(r"(?s)(?<=://).+(?=@)", _HIDDEN, value)
     return [_hidden(each) for each in value] if isinstance(value, list) else value
 
 

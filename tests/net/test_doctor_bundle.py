@@ -91,6 +91,16 @@ def test_the_values_of_a_site_file_are_shown_without_what_secrets_are_called(
     assert "ConfigError" in told["database.json"]
 
 
+@pytest.mark.parametrize("before", ["pa/", "pa?", "pa#", "pa'", 'pa\\"', "pa "])
+def test_a_databases_password_is_taken_out_whatever_its_characters(
+    tmp_path: Path, before: str
+) -> None:
+    site = tmp_path / "site.toml"
+    site.write_text(f'[server]\ndatabase = "mysql+pymysql://cod:{before}{SECRET}@db/cod"\n')
+    values = json.loads(bundle.without_secrets(bundle.site_values(site)))
+    assert values["server"]["database"] == "mysql+pymysql://…@db/cod"
+
+
 def test_a_broken_site_file_costs_its_parts_alone(tmp_path: Path) -> None:
     site, out = tmp_path / "site.toml", tmp_path / "head.tar.gz"
     site.write_text(f"[server\n{SECRET}")
