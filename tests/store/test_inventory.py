@@ -299,9 +299,21 @@ def test_a_machine_whose_board_was_changed_is_told(lab: Lab) -> None:
     lab.report(lab.open(1), mac(1), uuid=uuid(2), serial="OTHER12")
     assert only(lab).state == NodeState.REGISTERING
     assert told(lab) == [
-        f"r1-01 was entered with the UUID {uuid(1)}, the serial number {SERIAL}; its machine"
+        f"r1-01 is expected with the UUID {uuid(1)}, the serial number {SERIAL}; its machine"
         f" reports the UUID {uuid(2)}, the serial number OTHER12: compare them before you approve"
         " it"
+    ]
+
+
+def test_a_machine_that_sends_an_expected_uuid_and_has_none_of_its_macs_is_told(lab: Lab) -> None:
+    """Anybody can send a UUID, and by it get into the entry by DHCP."""
+    enter(lab, KnownMachine("r1-01", (mac(1),), uuid=uuid(1)))
+    asks(lab, 9, of=uuid(1))
+    lab.report(lab.open(9), mac(9), uuid=uuid(1))
+    assert only(lab).state == NodeState.REGISTERING
+    assert told(lab) == [
+        f"r1-01 is expected with the MAC {mac(1)}; its machine reports the MAC {mac(9)}: compare"
+        " them before you approve it"
     ]
 
 

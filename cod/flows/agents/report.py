@@ -126,13 +126,15 @@ def _join(
             f" it is the same machine, delete {_names(awaited)}, or correct the list",
             now,
         )
-    if node.state == NodeState.EXPECTED and (differs := identity.unlike(node, hardware)):
-        entered = ", ".join(f"the {what} {was}" for what, was, _ in differs)
+    if node.state == NodeState.EXPECTED and (
+        differs := identity.unexpected(node, peer.mac, hardware)
+    ):
+        expected = ", ".join(f"the {what} {was}" for what, was, _ in differs)
         reports = ", ".join(f"the {what} {is_}" for what, _, is_ in differs)
         _record(
             tx,
             node,
-            f"{node.name} was entered with {entered}; its machine reports {reports}: compare them"
+            f"{node.name} is expected with {expected}; its machine reports {reports}: compare them"
             " before you approve it",
             now,
         )

@@ -165,7 +165,14 @@ def join(
     return Joining(None if same else hardware.uuid, tuple(others))
 
 
-def unlike(node: Node, hardware: Hardware) -> list[tuple[str, str, str]]:
+def unexpected(node: Node, mac: str, hardware: Hardware) -> list[tuple[str, str, str]]:
+    """Return what of an expected node its machine, which proved `mac`, does not have: what it is,
+    of the node, as reported. DHCP adds a MAC to the node for a UUID, which anybody can send."""
+    card = [] if node.boot_mac in hardware.macs else [("MAC", node.boot_mac, mac)]
+    return card + _unlike(node, hardware)
+
+
+def _unlike(node: Node, hardware: Hardware) -> list[tuple[str, str, str]]:
     """Return which of UUID and serial number differ: what it is, of the node, as reported."""
     both = (
         ("UUID", node.uuid, hardware.uuid),
@@ -178,7 +185,7 @@ def _contradicts(node: Node, hardware: Hardware, owners: Mapping[str, Node]) -> 
     """Return whether what was entered of an expected machine speaks against the report."""
     has_macs = node.boot_mac != ""
     mentioned = any(owner.id == node.id for owner in owners.values())
-    return (has_macs and not mentioned) or bool(unlike(node, hardware))
+    return (has_macs and not mentioned) or bool(_unlike(node, hardware))
 
 
 def _is_expected(node: Node) -> bool:
