@@ -24,7 +24,8 @@ _STRING = r'"(?:\\.|[^"\\])*"'
 _COMMENT = re.compile(rf"({_STRING})|//[^\n]*|#[^\n]*|/\*.*?\*/", re.DOTALL)
 # Kea forgives a comma after the last element
 _COMMA = re.compile(rf"({_STRING})|,(?=\s*[\]}}])", re.DOTALL)
-_INCLUDE = re.compile(r'<\?include\s+"([^"]*)"\s*\?>')
+# with a key before it, or a comma after it
+_INCLUDE = re.compile(r'(:\s*)?<\?include\s+"([^"]*)"\s*\?>(\s*,)?')
 _REASONS = {
     "ip-address": "COD gives nodes addresses of its own",
     "next-server": "COD tells nodes what they boot",
@@ -38,18 +39,22 @@ _WITHIN = ("Dhcp4", "subnet4", "shared-networks")
 
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the reservations."""
-    text = text_of(path)
-    for file in _INCLUDE.findall(text):
+    text = _COMMENT.sub(_string, text_of(path))
+    for _, file, _ in _INCLUDE.findall(text):
         yield NotTaken("the file", f"include {file}", "included files are not read: name each")
-    for pattern in (_COMMENT, _COMMA):
-        text = pattern.sub(lambda found: found[1] or " ", text)
+    text = _INCLUDE.sub(lambda found: f"{found[1]}null{found[3] or ''}" if found[1] else " ", text)
     try:
-        said = json.loads(_INCLUDE.sub(" ", text))
+        said = json.loads(_COMMA.sub(_string, text))
     except (ValueError, RecursionError) as error:
         raise UnreadableList(f"{path} is no configuration of Kea: {error}") from None
     # the file of a part that Kea includes may be the list alone
     part = {"reservations": said} if isinstance(said, list) else mapping(said)
     yield from _part("reservation", part)
+
+
+def _string(found: re.Match[str]) -> str:
+    """Return a string as it is, and a space in place of anything else."""
+    return found[1] or " "
 
 
 def _part(where: str, part: Mapping[str, Any]) -> Iterator[ListedMachine | NotTaken]:

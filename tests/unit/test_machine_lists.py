@@ -187,6 +187,25 @@ def test_kea(tmp_path: Path) -> None:
     assert [one.name for one in machines] == ["n1"]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        '"reservations": [RESERVATION], INCLUDE',
+        'INCLUDE, "reservations": [RESERVATION]',
+        '"reservations": [RESERVATION, INCLUDE]',
+        '"reservations": [INCLUDE, RESERVATION]',
+        '"option-def": INCLUDE, "reservations": [RESERVATION]',
+        '"reservations": [RESERVATION], "option-def": INCLUDE',
+    ],
+)
+def test_an_include_of_kea_is_left_out_wherever_it_stands(tmp_path: Path, content: str) -> None:
+    content = content.replace("INCLUDE", '<?include "/etc/kea/more.json"?>')
+    content = content.replace("RESERVATION", f'{{"hw-address": "{A}"}}')
+    machines, left = read("kea", text(tmp_path, f'{{"Dhcp4": {{{content}}}}}'))
+    assert machines == [ListedMachine("reservation 1", "", (A,))]
+    assert [one.what for one in left] == ["include /etc/kea/more.json"]
+
+
 def test_foreman(tmp_path: Path) -> None:
     card = {"type": "interface", "virtual": False, "provision": False}
     host = {
