@@ -240,6 +240,9 @@ def test_a_certificate_that_nobody_trusts_is_shown_no_password(
     pinned = {host(1): "ab" * 32}
     told = swept(reactor, in_reactor, host(1), https=port, pin=True, pinned=pinned)
     assert told.trouble == "the BMC's certificate is not one that is trusted here"
+    insecure = {"trust": {"insecure": "yes"}, "pinned": pinned}
+    told = swept(reactor, in_reactor, host(1), https=port, **insecure)
+    assert told.trouble == "the BMC's certificate is not one that is trusted here"
     assert bmc.passwords == 0, "the certificate is another than the node's power address has"
     assert swept(reactor, in_reactor, host(1), https=port, trust={"insecure": "yes"}).systems
 

@@ -105,7 +105,7 @@ class Sweep:
         port = "" if self._https == 443 else f":{self._https}"
         base = f"https://{host}{port}"
         options = self._options
-        if self._pin and host in self._pinned:
+        if host in self._pinned:
             options = {"fingerprint": self._pinned[host]}
         trust = Noting() if self._pin and not options else trust_of(options)
         try:
