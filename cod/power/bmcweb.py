@@ -136,7 +136,7 @@ def _pause(response: Any) -> float:
 
 
 def _message(value: Any) -> str:
-    """Return the sentence in a Redfish error, DSP0266 8.6."""
+    """Return the sentence in a Redfish error, DSP0266 8.6, without what a terminal would act on."""
     error = value.get("error") if isinstance(value, dict) else None
     if not isinstance(error, dict):
         return ""
@@ -145,7 +145,7 @@ def _message(value: Any) -> str:
         further[0] if isinstance(further, list) and further and isinstance(further[0], dict) else {}
     )
     said = first.get("Message") or error.get("message") or ""
-    return " ".join(str(said).split())[:200]
+    return "".join(filter(str.isprintable, " ".join(str(said).split())))[:200]
 
 
 def _unheard(error: Exception) -> PowerError:

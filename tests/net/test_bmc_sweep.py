@@ -295,6 +295,15 @@ def test_an_answer_that_is_none_is_told(
     assert told.trouble
 
 
+def test_what_a_bmc_says_of_a_fault_does_nothing_to_a_terminal(
+    reactor: Any, in_reactor: InReactor, listens: Callable[..., int]
+) -> None:
+    bmc = RackBmc(Rack(), 1)
+    bmc.first = [(500, {}, json.dumps({"error": {"message": "a\x1b[2J fault\u202e"}}).encode())]
+    told = swept(reactor, in_reactor, host(1), https=listens({host(1): bmc}), pin=True)
+    assert told.trouble == "the BMC says: a[2J fault (HTTP 500)"
+
+
 def test_a_bmc_of_too_many_systems_and_cards_is_not_asked_for_all(
     reactor: Any, in_reactor: InReactor, listens: Callable[..., int]
 ) -> None:
