@@ -18,6 +18,7 @@ from twisted.web.server import NOT_DONE_YET
 from twisted.web.server import Site as WebSite
 
 from cod import init
+from cod.cli.server import bmc as command
 from cod.flows.nodes import inventory
 from cod.model import Account, FlowContext, KnownMachine, Site, Who
 from cod.pool import Pool
@@ -302,6 +303,17 @@ def test_what_a_bmc_says_of_a_fault_does_nothing_to_a_terminal(
     bmc.first = [(500, {}, json.dumps({"error": {"message": "a\x1b[2J fault\u202e"}}).encode())]
     told = swept(reactor, in_reactor, host(1), https=listens({host(1): bmc}), pin=True)
     assert told.trouble == "the BMC says: a[2J fault (HTTP 500)"
+
+
+def test_the_authorities_file_is_named_as_the_server_finds_it(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Any] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "_accounts", lambda _ctx, _names: {})
+    monkeypatch.setattr(command, "_swept", lambda _hosts, begin, *_: begun.append(begin) or [])
+    run(served, "bmc", "sweep", "127.77.0.1/32", "--ca", "bmc-ca.pem")
+    assert begun[0].keywords["options"] == {"ca": str(tmp_path / "bmc-ca.pem")}
 
 
 def test_a_bmc_of_too_many_systems_and_cards_is_not_asked_for_all(

@@ -111,7 +111,8 @@ def sweep(
     hosts = _hosts(network)
     if sum((ca is not None, pin, insecure)) > 1:
         raise click.UsageError("of --ca, --pin and --insecure one may be given")
-    options = {"ca": ca} if ca else {"insecure": "yes"} if insecure else {}
+    # the server reads the file, too, and from another folder
+    options = {"ca": str(Path(ca).absolute())} if ca else {"insecure": "yes"} if insecure else {}
     signs = _accounts(ctx, accounts)
     api = client(ctx)
     nodes = {node["name"]: node for node in api.every("/nodes") if node["state"] != "retired"}
