@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from OpenSSL import SSL
+from twisted.internet.defer import Deferred
 from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.ssl import DefaultOpenSSLContextFactory
 from twisted.web.server import NOT_DONE_YET
@@ -348,6 +349,29 @@ def test_where_nobody_answers_nothing_is_told(reactor: Any, in_reactor: InReacto
     closed = {"https": free_port(), "rmcp": free_port(socket.SOCK_DGRAM)}
     told = swept(reactor, in_reactor, "127.77.0.60", **closed)
     assert (told.systems, told.trouble) == ((), "")
+
+
+def test_the_search_leaves_by_the_interface_of_the_network(
+    reactor: Any, in_reactor: InReactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Multicast leaves by the default route otherwise, and a server has several networks."""
+    assert ssdp._own_address(host(9)) == "127.0.0.1"
+    sources: list[str] = []
+
+    class Group(DatagramProtocol):
+        def datagramReceived(self, datagram: bytes, addr: tuple[str, int]) -> None:
+            sources.append(addr[0])
+
+    monkeypatch.setattr(ssdp, "WAIT", -1)
+    monkeypatch.setattr(ssdp, "_own_address", lambda toward: toward)
+    group = in_reactor(reactor.listenUDP, 0, Group(), host(1))
+    try:
+        where = (host(1), group.getHost().port)
+        in_reactor(lambda: Deferred.fromCoroutine(ssdp.search(reactor, host(9), where)))
+        until(lambda: sources, "a question")
+    finally:
+        in_reactor(group.stopListening)
+    assert sources == [host(9)]
 
 
 def test_services_are_searched_by_ssdp(reactor: Any, in_reactor: InReactor) -> None:

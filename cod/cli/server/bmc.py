@@ -210,7 +210,7 @@ def _swept(
     from cod.power.sweep.ssdp import search
 
     if ssdp:
-        found = answers([search])[0]
+        found = answers([partial(search, toward=hosts[0])])[0]
         if isinstance(found, Exception):
             raise click.ClickException(f"the search by SSDP failed: {found}")
         hosts = [host for host in hosts if host in found]

@@ -4,6 +4,7 @@ services of the network that this host is in answer."""
 from __future__ import annotations
 
 import re
+from socket import AF_INET, SOCK_DGRAM, socket
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -23,11 +24,12 @@ QUESTION = (
 _SERVICE = re.compile(rb"^ST:\s*urn:dmtf-org:service:redfish-rest:1(\.\d+)?\s*$", re.I | re.M)
 
 
-async def search(reactor: Any, group: tuple[str, int] = GROUP) -> set[str]:
-    """Return the addresses that answer as Redfish services. Where such a service says that it is
-    does not count, but where its answer comes from."""
+async def search(reactor: Any, toward: str, group: tuple[str, int] = GROUP) -> set[str]:
+    """Return the addresses that answer as Redfish services, in the network in which `toward` is.
+    Where such a service says that it is does not count, but where its answer comes from."""
     heard = _SsdpAnswers()
-    port = reactor.listenUDP(0, heard)
+    # multicast leaves by the interface of its source address, else by the default route's
+    port = reactor.listenUDP(0, heard, _own_address(toward))
     try:
         port.write(QUESTION.encode(), group)
         done: Deferred[None] = Deferred()
@@ -36,6 +38,13 @@ async def search(reactor: Any, group: tuple[str, int] = GROUP) -> set[str]:
     finally:
         port.stopListening()
     return heard.hosts
+
+
+def _own_address(toward: str) -> str:
+    """Return the address of this host from which it reaches another. Raises OSError."""
+    with socket(AF_INET, SOCK_DGRAM) as way:
+        way.connect((toward, GROUP[1]))  # sends nothing
+        return str(way.getsockname()[0])
 
 
 class _SsdpAnswers(DatagramProtocol):
