@@ -35,8 +35,8 @@ _PATIENCE = 30.0  # seconds for the log
 _HIDDEN = "…"
 _KEYS = re.compile(r"password|secret|token|community|key|credential", re.IGNORECASE)
 _SECRETS = (
-    (re.compile(r"(?<=://)[^\s\"']+(?=@)"), _HIDDEN),  # user:password@ of a URL
-    (re.compile(r"(\w+://[^\s?\"']+\?)[^\s\"']+"), rf"\1{_HIDDEN}"),  # a URL's query
+    (re.compile(r"(?<=://)[^\s\"']{1,999}(?=@)"), _HIDDEN),  # user:password@ of a URL
+    (re.compile(r"((?<=://)[^\s?\"']{1,999}\?)[^\s\"']+"), rf"\1{_HIDDEN}"),  # a URL's query
     (re.compile(r"\bcod_[A-Za-z0-9_-]{20,}"), _HIDDEN),  # tokens of the API
     (re.compile(r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]+"), rf"\1 {_HIDDEN}"),
     (re.compile(r"(?s)-----BEGIN [A-Z ]+-----.{1,9999}?-----END [A-Z ]+-----"), _HIDDEN),
