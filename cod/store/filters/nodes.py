@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Select, and_, cast, func, not_, or_, select, union_all
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Select,
+    and_,
+    cast,
+    func,
+    not_,
+    or_,
+    select,
+    true,
+    union_all,
+)
 from sqlalchemy import String as Text
 
 from cod.filters.fields import Comparison, Value, addresses, digits, spellings
@@ -89,7 +101,9 @@ def _among(queries: Iterable[_NodeIds | None]) -> ColumnElement[bool]:
     """Return the condition that one of the queries has the node."""
     # as a table, so that it is read once for all nodes
     found = union_all(*(query for query in queries if query is not None)).subquery()
-    return _n.id.in_(select(found.c[0]))
+    # "IS true" keeps MariaDB from joining the tables of all conditions: of ten words it sought the
+    # best order for half a minute
+    return _n.id.in_(select(found.c[0])).is_(true())
 
 
 # ---------------------------------------------------------------- labels
