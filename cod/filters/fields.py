@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import inf, isfinite
 from typing import Literal
 
 from cod import quantity
@@ -111,9 +112,12 @@ def addresses(text: str) -> AddressRange | None:
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise ValueError("expected a number") from None
+        number = inf
+    if not isfinite(number):  # MariaDB's driver takes no other
+        raise ValueError("expected a number")
+    return number
 
 
 def _mac(text: str) -> str:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NamedTuple, NoReturn
 
-from cod.filters.fields import WORD_FIELDS, Comparison, FilterField, Value, read
+from cod.filters.fields import WORD_FIELDS, Comparison, FilterField, Value, ValueKind, read
 from cod.filters.ranges import RangeFault, expanded
 from cod.model.results import Refused
 
@@ -233,15 +233,18 @@ class _FilterReader:
             return inside
         if token.kind not in ("word", "quoted") or token.is_word(*_RESERVED):
             self._expect(token, "a field, a word, not or (")
-        self._tests += 1
-        if self._tests > MOST_TESTS:
-            self._fail(token.place, f"a filter has at most {MOST_TESTS} conditions")
         following = self._peek()
         if following.kind == "sign" and following.text in _COMPARISONS:
             return self._comparison(self._field(token), self._take())
         if following.is_word("in") or (following.is_word("not") and self._peek(1).is_word("in")):
             return self._among(self._field(token))
         return self._word_list(token)
+
+    def _spend(self, token: _Token, tests: int = 1) -> None:
+        """Count conditions of which a database looks at each by itself."""
+        self._tests += tests
+        if self._tests > MOST_TESTS:
+            self._fail(token.place, f"a filter has at most {MOST_TESTS} conditions")
 
     def _deeper(self, token: _Token, inside: Callable[[], Filter]) -> Filter:
         self._depth += 1
@@ -292,11 +295,17 @@ class _FilterReader:
         """Return the test of a field with what is written for its values."""
         values: list[Value] = []
         compared: Comparison = comparison
+        listed = comparison == "=" and field.kind is not ValueKind.ADDRESS  # in one list
+        if listed:
+            self._spend(tokens[0])
         for token in tokens:
             if token.is_word(NONE) and comparison == "=":
                 values.append(None)
                 continue
-            for text in self._expanded(token, token.text):
+            texts = self._expanded(token, token.text)
+            if not listed:
+                self._spend(token, len(texts))
+            for text in texts:
                 try:
                     compared, found = read(field, comparison, text, self._now)
                 except ValueError as error:
@@ -313,6 +322,7 @@ class _FilterReader:
         return found[0] if len(found) == 1 else AnyOf(tuple(found))
 
     def _word(self, token: _Token) -> Filter:
+        self._spend(token)
         if token.kind == "quoted":
             return FreeWord(token.text[1:-1], self._words)
         if token.text.startswith("@"):
