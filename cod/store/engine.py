@@ -226,19 +226,26 @@ def slices(ids: Sequence[Key], size: int = 500) -> Iterable[Sequence[Key]]:
 
 
 @contextmanager
-def trial(tx: Tx) -> Iterator[None]:
-    """Run a part of a transaction for its result alone: what it has written is undone."""
-    attempt = tx.begin_nested()
+def savepoint(tx: Tx, *, keep: bool = True) -> Iterator[None]:
+    """Run a part of a transaction by itself: where it raises, what it has written is undone, and
+    the rest of the transaction stays. `keep`: what it has written stays where it does not raise."""
+    part = tx.begin_nested()
     try:
         yield
-    finally:
-        attempt.rollback()
+    except Exception as error:
+        # after a deadlock the database has no savepoint any more, and would say so instead
+        if not is_retryable(error):
+            part.rollback()
+        raise
+    if keep:
+        part.commit()
+    else:
+        part.rollback()
 
 
-def savepoint(tx: Tx) -> AbstractContextManager[Any]:
-    """Run a part of a transaction by itself: where it raises, what it has written is undone, and
-    the rest of the transaction stays."""
-    return tx.begin_nested()
+def trial(tx: Tx) -> AbstractContextManager[None]:
+    """Run a part of a transaction for its result alone: what it has written is undone."""
+    return savepoint(tx, keep=False)
 
 
 def is_lost(error: BaseException) -> bool:
