@@ -84,6 +84,13 @@ def test_names_come_from_a_file_and_from_standard_input(site_of: Served, tmp_pat
     words = ("node", "quarantine", "-f", str(path), "--reason", "loud fan")
     assert run(site_of, *words, code=1).stdout == "n1: out of service\nn2: out of service\n"
     assert "name nodes" in run(site_of, "node", "approve", code=2).stderr
+    path.write_text("# none failed\n")
+    for nobody in (("-f", str(path)), ("",)):  # all that the filter means are not meant
+        refused = run(site_of, "node", "approve", *nobody, "--where", "rack = r12", code=2).stderr
+        assert "names no node" in refused or "a name is empty" in refused
+    body = {"names": [""], "where": "rack = r12", "action": "approve"}
+    with pytest.raises(ApiError, match="names"):
+        site_of.local.post("/nodes/actions", body)
 
 
 def test_names_are_given_by_a_pattern(site_of: Served) -> None:
@@ -133,7 +140,7 @@ def test_an_action_is_asked_once_under_its_key_and_noted_once(site_of: Served) -
     ("body", "sentence"),
     [
         ({"action": "approve"}, "name nodes in names"),
-        ({"action": "approve", "names": [" "]}, "name nodes in names"),
+        ({"action": "approve", "names": [" "]}, "names"),
         ({"action": "power", "names": ["n1"]}, "desired is needed for power"),
         ({"action": "approve", "names": ["n1"], "reason": "x"}, "reason belongs to quarantine"),
         ({"action": "rename", "names": ["n1"]}, "to is needed for rename"),

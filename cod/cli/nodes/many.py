@@ -29,6 +29,12 @@ class ChosenNodes:
     names: Sequence[str]
     where: str = ""
 
+    def __post_init__(self) -> None:
+        """Raise `click.UsageError` for a name that is empty, such as an unset variable of a shell:
+        no names at all would mean all nodes."""
+        if not all(name.strip() for name in self.names):
+            raise click.UsageError("a name is empty")
+
     @property
     def lone(self) -> str:
         """Return the name of the node where one is named by itself, else ''."""
@@ -64,6 +70,8 @@ def chosen(names: Sequence[str], where: str, file: Path | None) -> ChosenNodes:
     if file is not None:
         text = sys.stdin.read() if str(file) == "-" else file.read_text()
         every += [word for line in text.splitlines() for word in line.partition("#")[0].split()]
+        if not every:  # without names the filter alone would say which
+            raise click.UsageError(f"{file} names no node")
     if not every and not where:
         raise click.UsageError("name nodes, or say which by --where FILTER or -f FILE")
     return ChosenNodes(every, where)

@@ -32,7 +32,7 @@ class NodeActionBody(Body):
     """An action, and the nodes that it is for: those of `names` that `where` means. What is refused
     for one leaves the others alone. At most 500 nodes."""
 
-    names: list[Annotated[str, Field(max_length=_LABEL)]] = Field(
+    names: list[Annotated[str, Field(max_length=_LABEL, pattern=r"\S")]] = Field(
         default=[],
         max_length=1000,
         description=(
@@ -55,7 +55,7 @@ class NodeActionBody(Body):
 
     @model_validator(mode="after")
     def _needed(self) -> NodeActionBody:
-        if not any(name.strip() for name in self.names) and not self.where.strip():
+        if not self.names and not self.where.strip():
             raise ValueError("name nodes in names, or say in where which are meant")
         for action, needed in _NEEDS.items():
             if (self.action is action) is not bool(getattr(self, needed)):
