@@ -131,6 +131,18 @@ def test_an_action_is_asked_once_under_its_key_and_noted_once(site_of: Served) -
     noted = [row for row in site_of.local.every("/audit") if row["action"] == "node action"]
     assert len(noted) == 2, "one of the block, one of this"
     assert noted[0]["after"] == {"action": "quarantine", "items": ["n1", "n2"]}
+    with site_of.pool.engine.begin() as tx:
+        tx.execute(t.node_permissions.insert().values(node_id=5, group_id=1, right="use"))
+    api.post("/nodes/actions", {"names": ["n5"], "action": "power", "desired": "cycle"})
+    rows = site_of.local.every("/audit", group="site")
+    [power] = [row for row in rows if (row["action"], row["thing"]) == ("node power", "n5")]
+    assert power["after"] == {"desired": "cycle"}, "those who hold the node see it"
+    rows = site_of.local.every("/audit")
+    assert [row["after"] for row in rows if row["action"] == "node quarantine"] == [
+        {"reason": "smoke"}, {"reason": "smoke"}
+    ]  # fmt: skip
+    api.post("/nodes/actions", {"names": ["n99"], "action": "retire"})
+    assert site_of.local.every("/audit") == rows, "nothing was done"
     assert {effect.what for effect in site_of.effects} >= {"manager"}
     api.post("/nodes/actions/check", {"names": ["n1"], "action": "restore"})
     assert site_of.local.get("/nodes/n1")["state"] == "quarantined"

@@ -12,7 +12,7 @@ from cod import model
 from cod.choices import NodeAction, PowerVerb
 from cod.filters.language import LONGEST
 from cod.flows.nodes import actions, nodes
-from cod.flows.people.access import RequiredRight, check
+from cod.flows.people.access import Change, RequiredRight, check, noted
 from cod.model import NodeView, Result, Right
 from cod.pool import Tx
 from cod.web.api.models import Body, Chosen, Reason, Reply, ReplyOf
@@ -113,7 +113,23 @@ def _many(ask: Asked) -> actions.ManyNodes:
 
 
 def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) -> Result[NodeView]:
-    """Do to one node what is asked. Raises `Refused`."""
+    """Do to one node what is asked, and put that down for those whose it is. Raises `Refused`."""
+    body = ask.body
+    change = Change(
+        f"node {body.action}",
+        name,
+        RequiredRight(Right.ANY, "node", name),
+        None,
+        body.model_dump(include=set(_NEEDS.values()), exclude_unset=True),
+        lambda view: {"name": view.node.name} if view.node.name != name else {},
+    )
+    flow = partial(_done, ask, new_names, name=name, place=place)
+    return noted(tx, flow=flow, who=ask.who, change=change, now=ask.now)
+
+
+def _done(
+    ask: Asked, new_names: Sequence[str], tx: Tx, *, name: str, place: int
+) -> Result[NodeView]:
     body = ask.body
     said: dict[str, Any] = {"name": name, "site": ask.site, "now": ask.now, "actor": ask.actor}
     match body.action:
@@ -145,6 +161,7 @@ NODE_ACTIONS = (
         lambda a: partial(actions.carry_out, context=a.context, many=_many(a)),
         reply=Shaped(NodeActionReply, NodeActionReply.of),
         body=NodeActionBody,
+        idle=lambda acted: all(one.outcome is model.ActionOutcome.REFUSED for one in acted.nodes),
         action="node action",
     ),
     route(
