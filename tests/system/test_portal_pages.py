@@ -36,6 +36,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/groups": {},
     "/groups/{name}": {"name": "physics"},
     "/groups/{name}/deliveries": {"name": "physics"},
+    "/hold": {},
     "/images": {},
     "/images/new": {},
     "/images/{name}": {"name": "physics/execd"},
