@@ -309,12 +309,13 @@ def meters(
     most: int,
     now: float,
     lease: float,
+    about: str = "meter",
 ) -> list[Meter]:
     """Return the next nodes to ask, by id from `after` on: `share` of all, but no more than `most`.
 
-    Nothing while another server does it: the claim 'meter' is this server's for `lease` seconds.
+    Nothing while another server does it: the claim `about` is this server's for `lease` seconds.
     """
-    if claims.hold(tx, "meter", server, now, lease) is None:
+    if claims.hold(tx, about, server, now, lease) is None:
         return []
     count = math.ceil(store.count_measured(tx, drivers) * share)
     return [_meter(node) for node in store.measured(tx, drivers, after, min(count, most))]
