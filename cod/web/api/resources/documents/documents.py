@@ -131,7 +131,7 @@ class DocumentQuery(Paged):
         default="kind", description="kind: in the order in which documents are applied"
     )
 
-    kind: Annotated[str, OneOrSeveral(KINDS)] = Field(default="", max_length=200)
+    kind: Annotated[str | None, OneOrSeveral(KINDS)] = Field(default=None, max_length=200)
     name: str | None = Field(default=None, max_length=127, description="of the thing, in full")
 
 
@@ -452,7 +452,7 @@ def _agrees(tx: Tx, ask: Call[Names, DocumentSet]) -> None:
 
 def _documents(ask: Call[Names, BaseModel, DocumentQuery], tx: Tx) -> list[DocumentReply]:
     """Return things as documents. Raises `Refused`."""
-    wanted, name = ask.query.kind.split(","), ask.query.name
+    wanted, name = (ask.query.kind or "").split(","), ask.query.name
     found = [
         _document(kind, each, fields)
         for kind in KINDS.values()
