@@ -190,7 +190,7 @@ class Namesake:
 @dataclass(frozen=True, slots=True)
 class Order:
     """An order to the agent. `id` is '<node id>.<generation>': the same order repeated has the same
-    id. That of an order to look is another (`policy.stories.look_id`).
+    id. That of an order to look is another (`look_id`).
 
     action   'wait', 'wipe', 'prime', 'reboot', 'off', 'capture', 'burnin' or 'look'
     disk     rule that picks the target disk: 'first', 'smallest' or 'largest' of those that are
@@ -226,3 +226,17 @@ class Order:
     purge: bool = False
     tables: bool = False
     pass_on: PassOn | None = None
+
+
+def look_id(order_id: str) -> str:
+    """Return the id of the order to look that goes before a node's order: the same number, written
+    otherwise. What an agent says of it means nothing to a server of a release before."""
+    node, _, generation = order_id.partition(".")
+    return f"{node}.0{generation}"
+
+
+def current_id(order_id: str) -> str:
+    """Return the id of the node's order that an order to look goes before; any other as it is."""
+    node, _, generation = order_id.partition(".")
+    looks = len(generation) > 1 and generation.startswith("0")
+    return f"{node}.{generation[1:]}" if looks else order_id

@@ -17,20 +17,6 @@ BLANK, OTHER = "blank", "other"
 _MARK = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})(?: ([A-Za-z0-9.-]{1,253}))?")
 
 
-def look_id(order_id: str) -> str:
-    """Return the id of the order to look that goes before a node's order: the same number, written
-    otherwise. What an agent says of it means nothing to a server of a release before."""
-    node, _, generation = order_id.partition(".")
-    return f"{node}.0{generation}"
-
-
-def current_id(order_id: str) -> str:
-    """Return the id of the node's order that an order to look goes before; any other as it is."""
-    node, _, generation = order_id.partition(".")
-    looks = len(generation) > 1 and generation.startswith("0")
-    return f"{node}.{generation[1:]}" if looks else order_id
-
-
 def judge(node_id: int, known: int, said: str) -> tuple[StoryVerdict, str]:
     """Return whether an agent's word about its disks agrees with the database, and that word as a
     sentence for people.

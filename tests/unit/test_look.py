@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cod import orders
 from cod.policy import stories
 from cod.states import StoryVerdict
 from trampoline import look, partitions, seed
@@ -61,9 +62,9 @@ def test_a_seed_of_others_is_no_mark(disk: Disk, meta: str) -> None:
 
 @pytest.mark.parametrize("order_id", ["7.0", "7.1", "7.10", "12.345"])
 def test_an_order_to_look_has_an_id_of_its_own(order_id: str) -> None:
-    look_id = stories.look_id(order_id)
+    look_id = orders.look_id(order_id)
     assert look_id != order_id
-    assert stories.current_id(look_id) == stories.current_id(order_id) == order_id
+    assert orders.current_id(look_id) == orders.current_id(order_id) == order_id
     assert re.fullmatch(r"[0-9]{1,18}\.[0-9]{1,18}", look_id), "as schema/confd.rng has it"
 
 

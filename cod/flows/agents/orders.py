@@ -43,8 +43,7 @@ from cod.model import (
     ipv4,
     owner_of,
 )
-from cod.orders import BurninPlan, Deposit, Order
-from cod.policy import stories as story_policy
+from cod.orders import BurninPlan, Deposit, Order, current_id, look_id
 from cod.policy.hardware import keep, wiping
 from cod.policy.nodes import capture, inner_vcm, prime, seed, template
 from cod.policy.nodes import host_keys as host_key_policy
@@ -94,7 +93,7 @@ def current(
     if node.state == NodeState.TRAMPOLINE and stories.is_asked(tx, node.id):
         # An agent takes a second order of one id for a repeat, and the ids that a database has
         # forgotten are given again.
-        look = story_policy.look_id(order_id)
+        look = look_id(order_id)
         return Order(look, "look", wipe=False, keep=spared)
     purge = "purge" in (node.wipe, site.policy.wipe)
     if action == "capture":
@@ -348,7 +347,10 @@ def waiting(
             orders.append((node.id, session.epoch, order))
     if chunk_keys and site.images.pass_on and any(each.images for _, _, each in orders):
         orders = image_sources.appoint(tx, orders, site, chunk_keys, now)
-    sent = [(node_id, epoch, story_policy.current_id(order.id)) for node_id, epoch, order in orders]
+    sent = [
+        (node_id, epoch, order.id if order.action != "look" else current_id(order.id))
+        for node_id, epoch, order in orders
+    ]
     sessions.set_sent(tx, sent)
     unsent.update((node_id, epoch) for node_id, epoch, _ in orders)
     return Result(orders, tuple(effects))

@@ -16,8 +16,7 @@ from cod import notice_texts
 from cod.core import notices
 from cod.core.nodes import blame, burnins, kept_disks, stories, transitions
 from cod.model import Node, Peer, Refused, Result, Site
-from cod.orders import Erasure, Namesake, TestResult
-from cod.policy import stories as story_policy
+from cod.orders import Erasure, Namesake, TestResult, current_id
 from cod.policy.hardware import namesakes as names
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
@@ -162,7 +161,7 @@ def failed(
     """Note that the order cannot be carried out. The node rests in the trampoline, is set aside, or
     goes back to the reserve. `cause`: as in `policy.nodes.blame.FAULTS`."""
     node = _current(tx, peer, order_id)
-    if node is not None and story_policy.current_id(order_id) != order_id:
+    if node is not None and current_id(order_id) != order_id:
         stories.could_not_look(tx, node, reason, now)
         return Result(None)
     if node is None or node.state not in _AT_WORK:
@@ -176,7 +175,7 @@ def _current(tx: Tx, peer: Peer, order_id: str) -> Node | None:
     """Return the node, locked, if that is its order now. Raises `Refused` for an order that is
     another node's."""
     node, _ = sessions.of_peer(tx, peer)
-    owner, _, generation = story_policy.current_id(order_id).partition(".")
+    owner, _, generation = current_id(order_id).partition(".")
     if owner != str(node.id):
         raise Refused("forbidden", f"order {order_id} is not of {node.name}")
     return node if generation == str(node.generation) else None
