@@ -21,7 +21,7 @@ from cod.cli.root import COMMANDS, NoServer, cod
 from cod.cli.wait import TimedOut
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
-WITHOUT = {"serve", "vcm sge", "vcm slurm", "lab exec"}
+WITHOUT = {"serve", "vcm sge", "vcm slurm", "lab exec", "monitoring dashboard", "monitoring alerts"}
 
 
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
