@@ -95,8 +95,8 @@ Asked = Call[Any, NodeActionBody, Any]
 
 
 def _askers(ask: Asked) -> Sequence[RequiredRight]:
-    """Let everybody in who is signed in, for the power of nodes that their groups hold;
-    administrators for other actions."""
+    """Return the rights of everybody who is signed in, for the power of nodes that their groups
+    hold; of administrators for other actions."""
     return ANYBODY(ask) if ask.body.action is NodeAction.POWER else ADMINS(ask)
 
 
