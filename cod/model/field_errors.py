@@ -15,6 +15,7 @@ from cod.model.names import DNS_LABEL, DNS_NAME
 __all__ = ["field_error", "unknown_key"]
 
 PATTERNS = {  # a pattern -> what it asks for
+    r"\S": "should not be empty",
     f"^{DNS_LABEL}$": (
         "should be lower-case letters, digits and hyphens between them, at most 63, such as web-2"
     ),

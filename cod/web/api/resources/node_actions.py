@@ -115,12 +115,18 @@ def _many(ask: Asked) -> actions.ManyNodes:
 def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) -> Result[NodeView]:
     """Do to one node what is asked, and put that down for those whose it is. Raises `Refused`."""
     body = ask.body
+    said: dict[str, Any] = {
+        "desired": body.desired,
+        "reason": body.reason,
+        "changes": body.changes and body.changes.said,
+        "to": body.to,
+    }
     change = Change(
         f"node {body.action}",
         name,
         RequiredRight(Right.ANY, "node", name),
         None,
-        body.model_dump(include=set(_NEEDS.values()), exclude_unset=True),
+        {field: value for field, value in said.items() if value},
         lambda view: {"name": view.node.name} if view.node.name != name else {},
     )
     flow = partial(_done, ask, new_names, name=name, place=place)
