@@ -37,9 +37,8 @@ _LOST = (2002, 2003, 2006, 2013, 2055, 1053, 1077, 1927)
 _NO_WRITER = (1047, 1180, 1290, 1836)
 _RETRY = (1205, 1213)  # lock wait timeout, deadlock; with Galera also a failed certification
 _FULL = (1021, 1114)  # the disk, a table's file
-ABANDONED = (
-    10  # seconds without a statement after which MariaDB ends a transaction that has written
-)
+# Seconds without a statement after which MariaDB ends a transaction that has written.
+ABANDONED = 10
 
 
 class NoWriter(exc.OperationalError):
