@@ -236,6 +236,16 @@ class DeliveryState(Choice):
     GIVEN_UP = "given up"
 
 
+class NoticeFormat(Choice):
+    """What a webhook expects to be posted."""
+
+    JSON = "json", "the notice's fields, for programs"
+    SLACK = "slack", "a message of Slack"
+    MATTERMOST = "mattermost", "a message of Mattermost"
+    TEAMS = "teams", "a card of Microsoft Teams, by a workflow"
+    MATRIX = "matrix", "a message of Matrix, by Hookshot"
+
+
 class BurninTest(Choice):
     """The tests of a burn-in, in the order in which they run; `about` is what is tested. The agent
     has a share of the time for each (`trampoline.burnin.run`)."""

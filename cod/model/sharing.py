@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from cod.choices import DeliveryState
+from cod.choices import DeliveryState, NoticeFormat
 from cod.model.addresses import dotted
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.posix import HIGHEST, LOWEST
@@ -157,6 +157,16 @@ class Group:
             none="an administrator",
         ),
     ] = None
+    webhook_format: Annotated[
+        NoticeFormat,
+        About(
+            "Webhook's format",
+            FieldKind.CHOICE,
+            "what the webhook expects to be posted",
+            set_by=Right.MANAGE,
+            level=FieldLevel.WIDE,
+        ),
+    ] = NoticeFormat.JSON
     webhook_events: Undescribed[str] = "notices"
     webhook_turn: Undescribed[int] = 0
     shares: Undescribed[float] = 1.0

@@ -8,9 +8,10 @@ as a whole, so a dead webhook costs one attempt at a time, however much waits fo
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cod import notice_texts
+from cod.choices import NoticeFormat
 from cod.core import notices
 from cod.model import ALL, Effect, Listed, Notice, NoticeView, Page, Refused, Result, Send
 from cod.policy.people import delivery as policy
@@ -38,13 +39,15 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """A claimed delivery with what it delivers; `group` is None for the site's administrators;
-    `turn`: how often the group's webhook's secret was changed."""
+    `turn`: how often the group's webhook's secret was changed; `form`: what the webhook
+    expects."""
 
     send: Send
     notice: Notice
     group: str | None
     vcluster: str | None
     turn: int = 0
+    form: NoticeFormat = NoticeFormat.JSON
 
     @property
     def to(self) -> Target:
@@ -70,8 +73,11 @@ def claim(
         if send is not None:
             view = store.every(tx, notice_id=send.notice_id)[0]
             group_id = view.notice.group_id
-            turn = 0 if group_id is None else groups.get(tx, group_id).webhook_turn
-            claimed.append(Delivery(send, view.notice, view.group, view.vcluster, turn))
+            delivery = Delivery(send, view.notice, view.group, view.vcluster)
+            if group_id is not None:
+                group = groups.get(tx, group_id)
+                delivery = replace(delivery, turn=group.webhook_turn, form=group.webhook_format)
+            claimed.append(delivery)
     return claimed
 
 

@@ -59,7 +59,9 @@ class Webhooks:
     async def send(self, delivery: Delivery) -> str:
         """Post the notice. Raises `DeliveryError`."""
         site, notice, target = self._site.current, delivery.notice, delivery.send.target
-        content = wire.body(site.name, notice, delivery.group, delivery.vcluster, site.signin.url)
+        content = wire.body(
+            site.name, notice, delivery.group, delivery.vcluster, site.signin.url, delivery.form
+        )
         key = wire.group_key(self._key, notice.group_id or 0, delivery.group or "", delivery.turn)
         signed = wire.headers(key, site.name, notice, self._clock(), content)
         try:

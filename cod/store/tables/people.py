@@ -90,6 +90,13 @@ groups = table(
         comment="URL that notices are posted to, or ''",
     ),
     not_null(
+        "webhook_format",
+        String(16),
+        default="json",
+        server_default="json",
+        comment="json, slack, mattermost, teams, matrix: what the webhook expects",
+    ),
+    not_null(
         "webhook_events",
         String(40),
         default="notices",

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from cod import quantity
-from cod.choices import DeliveryState, Wipe
+from cod.choices import DeliveryState, NoticeFormat, Wipe
 from cod.flows import views
 from cod.flows.images import images
 from cod.flows.nodes import energy
@@ -33,7 +33,7 @@ from cod.web.portal.record_fields import body_by, columns_of, facts_of, settings
 
 LISTED = {
     *("name", "priority", "default_lease", "max_lease", "gid", "grace", "wipe", "image_quota"),
-    *("volume_quota", "email", "webhook", "created_by"),
+    *("volume_quota", "email", "webhook", "webhook_format", "created_by"),
 }
 SHOWN = "/groups/{name}"
 EVENTS = {
@@ -96,13 +96,20 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "rules": facts_of(
             group,
             ask.now,
-            without=("name", "created_at", "email", "webhook", "events", "image_quota"),
+            without=(
+                *("name", "created_at", "email", "webhook", "webhook_format", "events"),
+                "image_quota",
+            ),
             words={"default_lease": usual, "wipe": wipes[group.wipe or ""]},
         ),
         "settings": settings_of(
             group,
             Right.MANAGE,
-            options={"wipe": wipes, "events": EVENTS},
+            options={
+                "wipe": wipes,
+                "events": EVENTS,
+                "webhook_format": NoticeFormat.abouts(),
+            },
             none={
                 "default_lease": f"the site's, {quantity.exact_span(ask.site.policy.default_lease)}"
             },
