@@ -23,6 +23,12 @@ def counts(tx: Tx) -> list[tuple[str, str, int]]:
         (p.seq > 0, literal("applied")),
         else_=literal("untouched"),
     )
+    v = t.volumes.c
+    volume_state = case(
+        (and_(v.applied != v.sequence, v.told.is_(True)), literal("trouble")),
+        (v.applied != v.sequence, literal("pending")),
+        else_=literal("applied"),
+    )
     parts: Iterable[tuple[str, ColumnElement[Any] | Column[Any], Any]] = (
         ("nodes", t.nodes.c.state, None),
         ("bindings", t.bindings.c.kind, t.bindings.c.state.in_(("bound", "offered"))),
@@ -32,6 +38,7 @@ def counts(tx: Tx) -> list[tuple[str, str, int]]:
         ("conflicts", t.conflicts.c.kind, None),
         ("power_actions", literal("open"), t.power_actions.c.done_at.is_(None)),
         ("switch_ports", port_state, t.switch_ports.c.mac.is_not(None)),
+        ("volumes", volume_state, None),
         ("sessions", literal("open"), None),
     )
     n = t.nodes.c

@@ -78,6 +78,14 @@ def test_a_group_is_told_by_each_channel_that_it_has(tx: Tx, columns: Any, expec
     assert (view.group, view.vcluster, view.notice.at) == ("physics", None, NOW)
 
 
+def test_a_webhook_gets_the_form_that_its_group_has_when_the_notice_is_posted(tx: Tx) -> None:
+    group = add_group(tx, webhook=HOOK)
+    tell(tx, group)
+    groups.change(tx, group.id, webhook_format="slack")
+    (delivery,) = claim(tx)
+    assert delivery.form == "slack"
+
+
 def test_the_site_is_told_by_mail(tx: Tx) -> None:
     view = flow.one(tx, tell(tx, None))
     assert (view.group, [(send.channel, send.target) for send in view.sends]) == (

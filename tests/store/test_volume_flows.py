@@ -32,6 +32,7 @@ from cod.model import (
 )
 from cod.policy import volumes as policy
 from cod.states import NodeEvent, Step
+from cod.store import metrics
 from cod.store import tables as t
 from cod.store import views
 from cod.store import volumes as store
@@ -298,7 +299,9 @@ def test_failures_pause_longer_and_longer_are_told_and_never_given_up(tx: Tx, si
     assert told(tx) == ["volume-trouble"] * 2, "the group and the administrators, once"
     view = flows.show(tx, name="site/data", now=now)
     assert (view.state, view.volume.reason) == ("trouble", "the file server does not answer")
+    assert ("volumes", "trouble", 1) in metrics.counts(tx)
     settle(tx, site, now)
+    assert ("volumes", "applied", 1) in metrics.counts(tx)
     assert state(tx, now=now) == "ready"
     assert told(tx)[2:] == ["volume-recovered"] * 2
     flows.resize(tx, flow_context(site, now + 1), name="site/data", size=30 * GIB)

@@ -72,6 +72,12 @@ PANELS: Mapping[str, Sequence[Panel]] = {
         Panel("Conflicts on record", [("max by (kind) (cod_conflicts)", "{{kind}}")]),
         Panel("Power wishes open", [("max(cod_power_actions)", "open")]),
         Panel("Switch ports", [("max by (state) (cod_switch_ports)", "{{state}}")]),
+        Panel("Volumes at file servers", [("max by (state) (cod_volumes)", "{{state}}")]),
+        Panel(
+            "Secondary name servers told of changed zones",
+            [("sum by (result) (rate(cod_dns_notifies_total[5m]))", "{{result}}")],
+            "reqps",
+        ),
     ),
     "Boots": (
         Panel(
@@ -170,6 +176,20 @@ ALERTS = (
         "5m",
         "warning",
         "{{ $value }} switch ports could not be set; see `cod port list`",
+    ),
+    Alert(
+        "CodVolumesInTrouble",
+        'max(cod_volumes{state="trouble"}) > 0',
+        "5m",
+        "warning",
+        "File servers do not carry out the changes of {{ $value }} volumes; see `cod fault list`",
+    ),
+    Alert(
+        "CodSecondariesSilent",
+        'sum(increase(cod_dns_notifies_total{result="unanswered"}[1h])) > 0',
+        "0m",
+        "warning",
+        "Secondary name servers did not answer that zones have changed; see `cod doctor`",
     ),
     Alert(
         "CodConflicts",

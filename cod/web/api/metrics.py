@@ -51,6 +51,7 @@ ABOUT = {
     "conflicts": ("kind", "Address and identity conflicts on record"),
     "power_actions": ("state", "Power wishes not yet fulfilled"),
     "switch_ports": ("state", "Switch ports of nodes: untouched, pending, applied, given up"),
+    "volumes": ("state", "Volumes: pending at their file servers, in trouble there, applied"),
     "sessions": ("state", "Open agent connections"),
     "disk_bytes_per_second": ("state", "Being written, erased or read on all nodes' disks"),
 }
