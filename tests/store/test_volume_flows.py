@@ -32,9 +32,8 @@ from cod.model import (
 )
 from cod.policy import volumes as policy
 from cod.states import NodeEvent, Step
-from cod.store import metrics
+from cod.store import metrics, views
 from cod.store import tables as t
-from cod.store import views
 from cod.store import volumes as store
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
