@@ -3,9 +3,13 @@ of it stays."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
+import tarfile
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -86,6 +90,31 @@ def test_what_the_package_says_of_itself(package: Path) -> None:
     assert {f"./usr/lib/{kind}.d/cod.conf" for kind in ("sysusers", "tmpfiles")} <= paths
     assert {f"./lib/systemd/system/{unit}.service" for unit in (*UNITS, "cod-vcm@")} <= paths
     assert not any("site-packages/pytest" in path or "site-packages/pip" in path for path in paths)
+
+
+def test_the_package_lists_what_is_inside(package: Path) -> None:
+    """Its bill of materials, in CycloneDX, names the versions of the wheels that are in it."""
+    listed = subprocess.run(
+        ["dpkg-deb", "--fsys-tarfile", package], check=True, capture_output=True
+    ).stdout
+    with tarfile.open(fileobj=BytesIO(listed)) as content:
+        paths = content.getnames()
+        found = content.extractfile("./usr/share/doc/cod/sbom.cdx.json")
+        assert found is not None
+        bill = json.load(found)
+    inside = {
+        (re.sub(r"[-_.]+", "-", match[1]).lower(), match[2])
+        for path in paths
+        if (match := re.search(r"/site-packages/([^/]+?)-([^-/]+)\.dist-info$", path))
+    }
+    main = bill["metadata"]["component"]["name"]
+    said = {(each["name"].lower(), each["version"]) for each in bill["components"]}
+    assert bill["bomFormat"] == "CycloneDX"
+    assert main == "cod"
+    named = {(re.sub(r"[-_.]+", "-", name), version) for name, version in said}
+    assert {each for each in inside if each[0] != "cod"} == named
+    assert ("twisted", next(v for n, v in inside if n == "twisted")) in named
+    assert all(each["purl"].startswith("pkg:pypi/") for each in bill["components"])
 
 
 def test_one_command_installs_a_program_that_founds_and_serves_a_site(package: Path) -> None:

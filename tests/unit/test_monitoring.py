@@ -17,7 +17,14 @@ from cod.cli.server.monitoring import ALERTS, PANELS, PARTS, grafana
 from cod.service import parts
 from cod.web.api import metrics
 
-SERVERS = ("dhcp.server", "tftp.transfers", "bootserver.server", "nmp.connection", "ldap.server")
+SERVERS = (
+    "dhcp.server",
+    "tftp.transfers",
+    "bootserver.server",
+    "nmp.connection",
+    "ldap.server",
+    "dns.notifier",
+)
 
 
 def labels_by_metric() -> dict[str, set[str]]:
