@@ -452,3 +452,53 @@ def test_history(there: Served) -> None:
     assert page.status == 200
     assert "as the story goes" in page.words
     assert "node01" in page.words
+
+
+def many(served: Served, name: str, count: int) -> None:
+    """Give a vcluster `count` nodes more, h1000 and so on, like its first one."""
+    holder = vcluster(served, name)
+
+    def more(tx: Any) -> None:
+        n = t.nodes
+        one = tx.execute(select(n).where(n.c.vcluster_id == holder.id)).mappings().first()
+        rows = [
+            {
+                **one,
+                "id": 5000 + place,
+                "name": f"m{place:04}",
+                "hostname": f"h{1000 + place}",
+                "boot_mac": f"02:ff:00:00:{place // 256:02x}:{place % 256:02x}",
+                "identity": f"m{place}",
+            }
+            for place in range(count)
+        ]
+        tx.execute(insert(n), rows)
+
+    served.tx(more)
+
+
+def test_a_large_cluster_has_pages_of_fifty_nodes(there: Served) -> None:
+    many(there, "batch", 791)
+    browser = browse(there)
+    page = browser.get(BATCH)
+    assert page.status == 200
+    assert len(page.text) < 60_000
+    first = page.tree.xpath("//section[@data-part='nodes']//tbody/tr/th")
+    assert [each.text for each in first][:3] == ["n1", "n2", "n3"]
+    assert len(first) == 50
+    assert "800 nodes" in page.words
+    [on] = page.tree.xpath("//section[@data-part='nodes']//a[@rel='next']/@href")
+    second = browser.get(on)
+    assert len(second.tree.xpath("//section[@data-part='nodes']//tbody/tr")) == 50
+    assert "h1041" in second.words
+    found = browser.get(BATCH, where="host in (h[1100-1102]) and state = active")
+    assert "3 nodes of 800" in found.words
+    assert "h1101" in found.words
+
+
+def test_a_filter_that_cannot_be_read_says_so_on_the_clusters_page(there: Served) -> None:
+    page = browse(there).get(BATCH, where="state = ")
+    assert page.status == 200
+    assert page.tree.xpath("//p[@class='wrong']"), page.words
+    none = browse(there).get(BATCH, where="state = erasing")
+    assert "No node of batch matches this filter." in none.words

@@ -71,6 +71,8 @@ class NodeQuery(Paged):
         "-block",
         "vcluster",
         "-vcluster",
+        "hostname",
+        "-hostname",
     ] = "name"
 
 

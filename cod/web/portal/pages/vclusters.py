@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from cod import quantity
+from cod.filters.language import LONGEST
 from cod.flows import views
 from cod.flows.images import templates
 from cod.flows.nodes import energy
@@ -18,10 +21,21 @@ from cod.flows.people.access import offered
 from cod.flows.scheduler import reclaims, vcluster_names
 from cod.flows.vcms import vcms
 from cod.flows.volumes import volumes
-from cod.model import NodeView, ReclaimView, Right, Site, SshKey, VclusterView, Who
+from cod.model import (
+    Listed,
+    NodeView,
+    ReclaimView,
+    Refused,
+    Right,
+    Site,
+    SshKey,
+    VclusterView,
+    Who,
+)
 from cod.model import Page as Part
 from cod.pool import Tx
-from cod.states import VclusterState
+from cod.states import ReclaimState, VclusterState
+from cod.web.api.models import Paged
 from cod.web.api.resources.energy import EnergyLine
 from cod.web.api.resources.moves import MoveStart
 from cod.web.api.resources.network.names import NameReply, NameSet
@@ -41,11 +55,20 @@ from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.record_fields import columns_of, facts_of
 
 FEW = Part(limit=10)
+MOST = 50  # nodes on one page
 SHOWN = "/vclusters/{name}"
 TOLD_ABOVE = {
     *("name", "state", "size", "group", "template", "attributes", "lease_time", "expires_at"),
     *("drain_until", "ready_at", "created_at", "ended_at", "isolated", "waits"),
 }
+
+
+class MembersQuery(Paged):
+    """Which nodes of a virtual cluster to show."""
+
+    limit: int = Field(default=MOST, ge=1, le=MOST)
+    where: str = Field(default="", max_length=LONGEST)
+    sort: Literal["hostname", "-hostname", "state", "-state"] = "hostname"
 
 
 def _list(tx: Tx, ask: PageCall[Names, VclusterQuery]) -> dict[str, Any]:
@@ -56,9 +79,10 @@ def _list(tx: Tx, ask: PageCall[Names, VclusterQuery]) -> dict[str, Any]:
     }
 
 
-def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
+def _one(tx: Tx, ask: PageCall[Named, MembersQuery]) -> dict[str, Any]:
     name, seen = ask.names.name, ask.who.groups
-    view, nodes = views.vcluster(tx, name, ask.site.policy)
+    view = views.vcluster_alone(tx, name)
+    nodes, wrong = _members(tx, view, ask)
     rest: dict[str, Any] = {
         "told": facts_of(view, ask.now, without=TOLD_ABOVE),
         "requests": views.request_list(tx, vcluster=name, page=FEW, groups=seen),
@@ -72,7 +96,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     }
     targets = (
         _targets(tx, ask.who, name)
-        if view.vcluster.state == VclusterState.ACTIVE and len(nodes) > 1
+        if view.vcluster.state == VclusterState.ACTIVE and sum(view.states.values()) > 1
         else []
     )
     keys = sshkeys.of_group(tx, view.group)
@@ -86,6 +110,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "view": view,
         "v": view.vcluster,
         "nodes": nodes,
+        "wrong": wrong,
         "ssh": partial(ssh, site=ask.site, users=users),
         "keys": keys,
         "group": groups.one(tx, view.group),
@@ -93,8 +118,33 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "root_closed": run[view.template].root_closed,
         "locked": locked(nodes, keys, run),
         "targets": targets,
-        "givable": {one.reclaim.id: _givable(one, nodes) for one in rest["reclaims"]},
+        "givable": {one.reclaim.id: _givable(tx, view, one) for one in rest["reclaims"]},
     }
+
+
+def _members(
+    tx: Tx, view: VclusterView, ask: PageCall[Named, MembersQuery]
+) -> tuple[Listed[NodeView], str]:
+    """Return the nodes that the page shows, and what is wrong with its filter; ''."""
+    if view.vcluster.ended_at is not None:
+        return Listed[NodeView](), ""
+    query = ask.query
+    try:
+        found = views.node_list(
+            tx,
+            page=query.page,
+            policy=ask.site.policy,
+            groups=ask.who.groups,
+            vcluster=view.vcluster.name,
+            where=query.where,
+            who=ask.who,
+            now=ask.now,
+        )
+    except Refused as refused:  # what was typed is shown with what is wrong with it
+        if refused.field != "where":
+            raise
+        return Listed[NodeView](), refused.sentence
+    return found, ""
 
 
 def _targets(tx: Tx, who: Who, name: str) -> list[str]:
@@ -110,10 +160,18 @@ def _targets(tx: Tx, who: Who, name: str) -> list[str]:
     ]
 
 
-def _givable(view: ReclaimView, nodes: Sequence[NodeView]) -> list[NodeView]:
-    """Return the nodes that would do for what is being taken."""
-    kind = (view.reclaim.type_id, view.reclaim.block_id)
-    return [one for one in nodes if (one.node.type_id, one.node.block_id) == kind]
+def _givable(tx: Tx, holder: VclusterView, view: ReclaimView) -> list[NodeView]:
+    """Return nodes that would do for what is being taken, `MOST` at most."""
+    if view.reclaim.state != ReclaimState.OPEN:
+        return []
+    found = views.node_list(
+        tx,
+        page=Part(limit=MOST, sort="hostname"),
+        vcluster=holder.vcluster.name,
+        type=view.type,
+        block=view.block,
+    )
+    return [one for one in found if one.node.block_id == view.reclaim.block_id]
 
 
 def locked(
@@ -163,7 +221,7 @@ def ssh(node: NodeView, site: Site, users: Mapping[str, str] = MappingProxyType(
 
 PAGES = (
     Page("/vclusters", "vclusters.html", _list, ANYBODY, VclusterQuery, "/vclusters"),
-    Page(SHOWN, "vcluster.html", _one, see("vcluster"), nav="/vclusters"),
+    Page(SHOWN, "vcluster.html", _one, see("vcluster"), MembersQuery, "/vclusters"),
     Page(
         SHOWN + "/history",
         "vcluster-history.html",
