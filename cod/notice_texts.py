@@ -37,10 +37,13 @@ KINDS = {
     "series": "a start of a series of reservations could not be reserved",
     "series-reserved": "such a start is reserved after all",
     "node-hours": "a group has used 80 or 100 per cent of its node-hours of the month",
+    "budget": "a group has used 80 or 100 per cent of its budget of the month",
     "guarantees": "groups are guaranteed more nodes than the site has",
     "guarantees-met": "the site has as many nodes again as groups are guaranteed",
     "rejected": "a request for nodes was rejected",
     "node-lost": "a node of the vcluster broke and is replaced",
+    "reinstalled": "nodes of the vcluster were installed anew",
+    "reinstall-halt": "a node was lost while it was installed anew; the others stay as they are",
     "stopped": "a failed node is not replaced, because another would fail, too",
     "hardware": "a node's hardware has changed",
     "architecture": "a machine cannot be booted",
@@ -99,10 +102,13 @@ REMEDIES = {
     "series": "Look at the series",
     "series-reserved": "Open the cluster",
     "node-hours": "See the group's shares",
+    "budget": "See what was used",
     "guarantees": "Look at the shares",
     "guarantees-met": "Look at the shares",
     "rejected": "See why, and change the request",
     "node-lost": "Open the cluster",
+    "reinstalled": "Open the cluster",
+    "reinstall-halt": "Change the template, and try again",
     "stopped": "See why, and try again",
     "hardware": "Look at the node",
     "identity": "Look at the node",
@@ -188,6 +194,20 @@ def guarantees_met() -> NoticeText:
         "the site has as many nodes as are guaranteed",
         "No more nodes are guaranteed to groups than the site has.",
         "/shares",
+    )
+
+
+def budget(
+    group: str, part: int, cost: float, budget: float, currency: str, ends: float
+) -> NoticeText:
+    """Describe that a group's use has cost `part` per cent of its budget of the month that `ends`
+    then."""
+    return _news(
+        "budget",
+        f"{group}: {part} % of the month's budget is used",
+        f"The nodes of group {group} have cost {cost:,.2f} of {budget:,.2f} {currency} in this"
+        f" month, which ends {_at(ends)}. The budget is a warning: nothing is stopped.",
+        f"/groups/{quote(group, safe='')}",
     )
 
 
@@ -416,6 +436,28 @@ def node_lost(vcluster: Vcluster, node: str, reason: str) -> NoticeText:
         f"Node {node} has left vcluster {vcluster.name}: {_sentence(reason)} Another node replaces"
         " it as soon as one is free.",
         _page(vcluster),
+    )
+
+
+def reinstalled(vcluster: Vcluster) -> NoticeText:
+    """Describe that all nodes that were to be installed anew have been."""
+    return _news(
+        "reinstalled",
+        f"{vcluster.name}: nodes are reinstalled",
+        f"All nodes of vcluster {vcluster.name} that were to be reinstalled run their new system.",
+        _page(vcluster),
+    )
+
+
+def reinstall_stopped(vcluster: Vcluster, node: str, reason: str, waiting: int) -> NoticeText:
+    """Describe that `node` was lost while it was reinstalled, and that the `waiting` ones are not
+    touched."""
+    return _news(
+        "reinstall-halt",
+        f"{vcluster.name}: reinstalling stopped at node {node}",
+        f"Node {node} of vcluster {vcluster.name} was lost while it was reinstalled:"
+        f" {_sentence(reason)} {_nodes(waiting)} that had not begun keep their system.",
+        f"{_page(vcluster)}/reinstall",
     )
 
 

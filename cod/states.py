@@ -115,6 +115,7 @@ class NodeEvent(StrEnum):
     # its vcluster's system is left for a while: its disk is to be saved
     CAPTURE_WANTED = "capture_wanted"
     CAPTURE_ORDERED = "capture_ordered"
+    REINSTALL_WANTED = "reinstall_wanted"  # its holder wants it to be installed anew
     BURNIN_ORDERED = "burnin_ordered"
     WIPED = "wiped"
     PRIMED = "primed"
@@ -205,16 +206,19 @@ NODE_TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
     (S.PRIME, E.FAILED): S.TRAMPOLINE,
     (S.PRIME, E.LOST): S.TRAMPOLINE,
     (S.PRIME, E.RELEASED): S.TRAMPOLINE,
+    (S.PRIME, E.REINSTALL_WANTED): S.TRAMPOLINE,
     (S.PRIME, E.TIMED_OUT): S.TRAMPOLINE,
     (S.PRIME, E.EXHAUSTED): S.QUARANTINED,
     (S.BOOT, E.BOOTED): S.ACTIVE,
     (S.BOOT, E.BOOT_FAILED): S.TRAMPOLINE,
     (S.BOOT, E.FAILED): S.TRAMPOLINE,
     (S.BOOT, E.RELEASED): S.TRAMPOLINE,
+    (S.BOOT, E.REINSTALL_WANTED): S.TRAMPOLINE,
     (S.BOOT, E.TIMED_OUT): S.TRAMPOLINE,
     (S.BOOT, E.EXHAUSTED): S.QUARANTINED,
     (S.ACTIVE, E.RELEASED): S.TRAMPOLINE,
     (S.ACTIVE, E.CAPTURE_WANTED): S.TRAMPOLINE,
+    (S.ACTIVE, E.REINSTALL_WANTED): S.TRAMPOLINE,
     (S.CAPTURE, E.CAPTURED): S.TRAMPOLINE,
     (S.CAPTURE, E.ASKED): S.TRAMPOLINE,
     (S.CAPTURE, E.FAILED): S.TRAMPOLINE,

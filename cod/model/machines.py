@@ -465,6 +465,23 @@ class Capture:
 
 
 @dataclass(frozen=True, slots=True)
+class Reinstall:
+    """A row of `reinstalls`: a node that is installed anew for its vcluster.
+
+    at_once   nodes of the vcluster at a time; 0: all
+    begun_at  when the node left its system; None: not yet
+    """
+
+    node_id: int
+    vcluster_id: int
+    template_id: int
+    at_once: int
+    actor: str
+    asked_at: float
+    begun_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Burnin:
     """A row of `burnins`: tests of a node. `tests` have commas between; `results` is JSON, a list
     of `orders.TestResult`; `secret` is shown to the node's agent, and to a neighbour's that is

@@ -149,6 +149,18 @@ class Group:
             longest=2000,
         ),
     ] = ""
+    budget: Annotated[
+        float | None,
+        About(
+            "Budget of a month",
+            FieldKind.NUMBER,
+            "money, in the site's currency, for node-hours and energy of a month; the group is told"
+            " at 80 and 100 per cent, and nothing is stopped",
+            none="none",
+            set_by=Right.ADMIN,
+            least=0,
+        ),
+    ] = None
     created_by: Annotated[
         str | None,
         About(

@@ -32,6 +32,7 @@ _FORGOTTEN = (
     t.boot_secrets,
     t.claims,
     t.captures,
+    t.reinstalls,
     t.web_sessions,
     t.invitations,
     t.switches,

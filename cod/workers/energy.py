@@ -32,7 +32,8 @@ class Accountant(Periodic):
 
     async def look(self) -> None:
         """Count what has been used since, and who holds what."""
-        reading = await self._pool.read(energy.count, self._site.current.energy, self._clock())
+        site = self._site.current
+        reading = await self._pool.read(energy.count, site.energy, self._clock())
         if reading is None:
             return
         if reading.anew:
@@ -42,7 +43,7 @@ class Accountant(Periodic):
                 reading.before,
                 reading.now,
             )
-        await self._pool.run(energy.note, reading, self._site.current.policy)
+        await self._pool.run(energy.note, reading, site.policy, site.energy)
         counted = await self._pool.read(usage.count, self._clock())
         if counted is not None:
             await self._pool.run(usage.note, counted)

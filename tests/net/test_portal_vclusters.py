@@ -496,6 +496,25 @@ def test_a_large_cluster_has_pages_of_fifty_nodes(there: Served) -> None:
     assert "h1101" in found.words
 
 
+def test_nodes_are_reinstalled_after_a_look(there: Served) -> None:
+    browser = browse(there)
+    form = browser.get(f"{BATCH}/reinstall")
+    there.tx(lambda tx: tx.execute(update(t.nodes).values(power_driver="ipmi")))
+    wrong = form.send(f"{BATCH}/reinstall/check", nodes="n77")
+    assert "vcluster batch has no node 'n77'" in wrong.words
+    look = wrong.send(f"{BATCH}/reinstall/check", nodes="n[1-2]", at_once="1", template="debian")
+    assert look.status == 200, look.words
+    assert "Reinstall 2 nodes of batch?" in look.words
+    assert "All that is on the disks of these nodes is lost." in look.words
+    assert "tick this" in look.send(f"{BATCH}/reinstall").words
+    done = look.send(f"{BATCH}/reinstall", sure="yes")
+    assert "2 nodes will be reinstalled." in done.words
+    assert "0 nodes under way, 2 waiting, 1 at a time." in done.words
+    stopped = done.send(f"{BATCH}/reinstall/stop")
+    assert "Nodes that had not begun keep their system." in stopped.words
+    assert "waiting" not in stopped.words
+
+
 def test_a_filter_that_cannot_be_read_says_so_on_the_clusters_page(there: Served) -> None:
     page = browse(there).get(BATCH, where="state = ")
     assert page.status == 200

@@ -114,6 +114,10 @@ LEAST = {
     "POST /vclusters/{name}/resize": MEMBER,
     "POST /vclusters/{name}/extend": MEMBER,
     "POST /vclusters/{name}/release": MEMBER,
+    "GET /vclusters/{name}/reinstall": VIEWER,
+    "POST /vclusters/{name}/reinstall": MEMBER,
+    "POST /vclusters/{name}/reinstall/check": MEMBER,
+    "DELETE /vclusters/{name}/reinstall": MEMBER,
     "DELETE /vclusters/{name}": MEMBER,
     "GET /requests": ANY,
     "GET /requests/{id}": VIEWER,
@@ -271,6 +275,7 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /vclusters/{name}/resize": lambda of: {"size": 2},
     "POST /vclusters/{name}/extend": lambda of: {"lease": 60.0},
     "POST /vclusters/{name}/release": lambda of: {"nodes": ["n1"]},
+    "POST /vclusters/{name}/reinstall": lambda of: {"nodes": ["n1"]},
     "POST /vclusters/{name}/requests": lambda of: {
         "tuples": [{"count": 1, "template": of["template"]}]
     },

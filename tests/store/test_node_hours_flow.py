@@ -11,7 +11,7 @@ from sqlalchemy import insert
 from cod.flows.nodes import energy
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import shares, vclusters
-from cod.model import AskedNodes, AskedTuple, AskedVcluster, EnergyUse, Policy, Refused
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, Energy, EnergyUse, Policy, Refused
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.notices import notices
@@ -175,6 +175,30 @@ def test_a_group_is_told_once_at_80_and_at_100_per_cent(tx: Tx, physics: int) ->
     assert told(tx) == [
         "physics: 80 % of the month's node-hours used",
         "physics: 100 % of the month's node-hours used",
+    ]
+
+
+def test_a_group_is_told_once_of_its_budget_at_80_and_at_100_per_cent(tx: Tx, physics: int) -> None:
+    tx.execute(t.energy_use.delete())
+    groups.change(tx, physics, budget=10.0)
+    prices = Energy(price_node_hour=0.1, price_kwh=0.3, currency="CHF")
+    at = NOW
+    for _ in range(30):  # an hour of a node and a kWh, 0.40 each
+        use = EnergyUse(int(at // DAY), physics, 1, HOUR, 3.6e6, 0.0)
+        reading = energy.Reading(None if at == NOW else at - 60.0, at, (use,))
+        energy.note(tx, reading, Policy(), prices)
+        at += 60.0
+    said = [one.notice for one in notices.every(tx, limit=50) if one.notice.kind == "budget"]
+    assert [one.subject for one in said] == [
+        "physics: 80 % of the month's budget is used",
+        "physics: 100 % of the month's budget is used",
+    ]
+    assert "8.00 of 10.00 CHF" in said[0].about
+    month = energy.of_month(tx, "physics", physics, prices, at)
+    assert (month.seconds, round(month.cost or 0.0, 2)) == (30 * HOUR, 12.0)
+    by_month = energy.report(tx, since=NOW - 1, until=at, by="month", rules=prices, now=at)
+    assert [(one.seconds, round(one.cost or 0.0, 2)) for one in by_month.lines] == [
+        (30 * HOUR, 12.0)
     ]
 
 

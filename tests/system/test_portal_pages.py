@@ -69,6 +69,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/vclusters/{name}": {"name": "farm"},
     "/vclusters/{name}/ask": {"name": "batch"},
     "/vclusters/{name}/history": {"name": "batch"},
+    "/vclusters/{name}/reinstall": {"name": "batch"},
     "/volumes": {},
     "/volumes/new": {},
     "/volumes/{name}": {"name": "physics/data"},

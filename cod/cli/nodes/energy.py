@@ -17,10 +17,10 @@ WIDTH = 40  # columns of the picture
 @click.command()
 @click.option(
     "--by",
-    type=click.Choice(("group", "vcluster", "type", "day")),
+    type=click.Choice(("group", "vcluster", "type", "day", "month")),
     default="group",
     show_default=True,
-    help="Sum by group, by vcluster, by node type or by day.",
+    help="Sum by group, by vcluster, by node type, by day or by month.",
 )
 @click.option(
     "--since",
@@ -38,6 +38,7 @@ def energy(ctx: click.Context, by: str, since: float, group: str | None, as_json
     \b
     Example:
       cod energy --by day --since 7d
+      cod energy --by month --since 365d --group physics
     """
     now = time.time()
     report = client(ctx).get(
@@ -52,13 +53,14 @@ def picture(report: Mapping[str, Any]) -> Any:
     from rich.text import Text
 
     carbon = report["total"]["gco2"] > 0  # a site that does not count CO2 has no column for it
+    priced = report["total"]["cost"] is not None  # nor one without prices for cost
     longest = max((line["kwh"] + line["kwh_saved"] for line in report["items"]), default=0.0)
     lines = [
-        (name(report["by"], line), *figures(line, carbon), bar(line, longest))
+        (name(report["by"], line), *figures(line, carbon, priced), bar(line, longest))
         for line in report["items"]
     ]
     if lines:
-        lines.append(("total", *figures(report["total"], carbon), Text()))
+        lines.append(("total", *figures(report["total"], carbon, priced), Text()))
     columns = (
         report["by"].upper(),
         "NODE-HOURS",
@@ -66,6 +68,7 @@ def picture(report: Mapping[str, Any]) -> Any:
         "SAVED",
         "SAVED %",
         *(["KG CO2"] if carbon else []),
+        *([report["currency"]] if priced else []),
         "USED █ SAVED ░",
     )
     counted = report["counted_until"]
@@ -89,6 +92,8 @@ def curve(found: Mapping[str, Any]) -> str:
 
 def name(by: str, line: Mapping[str, Any]) -> str:
     """Return what a line is about."""
+    if by == "month":
+        return time.strftime("%Y-%m", time.gmtime(line["day"]))
     return day(line["day"]) if by == "day" else line["name"] or RESERVE
 
 
@@ -97,9 +102,9 @@ def day(at: float) -> str:
     return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
-def figures(line: Mapping[str, Any], carbon: bool = False) -> tuple[str, ...]:
+def figures(line: Mapping[str, Any], carbon: bool = False, priced: bool = False) -> tuple[str, ...]:
     """Return node-hours, kWh used, kWh saved, the saved share of what would have been used; with
-    `carbon` kg of CO2 emitted, too."""
+    `carbon` kg of CO2 emitted, with `priced` the cost, too."""
     always_on = line["kwh"] + line["kwh_saved"]
     share = 100 * line["kwh_saved"] / always_on if always_on else 0.0
     return (
@@ -108,6 +113,7 @@ def figures(line: Mapping[str, Any], carbon: bool = False) -> tuple[str, ...]:
         f"{line['kwh_saved']:.2f}",
         f"{share:.0f}",
         *([f"{line['gco2'] / 1000:.2f}"] if carbon else []),
+        *([f"{line['cost']:,.2f}"] if priced else []),
     )
 
 

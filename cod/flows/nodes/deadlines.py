@@ -9,7 +9,7 @@ from itertools import islice
 
 from cod.core import volumes
 from cod.core.networks import isolation
-from cod.core.nodes import blame, outages, transitions
+from cod.core.nodes import blame, outages, reinstalls, transitions
 from cod.core.nodes import burnins as core
 from cod.model import Effect, Node, Site
 from cod.policy.nodes import burnin, lifecycle
@@ -50,6 +50,7 @@ def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
         moved = transitions.apply(tx, node, step, now=now, actor="deadline", policy=site.policy)
         effects += transitions.wakes(node, moved)
     effects += _test_again(tx, site, now)
+    effects += reinstalls.advance(tx, now=now, policy=site.policy)
     outages.look(tx, now)
     return list(dict.fromkeys(effects))
 

@@ -8,10 +8,12 @@ count at once one does it, and a minute is put down once, however often it is tr
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from cod.core import energy_curve, entitlements
+from cod import notice_texts
+from cod.core import energy_curve, entitlements, notices
 from cod.core import node_hours as core_node_hours
 from cod.core.energy_curve import CurveView
 from cod.model import SITE, Energy, EnergyUse, GroupUser, Policy, Refused, VclusterEnergy
@@ -28,6 +30,9 @@ from cod.store.people import user_usage
 STEADY = 600.0
 """Seconds after which what a BMC last measured is of the state that its node is in: twice a round
 of measuring."""
+
+
+FREE = Energy()  # without prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +70,11 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
     )
 
 
-def note(tx: Tx, reading: Reading, rules: Policy) -> bool:
-    """Add the energy read to the accounts, and the node-hours to the usage that fades. Return False
-    where another server has done so. The use of a group that was deleted since `count` goes to the
-    group of the site, because a new group may have the same id."""
+def note(tx: Tx, reading: Reading, rules: Policy, prices: Energy = FREE) -> bool:
+    """Add the energy read to the accounts, and the node-hours to the usage that fades; tell groups
+    of their budgets by `prices`. Return False where another server has done so. The use of a group
+    that was deleted since `count` goes to the group of the site, because a new group may have the
+    same id."""
     if not watermarks.move(tx, watermarks.ENERGY, reading.before, reading.now):
         return False
     there = {0} | group_rows.still_there(tx, {use.group_id for use in reading.uses}, reading.now)
@@ -77,6 +83,7 @@ def note(tx: Tx, reading: Reading, rules: Policy) -> bool:
     energy.add(tx, uses)
     energy.add_vclusters(tx, reading.vclusters)
     _tell(tx, uses, reading.now)
+    _tell_budgets(tx, uses, prices, reading.now)
     entitlements.watch(tx, reading.now)
     if rules.fair_half_life > 0:
         _fade(tx, reading, uses, rules.fair_half_life)
@@ -96,6 +103,27 @@ def _tell(tx: Tx, uses: Sequence[EnergyUse], now: float) -> None:
     for group in limited:
         hours, before = used[group.id] / HOUR, (used[group.id] - last[group.id]) / HOUR
         core_node_hours.tell(tx, group, node_hours.reached(group.hours_limit, before), hours, now)
+
+
+def _tell_budgets(tx: Tx, uses: Sequence[EnergyUse], prices: Energy, now: float) -> None:
+    """Tell groups whose cost of the month has come to 80 or 100 % of their budget by what they
+    used last."""
+    month = energy_accounting.month(now)
+    last: dict[int, float] = defaultdict(float)
+    for use in uses:
+        if use.day >= month:
+            last[use.group_id] += energy_accounting.cost(prices, use.seconds, use.joules) or 0.0
+    limited = [one for one in group_rows.every(tx) if one.budget is not None and last.get(one.id)]
+    used = energy.in_month(tx, month, [one.id for one in limited]) if limited else {}
+    for group in limited:
+        seconds, joules, *_ = used[group.id]
+        cost = energy_accounting.cost(prices, seconds, joules) or 0.0
+        before = node_hours.reached(group.budget, cost - last[group.id])
+        part = node_hours.reached(group.budget, cost)
+        if part > before and group.budget is not None:
+            ends = energy_accounting.month_end(now)
+            text = notice_texts.budget(group.name, part, cost, group.budget, prices.currency, ends)
+            notices.add(tx, **text, group_id=group.id, now=now)
 
 
 def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float) -> None:
@@ -171,6 +199,7 @@ class Line:
     seconds    node-seconds
     joules     used; `always_on`: had no node slept
     grams      of CO2 emitted
+    cost       by the site's prices; None: the site has set none
     """
 
     key: str | float | None
@@ -178,6 +207,7 @@ class Line:
     joules: float
     always_on: float
     grams: float
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +216,7 @@ class Report:
     last.
 
     counted_until  how far the accounts go; None: nothing has been counted
+    priced         the site has set prices, in `currency`
     """
 
     since: float
@@ -194,6 +225,8 @@ class Report:
     counted_until: float | None
     lines: tuple[Line, ...]
     curve: CurveView | None = None
+    currency: str = ""
+    priced: bool = False
 
 
 def report(
@@ -221,8 +254,11 @@ def report(
         raise Refused("invalid", "'from' should not be after 'to'", "from")
     first = int(since // DAY)
     last = max(first, -int(-until // DAY) - 1)
-    sums = energy.sums(tx, first, last, by, groups)
-    lines = (Line(key * DAY if by == "day" else key, *values) for key, *values in sums)
+    sums = energy.sums(tx, first, last, "day" if by == "month" else by, groups)
+    if by == "month":
+        sums = _by_month(sums)
+    dated = by in ("day", "month")
+    lines = (_line(key * DAY if dated else key, values, rules) for key, *values in sums)
     return Report(
         first * DAY,
         (last + 1) * DAY,
@@ -230,12 +266,35 @@ def report(
         watermarks.at(tx, watermarks.ENERGY),
         tuple(lines),
         None if rules is None else energy_curve.shown(tx, rules, now),
+        "" if rules is None else rules.currency,
+        rules is not None and energy_accounting.cost(rules, 0.0, 0.0) is not None,
     )
 
 
-def of_vcluster(tx: Tx, name: str, vcluster_id: int) -> Line:
+def of_vcluster(tx: Tx, name: str, vcluster_id: int, rules: Energy) -> Line:
     """Return what a vcluster's nodes have used since it was created."""
-    return Line(name, *energy.vcluster(tx, vcluster_id))
+    return _line(name, energy.vcluster(tx, vcluster_id), rules)
+
+
+def of_month(tx: Tx, group: str, group_id: int, rules: Energy, now: float) -> Line:
+    """Return what a group has used in this month (UTC)."""
+    used = energy.in_month(tx, energy_accounting.month(now), [group_id])
+    return _line(group, used.get(group_id, (0.0,) * 4), rules)
+
+
+def _line(key: str | float | None, values: Sequence[float], rules: Energy | None) -> Line:
+    seconds, joules, always_on, grams = values
+    cost = None if rules is None else energy_accounting.cost(rules, seconds, joules)
+    return Line(key, seconds, joules, always_on, grams, cost)
+
+
+def _by_month(days: Iterable[Sequence[Any]]) -> list[Any]:
+    """Return sums by day as sums by the first days of months."""
+    months: dict[int, list[float]] = {}
+    for day, *values in days:
+        sums = months.setdefault(energy_accounting.month(day * DAY), [0.0] * len(values))
+        sums[:] = map(sum, zip(sums, values, strict=True))
+    return [(first, *sums) for first, sums in months.items()]
 
 
 def gauges(tx: Tx, rules: Energy, now: float) -> list[tuple[str, str, float]]:

@@ -244,6 +244,11 @@ class Energy(SiteTable):
         0.0,
         "grams of CO2 emitted for each kWh, where no curve says it; 0: emissions are not counted",
     )
+    currency: str = site_key("EUR", "of prices and budgets", pattern=r"\S", max_length=8)
+    price_node_hour: NotNegative = site_key(
+        0.0, "price of a node held for an hour, for accounts and budgets; energy comes on top"
+    )
+    price_kwh: NotNegative = site_key(0.0, "price of a kWh, for accounts and budgets")
     curve_file: AbsolutePath | None = site_key(
         None, "CSV of the price of a kWh, or the CO2 emitted for it, by the hour"
     )

@@ -180,6 +180,14 @@ def month_end(now: float) -> float:
     return month((month(now) + 31) * DAY) * DAY
 
 
+def cost(rules: Energy, seconds: float, joules: float) -> float | None:
+    """Return what node-seconds and energy cost by the site's prices; None: the site has set
+    none."""
+    if not rules.price_node_hour and not rules.price_kwh:
+        return None
+    return seconds / 3600 * rules.price_node_hour + joules / KWH * rules.price_kwh
+
+
 def anew(before: float, now: float) -> bool:
     """Return whether counting begins anew, because the clock must have been wrong. One that was set
     back by less than a day is waited for: that time is put down already."""

@@ -103,6 +103,18 @@ def node_seconds(tx: Tx, first: int, groups: Collection[int]) -> dict[int, float
     return {row[0]: row[1] for row in tx.execute(query.group_by(_e.group_id))}
 
 
+def in_month(
+    tx: Tx, first: int, groups: Collection[int]
+) -> dict[int, tuple[float, float, float, float]]:
+    """Return what each of the groups used since the day `first`: seconds, joules, always_on,
+    grams."""
+    query = select(_e.group_id, *_SUMS).where(_e.day >= first, _e.group_id.in_(groups))
+    return {
+        group: (seconds, joules, always_on, grams)
+        for group, seconds, joules, always_on, grams in tx.execute(query.group_by(_e.group_id))
+    }
+
+
 def by_day(tx: Tx, group_id: int) -> list[tuple[int, float]]:
     """Return what a group used on each day, in node-seconds weighted by the cost of their types."""
     k = t.node_types.c

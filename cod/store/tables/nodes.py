@@ -464,6 +464,20 @@ captures = table(
     comment="The newest capture of each node's disk into an image.",
 )
 
+reinstalls = table(
+    "reinstalls",
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    not_null("vcluster_id", Id, ForeignKey("vclusters.id"), index=True),
+    not_null(
+        "template_id", Id, ForeignKey("config_templates.id"), index=True, comment="to be installed"
+    ),
+    not_null("at_once", Integer, comment="nodes of the vcluster at a time; 0: all"),
+    not_null("actor", String(80)),
+    not_null("asked_at", Time),
+    Column("begun_at", Time, comment="when the node left its system; null: not yet"),
+    comment="Nodes that their vclusters' owners have installed anew, until they are active again.",
+)
+
 node_failures = table(
     "node_failures",
     Column("id", Id, primary_key=True),

@@ -126,6 +126,7 @@ groups = table(
         comment="nodes that are not taken from it for others",
     ),
     Column("node_limit", Integer, comment="nodes that it may hold at once; null: the site's"),
+    Column("budget", Double, comment="money of a month, to be warned by; null: none"),
     Column("hours_limit", Double, comment="node-hours that it may use in a month; null: no limit"),
     Column(
         "parent_id",

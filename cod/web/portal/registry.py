@@ -100,7 +100,7 @@ from cod.web.portal.pages import (
     volumes,
     wizard,
 )
-from cod.web.portal.pages.jobs import burnins, captures
+from cod.web.portal.pages.jobs import burnins, captures, reinstalls
 
 # Where a path fits two patterns, the first one counts: /vclusters/new comes before
 # /vclusters/{name}.
@@ -108,6 +108,7 @@ _MODULES: tuple[ModuleType, ...] = (
     overview,
     wizard,
     vclusters,
+    reinstalls,
     series,
     requests,
     images,

@@ -41,7 +41,7 @@ from cod.web.api.resources import (
     volumes,
 )
 from cod.web.api.resources.documents import documents
-from cod.web.api.resources.jobs import burnins, captures
+from cod.web.api.resources.jobs import burnins, captures, reinstalls
 from cod.web.api.resources.network import names, switches
 from cod.web.api.routes import Route, RouteMap
 
@@ -57,6 +57,7 @@ ROUTES: tuple[Route, ...] = (
     *uploads.UPLOADS,
     *software.TEMPLATES,
     *vclusters.VCLUSTERS,
+    *reinstalls.REINSTALLS,
     *names.NAMES,
     *nis.NIS,
     *requests.REQUESTS,

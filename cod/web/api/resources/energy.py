@@ -27,7 +27,7 @@ class EnergyQuery(Query):
         default=None, alias="from", description="left out: thirty days before 'to'"
     )
     to: Moment = Field(default=None, description="left out: now")
-    by: Literal["group", "vcluster", "type", "day"] = Field(default="group")
+    by: Literal["group", "vcluster", "type", "day", "month"] = Field(default="group")
     group: str = Field(
         default="",
         max_length=63,
@@ -39,16 +39,19 @@ class EnergyQuery(Query):
 
 
 class EnergySum(Reply):
-    """Energy used, how much more it would have been had no node slept, and grams of CO2 emitted."""
+    """Energy used, how much more it would have been had no node slept, grams of CO2 emitted, and
+    the cost by the site's prices of node-hours and kWh; null: the site has set none."""
 
     node_hours: float
     kwh: float
     kwh_saved: float
     gco2: float
+    cost: float | None
 
 
 class EnergyLine(EnergySum):
-    """Of a group (null: the reserve), vcluster or type by `name`; of a day by its first second."""
+    """Of a group (null: the reserve), vcluster or type by `name`; of a day or month by its first
+    second."""
 
     name: str | None
     day: float | None
@@ -63,6 +66,7 @@ class EnergyLine(EnergySum):
             kwh=line.joules / KWH,
             kwh_saved=(line.always_on - line.joules) / KWH,
             gco2=line.grams,
+            cost=line.cost,
         )
 
 
@@ -85,6 +89,7 @@ class EnergyReport(Reply):
     until: float
     by: str
     counted_until: float | None
+    currency: str
     items: list[EnergyLine]
     total: EnergySum
     curve: CurveReply | None = Field(default=None, description="null: the site has none")
@@ -93,7 +98,7 @@ class EnergyReport(Reply):
         """Return a line for each item; its name, or the day that begins at that second."""
         out = StringIO()
         lines = csv.writer(out, lineterminator="\r\n")
-        lines.writerow([self.by, "node_hours", "kwh", "kwh_saved", "gco2"])
+        lines.writerow([self.by, "node_hours", "kwh", "kwh_saved", "gco2", "cost"])
         lines.writerows(
             [
                 one.day if one.name is None and one.day is not None else one.name or "(reserve)",
@@ -101,6 +106,7 @@ class EnergyReport(Reply):
                 one.kwh,
                 one.kwh_saved,
                 one.gco2,
+                one.cost,
             ]
             for one in self.items
         )
@@ -111,8 +117,11 @@ class EnergyReport(Reply):
         """Return the reply from the flow's report."""
         items = [EnergyLine.of(line) for line in report.lines]
         total = {
-            name: sum(getattr(item, name) for item in items) for name in EnergySum.model_fields
+            name: sum(getattr(item, name) or 0.0 for item in items)
+            for name in EnergySum.model_fields
         }
+        if not report.priced:
+            total["cost"] = None
         return cls.read_from(report, items=items, total=EnergySum(**total))
 
 

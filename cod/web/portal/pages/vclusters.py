@@ -92,7 +92,7 @@ def _one(tx: Tx, ask: PageCall[Named, MembersQuery]) -> dict[str, Any]:
         "vcm": vcms.find(tx, vcluster=name),
         "names": vcluster_names.every(tx, vcluster=name, site=ask.site),
         "mounts": volumes.mounted(tx, vcluster_id=view.vcluster.id),
-        "used": EnergyLine.of(energy.of_vcluster(tx, name, view.vcluster.id)),
+        "used": EnergyLine.of(energy.of_vcluster(tx, name, view.vcluster.id, ask.site.energy)),
     }
     targets = (
         _targets(tx, ask.who, name)

@@ -1,0 +1,71 @@
+"""Nodes that are installed anew in the hands of their holders, as many at once as was asked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from cod import notice_texts
+from cod.core import notices
+from cod.core.nodes import transitions
+from cod.model import Effect, Node, Policy, Reinstall
+from cod.policy.nodes import reinstall
+from cod.states import NodeState
+from cod.store.engine import Tx
+from cod.store.images import templates
+from cod.store.nodes import holding, nodes, reinstalls
+from cod.store.scheduler import vclusters
+
+MOST = 50  # nodes that begin in one transaction
+
+
+def advance(tx: Tx, *, now: float, policy: Policy) -> list[Effect]:
+    """Begin with the nodes that are due, and forget those that are done. Where a node of a cluster
+    whose nodes go a few at a time is lost on its way, those that have not begun stay as they
+    are."""
+    effects: list[Effect] = []
+    of_each: dict[int, list[reinstall.Wanted]] = defaultdict(list)
+    for node, row in reinstalls.every(tx):
+        of_each[row.vcluster_id].append((node, row))
+    for vcluster_id, every in of_each.items():
+        over = [(node, row) for node, row in every if reinstall.is_over(node, row)]
+        failed = [node for node, row in over if row.at_once and reinstall.has_failed(node, row)]
+        if failed:
+            over += [one for one in every if one[1].begun_at is None and one not in over]
+        reinstalls.remove(tx, [node.id for node, _ in over])
+        left = [one for one in every if one not in over]
+        if over and (failed or not left):
+            _tell(tx, vcluster_id, over, failed, now)
+        for node, row in reinstall.due(left)[:MOST]:
+            effects += _begin(tx, node, row, now, policy)
+    return effects
+
+
+def _begin(tx: Tx, node: Node, row: Reinstall, now: float, policy: Policy) -> tuple[Effect, ...]:
+    locked = nodes.get(tx, node.id, lock=True)
+    if locked is None or locked.generation != node.generation:
+        return ()  # looked at again in a second
+    reinstalls.change(tx, node.id, begun_at=now)
+    template = templates.get(tx, row.template_id)
+    assert template is not None
+    step = reinstall.step(row, f"{template.name}@{template.revision}")
+    holding.set_installation(tx, node.id, "pending", "", now, template_id=row.template_id)
+    if node.state == NodeState.TRAMPOLINE:  # it is there, or on its way: it is settled anew
+        nodes.change(tx, locked, **step.columns)
+        return (Effect("wake", "orders"),)
+    moved = transitions.apply(tx, locked, step, now=now, actor=row.actor, policy=policy)
+    return transitions.wakes(node, moved)
+
+
+def _tell(
+    tx: Tx, vcluster_id: int, over: list[reinstall.Wanted], failed: list[Node], now: float
+) -> None:
+    """Tell a cluster's group that its nodes are reinstalled, or why the rest is not."""
+    vcluster = vclusters.get(tx, vcluster_id)
+    if vcluster is None or vcluster.ended_at is not None:
+        return
+    if failed:
+        waiting = sum(row.begun_at is None for _, row in over)
+        text = notice_texts.reinstall_stopped(vcluster, failed[0].name, failed[0].reason, waiting)
+        notices.tell(tx, vcluster, text, now)
+    elif any(row.begun_at is not None for _, row in over):
+        notices.tell(tx, vcluster, notice_texts.reinstalled(vcluster), now)

@@ -1,0 +1,187 @@
+"""A vcluster's nodes are installed anew where they are: asked for, shown, and withdrawn as long as
+they have not begun. The manager begins with them (`core.nodes.reinstalls`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cod.core.nodes import selection
+from cod.filters.ranges import RangeFault, expanded
+from cod.model import Effect, FlowContext, Node, Refused, Reinstall, Result, Template, Vcluster
+from cod.policy.nodes import reinstall
+from cod.policy.scheduler import feasibility
+from cod.states import VclusterState
+from cod.store import lists
+from cod.store.engine import Tx, trial
+from cod.store.images import templates
+from cod.store.nodes import nodes, reinstalls, types
+from cod.store.scheduler import vclusters
+
+MOST = 100_000  # names that ranges stand for
+
+
+@dataclass(frozen=True, slots=True)
+class ReinstalledNode:
+    """A node that is installed anew, or waits for it.
+
+    template  'name@revision' that it gets
+    begun_at  when it left its system; None: it has not begun
+    state     of the node now; `done` of `total`: its disks, as far as they are written
+    """
+
+    name: str
+    hostname: str
+    template: str
+    at_once: int
+    actor: str
+    asked_at: float
+    begun_at: float | None
+    state: str
+    done: int
+    total: int
+
+
+def want(
+    tx: Tx,
+    context: FlowContext,
+    *,
+    name: str,
+    nodes_: Sequence[str] = (),
+    where: str = "",
+    template: str | None = None,
+    at_once: int = 0,
+) -> Result[list[ReinstalledNode]]:
+    """Have nodes of a vcluster installed anew; return all of its nodes that are, or wait for it.
+
+    nodes_    host names or names, with ranges; none: all that `where`, a filter, means
+    template  as `templates.usable` takes it; None: each its own revision. Where all nodes get it,
+              it is the vcluster's from then on
+    at_once   nodes at a time; 0: all
+    Raises `Refused`.
+    """
+    vcluster = vclusters.by_name(tx, name, lock=True)
+    if vcluster is None:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "name")
+    if vcluster.state != VclusterState.ACTIVE or vcluster.drain_until is not None:
+        raise Refused("conflict", f"vcluster {name} has no nodes, or its lease is over", "name")
+    held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
+    meant = _meant(tx, context, vcluster, held, nodes_, where)
+    chosen = templates.usable(tx, template, vcluster.group_id) if template else None
+    for node in meant:
+        reinstall.check(node)
+    _check_hardware(tx, meant, chosen)
+    rows = [
+        Reinstall(
+            node.id, vcluster.id, template_id, at_once, context.actor, context.now, begun_at=None
+        )
+        for node in meant
+        if (template_id := chosen.id if chosen else node.template_id) is not None
+    ]
+    reinstalls.put(tx, rows)
+    if chosen is not None and len(meant) == len(held):
+        vclusters.change(tx, vcluster, context.now, template_id=chosen.id)
+    return Result(_shown(tx, vcluster), (Effect("wake", "manager"),))
+
+
+def check(tx: Tx, context: FlowContext, **asked: object) -> list[ReinstalledNode]:
+    """Return what `want` would, and change nothing. Raises `Refused`."""
+    with trial(tx):
+        return want(tx, context, **asked).value  # type: ignore[arg-type]
+
+
+def under_way(tx: Tx, name: str) -> list[ReinstalledNode]:
+    """Return the nodes of a vcluster that are installed anew, or wait for it. Raises `Refused`."""
+    vcluster = vclusters.by_name(tx, name)
+    return [] if vcluster is None else _shown(tx, vcluster)
+
+
+def withdraw(tx: Tx, context: FlowContext, *, name: str) -> Result[list[ReinstalledNode]]:
+    """Leave the nodes that have not begun as they are; return those that go on. Raises
+    `Refused`."""
+    vcluster = vclusters.by_name(tx, name, lock=True)
+    if vcluster is None:
+        raise Refused("not_found", f"there is no vcluster {name!r}", "name")
+    waiting = [node.id for node, row in reinstalls.every(tx, vcluster.id) if row.begun_at is None]
+    reinstalls.remove(tx, waiting)
+    return Result(_shown(tx, vcluster))
+
+
+# ---------------------------------------------------------------- steps
+
+
+def _meant(
+    tx: Tx,
+    context: FlowContext,
+    vcluster: Vcluster,
+    held: Sequence[Node],
+    names: Sequence[str],
+    where: str,
+) -> list[Node]:
+    """Return the vcluster's nodes that are named and that the filter means. Raises `Refused`."""
+    tree = selection.filter_of(where, context.who, context.now)
+    found = list(held)
+    if names:
+        known = {node.name: node for node in held} | {node.hostname: node for node in held}
+        labels = dict.fromkeys(label for text in names for label in _labels(text))
+        if unknown := [label for label in labels if label not in known]:
+            raise Refused(
+                "not_found", f"vcluster {vcluster.name} has no node {unknown[0]!r}", "nodes"
+            )
+        found = list({known[label].id: known[label] for label in labels}.values())
+    if tree is not None:
+        ids = [node.id for node in found]
+        fitting = dict(lists.node_names(tx, context.who.groups, tree, ids, MOST))
+        found = [node for node in found if node.id in fitting]
+    if not found:
+        raise Refused(
+            "not_found", f"no node of {vcluster.name} matches", "where" if where else "nodes"
+        )
+    return found
+
+
+def _labels(text: str) -> list[str]:
+    try:
+        return [label for part in text.replace(",", " ").split() for label in expanded(part, MOST)]
+    except RangeFault as fault:
+        raise Refused("invalid", f"at character {fault.place + 1}: {fault}", "nodes") from None
+
+
+def _check_hardware(tx: Tx, meant: Sequence[Node], chosen: Template | None) -> None:
+    """Check that the template that is chosen runs on the nodes. Raises `Refused`."""
+    if chosen is None:
+        return
+    document = templates.for_matching(tx, [chosen.id])[chosen.id]
+    for type_id, count in Counter(node.type_id for node in meant).items():
+        if type_id is None:
+            continue
+        kind = types.get(tx, type_id)
+        lacking = feasibility.lacking("", document, kind.attributes)
+        if lacking:
+            raise Refused(
+                "conflict",
+                f"{count} of the nodes are of type {kind.name}, which lacks what template"
+                f" {chosen.name} needs: {'; '.join(map(str, lacking[:3]))}",
+                "template",
+            )
+
+
+def _shown(tx: Tx, vcluster: Vcluster) -> list[ReinstalledNode]:
+    every = reinstalls.every(tx, vcluster.id)
+    known = {one: templates.get(tx, one) for one in {row.template_id for _, row in every}}
+    return [
+        ReinstalledNode(
+            node.name,
+            node.hostname or node.name,
+            f"{template.name}@{template.revision}" if (template := known[row.template_id]) else "",
+            row.at_once,
+            row.actor,
+            row.asked_at,
+            row.begun_at,
+            node.state,
+            node.progress_done if row.begun_at is not None else 0,
+            node.progress_total if row.begun_at is not None else 0,
+        )
+        for node, row in every
+    ]

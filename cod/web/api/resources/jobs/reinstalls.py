@@ -1,0 +1,128 @@
+"""Nodes of vclusters that are installed anew where they are."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from pydantic import Field
+
+from cod.filters.language import LONGEST
+from cod.flows.scheduler import reinstalls
+from cod.flows.scheduler.reinstalls import ReinstalledNode
+from cod.states import NodeState
+from cod.web.api.models import Body, Items, Reply, TemplateName
+from cod.web.api.routes import Named, Shaped, route, see, use
+
+
+class ReinstallStart(Body):
+    """Nodes that are installed anew. All that is on their disks is lost; names and addresses
+    stay."""
+
+    nodes: list[Annotated[str, Field(max_length=4000, pattern=r"\S")]] = Field(
+        default=[],
+        max_length=1000,
+        description="host names or names, with ranges: n[1-40]; empty: all that `where` means",
+    )
+    where: str = Field(
+        default="", max_length=LONGEST, description="a filter: state=active; empty: all"
+    )
+    template: TemplateName | None = Field(
+        default=None,
+        description=(
+            "null: each node the revision that it has. Where all nodes get it, it is the vcluster's"
+            " from then on"
+        ),
+    )
+    at_once: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description=(
+            "nodes at a time, 0: all. Where one is lost on its way, those that have not begun keep"
+            " their system"
+        ),
+    )
+
+
+class ReinstalledReply(Reply):
+    """A node that is installed anew, or waits for it (`begun_at`: null), until it is active again.
+    `done` of `total`: bytes of its disks that are written."""
+
+    name: str
+    hostname: str
+    template: str
+    at_once: int
+    actor: str
+    asked_at: float
+    begun_at: float | None
+    state: NodeState
+    done: int
+    total: int
+
+
+class ReinstallList(Items[ReinstalledReply]):
+    """Nodes of a vcluster that are installed anew, or wait for it."""
+
+
+def _listed(found: list[ReinstalledNode]) -> ReinstallList:
+    return ReinstallList(items=[ReinstalledReply.read_from(one) for one in found])
+
+
+_LIST = Shaped(ReinstallList, _listed)
+_PATH = "/vclusters/{name}/reinstall"
+
+REINSTALLS = (
+    route(
+        f"GET {_PATH}",
+        see("vcluster"),
+        "List nodes that are being reinstalled, or wait for it",
+        lambda a: partial(reinstalls.under_way, name=a.names.name),
+        reply=_LIST,
+        names=Named,
+    ),
+    route(
+        f"POST {_PATH}",
+        use("vcluster"),
+        "Reinstall nodes where they are; what is on their disks is lost",
+        lambda a: partial(
+            reinstalls.want,
+            context=a.context,
+            name=a.names.name,
+            nodes_=a.body.nodes,
+            where=a.body.where,
+            template=a.body.template,
+            at_once=a.body.at_once,
+        ),
+        reply=_LIST,
+        body=ReinstallStart,
+        status=202,
+        names=Named,
+    ),
+    route(
+        f"POST {_PATH}/check",
+        use("vcluster"),
+        "Show which nodes would be reinstalled; nothing is changed",
+        lambda a: partial(
+            reinstalls.check,
+            context=a.context,
+            name=a.names.name,
+            nodes_=a.body.nodes,
+            where=a.body.where,
+            template=a.body.template,
+            at_once=a.body.at_once,
+        ),
+        reply=_LIST,
+        body=ReinstallStart,
+        quiet=True,
+        names=Named,
+    ),
+    route(
+        f"DELETE {_PATH}",
+        use("vcluster"),
+        "Withdraw the reinstallation of nodes that have not begun",
+        lambda a: partial(reinstalls.withdraw, context=a.context, name=a.names.name),
+        reply=_LIST,
+        names=Named,
+    ),
+)
