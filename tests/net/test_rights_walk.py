@@ -115,6 +115,7 @@ LEAST = {
     "POST /vclusters/{name}/extend": MEMBER,
     "POST /vclusters/{name}/release": MEMBER,
     "GET /vclusters/{name}/reinstall": VIEWER,
+    "GET /shares/{name}/use": VIEWER,
     "POST /vclusters/{name}/reinstall": MEMBER,
     "POST /vclusters/{name}/reinstall/check": MEMBER,
     "DELETE /vclusters/{name}/reinstall": MEMBER,

@@ -152,3 +152,33 @@ def test_the_accountant_counts_once_a_minute(
     in_reactor(accountant.stopService)
     chart = served.local.get("/pool/history", **{"from": START, "to": START + 60})
     assert series(chart) == {"new": pytest.approx(60 / 300)}
+
+
+def test_a_groups_use_of_the_site_beside_the_others(served: Served) -> None:
+    day = int(NOW // 86400) * 86400
+    served.tx(book)
+
+    def days(tx: Any) -> None:
+        groups.change(tx, groups.named(tx, "other").id, priority=5)
+        held, states = ((1, 2.0), (2, 5.0)), (("active", 7.0), ("inactive", 3.0), ("new", 9.0))
+        common = {"span": 86400, "start": day - 86400, "type_id": 0}
+        tx.execute(
+            insert(t.pool_held),
+            [common | {"vcluster_id": one, "seconds": n * 86400} for one, n in held],
+        )
+        tx.execute(
+            insert(t.pool_states),
+            [common | {"state": one, "seconds": n * 86400} for one, n in states],
+        )
+
+    served.tx(days)
+    use = served.local.get("/shares/site/use")
+    assert (use["own"], use["free"]) == (pytest.approx(0.2), pytest.approx(0.3))
+    assert {one["priority"]: (one["groups"], one["part"]) for one in use["others"]} == {
+        "higher": (1, pytest.approx(0.5)),
+        "equal": (0, 0.0),
+        "lower": (0, 0.0),
+    }
+    assert "1 group of higher priority used 50 %; 30 % were free." in use["sentence"]
+    [full] = [one for one in use["days"] if one["own"]]
+    assert (full["at"], full["own"], full["higher"], full["free"]) == (day - 86400, 2.0, 5.0, 3.0)

@@ -57,6 +57,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/series/new": {},
     "/series/{name}": {"name": "course"},
     "/shares": {},
+    "/shares/{name}": {"name": "physics"},
     "/sign-in": {},
     "/templates": {},
     "/templates/new": {"?": "like=physics/execution-host&view=xml"},

@@ -8,15 +8,21 @@ from typing import Any
 
 import click
 
+from cod.cli.nodes.energy import day
 from cod.cli.show import client, shown, table, table_of, when, with_json
 from cod.client import path
+
+PARTS = ("own", "higher", "equal", "lower", "free")
 
 
 @click.command()
 @click.argument("group", required=False)
 @click.option("--users", is_flag=True, help="Show the shares of the users inside GROUP.")
+@click.option(
+    "--use", is_flag=True, help="Show what GROUP used in 30 days, others did, and what was free."
+)
 @with_json
-def shares(ctx: click.Context, group: str | None, users: bool, as_json: bool) -> None:
+def shares(ctx: click.Context, group: str | None, users: bool, use: bool, as_json: bool) -> None:
     """Show groups' shares of the site: usage, rank, guarantees and limits; of one GROUP, or of all
     that you may see.
 
@@ -24,8 +30,14 @@ def shares(ctx: click.Context, group: str | None, users: bool, as_json: bool) ->
     Example:
       cod shares
       cod shares physics --users
+      cod shares physics --use
     """
     api = client(ctx)
+    if use:
+        if group is None:
+            raise click.UsageError("--use needs a GROUP")
+        shown(api.get(path("shares", group, "use")), _use_table, as_json)
+        return
     if users:
         if group is None:
             raise click.UsageError("--users needs a GROUP")
@@ -60,6 +72,19 @@ def share_table(values: list[Any]) -> Any:
             f"{values[0]['evenness']:.3f} (1 is even)"
         )
     return found
+
+
+def _use_table(value: Any) -> Any:
+    """Return a group's use of the site for people: sentences, and weeks in a table."""
+    from rich.console import Group
+
+    rows = [(day(one["at"]), *(f"{one[part]:.1f}" for part in PARTS)) for one in value["days"]]
+    return Group(
+        value["sentence"],
+        *(f"- {said}" for said in value["changes"]),
+        "",
+        table(("DAY", *(part.upper() for part in PARTS)), rows),
+    )
 
 
 def _user_table(values: list[Any]) -> Any:

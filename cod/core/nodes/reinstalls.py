@@ -8,12 +8,12 @@ from cod import notice_texts
 from cod.core import notices
 from cod.core.nodes import transitions
 from cod.model import Effect, Node, Policy, Reinstall
-from cod.policy.nodes import reinstall
+from cod.policy import reinstall
 from cod.states import NodeState
 from cod.store.engine import Tx
 from cod.store.images import templates
-from cod.store.nodes import holding, nodes, reinstalls
-from cod.store.scheduler import vclusters
+from cod.store.nodes import holding, nodes
+from cod.store.scheduler import reinstalls, vclusters
 
 MOST = 50  # nodes that begin in one transaction
 

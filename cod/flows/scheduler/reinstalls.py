@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from cod.core.nodes import selection
 from cod.filters.ranges import RangeFault, expanded
 from cod.model import Effect, FlowContext, Node, Refused, Reinstall, Result, Template, Vcluster
-from cod.policy.nodes import reinstall
+from cod.policy import reinstall
 from cod.policy.scheduler import feasibility
 from cod.states import VclusterState
 from cod.store import lists
 from cod.store.engine import Tx, trial
 from cod.store.images import templates
-from cod.store.nodes import nodes, reinstalls, types
-from cod.store.scheduler import vclusters
+from cod.store.nodes import nodes, types
+from cod.store.scheduler import reinstalls, vclusters
 
 MOST = 100_000  # names that ranges stand for
 

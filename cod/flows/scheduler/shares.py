@@ -15,15 +15,17 @@ from typing import Any, TypeVar
 from cod.core import entitlements as core_entitlements
 from cod.core import node_hours as core_node_hours
 from cod.model import Effect, Group, Refused, Result, Site, TypeTerms
+from cod.policy import buckets
 from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler.snapshot import OTHERS, Sharing
-from cod.policy.sharing import entitlements, node_hours, turns, users
+from cod.policy.sharing import entitlements, node_hours, site_use, turns, users
 from cod.policy.sharing.shares import dominant, faded
 from cod.policy.sharing.turns import DAY
+from cod.states import UNAPPROVED, NodeState
 from cod.store.engine import Tx
 from cod.store.nodes import energy, types
 from cod.store.people import groups, user_usage
-from cod.store.scheduler import node_counts, vclusters
+from cod.store.scheduler import node_counts, requests, usage, vclusters
 
 HOUR = 3600.0
 Number = TypeVar("Number", int, float)
@@ -239,6 +241,109 @@ def one(tx: Tx, name: str, *, site: Site, now: float) -> GroupShare:
     """Return where a group stands. Raises `Refused`."""
     group = groups.named(tx, name)
     return every(tx, only=frozenset({group.id}), site=site, now=now)[0]
+
+
+PRIORITIES = ("higher", "equal", "lower")
+NOT_IN_SERVICE = UNAPPROVED | {NodeState.QUARANTINED, NodeState.RETIRED}
+
+
+@dataclass(frozen=True, slots=True)
+class UsedSpan:
+    """Nodes on the average from `at` on, for a day: the group's own, those of groups of higher,
+    equal and lower priority, and free ones."""
+
+    at: float
+    own: float
+    higher: float
+    equal: float
+    lower: float
+    free: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUse:
+    """Where a group's part of the site came from.
+
+    sentence  for people; `changes`: what would let the group use more
+    days      the oldest first
+    """
+
+    group: str
+    own: float
+    share: float | None
+    others: tuple[site_use.OthersPart, ...]
+    free: float
+    sentence: str
+    changes: tuple[str, ...]
+    days: tuple[UsedSpan, ...]
+
+
+def used(tx: Tx, name: str, *, site: Site, now: float, days: int = 30) -> GroupUse:
+    """Return what a group, the others and nobody used of the site in the last days. Raises
+    `Refused`."""
+    standing = one(tx, name, site=site, now=now)
+    since = now - days * DAY
+    starts = buckets.starts(since, now, buckets.DAYS)
+    order = {
+        each.name: "own" if each.name == name else _priority(each.priority, standing.priority)
+        for each in groups.every(tx)
+    }
+    sums: dict[str, dict[int, float]] = defaultdict(lambda: dict.fromkeys(starts, 0.0))
+    holders: dict[str, set[str]] = defaultdict(set)
+    for holder, start, seconds in usage.held(
+        tx, buckets.DAYS, starts[0], starts[-1], "group", None
+    ):
+        part = order.get(holder, "equal")
+        sums[part][start] += seconds
+        if seconds:
+            holders[part].add(holder)
+    there = dict.fromkeys(starts, 0.0)
+    for state, start, seconds in usage.by_state(tx, buckets.DAYS, starts[0], starts[-1]):
+        if state not in NOT_IN_SERVICE:
+            there[start] += seconds
+    taken = {at: sum(sums[part][at] for part in ("own", *PRIORITIES)) for at in starts}
+    free = {at: max(0.0, there[at] - taken[at]) for at in starts}
+    whole = sum(taken.values()) + sum(free.values()) or 1.0
+    found = site_use.SiteUse(
+        name,
+        days * DAY,
+        sum(sums["own"].values()) / whole,
+        tuple(
+            site_use.OthersPart(part, len(holders[part]), sum(sums[part].values()) / whole)
+            for part in PRIORITIES
+        ),
+        sum(free.values()) / whole,
+        standing.share,
+    )
+    waiting = requests.waiting(tx, groups.named(tx, name).id)
+    bounds = site_use.GroupNow(
+        standing.held,
+        standing.node_limit,
+        waiting,
+        standing.hours_used,
+        standing.hours_limit,
+    )
+    return GroupUse(
+        name,
+        found.own,
+        found.share,
+        found.others,
+        found.free,
+        site_use.sentence(found),
+        tuple(site_use.changes(found, bounds)),
+        tuple(
+            UsedSpan(
+                at,
+                *(sums[part][at] / DAY for part in ("own", *PRIORITIES)),
+                free[at] / DAY,
+            )
+            for at in starts
+        ),
+    )
+
+
+def _priority(priority: int, own: int) -> str:
+    return "equal" if priority == own else "higher" if priority > own else "lower"
 
 
 def settings(tx: Tx) -> dict[str, dict[str, Any]]:

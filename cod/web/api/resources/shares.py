@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from cod.flows.scheduler import shares
 from cod.flows.scheduler.shares import GroupShare, TypeShare, UserShare
-from cod.web.api.models import Body, DnsLabel, Items, ReplyOf
-from cod.web.api.routes import ADMINS, ANYBODY, Named, listed, route, see
+from cod.web.api.models import Body, DnsLabel, Items, Reply, ReplyOf
+from cod.web.api.routes import ADMINS, ANYBODY, Named, Shaped, listed, route, see
 
 Nodes = Annotated[int, Field(ge=0, le=10_000_000)]
 Shares = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -104,6 +104,42 @@ class UserShareList(Items[UserShareReply]):
     """Users of a group, the best rank first."""
 
 
+class OthersPartReply(Reply):
+    """What other groups of higher, equal or lower `priority` held: `part` of the site, 0 to 1."""
+
+    priority: Literal["higher", "equal", "lower"]
+    groups: int
+    part: float
+
+
+class UsedSpanReply(Reply):
+    """Nodes on the average in the day (UTC) that begins `at`: the group's own, those of groups of
+    higher, equal and lower priority, and free ones."""
+
+    at: float
+    own: float
+    higher: float
+    equal: float
+    lower: float
+    free: float
+
+
+class GroupUseReply(Reply):
+    """What a group, the others and nobody used of the site in the last 30 days; parts are 0 to 1.
+
+    share: null: shares are off. sentence: for people; changes: what would let the group use more
+    """
+
+    group: str
+    own: float
+    share: float | None
+    others: list[OthersPartReply]
+    free: float
+    sentence: str
+    changes: list[str]
+    days: list[UsedSpanReply]
+
+
 class ShareList(Items[ShareReply]):
     """Groups, the best rank first."""
 
@@ -130,6 +166,14 @@ SHARES = (
         "List the shares, usage and ranks of a group's users",
         lambda a: partial(shares.of_users, name=a.names.name, site=a.site, now=a.now),
         reply=listed(UserShareList, UserShareReply.of),
+        names=Named,
+    ),
+    route(
+        "GET /shares/{name}/use",
+        see("group"),
+        "Show what a group used of the site, what others did, and what would change it",
+        lambda a: partial(shares.used, name=a.names.name, site=a.site, now=a.now),
+        reply=Shaped(GroupUseReply, GroupUseReply.model_validate),
         names=Named,
     ),
     route(

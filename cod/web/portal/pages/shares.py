@@ -1,14 +1,30 @@
-"""The page that shows where groups stand: shares, usage that fades, guarantees and limits."""
+"""Pages that show where groups stand: shares, usage that fades, guarantees and limits; and why one
+group had what it had. Administrators set a group's there."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from markupsafe import Markup
+
+from cod import svg
 from cod.flows.scheduler import shares, usage
+from cod.flows.scheduler.shares import GroupUse
 from cod.pool import Tx
-from cod.web.api.routes import ANYBODY, Call
-from cod.web.portal.page import Page
-from cod.web.portal.pages.timeline import DAY, SHOWN, chart
+from cod.web.api.routes import ANYBODY, Call, Named, see
+from cod.web.portal.forms import Fields
+from cod.web.portal.page import Page, PageCall, act
+from cod.web.portal.pages.timeline import DAY, SHOWN, chart, dated
+
+ONE = "/shares/{name}"
+PARTS = {
+    "own": "{group}",
+    "higher": "higher priority",
+    "equal": "its priority",
+    "lower": "lower priority",
+    "free": "free",
+}
+NULLS = ("node_limit", "hours_limit")  # that an empty field takes away
 
 
 def _shares(tx: Tx, ask: Call) -> dict[str, Any]:
@@ -30,4 +46,59 @@ def _shares(tx: Tx, ask: Call) -> dict[str, Any]:
     }
 
 
-PAGES = (Page("/shares", "shares.html", _shares, ANYBODY),)
+def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
+    name = ask.names.name
+    use = shares.used(tx, name, site=ask.site, now=ask.now)
+    return {
+        "use": use,
+        "one": shares.one(tx, name, site=ask.site, now=ask.now),
+        "chart": _chart(use),
+        "heads": [words.format(group=name) for words in PARTS.values()],
+        "parts": list(PARTS),
+    }
+
+
+def _chart(use: GroupUse) -> Markup | None:
+    """Return nodes by day, the group's own at the bottom; None before there is anything to see."""
+    if len(use.days) < 2:
+        return None
+    stacked = [
+        (words.format(group=use.group), [(day.at, getattr(day, part)) for day in use.days])
+        for part, words in PARTS.items()
+    ]
+    length = use.days[-1].at - use.days[0].at
+    ticks = [(day.at, dated(day.at, length)) for day in use.days[3::6]]
+    drawn = svg.areas("", stacked, svg.Axis("UTC", ticks), svg.Axis("nodes"))
+    return Markup(svg.inline(drawn, f"Nodes of {use.group}, of others, and free"))
+
+
+def _body(fields: Fields) -> dict[str, Any]:
+    """Return what the form sets; an empty limit is none."""
+    body: dict[str, Any] = {}
+    for name in ("shares", "guarantee", *NULLS):
+        text = fields.one(name).strip()
+        if not text and name not in NULLS:
+            continue
+        try:
+            number = float(text) if text else None
+        except ValueError:
+            body[name] = text  # the API says what it should be
+            continue
+        whole = number is not None and name in ("guarantee", "node_limit") and number.is_integer()
+        body[name] = int(number) if whole and number is not None else number
+    return body
+
+
+PAGES = (
+    Page("/shares", "shares.html", _shares, ANYBODY),
+    Page(ONE, "share.html", _one, see("group"), nav="/shares"),
+)
+ACTIONS = (
+    act(
+        ONE,
+        "PATCH",
+        ONE,
+        "The shares and limits of {reply.group} are set.",
+        body=_body,
+    ),
+)
