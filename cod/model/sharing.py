@@ -314,6 +314,29 @@ class Vcluster:
         ),
     ] = False
     network_prefix: Undescribed[int | None] = None
+    description: Annotated[
+        str,
+        About(
+            "Description",
+            about="what the cluster is for",
+            none="none",
+            set_by=Right.USE,
+            level=FieldLevel.WIDE,
+            longest=500,
+        ),
+    ] = ""
+    tags: Annotated[
+        str,
+        About(
+            "Tags",
+            about="words to find the cluster by, with spaces between",
+            none="none",
+            example="paper-2 urgent",
+            set_by=Right.USE,
+            level=FieldLevel.WIDE,
+            longest=200,
+        ),
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,6 +575,8 @@ class AskedVcluster:
         ),
     ] = None
     network_size: Undescribed[int | None] = None
+    description: str = ""
+    tags: str = ""
     homes: Annotated[
         bool | None,
         About(

@@ -131,7 +131,9 @@ def vclusters(
     """Return vclusters; those that have ended only if `ended`."""
     v, g = t.vclusters.c, t.groups.c.name
     query = views.vcluster_query(groups, ended, {g: group})
-    query = query.where(*_several(v.state, state), *having(page.q, v.name, g))
+    query = query.where(
+        *_several(v.state, state), *having(page.q, v.name, g, v.description, v.tags)
+    )
     keys = {
         "name": v.name,
         "group": g,

@@ -1,4 +1,4 @@
-"""Nodes are installed anew where they are; groups have budgets."""
+"""Nodes are installed anew where they are; groups have budgets, clusters descriptions and tags."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -54,3 +54,11 @@ def upgrade() -> None:
             comment="money of a month, to be warned by; null: none",
         ),
     )
+    for name, length, comment in (
+        ("description", 500, "what it is for"),
+        ("tags", 200, "words to find it by, with spaces between"),
+    ):
+        column = sa.Column(
+            name, sa.String(length), nullable=False, server_default="", comment=comment
+        )
+        op.add_column("vclusters", column)

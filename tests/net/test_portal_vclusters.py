@@ -496,6 +496,18 @@ def test_a_large_cluster_has_pages_of_fifty_nodes(there: Served) -> None:
     assert "h1101" in found.words
 
 
+def test_a_cluster_is_described_and_found_by_its_tags(there: Served) -> None:
+    browser = browse(there)
+    done = browser.get(BATCH).send(f"{BATCH}/describe", description="Load tests", tags="paper-2  x")
+    assert "Load tests" in done.words
+    assert vcluster(there, "batch").tags == "paper-2 x"
+    found = browser.get("/vclusters", q="paper-2")
+    assert "batch" in found.words
+    assert "notebooks" not in found.words
+    cleared = browser.get(BATCH).send(f"{BATCH}/describe", description="", tags="")
+    assert "Load tests" not in cleared.words
+
+
 def test_nodes_are_reinstalled_after_a_look(there: Served) -> None:
     browser = browse(there)
     form = browser.get(f"{BATCH}/reinstall")

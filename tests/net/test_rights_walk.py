@@ -114,6 +114,7 @@ LEAST = {
     "POST /vclusters/{name}/resize": MEMBER,
     "POST /vclusters/{name}/extend": MEMBER,
     "POST /vclusters/{name}/release": MEMBER,
+    "PATCH /vclusters/{name}": MEMBER,
     "GET /vclusters/{name}/reinstall": VIEWER,
     "GET /shares/{name}/use": VIEWER,
     "POST /vclusters/{name}/reinstall": MEMBER,
@@ -276,6 +277,7 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /vclusters/{name}/resize": lambda of: {"size": 2},
     "POST /vclusters/{name}/extend": lambda of: {"lease": 60.0},
     "POST /vclusters/{name}/release": lambda of: {"nodes": ["n1"]},
+    "PATCH /vclusters/{name}": lambda of: {"tags": "new"},
     "POST /vclusters/{name}/reinstall": lambda of: {"nodes": ["n1"]},
     "POST /vclusters/{name}/requests": lambda of: {
         "tuples": [{"count": 1, "template": of["template"]}]

@@ -359,6 +359,28 @@ def resize(
     shown(value, in_full, as_json)
 
 
+@vcluster.command("set")
+@name_argument
+@click.option("--description", help="What the cluster is for; '' for nothing.")
+@click.option("--tags", help="Words to find it by, with spaces between; '' for none.")
+@with_json
+def set_(
+    ctx: click.Context, name: str, description: str | None, tags: str | None, as_json: bool
+) -> None:
+    """Describe and tag a virtual cluster.
+
+    \b
+    Example:
+      cod vcluster set web --description "load tests" --tags "paper-2 urgent"
+    """
+    said_ = {"description": description, "tags": tags}
+    body = {key: text for key, text in said_.items() if text is not None}
+    if not body:
+        raise click.UsageError("name --description or --tags")
+    value = client(ctx).patch(path("vclusters", name), body)
+    shown(value, _in_detail, as_json)
+
+
 @vcluster.command()
 @name_argument
 @click.argument("lease", type=SPAN)

@@ -6,7 +6,7 @@ value is the vcluster as `flows.views.vcluster` shows it: a view and its nodes' 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cod import notice_texts
 from cod.core import (
@@ -263,6 +263,14 @@ def extend(
         notices.tell(tx, vcluster, notice_texts.extended(vcluster), now)
         vcm_outbox.leased(tx, vcluster, "extended", now)
     return Result(_shown(tx, vcluster, site), _WAKE)
+
+
+def describe(
+    tx: Tx, context: FlowContext, *, name: str, changes: Mapping[str, str]
+) -> Result[tuple[VclusterView, list[NodeView]]]:
+    """Change what people say of a vcluster: its `description` and its `tags`. Raises `Refused`."""
+    vcluster = vclusters.change(tx, _live(tx, name), context.now, **changes)
+    return Result(_shown(tx, vcluster, context.site))
 
 
 def delete(

@@ -75,6 +75,14 @@ vclusters = table(
         comment="any other request may take its nodes, down to none",
     ),
     Column("user_id", Id, comment="who created it; null: not known"),
+    not_null("description", String(500), default="", server_default="", comment="what it is for"),
+    not_null(
+        "tags",
+        String(200),
+        default="",
+        server_default="",
+        comment="words to find it by, with spaces between",
+    ),
     comment="Virtual clusters.",
 )
 

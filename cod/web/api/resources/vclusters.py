@@ -154,6 +154,23 @@ class Extend(Body):
     lease: Seconds
 
 
+class VclusterPatch(Body):
+    """What people say of a vcluster; what is left out stays."""
+
+    description: str | None = Field(
+        default=None, max_length=500, description="what the cluster is for"
+    )
+    tags: str | None = Field(
+        default=None, max_length=200, description="words to find it by, with spaces between"
+    )
+
+    @property
+    def said(self) -> dict[str, str]:
+        """Return what the question names, by name, without spaces around it."""
+        named = {"description": self.description, "tags": self.tags}
+        return {name: " ".join(text.split()) for name, text in named.items() if text is not None}
+
+
 class Release(Body):
     """Which nodes (by name or host name) the vcluster gives back."""
 
@@ -423,6 +440,17 @@ VCLUSTERS = (
         reply=_IN_FULL,
         body=Release,
         status=202,
+        names=Named,
+    ),
+    route(
+        "PATCH /vclusters/{name}",
+        use("vcluster"),
+        "Describe and tag a vcluster",
+        lambda a: partial(
+            vclusters.describe, context=a.context, name=a.names.name, changes=a.body.said
+        ),
+        reply=_IN_FULL,
+        body=VclusterPatch,
         names=Named,
     ),
     route(

@@ -60,6 +60,7 @@ SHOWN = "/vclusters/{name}"
 TOLD_ABOVE = {
     *("name", "state", "size", "group", "template", "attributes", "lease_time", "expires_at"),
     *("drain_until", "ready_at", "created_at", "ended_at", "isolated", "waits"),
+    *("description", "tags"),
 }
 
 
@@ -272,6 +273,13 @@ ACTIONS = (
         SHOWN,
         _extended,
         convert={"lease": quantity.read_span},
+    ),
+    act(
+        SHOWN + "/describe",
+        f"PATCH {SHOWN}",
+        SHOWN,
+        "{reply.name} is described.",
+        body=lambda fields: {name: fields.one(name) for name in ("description", "tags")},
     ),
     act(SHOWN + "/release", "POST /vclusters/{name}/release", SHOWN, _released),
     act(
