@@ -40,6 +40,7 @@ KINDS = {
     "budget": "a group has used 80 or 100 per cent of its budget of the month",
     "guarantees": "groups are guaranteed more nodes than the site has",
     "guarantees-met": "the site has as many nodes again as groups are guaranteed",
+    "decided": "a request that somebody watches was granted, rejected or withdrawn",
     "rejected": "a request for nodes was rejected",
     "node-lost": "a node of the vcluster broke and is replaced",
     "reinstalled": "nodes of the vcluster were installed anew",
@@ -105,6 +106,7 @@ REMEDIES = {
     "budget": "See what was used",
     "guarantees": "Look at the shares",
     "guarantees-met": "Look at the shares",
+    "decided": "Open the request",
     "rejected": "See why, and change the request",
     "node-lost": "Open the cluster",
     "reinstalled": "Open the cluster",
@@ -436,6 +438,19 @@ def node_lost(vcluster: Vcluster, node: str, reason: str) -> NoticeText:
         f"Node {node} has left vcluster {vcluster.name}: {_sentence(reason)} Another node replaces"
         " it as soon as one is free.",
         _page(vcluster),
+    )
+
+
+def request_decided(vcluster: Vcluster, request_id: int, state: str, reason: str) -> NoticeText:
+    """Describe to those who watch a request that it is decided: granted, rejected or withdrawn."""
+    begins = state == "granted"
+    why = f" {_sentence(reason)}" if reason else ""
+    return _news(
+        "decided",
+        f"{vcluster.name}: request {request_id} {'begins' if begins else f'was {state}'}",
+        f"Request {request_id} of vcluster {vcluster.name} was {state}.{why}"
+        + (" Its nodes are being installed." if begins else ""),
+        f"/requests/{request_id}",
     )
 
 

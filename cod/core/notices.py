@@ -47,6 +47,14 @@ def tell(tx: Tx, vcluster: Vcluster, said: notice_texts.NoticeText, now: float) 
     return add(tx, **said, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
 
 
+def tell_people(
+    tx: Tx, vcluster: Vcluster, said: notice_texts.NoticeText, emails: Sequence[str], now: float
+) -> Notice:
+    """Tell people, by e-mail, something about a vcluster; its group sees it among its notices."""
+    columns = {"group_id": vcluster.group_id, "vcluster_id": vcluster.id}
+    return notices.add(tx, [(EMAIL, one) for one in emails], now=now, **said, **columns)
+
+
 def tell_all(
     tx: Tx, told: Sequence[tuple[Vcluster, Group, notice_texts.NoticeText]], now: float
 ) -> None:

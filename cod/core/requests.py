@@ -14,7 +14,7 @@ from cod.states import UNDECIDED, RequestState, VclusterState
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.people import groups
-from cod.store.scheduler import reclaims, requests, reservations, vclusters
+from cod.store.scheduler import reclaims, requests, reservations, vclusters, watchers
 
 
 def tuples(
@@ -94,6 +94,7 @@ def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float
     done = requests.end(tx, request_id, state, reason, now)
     if done:
         _drop(tx, [request_id], now)
+        _tell_watchers(tx, [request_id], now)
         request = requests.get(tx, request_id)
         if request is not None and (
             request.kind == "move" or (request.kind == "grow" and state != RequestState.GRANTED)
@@ -107,6 +108,17 @@ def grant_all(tx: Tx, request_ids: Sequence[int], now: float) -> None:
     none of them is a move."""
     requests.end_all(tx, request_ids, RequestState.GRANTED, "", now)
     _drop(tx, request_ids, now)
+    _tell_watchers(tx, request_ids, now)
+
+
+def _tell_watchers(tx: Tx, request_ids: Sequence[int], now: float) -> None:
+    """Tell those who watch decided requests, each person by e-mail."""
+    for request_id, emails in watchers.take(tx, request_ids).items():
+        request = requests.get(tx, request_id)
+        vcluster = vclusters.get(tx, request.vcluster_id) if request else None
+        if request is not None and vcluster is not None:
+            text = notice_texts.request_decided(vcluster, request.id, request.state, request.reason)
+            notices.tell_people(tx, vcluster, text, emails, now)
 
 
 def _drop(tx: Tx, ids: Sequence[int], now: float) -> None:

@@ -62,3 +62,15 @@ def upgrade() -> None:
             name, sa.String(length), nullable=False, server_default="", comment=comment
         )
         op.add_column("vclusters", column)
+    op.create_table(
+        "request_watchers",
+        sa.Column("request_id", ID, autoincrement=False, nullable=False),
+        sa.Column("user_id", ID, autoincrement=False, nullable=False),
+        sa.ForeignKeyConstraint(
+            ["request_id"], ["node_requests.id"], name="fk_request_watchers_request_id"
+        ),
+        sa.PrimaryKeyConstraint("request_id", "user_id", name=op.f("pk_request_watchers")),
+        comment="People who are told when a request is decided.",
+        mysql_charset="utf8mb4",
+        mysql_engine="InnoDB",
+    )

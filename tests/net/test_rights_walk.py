@@ -128,6 +128,8 @@ LEAST = {
     "DELETE /requests/{id}": MEMBER,
     "POST /requests/{id}/change": MEMBER,
     "POST /requests/{id}/retry": MEMBER,
+    "PUT /requests/{id}/watch": VIEWER,
+    "DELETE /requests/{id}/watch": VIEWER,
     "GET /series": ANY,
     "GET /series/{name}": VIEWER,
     "POST /series": MEMBER,

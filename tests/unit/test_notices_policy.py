@@ -59,6 +59,7 @@ def every_news() -> list[notices.NoticeText]:
         notices.budget("physics", 80, 81.0, 100.0, "EUR", 1e9),
         notices.guarantees_exceed("nodes", {"physics": 8}, 6),
         notices.guarantees_met(),
+        notices.request_decided(WEB, 9, "granted", ""),
         notices.reinstalled(WEB),
         notices.reinstall_stopped(WEB, "node7", "its disk cannot be written", 3),
         notices.lease_began(replace(WEB, creation_size=0)),

@@ -216,6 +216,23 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
 
 @request.command()
 @click.argument("number", type=click.IntRange(1))
+@click.option("--off", is_flag=True, help="Be told no more.")
+@with_json
+def watch(ctx: click.Context, number: int, off: bool, as_json: bool) -> None:
+    """Get an e-mail when a request is granted, rejected or withdrawn.
+
+    \b
+    Example:
+      cod request watch 12
+    """
+    api, where = client(ctx), path("requests", number, "watch")
+    value = api.delete(where) if off else api.put(where, {})
+    told = "you get no e-mail" if off else "you get an e-mail when it is decided"
+    said(value, f"{number}: {told}", as_json)
+
+
+@request.command()
+@click.argument("number", type=click.IntRange(1))
 @click.option("--count", type=click.IntRange(1, 100_000), required=True, help="How many nodes.")
 @click.option(
     "--spread/--no-spread",

@@ -18,15 +18,18 @@ from cod.model import (
     RequestTuple,
     RequestView,
     Result,
+    Who,
     set_values,
 )
+from cod.policy.people import rights
 from cod.policy.scheduler import leases, reasons
 from cod.states import UNDECIDED, RequestState
 from cod.store import views
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.people import groups as group_rows
-from cod.store.scheduler import requests, vclusters
+from cod.store.people import people
+from cod.store.scheduler import requests, vclusters, watchers
 
 MOST_TUPLES = 100
 
@@ -163,6 +166,9 @@ def change(
         )
     vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
     assert vcluster is not None
+    watching = watchers.of(tx, request.id)
+    for user_id in watching:  # they watch the new one instead
+        watchers.remove(tx, request.id, user_id)
     core_requests.take_back(tx, request, "it was changed", now)
     vclusters.change(tx, vcluster, now, size=count, creation_size=count)
     made = requests.add(
@@ -176,7 +182,34 @@ def change(
         may_spread=request.may_spread if spread is None else spread,
         options=set_values(Request, request),
     )
+    watchers.put(tx, made.id, watching)
     return Result(views.requests(tx, made.id, seen)[0], (Effect("wake", "manager"),))
+
+
+def watch(tx: Tx, context: FlowContext, *, request_id: int, on: bool) -> Result[RequestView]:
+    """Tell the one who asks, by e-mail, when the request is decided, or no more. Raises
+    `Refused`."""
+    user_id = rights.account(context.who)
+    request = requests.get(tx, request_id, lock=True)
+    if request is None:
+        raise Refused("not_found", f"there is no request {request_id}", "id")
+    if not on:
+        watchers.remove(tx, request_id, user_id)
+    elif request.state not in UNDECIDED:
+        raise Refused("conflict", f"request {request_id} is {request.state} already", "id")
+    else:
+        user = people.get(tx, user_id)
+        if user is None or not user.email:
+            raise Refused(
+                "conflict", "your account has no e-mail address: an administrator enters it", "id"
+            )
+        watchers.put(tx, request_id, [user_id])
+    return Result(views.requests(tx, request_id, context.who.groups)[0])
+
+
+def watches(tx: Tx, who: Who, request_id: int) -> bool:
+    """Return whether `who` is told when the request is decided."""
+    return who.user_id is not None and who.user_id in watchers.of(tx, request_id)
 
 
 def retry(

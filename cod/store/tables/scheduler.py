@@ -174,6 +174,13 @@ vcluster_history = table(
     comment="What became of virtual clusters.",
 )
 
+request_watchers = table(
+    "request_watchers",
+    Column("request_id", Id, ForeignKey("node_requests.id"), primary_key=True),
+    Column("user_id", Id, primary_key=True, autoincrement=False),
+    comment="People who are told when a request is decided.",
+)
+
 node_requests = table(
     "node_requests",
     Column("id", Id, primary_key=True),

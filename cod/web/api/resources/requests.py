@@ -244,6 +244,26 @@ REQUESTS = (
         names=Numbered,
     ),
     route(
+        "PUT /requests/{id}/watch",
+        see("request"),
+        "Have yourself told by e-mail when a request is decided",
+        lambda a: partial(
+            requests.watch, context=a.context, request_id=number(a.names.id), on=True
+        ),
+        reply=RequestReply,
+        names=Numbered,
+    ),
+    route(
+        "DELETE /requests/{id}/watch",
+        see("request"),
+        "Be told no more when a request is decided",
+        lambda a: partial(
+            requests.watch, context=a.context, request_id=number(a.names.id), on=False
+        ),
+        reply=RequestReply,
+        names=Numbered,
+    ),
+    route(
         "POST /requests/{id}/retry",
         use("request"),
         "Try a stopped request again, with another template if one is given",

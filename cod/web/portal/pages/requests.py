@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cod.flows import views
-from cod.flows.scheduler import explain, plan, starts
+from cod.flows.scheduler import explain, plan, requests, starts
 from cod.model import RequestView
 from cod.pool import Tx
 from cod.states import RequestState
@@ -53,6 +53,7 @@ def _one(tx: Tx, ask: PageCall[Numbered]) -> dict[str, Any]:
         "owner": owner,
         "why": ExplainReply.of(found),
         "told": facts_of(view, ask.now, without=TOLD_ABOVE),
+        "watches": requests.watches(tx, ask.who, view.request.id),
     }
 
 
@@ -68,6 +69,13 @@ ACTIONS = (
         "The request is tried again.",
         then=lambda ask, reply: f"/requests/{reply.id}",
     ),
+    act(
+        SHOWN + "/watch",
+        f"PUT {SHOWN}/watch",
+        SHOWN,
+        "You get an e-mail when the request is granted, rejected or withdrawn.",
+    ),
+    act(SHOWN + "/unwatch", f"DELETE {SHOWN}/watch", SHOWN, "You get no e-mail."),
     act(
         SHOWN + "/change",
         "POST",

@@ -1,0 +1,44 @@
+"""People who want to be told when a request is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import delete, insert, select
+
+from cod.store import tables as t
+from cod.store.engine import Tx, slices
+from cod.store.rows import remove_all
+
+_w = t.request_watchers.c
+
+
+def of(tx: Tx, request_id: int) -> set[int]:
+    """Return the ids of the users who watch a request."""
+    return set(tx.scalars(select(_w.user_id).where(_w.request_id == request_id)))
+
+
+def put(tx: Tx, request_id: int, user_ids: Iterable[int]) -> None:
+    """Let users watch a request, beside those who do."""
+    rows = [{"request_id": request_id, "user_id": one} for one in {*user_ids} - of(tx, request_id)]
+    if rows:
+        tx.execute(insert(t.request_watchers), rows)
+
+
+def remove(tx: Tx, request_id: int, user_id: int) -> None:
+    """Let a user watch the request no more."""
+    tx.execute(delete(t.request_watchers).where(_w.request_id == request_id, _w.user_id == user_id))
+
+
+def take(tx: Tx, request_ids: Sequence[int]) -> dict[int, list[str]]:
+    """Return the e-mail addresses of those who watch each of the requests, and forget them."""
+    u = t.users.c
+    found: dict[int, list[str]] = {}
+    query = select(_w.request_id, u.email).join_from(
+        t.request_watchers, t.users, u.id == _w.user_id
+    )
+    for part in slices(list(request_ids)):
+        for request_id, email in tx.execute(query.where(_w.request_id.in_(part), u.email != "")):
+            found.setdefault(request_id, []).append(email)
+    remove_all(tx, _w.request_id, list(request_ids))
+    return found
