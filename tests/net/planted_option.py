@@ -34,7 +34,7 @@ def test_every_door_takes_a_vclusters_option_and_shows_it(there: Served) -> None
         "type": "boolean",
         "x-kind": "flag",
         "x-label": "Quiet",
-        "x-order": 3,
+        "x-order": 5,
     }
 
 

@@ -65,14 +65,21 @@ def test_energy_by_group_type_and_day(served: Served) -> None:
     served.tx(book, TODAY)
     report = served.local.get("/energy")
     assert report["items"] == [
-        {"name": None, "day": None, **approx(node_hours=300.0, kwh=6.0, kwh_saved=18.0, gco2=0.0)},
+        {
+            "name": None,
+            "day": None,
+            "cost": None,
+            **approx(node_hours=300.0, kwh=6.0, kwh_saved=18.0, gco2=0.0),
+        },
         {
             "name": "physics",
             "day": None,
+            "cost": None,
             **approx(node_hours=120.0, kwh=30.0, kwh_saved=0.0, gco2=0.0),
         },
     ]
-    assert report["total"] == approx(node_hours=420.0, kwh=36.0, kwh_saved=18.0, gco2=0.0)
+    total = approx(node_hours=420.0, kwh=36.0, kwh_saved=18.0, gco2=0.0)
+    assert report["total"] == {**total, "cost": None}
     assert (report["by"], report["counted_until"]) == ("group", TODAY * DAY + 60)
     assert (report["since"], report["until"]) == ((TODAY - 30) * DAY, (TODAY + 1) * DAY)
     by_type = served.local.get("/energy", by="type")["items"]

@@ -134,6 +134,16 @@ def test_the_rest_stays_where_one_is_lost(lab: Lab) -> None:
     assert "reinstall-halt" in kinds(lab)
 
 
+def test_the_answer_has_the_nodes_that_were_meant_alone(lab: Lab) -> None:
+    cluster(lab, 3)
+    want(lab, nodes_=["n1"], at_once=1)
+    assert [one.hostname for one in want(lab, nodes_=["n3"], at_once=1)] == ["n3"]
+    context = flow_context(lab.site, lab.now)
+    look = reinstalls.check(lab.tx, context, name="vc", nodes_=["n2"])
+    assert [one.hostname for one in look] == ["n2"]
+    assert [one.hostname for one in reinstalls.under_way(lab.tx, "vc")] == ["n1", "n3"]
+
+
 def test_a_node_on_its_way_begins_anew_with_the_other_template(lab: Lab) -> None:
     cluster(lab)
     lab.apply(1, Step(NodeEvent.REINSTALL_WANTED, "x", {"disk": Disk.DIRTY}))

@@ -226,7 +226,7 @@ def watch(ctx: click.Context, number: int, off: bool, as_json: bool) -> None:
       cod request watch 12
     """
     api, where = client(ctx), path("requests", number, "watch")
-    value = api.delete(where) if off else api.put(where, {})
+    value = api.delete(where) if off else api.call("PUT", where)
     told = "you get no e-mail" if off else "you get an e-mail when it is decided"
     said(value, f"{number}: {told}", as_json)
 

@@ -53,7 +53,7 @@ def want(
     template: str | None = None,
     at_once: int = 0,
 ) -> Result[list[ReinstalledNode]]:
-    """Have nodes of a vcluster installed anew; return all of its nodes that are, or wait for it.
+    """Have nodes of a vcluster installed anew; return these.
 
     nodes_    host names or names, with ranges; none: all that `where`, a filter, means
     template  as `templates.usable` takes it; None: each its own revision. Where all nodes get it,
@@ -82,7 +82,9 @@ def want(
     reinstalls.put(tx, rows)
     if chosen is not None and len(meant) == len(held):
         vclusters.change(tx, vcluster, context.now, template_id=chosen.id)
-    return Result(_shown(tx, vcluster), (Effect("wake", "manager"),))
+    ids = {node.id for node in meant}
+    shown = [one for node_id, one in _shown(tx, vcluster) if node_id in ids]
+    return Result(shown, (Effect("wake", "manager"),))
 
 
 def check(tx: Tx, context: FlowContext, **asked: object) -> list[ReinstalledNode]:
@@ -94,7 +96,7 @@ def check(tx: Tx, context: FlowContext, **asked: object) -> list[ReinstalledNode
 def under_way(tx: Tx, name: str) -> list[ReinstalledNode]:
     """Return the nodes of a vcluster that are installed anew, or wait for it. Raises `Refused`."""
     vcluster = vclusters.by_name(tx, name)
-    return [] if vcluster is None else _shown(tx, vcluster)
+    return [] if vcluster is None else [one for _, one in _shown(tx, vcluster)]
 
 
 def withdraw(tx: Tx, context: FlowContext, *, name: str) -> Result[list[ReinstalledNode]]:
@@ -105,7 +107,7 @@ def withdraw(tx: Tx, context: FlowContext, *, name: str) -> Result[list[Reinstal
         raise Refused("not_found", f"there is no vcluster {name!r}", "name")
     waiting = [node.id for node, row in reinstalls.every(tx, vcluster.id) if row.begun_at is None]
     reinstalls.remove(tx, waiting)
-    return Result(_shown(tx, vcluster))
+    return Result([one for _, one in _shown(tx, vcluster)])
 
 
 # ---------------------------------------------------------------- steps
@@ -167,21 +169,27 @@ def _check_hardware(tx: Tx, meant: Sequence[Node], chosen: Template | None) -> N
             )
 
 
-def _shown(tx: Tx, vcluster: Vcluster) -> list[ReinstalledNode]:
+def _shown(tx: Tx, vcluster: Vcluster) -> list[tuple[int, ReinstalledNode]]:
+    """Return each node that is installed anew, or waits for it, with its id."""
     every = reinstalls.every(tx, vcluster.id)
     known = {one: templates.get(tx, one) for one in {row.template_id for _, row in every}}
     return [
-        ReinstalledNode(
-            node.name,
-            node.hostname or node.name,
-            f"{template.name}@{template.revision}" if (template := known[row.template_id]) else "",
-            row.at_once,
-            row.actor,
-            row.asked_at,
-            row.begun_at,
-            node.state,
-            node.progress_done if row.begun_at is not None else 0,
-            node.progress_total if row.begun_at is not None else 0,
+        (
+            node.id,
+            ReinstalledNode(
+                node.name,
+                node.hostname or node.name,
+                f"{template.name}@{template.revision}"
+                if (template := known[row.template_id])
+                else "",
+                row.at_once,
+                row.actor,
+                row.asked_at,
+                row.begun_at,
+                node.state,
+                node.progress_done if row.begun_at is not None else 0,
+                node.progress_total if row.begun_at is not None else 0,
+            ),
         )
         for node, row in every
     ]

@@ -334,7 +334,10 @@ def used(tx: Tx, name: str, *, site: Site, now: float, days: int = 30) -> GroupU
         tuple(
             UsedSpan(
                 at,
-                *(sums[part][at] / DAY for part in ("own", *PRIORITIES)),
+                sums["own"][at] / DAY,
+                sums["higher"][at] / DAY,
+                sums["equal"][at] / DAY,
+                sums["lower"][at] / DAY,
                 free[at] / DAY,
             )
             for at in starts
