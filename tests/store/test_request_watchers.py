@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import insert, select
 
 from cod.flows.scheduler import requests, vclusters
 from cod.model import AskedVcluster, Refused, RequestView
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.people import groups
 from cod.store.scheduler import requests as rows
 from cod.store.scheduler import watchers
 from tests.contexts import flow_context
@@ -27,8 +28,11 @@ def ann(tx: Tx) -> int:
     """A person with an e-mail address, beside one without."""
     furnish(tx, 4)
     u = t.users
-    for number, email in ((7, "ann@example.org"), (8, "")):
+    for number, email in ((7, "ann@example.org"), (8, ""), (9, "stranger@example.org")):
         tx.execute(u.insert().values(id=number, name=f"u{number}", email=email, created_at=0.0))
+    site = groups.named(tx, "site").id
+    for member in (7, 8):
+        tx.execute(insert(t.group_permissions).values(group_id=site, user_id=member, role="viewer"))
     return 7
 
 
@@ -54,6 +58,7 @@ def test_who_watches_is_told_when_it_begins(tx: Tx, ann: int) -> None:
     request = create(tx, "web", 2)
     watch(tx, ann, request)
     watch(tx, ann, request)  # again: no harm
+    watch(tx, 9, request)  # who is in the group no more
     rest(tx, SITE, NOW)
     assert sent(tx) == [(f"web: request {request} begins", "email", "ann@example.org")]
     assert not watchers.of(tx, request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, exists, insert, or_, select
 
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -31,11 +31,16 @@ def remove(tx: Tx, request_id: int, user_id: int) -> None:
 
 
 def take(tx: Tx, request_ids: Sequence[int]) -> dict[int, list[str]]:
-    """Return the e-mail addresses of those who watch each of the requests, and forget them."""
-    u = t.users.c
+    """Return the e-mail addresses of those who watch each of the requests and may still see it, and
+    forget them."""
+    u, r, v, p = t.users.c, t.node_requests.c, t.vclusters.c, t.group_permissions.c
     found: dict[int, list[str]] = {}
-    query = select(_w.request_id, u.email).join_from(
-        t.request_watchers, t.users, u.id == _w.user_id
+    query = (
+        select(_w.request_id, u.email)
+        .join_from(t.request_watchers, t.users, u.id == _w.user_id)
+        .join(t.node_requests, r.id == _w.request_id)
+        .join(t.vclusters, v.id == r.vcluster_id)
+        .where(or_(u.admin, exists().where(p.user_id == u.id, p.group_id == v.group_id)))
     )
     for part in slices(list(request_ids)):
         for request_id, email in tx.execute(query.where(_w.request_id.in_(part), u.email != "")):

@@ -54,7 +54,9 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "one": shares.one(tx, name, site=ask.site, now=ask.now),
         "chart": _chart(use),
         "heads": [words.format(group=name) for words in PARTS.values()],
-        "parts": list(PARTS),
+        "rows": [
+            (dated(day.at, 30 * DAY), [getattr(day, part) for part in PARTS]) for day in use.days
+        ],
     }
 
 
