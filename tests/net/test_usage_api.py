@@ -132,7 +132,7 @@ def test_energy_as_a_table(served: Served) -> None:
     connection.request(
         "GET", "/api/v1/energy?format=csv", headers={"Authorization": f"Bearer {ADMIN}"}
     )
-    assert connection.getresponse().read() == b"group,node_hours,kwh,kwh_saved,gco2\r\n"
+    assert connection.getresponse().read() == b"group,node_hours,kwh,kwh_saved,gco2,cost\r\n"
     connection.close()
 
 
