@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TypedDict
 from urllib.parse import quote
 
-from cod.model import Vcluster
+from cod.model import MaintenanceWindow, Vcluster
 from cod.quantity import first_few, span
 
 KINDS = {
@@ -34,6 +34,8 @@ KINDS = {
     "move": "nodes of the vcluster are to move to another",
     "moved": "nodes of the vcluster were moved to another",
     "reservation-late": "a reservation in advance begins later than planned",
+    "maintenance": "nodes of the vcluster go out of service for maintenance, at another time, or not"
+    " after all",
     "series": "a start of a series of reservations could not be reserved",
     "series-reserved": "such a start is reserved after all",
     "node-hours": "a group has used 80 or 100 per cent of its node-hours of the month",
@@ -100,6 +102,7 @@ REMEDIES = {
     "move": "Choose nodes to release",
     "moved": "Open the cluster",
     "reservation-late": "See why",
+    "maintenance": "Open the cluster",
     "series": "Look at the series",
     "series-reserved": "Open the cluster",
     "node-hours": "See the group's shares",
@@ -272,6 +275,76 @@ def lease_ended(vcluster: Vcluster) -> NoticeText:
         " erased. Save your data, or extend the lease before then.",
         _page(vcluster, "extend"),
     )
+
+
+def maintenance(vcluster: Vcluster, nodes: Sequence[str], window: MaintenanceWindow) -> NoticeText:
+    """Describe maintenance of nodes that vcluster holds longer than until it begins."""
+    return _news(
+        "maintenance",
+        f"{vcluster.name}: {_nodes(len(nodes))} in maintenance from {_at(window.begins_at)}",
+        f"These nodes of vcluster {vcluster.name} go out of service {_at(window.begins_at)}"
+        f"{_until(window)} ({window.reason}): {_names(nodes)}. They are powered off and taken then,"
+        " and their disks are erased. Save your data, or release them before. Other nodes take"
+        " their places as far as there are any.",
+        _page(vcluster),
+    )
+
+
+def maintenance_began(
+    vcluster: Vcluster, nodes: Sequence[str], window: MaintenanceWindow
+) -> NoticeText:
+    """Describe nodes that were taken for maintenance."""
+    return _news(
+        "maintenance",
+        f"{vcluster.name}: {_nodes(len(nodes))} taken for maintenance",
+        f"These nodes of vcluster {vcluster.name} are out of service{_until(window)}"
+        f" ({window.reason}): {_names(nodes)}. Other nodes take their places as far as there are"
+        " any.",
+        _page(vcluster),
+    )
+
+
+def maintenance_in_the_way(vcluster: Vcluster, window: MaintenanceWindow) -> NoticeText:
+    """Describe a reservation in advance that finds no place by maintenance."""
+    return _news(
+        "maintenance",
+        f"{vcluster.name}: maintenance is in the way of its reservation",
+        f"Maintenance of {window.what} from {_at(window.begins_at)}{_until(window)}"
+        f" ({window.reason}) leaves too few nodes for the reservation of vcluster {vcluster.name}."
+        " It begins late. Reserve another time, or fewer nodes.",
+        _page(vcluster),
+    )
+
+
+def maintenance_moved(
+    vcluster: Vcluster, nodes: Sequence[str], window: MaintenanceWindow
+) -> NoticeText:
+    """Describe maintenance of nodes of the vcluster that takes place at another time."""
+    return _news(
+        "maintenance",
+        f"{vcluster.name}: maintenance now begins {_at(window.begins_at)}",
+        f"Maintenance of these nodes of vcluster {vcluster.name} was moved. It now begins"
+        f" {_at(window.begins_at)}{_until(window)} ({window.reason}): {_names(nodes)}.",
+        _page(vcluster),
+    )
+
+
+def maintenance_cancelled(
+    vcluster: Vcluster, nodes: Sequence[str], window: MaintenanceWindow
+) -> NoticeText:
+    """Describe maintenance of nodes of the vcluster that does not take place."""
+    return _news(
+        "maintenance",
+        f"{vcluster.name}: maintenance is cancelled",
+        f"Maintenance of these nodes of vcluster {vcluster.name}, planned for"
+        f" {_at(window.begins_at)} ({window.reason}), is cancelled: {_names(nodes)}. No action is"
+        " needed.",
+        _page(vcluster),
+    )
+
+
+def _until(window: MaintenanceWindow) -> str:
+    return "" if window.ends_at is None else f" until {_at(window.ends_at)}"
 
 
 def drained(vcluster: Vcluster) -> NoticeText:

@@ -334,6 +334,15 @@ class ReclaimState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class WindowState(StrEnum):
+    """A maintenance window's life: planned -> running -> over, or cancelled before it began."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    OVER = "over"
+    CANCELLED = "cancelled"
+
+
 class ConflictKind(StrEnum):
     """What a conflict on record is about."""
 
@@ -399,6 +408,7 @@ class Step:
     wish.
 
     frees  its holder cannot use it: it loses its holder, which gets another in its place
+    told   its holder and administrators have been told already
     fault  whose fault the trouble is that the step follows; None: it follows none
     stops  why no other node takes its place for the time being; '': one does
     Decided by `policy.nodes.lifecycle`, carried out by `core.nodes.transitions.apply`.
@@ -411,6 +421,7 @@ class Step:
     frees: bool = False
     fault: Fault | None = None
     stops: str = ""
+    told: bool = False
 
 
 class WrongEvent(Exception):

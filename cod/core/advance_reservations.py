@@ -181,7 +181,7 @@ def failing(tx: Tx, site: Site, now: float) -> Set[int]:
         return frozenset()
     watermarks.version(tx, watermarks.RESERVED, lock=True)
     seen = snapshot.look(tx, site, now).site
-    return forecast.Forecast(seen, Feasibility(seen), site.policy, now).failed
+    return forecast.Forecast(seen, Feasibility(seen, now), site.policy, now).failed
 
 
 def check_kept(tx: Tx, before: Set[int], group_id: int, site: Site, now: float) -> None:

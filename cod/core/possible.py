@@ -70,7 +70,7 @@ def check(
         templates=templates.for_matching(tx, {one.template_id for one in tuples}),
         expected=node_counts.expected(tx),
     )
-    why = reasons.never(request, Feasibility(snapshot))
+    why = reasons.never(request, Feasibility(snapshot, 0.0))
     if not why:
         return
     holder = None if vcluster.state == VclusterState.PENDING else vcluster

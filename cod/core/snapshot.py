@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from cod.core import energy_curve, reserve_marks
 from cod.model import Policy, Site
 from cod.policy.nodes import energy_accounting
+from cod.policy.reservations import maintenance
 from cod.policy.scheduler import preemption
 from cod.policy.scheduler.snapshot import (
     COLD,
@@ -81,7 +82,7 @@ def _look(
         idle_since=now - site.energy.idle_time,
         month=energy_accounting.month(now),
         before=before.scene if before else None,
-        ports=ports,
+        apart=node_counts.Apart(ports, windows=pass_rows.windows_planned(tx)),
         times=times,
     )
     if (
@@ -138,6 +139,7 @@ def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> SiteSnap
                     one.block_id or 0,
                     one.subnet,
                     USABLE if one.request_id in isolated else "",
+                    read.reclaimed.get(one.id, 0),
                 ),
                 one.count - one.given,
                 one.deadline,
@@ -151,6 +153,7 @@ def _snapshot(read: PassRows, many: bool, rules: Policy, now: float) -> SiteSnap
         turn=turns.number(rules, now),
         version=read.version,
         expected=read.expected,
+        windows=maintenance.times(read.windows, rules),
         warned={one.id: one.warned for one in read.live if one.warned is not None},
         entitlements=entitlements.of(
             read.groups.values(),

@@ -103,7 +103,7 @@ def _failing(world: World) -> set[int]:
     seen = world.snapshot()
     if not reserved(seen):
         return set()
-    return Forecast(seen, Feasibility(seen), world.policy, world.clock.now).failed
+    return Forecast(seen, Feasibility(seen, world.clock.now), world.policy, world.clock.now).failed
 
 
 def _take(

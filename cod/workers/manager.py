@@ -19,7 +19,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from cod.flows.nodes import deadlines, hold
-from cod.flows.scheduler import apply_plan, plan
+from cod.flows.scheduler import apply_plan, maintenance, plan
 from cod.model import Effect, Refused, SiteRef
 from cod.pool import Pool
 from cod.workers.claimkeeper import ClaimKeeper
@@ -117,10 +117,28 @@ class Manager(Service):
         if await self._pool.read(hold.lasts):
             return
         self._effects(await self._pool.run(deadlines.run, self._site.current, now, self._started))
+        if self._reactor.seconds() >= self._calm_at and not await self._maintain():
+            return
         pulse = await self._pool.read(plan.pulse)
         if woken or pulse != self._pulse or now >= self._next_pass:
             self._pulse, self._next_pass = pulse, now + PATIENCE
             await self._pass(now)
+
+    async def _maintain(self) -> bool:
+        """Carry on with maintenance windows; return whether this server is still the manager."""
+        more = True
+        while more and self.running and (claim := await self._hold()) is not None:
+            try:
+                done = await self._pool.run(
+                    maintenance.run, claim=claim, site=self._site.current, now=self._clock()
+                )
+            except apply_plan.Lost as error:
+                self._keeper.claim = None
+                log.warning("%s; maintenance waits", error)
+                return False
+            self._effects(done.effects)
+            more = done.value
+        return self._keeper.claim is not None
 
     def _watch_clock(self, now: float) -> None:
         """Note whether the clock was set. A clock that is wrong at the start, or is set, must not

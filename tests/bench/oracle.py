@@ -143,7 +143,7 @@ class Program:
 
     def __init__(self, seen: SiteSnapshot) -> None:
         self._seen = seen
-        feasibility = Feasibility(seen)
+        feasibility = Feasibility(seen, 0.0)
         self.columns: list[tuple[PendingRequest, int, NodeKind | None, int]] = [
             (request, -1, None, 0) for request in seen.requests
         ]

@@ -37,7 +37,7 @@ from cod.flows.people import directory_sync, invitations, signin
 from cod.flows.people import groups as group_flows
 from cod.flows.people import people as people_flows
 from cod.flows.people import tokens as token_flows
-from cod.flows.scheduler import apply_plan, plan, requests, series, starts, usage
+from cod.flows.scheduler import apply_plan, maintenance, plan, requests, series, starts, usage
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.flows.vcms import certificates, vcms
 from cod.flows.volumes import exports
@@ -47,6 +47,7 @@ from cod.model import (
     AskedNodes,
     AskedTuple,
     AskedVcluster,
+    AskedWindow,
     Binding,
     BootSecret,
     ConsoleRules,
@@ -867,6 +868,17 @@ def scheduler__series__reserve(lab: Lab) -> Call:
 
 def expected(lab: Lab) -> list[starts.Told]:
     return [starts.Told(waiting(lab), lab.now + 99, "", None, None)]
+
+
+@case
+def scheduler__maintenance__run(lab: Lab) -> Call:
+    lab.machine(1, "inactive")
+    asked = AskedWindow("power feed", site=True, begins_at=lab.now + 5, ends_at=lab.now + 9)
+    maintenance.plan(lab.tx, flow_context(lab.site, lab.now, "user:root"), asked=asked)
+    now = lab.now + 6
+    claim = plan.hold(lab.tx, "a", now, 10.0)
+    assert claim is not None
+    return partial(maintenance.run, claim=claim, site=lab.site, now=now)
 
 
 @case

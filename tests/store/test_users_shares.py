@@ -51,7 +51,7 @@ def count(tx: Tx, now: float) -> None:
 def queue(tx: Tx, now: float) -> list[str]:
     """Return the vclusters whose requests wait, the one that is looked at first in front."""
     seen = plan.look(tx, FAIR, now).site
-    waiting = priority.ordered(seen, FAIR.policy, Feasibility(seen), now)
+    waiting = priority.ordered(seen, FAIR.policy, Feasibility(seen, now), now)
     names = {one.id: one.name for one in rows.live(tx)}
     return [names[one.vcluster_id] for one in waiting]
 

@@ -235,7 +235,7 @@ def test_the_limit_of_a_type_is_checked_at_its_time() -> None:
     )
     assert admission.refusal(seen, replace(more, starts_at=START + 1300), RULES, NOW) == ""
     either = replace(seen, requests=[*seen.requests, reservation(2, 2)])
-    assert forecast.Forecast(either, Feasibility(either), RULES, NOW).failed == set()
+    assert forecast.Forecast(either, Feasibility(either, NOW), RULES, NOW).failed == set()
     assert nodes_of(decide(either, RULES, START), 2) == {ONE: 2}
 
 
@@ -361,7 +361,7 @@ def test_an_accepted_set_is_kept_when_an_earlier_one_could_choose_anew() -> None
     seen = site(
         free_nodes=[free(2, ONE), free(3, TWO)], requests=[reservation(1, 2), reservation(2, 3)]
     )
-    found = forecast.Forecast(seen, Feasibility(seen), RULES, NOW)
+    found = forecast.Forecast(seen, Feasibility(seen, NOW), RULES, NOW)
     assert found.failed == set()
     assert {one.request.id: dict(one.place) for one in found.placed} == {1: {ONE: 2}, 2: {TWO: 3}}
 

@@ -43,7 +43,7 @@ def of_types(small: int, big: int) -> list[RequestTuple]:
 
 
 def test_the_types_of_the_tests_are_told_apart() -> None:
-    feasibility = Feasibility(site(free_nodes=[free(2), free(3, BIG)]))
+    feasibility = Feasibility(site(free_nodes=[free(2), free(3, BIG)]), NOW)
     found = [feasibility.fit(one, request(1, one)).kinds for one in of_types(1, 1)]
     assert [{one.type for one in kinds} for kinds in found] == [{SMALL}, {BIG}]
 
@@ -85,7 +85,7 @@ def test_requests_are_in_the_order_of_progressive_filling(
 ) -> None:
     """The other implementation knows weights and what groups hold, nothing of the planner."""
     seen, whole = world(groups, small, big), sum(weight for weight, _, _ in groups)
-    found = priority.ordered(seen, RULES, Feasibility(seen), NOW)
+    found = priority.ordered(seen, RULES, Feasibility(seen, NOW), NOW)
     queues = {
         group: sorted((one for one in seen.requests if one.group_id == group), key=submitted)
         for group in range(1, 1 + len(groups))

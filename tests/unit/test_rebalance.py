@@ -18,7 +18,7 @@ from cod.policy.scheduler.packed import PackedRequests
 from cod.policy.scheduler.packing import pack
 from cod.policy.scheduler.placement import FoundPlaces, Want
 from cod.policy.scheduler.snapshot import FreeNodes, NodeKind, PendingRequest
-from tests.unit.policy_sites import BIG, BIG_ONLY, SMALL, UEFI, free, kind, request, site
+from tests.unit.policy_sites import BIG, BIG_ONLY, NOW, SMALL, UEFI, free, kind, request, site
 
 ONE, TWO, THREE = (kind(SMALL, block) for block in (1, 2, 3))
 DEAR = kind(BIG, 9)
@@ -27,7 +27,7 @@ PLENTY = 100_000
 
 def wants(free_nodes: Iterable[FreeNodes], *requests: PendingRequest) -> list[Want]:
     """The requests, with what of a site would do for them."""
-    feasibility = Feasibility(site(free_nodes=list(free_nodes), requests=list(requests)))
+    feasibility = Feasibility(site(free_nodes=list(free_nodes), requests=list(requests)), NOW)
     return [Want(one, tuple(feasibility.fit(each, one) for each in one.tuples)) for one in requests]
 
 

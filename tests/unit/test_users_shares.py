@@ -73,8 +73,8 @@ def test_requests_of_a_group_change_places_with_each_other_alone(
     entitled = {one: Entitlement(rank=rank) for one, rank in enumerate(ranks, 1)}
     seen = site(free_nodes=[free(3)], requests=requests, entitlements=entitled)
     without = replace(seen, requests=[replace(one, user_rank=0) for one in requests])
-    before = priority.ordered(without, RULES, Feasibility(without), NOW)
-    parts = priority.peers(seen, RULES, Feasibility(seen), NOW)
+    before = priority.ordered(without, RULES, Feasibility(without, NOW), NOW)
+    parts = priority.peers(seen, RULES, Feasibility(seen, NOW), NOW)
     after = [one for part in parts for one in part]
     assert [one.group_id for one in after] == [one.group_id for one in before]
 
@@ -111,5 +111,5 @@ def test_the_share_of_a_group_goes_to_its_best_user_first() -> None:
         requests=requests,
         entitlements={7: Entitlement(share=2, rank=2), 8: Entitlement(share=2, rank=1)},
     )
-    found = priority.ordered(seen, RULES, Feasibility(seen), NOW)
+    found = priority.ordered(seen, RULES, Feasibility(seen, NOW), NOW)
     assert [one.id for one in found] == [3, 2, 1]

@@ -56,17 +56,19 @@ def named(tx: Tx, names: str, who: Who) -> NodeSelection:
     return NodeSelection(tuple(found.items()), tuple(missing))
 
 
-def selected(tx: Tx, names: str, where: str, who: Who, now: float) -> NodeSelection:
+def selected(
+    tx: Tx, names: str, where: str, who: Who, now: float, most: int = MOST
+) -> NodeSelection:
     """Return the nodes that are named and that the filter means; all that it means, in the natural
     order of their names (n2 before n10), where none is named. Raises `Refused`, also where nothing
-    says which, and for more than `MOST`."""
+    says which, and for more than `most`."""
     tree = filter_of(where, who, now)
     chosen = named(tx, names, who) if names.strip() else None
     if chosen is None and tree is None:
         raise Refused("invalid", "name nodes, or say by a filter which are meant", "names")
     if tree is not None:
         ids = None if chosen is None else [node_id for node_id, _ in chosen.nodes]
-        fitting = lists.node_names(tx, who.groups, tree, ids, MOST + 1)
+        fitting = lists.node_names(tx, who.groups, tree, ids, most + 1)
         inside = dict(fitting)
         chosen = (
             NodeSelection(tuple(sorted(fitting, key=lambda node: views.natural_key(node[1]))))
@@ -78,10 +80,10 @@ def selected(tx: Tx, names: str, where: str, who: Who, now: float) -> NodeSelect
     assert chosen is not None
     if not chosen.nodes and not chosen.missing:
         raise Refused("not_found", "no node matches", "where" if tree else "names")
-    if len(chosen.nodes) > MOST:
+    if len(chosen.nodes) > most:
         raise Refused(
             "invalid",
-            f"more than {MOST:,} nodes are meant: narrow the filter, such as by a block",
+            f"more than {most:,} nodes are meant: narrow the filter, such as by a block",
             "where" if tree else "names",
         )
     return chosen

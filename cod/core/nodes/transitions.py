@@ -87,13 +87,13 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     if step.event in ENDS_STORY:
         stories.forget(tx, node.id)
     # not if it was a person, user:NAME: they know
-    if target is NodeState.QUARANTINED and ":" not in actor:
+    if target is NodeState.QUARANTINED and ":" not in actor and not step.told:
         notices.add(tx, **notice_texts.quarantined(node.name, step.cause), group_id=None, now=now)
     if target in (NodeState.QUARANTINED, NodeState.RETIRED) or step.frees:
         vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
         if vcluster is not None:
             name = node.name if node.hostname is None else f"{node.hostname} ({node.name})"
-            if not step.stops:
+            if not (step.stops or step.told):
                 notices.tell(tx, vcluster, notice_texts.node_lost(vcluster, name, step.cause), now)
         reservations.drop(tx, [node.id])
         replacement = requests.replace(tx, node, now)

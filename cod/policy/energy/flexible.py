@@ -68,8 +68,8 @@ def choose(
     first = now + SOON
     if last < first:
         return None
-    feasibility = Feasibility(_with(snapshot, request, first))
-    before = Forecast(snapshot, Feasibility(snapshot), policy, now)
+    feasibility = Feasibility(_with(snapshot, request, first), now)
+    before = Forecast(snapshot, Feasibility(snapshot, now), policy, now)
 
     def cost(start: float) -> float:
         return 0.0 if curve is None else curve.mean(start, start + request.lease, curve.usual)

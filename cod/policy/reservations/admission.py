@@ -39,7 +39,7 @@ def refusal(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now
     """Return why a reservation cannot be accepted beside those of `snapshot`; '' where it can.
     `snapshot` does not have it yet."""
     seen = _with(snapshot, request)
-    feasibility = Feasibility(seen)
+    feasibility = Feasibility(seen, now)
     want = Want(request, tuple(feasibility.fit(one, request) for one in request.tuples))
     never = reasons.why_not(want, feasibility)
     if never.code == "impossible":
@@ -49,7 +49,7 @@ def refusal(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now
         return limit
     if not found.failed and not found.unsure:
         return ""
-    before = Forecast(snapshot, Feasibility(snapshot), policy, now)
+    before = Forecast(snapshot, Feasibility(snapshot, now), policy, now)
     if not found.lost(before):
         return ""
     later = next(
@@ -181,7 +181,7 @@ def bound(
     holder, requests = snapshot.holders.get(vcluster_id), reserved(snapshot)
     if holder is None or not requests:
         return until, ""
-    feasibility = Feasibility(snapshot)
+    feasibility = Feasibility(snapshot, now)
     before = Forecast(snapshot, feasibility, policy, now)
 
     def lost(end: float) -> set[int]:

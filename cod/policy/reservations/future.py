@@ -162,6 +162,7 @@ class Future:
                 yield request.starts_at + reasons.PUNCTUAL
                 for one in self._first.types:
                     yield request.starts_at - supply.lead(self._first, one, policy)
+        yield from (one.ends for one in self._first.windows.values())
         entitlements = self._first.entitlements.values()
         if any(one.share is not None for one in entitlements):
             yield turns.ends(policy, self.now)

@@ -70,7 +70,7 @@ def predicted(
             break
         waiting = set(future.requests)
         seen = future.snapshot()
-        feasibility = Feasibility(seen)
+        feasibility = Feasibility(seen, future.now)
         decision = decide(seen, policy, future.now, feasibility)
         refused = {refusal.request_id: refusal for refusal in decision.refusals}
         for one in waiting - refused.keys():

@@ -99,7 +99,7 @@ def decide(
 
     feasibility  what the snapshot has for its requests, where that is known already
     """
-    feasibility = feasibility or Feasibility(snapshot)
+    feasibility = feasibility or Feasibility(snapshot, now)
     if reservations := forecast.reserved(snapshot):
         snapshot = forecast.lengthened(snapshot, now)
     choice = _Choice(snapshot, feasibility, policy, now)

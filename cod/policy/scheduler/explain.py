@@ -144,7 +144,7 @@ def explain(
     """Return why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError
     when it is not in it."""
     request = {request.id: request for request in snapshot.requests}[request_id]
-    feasibility = Feasibility(snapshot)
+    feasibility = Feasibility(snapshot, now)
     if request.source_id is not None:
         return _of_move(snapshot, policy, request, feasibility, promises, now)
     fits = [feasibility.fit(one, request) for one in request.tuples]

@@ -56,9 +56,10 @@ class Fit:
     for.
 
     tiers   eligible kinds by cost, the cheapest first; within a cost the largest blocks of the site
-            first
+            first; not those whose maintenance comes too early
     kinds   the same in one row
-    blocks  how many nodes each block has, or would have with all that are set aside
+    blocks  how many nodes each block has, or would have with all that are set aside, in
+            maintenance or not
     site_of   nodes of each eligible type on that subnet, whoever holds them
     site      of all of them
     largest   of the largest block
@@ -82,10 +83,10 @@ class Fit:
 
 
 class Feasibility:
-    """What the site has, by what is asked of it."""
+    """What the site has, by what is asked of it at `now`."""
 
-    def __init__(self, snapshot: SiteSnapshot) -> None:
-        self._snapshot = snapshot
+    def __init__(self, snapshot: SiteSnapshot, now: float) -> None:
+        self._snapshot, self._now = snapshot, now
         self.expected = snapshot.expected
         self.sizes: Counter[NodeKind] = Counter()
         parts: tuple[Sequence[FreeNodes | IncomingNodes | Allocation], ...] = (
@@ -121,8 +122,11 @@ class Feasibility:
             for kind in allocation.kind.counted:
                 self._allocations[allocation.vcluster_id][kind] += allocation.count
         self._lacks: dict[tuple[str, int], dict[int, Lacking]] = {}
-        self._asked: dict[tuple[str, int, str, bool], Fit] = {}
-        self._fits: dict[tuple[tuple[int, ...], str, str], Fit] = {}
+        self._asked: dict[tuple[str, int, str, bool, int], Fit] = {}
+        self._fits: dict[tuple[tuple[int, ...], str, str, int], Fit] = {}
+        self._blocks: Counter[NodeKind] = Counter()
+        for kind, count in self.sizes.items():
+            self._blocks[kind._replace(windows=0)] += count
 
     @property
     def kinds(self) -> Iterable[NodeKind]:
@@ -137,16 +141,55 @@ class Feasibility:
         return self._snapshot.types[type_id].name
 
     def fit(self, one: RequestTuple, request: PendingRequest) -> Fit:
-        """Return what would do for a tuple of a request: on its vcluster's subnet, and for an
-        isolated vcluster with switch ports that can be put into its VLAN."""
-        asked = one.attributes, one.template_id, request.subnet, request.isolated
+        """Return what would do for a tuple of a request: on its vcluster's subnet, for an isolated
+        vcluster with switch ports that can be put into its VLAN, and without maintenance before its
+        lease ends."""
+        return self._found(one, request.subnet, request.isolated, self.closed(request))
+
+    def anywhere(self, request: PendingRequest) -> tuple[Fit, ...]:
+        """Return what would do for each tuple, whatever the switch ports and the maintenance."""
+        return tuple(self._found(one, request.subnet, False, 0) for one in request.tuples)
+
+    def _found(self, one: RequestTuple, subnet: str, isolated: bool, closed: int) -> Fit:
+        asked = one.attributes, one.template_id, subnet, isolated, closed
         if asked not in self._asked:
             eligible = tuple(sorted(type_id for type_id, why in self.lacks(one).items() if not why))
-            key = eligible, request.subnet, USABLE if request.isolated else ""
+            key = eligible, subnet, USABLE if isolated else "", closed
             if key not in self._fits:
                 self._fits[key] = self._fit(*key)
             self._asked[asked] = self._fits[key]
         return self._asked[asked]
+
+    def closed(self, request: PendingRequest) -> int:
+        """Return the bits of the maintenance windows that the request's lease would run into. A
+        preemptible vcluster may have such nodes, and loses them when the window begins; a draining
+        window gives nothing to anybody."""
+        closed = 0
+        for bit, window in self._snapshot.windows.items():
+            starts, ends = self._lease(request)
+            if starts < window.ends and ends > window.begins:
+                closed |= bit
+        return closed
+
+    def _lease(self, request: PendingRequest) -> tuple[float, float]:
+        """Return when a request's nodes would be its vcluster's, as far as maintenance minds."""
+        starts = max(self._now, request.starts_at or self._now)
+        if request.preemptible:
+            return starts, starts
+        holder = self._snapshot.holders.get(request.vcluster_id)
+        if request.starts_at is None and holder is not None and holder.expires_at is not None:
+            return starts, holder.expires_at
+        return starts, starts + request.lease
+
+    def maintained(self, request: PendingRequest) -> str:
+        """Return why a request cannot have some of the matching nodes: the maintenance that begins
+        before its lease ends; '' where there is none."""
+        closed = self.closed(request)
+        if not closed:
+            return ""
+        kinds = {kind for fit in self.anywhere(request) for kind in fit.kinds}
+        bits = {bit for bit in self._snapshot.windows for kind in kinds if kind.windows & bit}
+        return "; ".join(self._snapshot.windows[bit].said for bit in sorted(bits) if bit & closed)
 
     def portless(self, request: PendingRequest) -> tuple[int, int, int]:
         """Return how many nodes of the site match a request, whatever their switch ports; how many
@@ -173,7 +216,7 @@ class Feasibility:
             }
         return self._lacks[key]
 
-    def _fit(self, eligible: Iterable[int], subnet: str, port: str) -> Fit:
+    def _fit(self, eligible: Iterable[int], subnet: str, port: str, closed: int) -> Fit:
         tiers: dict[float, list[NodeKind]] = defaultdict(list)
         site_of: dict[int, int] = {}
         for type_id in eligible:
@@ -182,14 +225,19 @@ class Feasibility:
                 for kind in self._by_type[type_id]
                 if kind.subnet in ("", subnet) and kind.port == port
             ]
-            tiers[self._snapshot.types[type_id].cost] += here
+            tiers[self._snapshot.types[type_id].cost] += [
+                kind for kind in here if not kind.windows & closed
+            ]
             site_of[type_id] = sum(self.sizes[kind] for kind in here) + self.aside.get(type_id, 0)
         ordered = tuple(
             tuple(sorted(tiers[cost], key=lambda kind: (-self.sizes[kind], kind)))
             for cost in sorted(tiers)
         )
         kinds = tuple(kind for tier in ordered for kind in tier)
-        blocks = {kind: self.sizes[kind] + self.aside.get(kind.type, 0) for kind in kinds}
+        blocks = {
+            kind: self._blocks[kind._replace(windows=0)] + self.aside.get(kind.type, 0)
+            for kind in kinds
+        }
         return Fit(
             ordered,
             kinds,

@@ -181,7 +181,16 @@ def overdue(snapshot: SiteSnapshot, now: float) -> tuple[int, ...]:
     )
 
 
-def gone_at(holder: VclusterHolder, policy: Policy) -> float:
+class Leased(Protocol):
+    """What is asked of a lease; as in `model.Vcluster` and `VclusterHolder`."""
+
+    @property
+    def expires_at(self) -> float | None: ...
+    @property
+    def drain_until(self) -> float | None: ...
+
+
+def gone_at(holder: Leased, policy: Policy) -> float:
     """Return when the holder's nodes leave it if its lease is not extended; infinity where the
     lease has no end."""
     if holder.drain_until is not None:

@@ -133,14 +133,10 @@ def moving(request: PendingRequest, coming: int, taking: int, portless: int) -> 
 def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> RequestRefusal:
     """Say why a request can have no nodes now, and whether it ever can. `held`: nodes are held back
     for it."""
-    request, anywhere = want.request, replace(want.request, isolated=False)
-    any_port = (
-        replace(want, fits=tuple(feasibility.fit(one, anywhere) for one in request.tuples))
-        if request.isolated
-        else want
-    )
-    impossible = _impossible(any_port, feasibility)
-    if impossible and not _with_expected(any_port, feasibility):
+    request = want.request
+    anywhere = replace(want, fits=feasibility.anywhere(request))
+    impossible = _impossible(anywhere, feasibility)
+    if impossible and not _with_expected(anywhere, feasibility):
         return RequestRefusal(request.id, "impossible", impossible)
     if impossible:
         count = feasibility.expected
@@ -156,6 +152,8 @@ def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> Request
         # Ports become known, or work again: the request may wait for that.
         why = f"{nodes(wanted)} wanted, {portless(request, feasibility)}"
         return waits(request, "ports", why)
+    if maintained := feasibility.maintained(request):
+        return waits(request, "maintenance", f"{_busy(anywhere)}; {maintained}")
     if held:
         return RequestRefusal(
             request.id,
@@ -192,8 +190,7 @@ def never(request: PendingRequest, feasibility: Feasibility) -> str:
     """Return why no machines of the site could ever meet a request, those included that are out of
     service or expected; '' where they could. Switch ports are not looked at: they may work
     later."""
-    anywhere = replace(request, isolated=False)
-    want = Want(anywhere, tuple(feasibility.fit(one, anywhere) for one in request.tuples))
+    want = Want(replace(request, isolated=False), feasibility.anywhere(request))
     why = _impossible(want, feasibility)
     return "" if why and _with_expected(want, feasibility) else why
 

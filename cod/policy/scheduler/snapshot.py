@@ -38,12 +38,15 @@ class NodeKind(NamedTuple):
     port  USABLE: nodes whose switch port COD can put into a VLAN, which isolated vclusters need;
           UNUSABLE: the others; '': both. Nodes are counted apart by it only while a request for an
           isolated vcluster waits
+    windows  the maintenance windows to come that they are in: the sum of bits of
+             `SiteSnapshot.windows`
     """
 
     type: int
     block: int
     subnet: str
     port: str = ""
+    windows: int = 0
 
     @property
     def any_port(self) -> NodeKind:
@@ -53,7 +56,7 @@ class NodeKind(NamedTuple):
     @property
     def usable(self) -> NodeKind:
         """Return the part of the kind that isolated vclusters can have."""
-        return NodeKind(self.type, self.block, self.subnet, USABLE)
+        return NodeKind(self.type, self.block, self.subnet, USABLE, self.windows)
 
     @property
     def counted(self) -> tuple[NodeKind, ...]:
@@ -66,6 +69,19 @@ class NodeKind(NamedTuple):
     def among(self, kinds: Set[NodeKind]) -> bool:
         """Return whether nodes of this kind would do where `kinds` would."""
         return self in kinds or (self.port != "" and self.any_port in kinds)
+
+
+class WindowTimes(NamedTuple):
+    """A maintenance window, as the planner sees it.
+
+    begins  no lease on its nodes may last longer, with its grace; minus infinity: none may begin
+    ends    leases may begin again; infinity: nobody knows when
+    said    why a request waits for it, for people
+    """
+
+    begins: float
+    ends: float
+    said: str
 
 
 class Cache(NamedTuple):
@@ -300,6 +316,7 @@ class SiteSnapshot:
     spare      by type, how many spare nodes are forecast to be needed soon, and in the next hours
                (`policy.energy.reserve_forecast`); types that have no forecast are not in it
     dear       why preemptible vclusters get no nodes now: energy is dear; '' where they do
+    windows    maintenance windows that are planned or run, by bit
     """
 
     types: Mapping[int, NodeType]
@@ -319,6 +336,7 @@ class SiteSnapshot:
     expected: int = 0
     spare: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     dear: str = ""
+    windows: Mapping[int, WindowTimes] = field(default_factory=dict)
 
     @property
     def apart(self) -> frozenset[int]:

@@ -71,7 +71,9 @@ def remedies(snapshot: SiteSnapshot, request: PendingRequest, room: int) -> tupl
     """
     if len(request.tuples) != 1:
         return ()
-    feasibility, wanted = Feasibility(snapshot), request.tuples[0].count
+    wanted = request.tuples[0].count
+    # maintenance passes
+    feasibility = Feasibility(replace(snapshot, windows={}), 0.0)
     fit = feasibility.fit(request.tuples[0], request)
     largest = max(feasibility.others(request, fit).values(), default=0)
     total = sum(feasibility.other_types(request, fit).values())
@@ -98,7 +100,7 @@ def at_once(
     the largest number of nodes first; none for requests of several kinds, in advance, or moves."""
     if len(request.tuples) != 1 or request.starts_at is not None or request.source_id is not None:
         return ()
-    feasibility, (one,) = Feasibility(snapshot), request.tuples
+    feasibility, (one,) = Feasibility(snapshot, now), request.tuples
     kinds = set(feasibility.fit(one, request).kinds)
     by_kind: Counter[NodeKind] = Counter()
     for free in snapshot.free_nodes:

@@ -238,7 +238,7 @@ def _parted(snapshot: SiteSnapshot, apart: Set[int]) -> SiteSnapshot:
     """Return the site with what requests ask for of types that are apart. What nodes of several of
     these would do for counts as of the one with the smallest id; what others would do for, too, as
     of these."""
-    feasibility = Feasibility(snapshot)
+    feasibility = Feasibility(replace(snapshot, windows={}), 0.0)  # maintenance passes
     requests = []
     for request in snapshot.requests:
         parts: Counter[int] = Counter()

@@ -6,9 +6,9 @@ a hundred thousand nodes are counted without reading one of their wide rows. Nod
 are few: their rows are read (`kept`), and taken off the counts.
 
 In all functions `many` says whether the site has more than one subnet. If not, the subnet of every
-node is '', whatever its row says: they are all on the one. A block of 0 is no block. `ports` says
-whether nodes with and without a usable switch port (`store.nodes.switch_ports.usable`) are counted
-apart; for that their wide rows are read.
+node is '', whatever its row says: they are all on the one. A block of 0 is no block. `apart` says
+whether nodes with and without a usable switch port (`store.nodes.switch_ports.usable`), and nodes
+in different maintenance windows, are counted apart; for ports their wide rows are read.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ _FREE = and_(_ABLE, _n.state.in_(_READY))
 _COMING = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY), _ANSWERS)
 _CLEAN_SOON = and_(_n.released == 0, _n.state == NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY)
 _USABLE = switch_ports.usable(_n.boot_mac)
+_m = t.maintenance_nodes.c
+_windows = select(func.coalesce(func.sum(_m.bit), 0)).where(_m.node_id == _n.id).scalar_subquery()
+_IN_NO_WINDOW = ~select(_m.node_id).where(_m.node_id == _n.id).exists()
 _ALIKE = (
     _n.state,
     _n.type_id,
@@ -73,12 +76,34 @@ _KIND = (_n.type_id, _n.block_id, _n.subnet)
 
 class NodeKindRow(NamedTuple):
     """What makes nodes interchangeable for a request; as `policy.scheduler.snapshot.NodeKind`.
-    `port`: usable or unusable; '': nobody asked."""
+    `port`: usable or unusable; '': nobody asked. `windows`: sum of the bits of its maintenance
+    windows."""
 
     type: int
     block: int
     subnet: str
     port: str = ""
+    windows: int = 0
+
+
+class Apart(NamedTuple):
+    """What nodes are told apart by, beside what is in their index."""
+
+    ports: bool = False
+    windows: bool = False
+
+    @property
+    def columns(self) -> tuple[ColumnElement[Any], ...]:
+        """Return the columns that tell them apart."""
+        port = case((_USABLE, "usable"), else_="unusable")
+        return (*((port,) if self.ports else ()), *((_windows,) if self.windows else ()))
+
+    def read(self, values: Sequence[Any]) -> tuple[str, int]:
+        """Return (port, windows) of what `columns` gave."""
+        return values[0] if self.ports else "", int(values[-1]) if self.windows else 0
+
+
+TOGETHER = Apart()
 
 
 class FreeKey(NamedTuple):
@@ -130,12 +155,8 @@ class AssignedBy(NamedTuple):
     by_priority: Mapping[int, float]
 
 
-def _kind(row: Sequence[Any], many: bool, port: str) -> NodeKindRow:
-    return NodeKindRow(row[0], row[1] or 0, (row[2] or "") if many else "", port)
-
-
-def _by_port(ports: bool) -> tuple[ColumnElement[str], ...]:
-    return (case((_USABLE, "usable"), else_="unusable"),) if ports else ()
+def _kind(row: Sequence[Any], many: bool, port: str = "", windows: int = 0) -> NodeKindRow:
+    return NodeKindRow(row[0], row[1] or 0, (row[2] or "") if many else "", port, windows)
 
 
 # ---------------------------------------------------------------- nodes that nobody holds
@@ -165,9 +186,10 @@ class Kept(NamedTuple):
     group: int | None
     since: float
     port: str = ""
+    windows: int = 0
 
 
-def kept(tx: Tx, idle_since: float, ports: bool = False) -> list[Kept]:
+def kept(tx: Tx, idle_since: float, apart: Apart = TOGETHER) -> list[Kept]:
     """Return all nodes with reservations, and a type."""
     r = t.reservations.c
     flags = (case((one, 1), else_=0) for one in (_FREE, _COMING, _idle(idle_since), _CLEAN_SOON))
@@ -177,7 +199,7 @@ def kept(tx: Tx, idle_since: float, ports: bool = False) -> list[Kept]:
         *flags,
         *_ALIKE,
         _n.since,
-        *_by_port(ports),
+        *apart.columns,
     )
     query = (
         select(func.count(), *columns)
@@ -185,11 +207,12 @@ def kept(tx: Tx, idle_since: float, ports: bool = False) -> list[Kept]:
         .where(_n.type_id.is_not(None))
         .group_by(*columns)
     )
-    return [Kept(*row) for row in tx.execute(query).all()]
+    fixed = Kept._fields.index("port")
+    return [Kept(*row[:fixed], *apart.read(row[fixed:])) for row in tx.execute(query).all()]
 
 
 def free(
-    tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float, ports: bool = False
+    tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float, apart: Apart = TOGETHER
 ) -> list[Free]:
     """Return nodes that nobody holds and that can be had now.
 
@@ -199,19 +222,19 @@ def free(
     idle = _idle(idle_since)
     counts: Counter[FreeKey] = Counter()
     idles: Counter[FreeKey] = Counter()
-    alike = *_ALIKE, *_by_port(ports)
+    alike = *_ALIKE, *apart.columns
     query = (
         select(*alike, func.count(), func.sum(case((idle, 1), else_=0)))
         .where(_FREE)
         .group_by(*alike)
     )
     for row in tx.execute(query).all():
-        key = _free_key(row, many, row[7] if ports else "")
+        key = _free_key(row, many, *apart.read(row[7:-2]))
         counts[key] += row[-2]
         idles[key] += int(row[-1])
     for one in kept:
         if one.free:
-            key = _free_key(one[7:], many, one.port)
+            key = _free_key(one[7:], many, one.port, one.windows)
             own = key._replace(reserved=one.request_id)
             for part, number in ((counts, one.nodes), (idles, one.nodes * one.idle)):
                 part[key] -= number
@@ -219,12 +242,12 @@ def free(
     return [Free(key, count, max(idles[key], 0)) for key, count in counts.items() if count > 0]
 
 
-def _free_key(row: Sequence[Any], many: bool, port: str) -> FreeKey:
+def _free_key(row: Sequence[Any], many: bool, port: str = "", windows: int = 0) -> FreeKey:
     state, type_id, block_id, subnet, disk, template, group = row[:7]
     cached = disk == Disk.CACHED
     return FreeKey(
         state,
-        _kind((type_id, block_id, subnet), many, port),
+        _kind((type_id, block_id, subnet), many, port, windows),
         template if cached else None,
         group if cached else None,
         0,
@@ -250,26 +273,30 @@ class Coming(NamedTuple):
 
 
 def coming(
-    tx: Tx, kept: Sequence[Kept], many: bool, ports: bool = False, times: bool = False
+    tx: Tx, kept: Sequence[Kept], many: bool, apart: Apart = TOGETHER, times: bool = False
 ) -> dict[Coming, int]:
     """Return how many nodes that nobody holds are on their way to the reserve. `times`: those that
     entered their states at other times are counted apart."""
     counts: Counter[Coming] = Counter()
     alike: tuple[Any, ...] = *_KIND, case((_CLEAN_SOON, 1), else_=0)
-    alike = *alike, *((_n.since,) if times else ()), *_by_port(ports)
+    alike = *alike, *((_n.since,) if times else ()), *apart.columns
     # two ranges of the index in place of all that nobody holds
     for released in (_n.released == 0, _n.released > 0):
         query = select(*alike, func.count()).where(_COMING, released).group_by(*alike)
         for row in tx.execute(query).all():
-            kind = _kind(row, many, row[-2] if ports else "")
+            kind = _kind(row, many, *apart.read(row[5 if times else 4 : -1]))
             counts[Coming(kind, 0, bool(row[3]), _period(row[4]) if times else None)] += row[-1]
     for one in kept:
         if one.coming:
-            kind = _kind((one.type, one.block, one.subnet), many, one.port)
+            kind = _kept_kind(one, many)
             key = Coming(kind, 0, bool(one.soon), _period(one.since) if times else None)
             counts[key] -= one.nodes
             counts[key._replace(request_id=one.request_id)] += one.nodes
     return {key: count for key, count in counts.items() if count > 0}
+
+
+def _kept_kind(one: Kept, many: bool) -> NodeKindRow:
+    return _kind((one.type, one.block, one.subnet), many, one.port, one.windows)
 
 
 def _period(since: float) -> float:
@@ -292,7 +319,7 @@ def silent(tx: Tx, type_ids: Collection[int]) -> int:
 # ---------------------------------------------------------------- nodes that vclusters hold
 
 
-def held_rows(by: AssignedBy, ports: bool = False) -> Select[Any]:
+def held_rows(by: AssignedBy, apart: Apart = TOGETHER) -> Select[Any]:
     """Return what `held` reads."""
     time = (
         case(by.by_priority, value=t.groups.c.priority, else_=by.time)
@@ -301,7 +328,7 @@ def held_rows(by: AssignedBy, ports: bool = False) -> Select[Any]:
     )
     later = _n.assigned_at > time
     # In the index's order, so that nothing is sorted, unless ports are asked for.
-    alike = _n.vcluster_id, _n.released, _n.state, *_KIND, *_by_port(ports)
+    alike = _n.vcluster_id, _n.released, _n.state, *_KIND, *apart.columns
     query = (
         select(
             _n.vcluster_id,
@@ -309,7 +336,7 @@ def held_rows(by: AssignedBy, ports: bool = False) -> Select[Any]:
             func.count().label("nodes"),
             func.sum(case((later, 0), else_=1)).label("mobile"),
             func.min(case((later, _n.assigned_at))).label("first_later"),
-            *_by_port(ports),
+            *apart.columns,
         )
         .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None))
         .group_by(*alike)
@@ -322,25 +349,23 @@ def held_rows(by: AssignedBy, ports: bool = False) -> Select[Any]:
 
 
 def held(
-    tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy, ports: bool = False
+    tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy, apart: Apart = TOGETHER
 ) -> list[Held]:
     """Return what vclusters hold, by kind."""
     found: dict[tuple[int, NodeKindRow], Held] = {}
-    for row in tx.execute(held_rows(by, ports)).all():
-        key = row[0], _kind(row[1:4], many, row[7] if ports else "")
+    for row in tx.execute(held_rows(by, apart)).all():
+        key = row[0], _kind(row[1:4], many, *apart.read(row[7:]))
         found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
     chosen: Counter[tuple[int, NodeKindRow]] = Counter()
     for one in kept:
         if one.vcluster_id is not None:
-            chosen[one.vcluster_id, _kind((one.type, one.block, one.subnet), many, one.port)] += (
-                one.nodes
-            )
+            chosen[one.vcluster_id, _kept_kind(one, many)] += one.nodes
     for own, there in found.items():
         if chosen[own]:  # a node that was chosen was mobile, and stays so
             found[own] = there._replace(mobile=max(there.mobile - chosen[own], 0))
     v = t.vclusters.c
     preemptible = set(tx.scalars(select(v.id).where(v.preemptible, v.live_name.is_not(None))))
-    started = _started(tx, preemptible, many, ports) if preemptible else {}
+    started = _started(tx, preemptible, many, apart) if preemptible else {}
     for own, there in found.items():
         if own[0] in preemptible:  # without inertia
             runs = started.get(own, ())
@@ -351,20 +376,21 @@ def held(
 
 
 def _started(
-    tx: Tx, vcluster_ids: Iterable[int], many: bool, ports: bool
+    tx: Tx, vcluster_ids: Iterable[int], many: bool, apart: Apart
 ) -> dict[tuple[int, NodeKindRow], tuple[tuple[float, int], ...]]:
     """Return when nodes of those vclusters were assigned that no reclaim has chosen, the latest
     first: how many at each time."""
     counts: Counter[tuple[tuple[int, NodeKindRow], float]] = Counter()
     for part in slices(sorted(vcluster_ids)):
-        alike = _n.vcluster_id, *_KIND, _n.assigned_at, *_by_port(ports)
+        alike = _n.vcluster_id, *_KIND, _n.assigned_at, *apart.columns
         query = (
             select(*alike, func.count())
             .where(_n.vcluster_id.in_(part), _n.type_id.is_not(None), _kept_for(0))
             .group_by(*alike)
         )
         for row in tx.execute(query).all():
-            counts[(row[0], _kind(row[1:4], many, row[5] if ports else "")), row[4]] += row[-1]
+            kind = _kind(row[1:4], many, *apart.read(row[5:-1]))
+            counts[(row[0], kind), row[4]] += row[-1]
     found: dict[tuple[int, NodeKindRow], tuple[tuple[float, int], ...]] = {}
     for (key, time), count in sorted(counts.items(), key=lambda one: -one[0][1]):
         found[key] = (*found.get(key, ()), (time, count))
@@ -382,6 +408,19 @@ def _sum(one: Held | None, other: Held) -> Held:
         one.mobile + other.mobile,
         min(later, default=None),
     )
+
+
+def reclaimed(tx: Tx) -> dict[int, int]:
+    """Return the maintenance windows of the nodes that open reclaims have chosen, by the reclaim's
+    id; where nodes of one are in different windows, of one of them."""
+    r = t.reservations.c
+    query = (
+        select(r.reclaim_id, func.max(_windows))
+        .join_from(t.reservations, t.nodes, _n.id == r.node_id)
+        .where(r.reclaim_id.is_not(None), _n.vcluster_id.is_not(None))
+        .group_by(r.reclaim_id)
+    )
+    return {row[0]: int(row[1]) for row in tx.execute(query)}
 
 
 def by_type(tx: Tx) -> dict[int, int]:
@@ -410,7 +449,7 @@ def by_kind(tx: Tx, vcluster_id: int, many: bool) -> dict[tuple[NodeKindRow, boo
     )
     counts: Counter[tuple[NodeKindRow, bool]] = Counter()
     for row in tx.execute(query.group_by(*_KIND, own)).all():
-        counts[_kind(row, many, ""), bool(row[3])] += row[4]
+        counts[_kind(row, many), bool(row[3])] += row[4]
     return counts
 
 
@@ -476,11 +515,11 @@ def pick_free(
 def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey, list[Node]]:
     """Return so many free nodes of each sort, those with the lowest ids, locked; fewer where fewer
     are left. None of a sort of which `pick_free` would choose others for one group than for
-    another, or that is told apart by switch ports."""
+    another, or that is told apart by switch ports or maintenance."""
     picked: dict[int, FreeKey] = {}
     alike: defaultdict[FreeKey, list[FreeKey]] = defaultdict(list)
     for key in wanted:
-        if not key.kind.port:
+        if not key.kind.port and not key.kind.windows:
             alike[_shape(key)].append(key)
     for shape, keys in alike.items():
         for part in slices(keys, _TOGETHER):
@@ -490,7 +529,7 @@ def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey
     ids = sorted(picked)
     locked = nodes.lock(tx, ids)
     still = {  # as in `pick_free`
-        row[0]: _free_key(row[2:], many, "")._replace(reserved=row[1] or 0)
+        row[0]: _free_key(row[2:], many)._replace(reserved=row[1] or 0)
         for part in slices(ids)
         for row in tx.execute(_STILL, {"picked": part}).all()
     }
@@ -535,7 +574,8 @@ def _shape(key: FreeKey) -> FreeKey:
 
 
 def _kind_shape(kind: NodeKindRow) -> NodeKindRow:
-    return NodeKindRow(0, min(kind.block, 1), "subnet" if kind.subnet else "", kind.port)
+    subnet = "subnet" if kind.subnet else ""
+    return NodeKindRow(0, min(kind.block, 1), subnet, kind.port, min(kind.windows, 1))
 
 
 def _values(keys: Sequence[FreeKey], wanted: Mapping[FreeKey, int]) -> dict[str, Any]:
@@ -626,8 +666,9 @@ def _of_kind(kind: NodeKindRow, many: bool, value: _Operand = _literal) -> Colum
     block = _n.block_id == value("block", kind.block) if kind.block else _n.block_id.is_(None)
     subnet = _n.subnet == value("subnet", kind.subnet) if kind.subnet else _n.subnet.is_(None)
     port = {"": (), "usable": (_USABLE,), "unusable": (~_USABLE,)}[kind.port]
+    windows = _windows == value("windows", kind.windows) if kind.windows else _IN_NO_WINDOW
     of_type = _n.type_id == value("type", kind.type)
-    return and_(of_type, block, *([subnet] if many else []), *port)
+    return and_(of_type, block, *([subnet] if many else []), *port, windows)
 
 
 def _kept_for(request_id: int, value: _Operand = _literal) -> ColumnElement[bool]:

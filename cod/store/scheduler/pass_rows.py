@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, func, select
 
-from cod.model import Group, GroupUser, NodeType, Reclaim, TypeTerms
+from cod.model import Group, GroupUser, MaintenanceWindow, NodeType, Reclaim, TypeTerms
 from cod.states import ReclaimState, RequestState, VclusterState
 from cod.store import tables as t
 from cod.store import watermarks
@@ -20,7 +20,7 @@ from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import energy, types
 from cod.store.people import groups, user_usage
-from cod.store.scheduler import node_counts, reclaims, requests, vclusters
+from cod.store.scheduler import maintenance, node_counts, reclaims, requests, vclusters
 from cod.store.scheduler.row_digest import digest
 
 
@@ -48,6 +48,8 @@ class PassRows(NamedTuple):
     version     of the reservations in advance (`watermarks.RESERVED`)
     expected    nodes that may turn out to be of any type
     users       of the groups that have users' shares
+    windows     maintenance windows that are not over; `reclaimed`: the windows of the nodes that
+                reclaims have chosen, by the reclaim's id
     """
 
     types: list[NodeType]
@@ -68,6 +70,8 @@ class PassRows(NamedTuple):
     digests: Digests
     expected: int
     users: list[GroupUser]
+    windows: list[MaintenanceWindow]
+    reclaimed: dict[int, int]
 
 
 def read(
@@ -78,17 +82,17 @@ def read(
     idle_since: float,
     month: int,
     before: PassRows | None = None,
-    ports: bool = False,
+    apart: node_counts.Apart = node_counts.TOGETHER,
     times: bool = False,
 ) -> PassRows:
-    """Return what is there now. `by`, `many`, `idle_since`, `ports`, `times`: see `node_counts`;
+    """Return what is there now. `by`, `many`, `idle_since`, `apart`, `times`: see `node_counts`;
     `month`: its first day; `before`: an earlier scene: what is known to be the same is not read
     again, nor are requests' tuples. With it, all has to be read at one moment (`engine.snapshot`):
     else a change that is undone between a digest and its rows would stay unseen."""
     # first: what is read later is as new, or newer
     version = watermarks.version(tx, watermarks.RESERVED)
-    kept = node_counts.kept(tx, idle_since, ports)
-    digests = _digests(tx, kept, many, by, ports) if before else Digests()
+    kept = node_counts.kept(tx, idle_since, apart)
+    digests = _digests(tx, kept, many, by, apart) if before else Digests()
     live, pending, named = _requests(tx, digests, before)
     owners = {group.id: group for group in groups.every(tx)}
     limited = [group.id for group in owners.values() if group.hours_limit is not None]
@@ -101,9 +105,9 @@ def read(
         type_limits=groups.type_limits(tx),
         type_terms=groups.type_terms(tx),
         used=energy.node_seconds(tx, month, limited) if limited else {},
-        free=node_counts.free(tx, kept, many, idle_since, ports),
-        coming=node_counts.coming(tx, kept, many, ports, times),
-        held=before.held if before and same else node_counts.held(tx, kept, many, by, ports),
+        free=node_counts.free(tx, kept, many, idle_since, apart),
+        coming=node_counts.coming(tx, kept, many, apart, times),
+        held=before.held if before and same else node_counts.held(tx, kept, many, by, apart),
         site=node_counts.by_type(tx),
         live=live,
         pending=pending,
@@ -114,6 +118,8 @@ def read(
         digests=digests,
         expected=node_counts.expected(tx),
         users=user_usage.of_groups(tx, sharing) if sharing else [],
+        windows=maintenance.open_(tx),
+        reclaimed=node_counts.reclaimed(tx) if apart.windows else {},
     )
 
 
@@ -122,10 +128,10 @@ def _digests(
     kept: Iterable[node_counts.Kept],
     many: bool,
     by: node_counts.AssignedBy,
-    ports: bool,
+    apart: node_counts.Apart,
 ) -> Digests:
     """Return the digests of the rows; none where the database has none."""
-    held = digest(tx, node_counts.held_rows(by, ports))
+    held = digest(tx, node_counts.held_rows(by, apart))
     if held is None:
         return Digests()
     # two nodes of preemptible vclusters that change places, as members or among those that are
@@ -133,7 +139,7 @@ def _digests(
     latest = tx.scalar(select(func.max(t.node_history.c.id)))
     chosen = digest(tx, select(t.reservations.c.node_id))
     return Digests(
-        (held, latest, chosen, many, ports, frozenset(kept)),
+        (held, latest, chosen, many, apart, frozenset(kept)),
         (digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())),
     )
 
@@ -159,10 +165,16 @@ def isolated_waits(tx: Tx) -> bool:
     return tx.scalar(query.where(*waits).limit(1)) is not None
 
 
+def windows_planned(tx: Tx) -> bool:
+    """Return whether nodes are in maintenance windows."""
+    return tx.scalar(select(t.maintenance_nodes.c.node_id).limit(1)) is not None
+
+
 def pulse(tx: Tx) -> tuple[object, ...]:
     """Return numbers that change whenever somebody has done something that the manager may have
     to act on."""
     v, r, c = t.vclusters.c, t.node_requests.c, t.reclaims.c
+    w = t.maintenance_windows.c
     live = v.live_name.is_not(None)
     parts: Iterable[Select[Any]] = (
         select(func.max(t.node_history.c.id)),
@@ -175,5 +187,7 @@ def pulse(tx: Tx) -> tuple[object, ...]:
         select(func.max(c.id)),
         select(func.sum(c["count"] - c.given)).where(c.state == ReclaimState.OPEN),
         select(func.count()).select_from(t.reservations),
+        select(func.count()).select_from(t.maintenance_nodes),
+        select(func.sum(func.coalesce(w.begins_at, 0) + func.coalesce(w.ends_at, 0))),
     )
     return tuple(tx.execute(select(*(part.scalar_subquery() for part in parts))).one())

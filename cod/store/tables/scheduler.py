@@ -460,3 +460,40 @@ database_lease = table(
     not_null("seconds", Double, comment="unchanged for so long, it may be taken over"),
     comment="Which host of a database cluster is the writer; no row where there is one host.",
 )
+
+maintenance_windows = table(
+    "maintenance_windows",
+    Column("id", Id, primary_key=True),
+    not_null("state", String(16), comment="see cod/states.py"),
+    Column("begins_at", Time, comment="when nodes that are still held are taken; null: never"),
+    Column("ends_at", Time, comment="when nodes come back; null: when an administrator ends it"),
+    not_null("reason", String(300)),
+    not_null(
+        "names", Text, comment="nodes as they were named; '' with `filter` '': all of the site"
+    ),
+    not_null("filter", Text, comment="the filter that they were meant by"),
+    not_null(
+        "drain",
+        Boolean,
+        comment="its nodes are given to nobody from now on, and go as they come free",
+    ),
+    not_null("stay_out", Boolean, comment="nodes do not come back at the end"),
+    not_null("bit", Integer, comment="1, 2, 4 …: no other open window has it"),
+    Column(
+        "warned",
+        Time,
+        comment="owners were told so many seconds before; null: when it was planned",
+    ),
+    not_null("created_at", Time),
+    not_null("created_by", String(80)),
+    comment="Times in which nodes are out of service.",
+)
+
+maintenance_nodes = table(
+    "maintenance_nodes",
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),
+    Column("window_id", Id, ForeignKey("maintenance_windows.id"), primary_key=True, index=True),
+    not_null("bit", Integer, comment="of the window"),
+    not_null("taken", Boolean, comment="the window has put it out of service, and brings it back"),
+    comment="Nodes of windows that are not over.",
+)

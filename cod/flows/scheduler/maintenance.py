@@ -1,0 +1,431 @@
+"""Maintenance windows: nodes are out of service for a while, by names, blocks, a filter, or all of
+the site.
+
+An administrator plans, changes and ends them; the manager carries them out (`run`), a few nodes in
+each transaction. What has been done to a node is in its row and in the window's, so a manager that
+stops anywhere is followed by another that goes on. The rule for leases is
+`policy.reservations.maintenance`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cod import notice_texts
+from cod.core import advance_reservations, notices
+from cod.core.nodes import selection, transitions
+from cod.model import (
+    AskedWindow,
+    Effect,
+    FlowContext,
+    MaintenanceWindow,
+    Node,
+    Policy,
+    Refused,
+    Result,
+    Site,
+    Vcluster,
+    Who,
+    WindowHolder,
+    WindowView,
+)
+from cod.notice_texts import NoticeText
+from cod.policy.reservations import maintenance as policy
+from cod.policy.scheduler import leases
+from cod.states import Disk, NodeEvent, NodeState, Step, WindowState
+from cod.store import claims, watermarks
+from cod.store.engine import Tx, trial
+from cod.store.nodes import nodes
+from cod.store.people import groups
+from cod.store.scheduler import maintenance as rows
+from cod.store.scheduler import requests, vclusters
+
+ACTOR = "maintenance"
+BATCH = 50  # nodes that one transaction moves: tens of milliseconds
+MOST = 100_000  # nodes of a window
+KEPT = 30 * 86400.0  # seconds for which windows that are over are listed
+WAKES = (Effect("wake", "manager"),)
+_OPEN = frozenset(rows.OPEN)
+_Said = Callable[[Vcluster, Sequence[str], MaintenanceWindow], NoticeText]
+
+
+# ---------------------------------------------------------------- looking
+
+
+def every(
+    tx: Tx, *, site: Site, now: float, groups: frozenset[int] | None = None
+) -> list[WindowView]:
+    """Return the windows that are not over, and those of the last 30 days; with the vclusters of
+    these groups (None: of all) that hold nodes of them."""
+    return _views(tx, rows.every(tx, now - KEPT), site.policy, now, groups)
+
+
+def during(tx: Tx, *, site: Site, since: float, until: float, now: float) -> list[WindowView]:
+    """Return the windows between two times, for a calendar; without who holds their nodes. A window
+    without a beginning lasts from when it was made, one without an end for ever."""
+    return [
+        replace(view, holders=())
+        for view in every(tx, site=site, now=now, groups=frozenset())
+        if (view.window.begins_at or view.window.created_at) <= until
+        and (view.window.ends_at or math.inf) >= since
+    ]
+
+
+def show(
+    tx: Tx,
+    *,
+    window_id: int,
+    site: Site,
+    now: float,
+    groups: frozenset[int] | None = None,
+) -> WindowView:
+    """Return one window; as `every`. Raises `Refused`."""
+    return _views(tx, [_window(tx, window_id)], site.policy, now, groups)[0]
+
+
+def node_names(tx: Tx, *, window_id: int) -> list[str]:
+    """Return the names of the nodes of a window that is not over."""
+    return rows.node_names(tx, window_id)
+
+
+def _window(tx: Tx, window_id: int, *, lock: bool = False) -> MaintenanceWindow:
+    found = rows.get(tx, window_id, lock=lock)
+    if found is None:
+        raise Refused("not_found", f"there is no maintenance window {window_id}", "id")
+    return found
+
+
+def _views(
+    tx: Tx,
+    windows: Sequence[MaintenanceWindow],
+    rules: Policy,
+    now: float,
+    seen: frozenset[int] | None,
+) -> list[WindowView]:
+    counts = defaultdict(list)
+    for one in rows.counts(tx, [window.id for window in windows]):
+        counts[one.window_id].append(one)
+    live = {one.id: one for one in vclusters.every(tx)}
+    held = vclusters.held_each(
+        tx,
+        [
+            one.vcluster_id
+            for some in counts.values()
+            for one in some
+            if one.vcluster_id is not None
+        ],
+    )
+    named = groups.names(tx)
+    found = []
+    for window in windows:
+        holders, leaving = [], [now]
+        own = counts[window.id]
+        for one in own:
+            vcluster = live.get(one.vcluster_id or 0)
+            if vcluster is None:
+                continue
+            gone = leases.gone_at(vcluster, rules)
+            leaves = policy.leaves_at(window, gone, now)
+            leaving.append(leaves)
+            if seen is None or vcluster.group_id in seen:
+                holders.append(
+                    WindowHolder(
+                        vcluster.name,
+                        named[vcluster.group_id],
+                        one.nodes,
+                        held[vcluster.id],
+                        one.nodes if leaves < gone else 0,
+                        None if leaves == math.inf else leaves,
+                    )
+                )
+        empty = max(leaving)
+        found.append(
+            WindowView(
+                window,
+                sum(one.nodes for one in own),
+                sum(one.out for one in own),
+                sum(one.nodes for one in own if one.vcluster_id is None),
+                None if empty == math.inf else empty,
+                tuple(sorted(holders, key=lambda one: (one.group, one.vcluster))),
+            )
+        )
+    return found
+
+
+# ---------------------------------------------------------------- planning
+
+
+def plan(tx: Tx, context: FlowContext, *, asked: AskedWindow) -> Result[WindowView]:
+    """Plan a window, and tell those that hold nodes of it when it begins. Raises `Refused`."""
+    site, now = context.site, context.now
+    policy.check(asked, now)
+    meant = _meant(tx, asked.names, asked.where, context.who, now)
+    late = _failing(tx, site, now)
+    window = rows.add(
+        tx,
+        # at the next look of the manager: until then nobody is taken by surprise
+        state=WindowState.RUNNING if asked.drain else WindowState.PLANNED,
+        begins_at=asked.begins_at,
+        ends_at=asked.ends_at,
+        reason=asked.reason,
+        names=asked.names.strip(),
+        filter=asked.where.strip(),
+        drain=asked.drain,
+        stay_out=asked.stay_out,
+        bit=policy.bit(rows.open_(tx)),
+        warned=None,
+        created_at=now,
+        created_by=context.actor,
+    )
+    rows.put(tx, window, meant)
+    if asked.begins_at is not None:
+        _warned(tx, window, site.policy, now)
+    _tell(tx, window, notice_texts.maintenance, site.policy, now)
+    delayed = _tell_late(tx, window, late, site, now)
+    made = show(tx, window_id=window.id, site=site, now=now)
+    return Result(replace(made, late=delayed), WAKES)
+
+
+def check(tx: Tx, context: FlowContext, *, asked: AskedWindow) -> WindowView:
+    """Return what `plan` would do, and change nothing: what it takes from whom, and when nobody
+    holds any of the nodes. Raises `Refused`."""
+    with trial(tx):
+        return plan(tx, context, asked=asked).value
+
+
+def change(
+    tx: Tx, context: FlowContext, *, window_id: int, changes: Mapping[str, Any]
+) -> Result[WindowView]:
+    """Change times, reason, or whether nodes stay out, of a window that is not over; those that
+    hold nodes of it are told of another time. One that runs keeps its beginning. Raises
+    `Refused`."""
+    site, now = context.site, context.now
+    window = _window(tx, window_id, lock=True)
+    _check_open(window)
+    begins = changes.get("begins_at", window.begins_at)
+    if begins != window.begins_at and policy.begun(window, now):
+        raise Refused("conflict", "the maintenance has begun already", "begins_at")
+    if begins is None and not window.drain:
+        raise Refused("invalid", "say when the maintenance begins", "begins_at")
+    policy.check_times(begins, changes.get("ends_at", window.ends_at), now)
+    late = _failing(tx, site, now)
+    changed = rows.change(tx, window, **changes)
+    if begins != window.begins_at:
+        changed = rows.change(tx, changed, warned=None)
+        _warned(tx, changed, site.policy, now)
+    if (changed.begins_at, changed.ends_at) != (window.begins_at, window.ends_at):
+        _tell(tx, changed, notice_texts.maintenance_moved, site.policy, now, before=window)
+        _say_until(tx, changed)
+    delayed = _tell_late(tx, changed, late, site, now)
+    made = show(tx, window_id=window.id, site=site, now=now)
+    return Result(replace(made, late=delayed), WAKES)
+
+
+def end(tx: Tx, context: FlowContext, *, window_id: int) -> Result[WindowView]:
+    """Cancel a window that has not begun, of which those that hold nodes are told, or end one that
+    runs: its nodes come back. Raises `Refused`."""
+    site, now = context.site, context.now
+    window = _window(tx, window_id, lock=True)
+    _check_open(window)
+    before = show(tx, window_id=window.id, site=site, now=now)
+    _raise_version(tx)
+    if window.state == WindowState.PLANNED:
+        _tell(tx, window, notice_texts.maintenance_cancelled, site.policy, now)
+        rows.clear(tx, window.id)
+        ended = rows.change(tx, window, state=WindowState.CANCELLED, ends_at=now)
+    else:
+        if not policy.begun(window, now):
+            _tell(tx, window, notice_texts.maintenance_cancelled, site.policy, now)
+        ended = rows.change(tx, window, ends_at=now)
+    return Result(replace(before, window=ended), WAKES)
+
+
+def _check_open(window: MaintenanceWindow) -> None:
+    if window.state not in _OPEN:
+        raise Refused("conflict", f"the maintenance is {window.state}", "id")
+
+
+def _meant(tx: Tx, names: str, where: str, who: Who, now: float) -> list[int]:
+    """Return the ids of the nodes that are meant; all of the site where neither says which. Raises
+    `Refused`, also where a name means no node."""
+    if not names.strip() and not where.strip():
+        return rows.ours(tx)
+    chosen = selection.selected(tx, names, where, who, now, MOST)
+    for _, why in chosen.missing:
+        raise Refused("not_found", why, "names")
+    found = rows.ours(tx, [node_id for node_id, _ in chosen.nodes])
+    if not found:
+        raise Refused("not_found", "none of these nodes is in service", "names")
+    return found
+
+
+def _failing(tx: Tx, site: Site, now: float) -> frozenset[int]:
+    return frozenset(advance_reservations.failing(tx, site, now))
+
+
+def _raise_version(tx: Tx) -> None:
+    """Make grants stale that were planned before: they may run into the window."""
+    watermarks.version(tx, watermarks.RESERVED, lock=True)
+    watermarks.raise_version(tx, watermarks.RESERVED)
+
+
+def _warned(tx: Tx, window: MaintenanceWindow, rules: Policy, now: float) -> None:
+    """Note the warning that planning the window is: it is not said a second time."""
+    due = policy.warning(window, rules, now)
+    if due is not None:
+        rows.change(tx, window, warned=due)
+
+
+def _tell(
+    tx: Tx,
+    window: MaintenanceWindow,
+    said: _Said,
+    rules: Policy,
+    now: float,
+    before: MaintenanceWindow | None = None,
+) -> None:
+    """Tell those whose nodes are taken by the window, or would have been by what it was before."""
+    for vcluster_id, names in rows.held_names(tx, window.id).items():
+        vcluster = vclusters.get(tx, vcluster_id)
+        if vcluster is None:
+            continue
+        gone = leases.gone_at(vcluster, rules)
+        if any(
+            policy.leaves_at(one, gone, now) < gone for one in (window, before) if one is not None
+        ):
+            notices.tell(tx, vcluster, said(vcluster, names, window), now)
+
+
+def _tell_late(
+    tx: Tx, window: MaintenanceWindow, before: frozenset[int], site: Site, now: float
+) -> tuple[str, ...]:
+    """Tell those whose reservations find no place any more; return their vclusters' names."""
+    _raise_version(tx)
+    names = []
+    for request_id in sorted(_failing(tx, site, now) - before):
+        request = requests.get(tx, request_id)
+        vcluster = vclusters.get(tx, request.vcluster_id) if request is not None else None
+        if vcluster is not None:
+            notices.tell(tx, vcluster, notice_texts.maintenance_in_the_way(vcluster, window), now)
+            names.append(vcluster.name)
+    return tuple(names)
+
+
+# ---------------------------------------------------------------- carrying out
+
+
+def run(tx: Tx, *, claim: claims.Claim, site: Site, now: float) -> Result[bool]:
+    """Carry on with the windows: warn, take nodes that are due, and bring back those whose time is
+    over, `BATCH` at most. The value is whether there may be more to do at once. Raises `Lost`."""
+    windows = rows.open_(tx)
+    effects: set[Effect] = set()
+    if windows:
+        claims.confirm(tx, claim)
+    for window in windows:
+        if policy.over(window, now):
+            moved = _return(tx, window, site, now)
+        else:
+            moved = _take(tx, _begin(tx, window, site, now), site, now)
+        effects.update(
+            effect for before, node in moved for effect in transitions.wakes(before, node)
+        )
+        if len(moved) == BATCH:
+            return Result(True, tuple(effects))
+    return Result(False, tuple(effects))
+
+
+def _begin(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> MaintenanceWindow:
+    """Let a window run whose time has come; warn of one whose time is near. Nodes that have come to
+    what was named meanwhile, such as a rack, are in it too."""
+    due = policy.warning(window, site.policy, now)
+    if due is not None:
+        _tell(tx, window, notice_texts.maintenance, site.policy, now)
+        return rows.change(tx, window, warned=due)
+    if window.state != WindowState.PLANNED or not policy.begun(window, now):
+        return window
+    if not window.filter:
+        rows.put(tx, window, _still_meant(tx, window, now))
+    return rows.change(tx, window, state=WindowState.RUNNING)
+
+
+def _still_meant(tx: Tx, window: MaintenanceWindow, now: float) -> list[int]:
+    """Return the nodes that are named now; none where a name has gone."""
+    try:
+        return _meant(tx, window.names, "", Who(ACTOR, admin=True), now)
+    except Refused:
+        return []
+
+
+def _take(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[tuple[Node, Node]]:
+    """Put nodes of a window that runs out of service: free ones, and where it has begun those that
+    somebody holds. Return each as it was and as it is."""
+    if window.state != WindowState.RUNNING:
+        return []
+    due = rows.to_take(tx, window.id, BATCH, held=policy.begun(window, now))
+    reason = policy.out(window)
+    taken: dict[int, list[str]] = defaultdict(list)
+    moved = []
+    for node in due:
+        if node.vcluster_id is not None:
+            taken[node.vcluster_id].append(node.hostname or node.name)
+        step = Step(
+            NodeEvent.QUARANTINED,
+            reason,
+            {"reason": reason},
+            "off" if node.vcluster_id is not None else None,
+            told=True,
+        )
+        moved.append(
+            (node, transitions.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy))
+        )
+    rows.set_taken(tx, window.id, [node.id for node in due])
+    for vcluster_id, names in taken.items():
+        vcluster = vclusters.get(tx, vcluster_id)
+        if vcluster is not None:
+            said = notice_texts.maintenance_began(vcluster, names, window)
+            notices.tell(tx, vcluster, said, now)
+    return moved
+
+
+def _return(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[tuple[Node, Node]]:
+    """Bring back nodes that the window has put out of service, unless they are to stay out or
+    another window that runs has them too; the window is over after the last. Nobody knows what was
+    done to them meanwhile: their disks are erased first."""
+    due = rows.to_return(tx, window.id, BATCH)
+    others = rows.in_others(tx, window.id, [node.id for node in due])
+    moved = []
+    for node in due:
+        if node.state != NodeState.QUARANTINED or not node.reason.startswith(policy.OUT):
+            continue  # an administrator, or another rule, has decided otherwise
+        if node.id in others:
+            rows.set_taken(tx, others[node.id], [node.id])
+        elif window.stay_out:
+            nodes.change(tx, node, reason=f"{policy.AFTER}: {window.reason}")
+        else:
+            dirty = {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
+            kept = {} if node.disk == Disk.FOREIGN else dirty
+            step = Step(
+                NodeEvent.RESTORED,
+                f"maintenance is over: {window.reason}",
+                {"reason": "", "attempts": 0, **kept},
+                "cycle",
+            )
+            moved.append(
+                (node, transitions.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy))
+            )
+    if len(due) < BATCH:
+        rows.clear(tx, window.id)
+        rows.change(tx, window, state=WindowState.OVER)
+    else:
+        rows.clear(tx, window.id, [node.id for node in due])
+    return moved
+
+
+def _say_until(tx: Tx, window: MaintenanceWindow) -> None:
+    """Say at nodes that are out of service until when they are."""
+    if window.state == WindowState.RUNNING:
+        rows.set_reason(tx, window.id, policy.out(window))

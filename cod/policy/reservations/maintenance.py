@@ -1,0 +1,104 @@
+"""What maintenance windows mean for leases. Pure.
+
+A lease may begin on nodes of a window if it ends, with its grace, before the window begins, or
+begins after its end. A window that drains gives its nodes to nobody. Nodes that are still held when
+the window begins are taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from cod.model import AskedWindow, MaintenanceWindow, Policy, Refused
+from cod.policy.scheduler.reasons import at
+from cod.policy.scheduler.snapshot import WindowTimes
+from cod.states import WindowState
+
+MOST = 30
+"""Windows that are open at a time: each has a bit of a number with a sign."""
+
+
+def times(windows: Sequence[MaintenanceWindow], policy: Policy) -> dict[int, WindowTimes]:
+    """Return the windows by their bits, as the planner sees them."""
+    return {
+        one.bit: WindowTimes(
+            -math.inf if one.drain or one.begins_at is None else one.begins_at - policy.drain_grace,
+            math.inf if one.ends_at is None else one.ends_at,
+            said(one),
+        )
+        for one in windows
+    }
+
+
+def said(window: MaintenanceWindow) -> str:
+    """Say what keeps a request from nodes of a window: 'maintenance of @r12 begins 2026-12-14 08:00
+    UTC (power feed), before its lease would end'."""
+    if window.drain or window.begins_at is None:
+        return f"{window.what} is being drained ({window.reason})"
+    return (
+        f"maintenance of {window.what} begins {at(window.begins_at)} ({window.reason}), before its"
+        " lease would end"
+    )
+
+
+def bit(windows: Sequence[MaintenanceWindow]) -> int:
+    """Return a bit that no open window has. Raises `Refused` where there is none left."""
+    used = {one.bit for one in windows}
+    free = next((1 << place for place in range(MOST) if 1 << place not in used), None)
+    if free is None:
+        raise Refused("conflict", f"at most {MOST} windows are planned at a time: cancel one")
+    return free
+
+
+def check(asked: AskedWindow, now: float) -> None:
+    """Raise `Refused` for times that go together with nothing."""
+    if asked.site is bool(asked.names.strip() or asked.where.strip()):
+        why = "name nodes, or say by a filter which are meant, or say that it is the whole site"
+        raise Refused("invalid", why, "names")
+    if asked.begins_at is None and not asked.drain:
+        raise Refused("invalid", "say when the maintenance begins", "begins_at")
+    check_times(asked.begins_at, asked.ends_at, now)
+
+
+def check_times(begins_at: float | None, ends_at: float | None, now: float) -> None:
+    """Raise `Refused` for an end that is over, or no later than the beginning."""
+    if ends_at is not None and ends_at <= max(now, begins_at or now):
+        raise Refused("invalid", "the maintenance ends after it begins, and after now", "ends_at")
+
+
+def leaves_at(window: MaintenanceWindow, gone_at: float, now: float) -> float:
+    """Return when nodes that are gone from their holder at `gone_at`, by its lease, leave it."""
+    begins = math.inf if window.begins_at is None else max(window.begins_at, now)
+    return min(begins, gone_at)
+
+
+def warning(window: MaintenanceWindow, policy: Policy, now: float) -> float | None:
+    """Return the seconds of the warning that is due for a window that is planned; None: none is."""
+    if window.state != WindowState.PLANNED or window.begins_at is None:
+        return None
+    left = window.begins_at - now
+    reached = min((ahead for ahead in policy.lease_warnings if left <= ahead), default=None)
+    if reached is None or left <= 0 or (window.warned is not None and window.warned <= reached):
+        return None
+    return reached
+
+
+OUT = "maintenance"
+AFTER = "after maintenance"
+
+
+def out(window: MaintenanceWindow) -> str:
+    """Return the reason with which nodes of the window are out of service."""
+    until = "" if window.ends_at is None else f" until {at(window.ends_at)}"
+    return f"{OUT}{until}: {window.reason}"
+
+
+def begun(window: MaintenanceWindow, now: float) -> bool:
+    """Return whether nodes of the window are taken from those that still hold them."""
+    return window.begins_at is not None and window.begins_at <= now
+
+
+def over(window: MaintenanceWindow, now: float) -> bool:
+    """Return whether nodes of the window are to come back."""
+    return window.ends_at is not None and window.ends_at <= now

@@ -1,0 +1,166 @@
+"""Maintenance windows, and the nodes that are in those that are not over."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import case, delete, func, insert, or_, select, update
+
+from cod.model import MaintenanceWindow, Node
+from cod.states import OWN_SYSTEM, UNAPPROVED, WORKING, NodeState, WindowState
+from cod.store import tables as t
+from cod.store.engine import Tx, slices
+from cod.store.nodes import nodes
+from cod.store.rows import Rows
+
+OPEN = (WindowState.PLANNED, WindowState.RUNNING)
+_w, _m, _n = t.maintenance_windows.c, t.maintenance_nodes.c, t.nodes.c
+_ROWS = Rows(MaintenanceWindow, t.maintenance_windows)
+_NOT_OURS = (*sorted(UNAPPROVED), NodeState.RETIRED)
+# What is read, written or tested is left to end, unless the window has begun.
+_AT_WORK = (*sorted(WORKING), *sorted(OWN_SYSTEM))
+add, get, change = _ROWS.add, _ROWS.get, _ROWS.change
+
+
+def open_(tx: Tx) -> list[MaintenanceWindow]:
+    """Return the windows that are not over, by their ids."""
+    return _ROWS.every(tx, _w.state.in_(OPEN), order=_w.id)
+
+
+def every(tx: Tx, since: float) -> list[MaintenanceWindow]:
+    """Return the windows that are not over, and those that ended at `since` or later."""
+    return _ROWS.every(
+        tx, or_(_w.state.in_(OPEN), _w.ends_at >= since), order=(_w.begins_at, _w.id)
+    )
+
+
+def put(tx: Tx, window: MaintenanceWindow, node_ids: Collection[int]) -> None:
+    """Put nodes into the window, beside those that are in it."""
+    there = set(tx.scalars(select(_m.node_id).where(_m.window_id == window.id)))
+    rows = [
+        {"node_id": one, "window_id": window.id, "bit": window.bit, "taken": False}
+        for one in sorted(set(node_ids) - there)
+    ]
+    if rows:
+        tx.execute(insert(t.maintenance_nodes), rows)
+
+
+def clear(tx: Tx, window_id: int, node_ids: Sequence[int] | None = None) -> None:
+    """Take nodes out of the window; None: all."""
+    own = delete(t.maintenance_nodes).where(_m.window_id == window_id)
+    if node_ids is None:
+        tx.execute(own)
+    for part in slices(node_ids or ()):
+        tx.execute(own.where(_m.node_id.in_(part)))
+
+
+def ours(tx: Tx, node_ids: Sequence[int] | None = None) -> list[int]:
+    """Return the ids of the site's nodes that can be in a window, of those `node_ids` (None: of
+    all): not those that wait for approval, or are retired."""
+    query = select(_n.id).where(_n.state.not_in(_NOT_OURS))
+    if node_ids is None:
+        return list(tx.scalars(query))
+    return [one for part in slices(node_ids) for one in tx.scalars(query.where(_n.id.in_(part)))]
+
+
+def to_take(tx: Tx, window_id: int, most: int, *, held: bool) -> list[Node]:
+    """Return nodes of the window that are to be put out of service, locked. `held`: also those that
+    somebody holds, or that are at work; else those alone that are free."""
+    query = (
+        select(_n.id)
+        .join_from(t.maintenance_nodes, t.nodes, _m.node_id == _n.id)
+        .where(
+            _m.window_id == window_id,
+            _n.state.not_in((*_NOT_OURS, NodeState.QUARANTINED)),
+        )
+    )
+    if not held:
+        query = query.where(_n.vcluster_id.is_(None), _n.state.not_in(_AT_WORK))
+    return nodes.lock(tx, tx.scalars(query.order_by(_n.id).limit(most)))
+
+
+def set_taken(tx: Tx, window_id: int, node_ids: Sequence[int]) -> None:
+    """Note that the window has put the nodes out of service."""
+    for part in slices(node_ids):
+        tx.execute(
+            update(t.maintenance_nodes)
+            .where(_m.window_id == window_id, _m.node_id.in_(part))
+            .values(taken=True)
+        )
+
+
+def to_return(tx: Tx, window_id: int, most: int) -> list[Node]:
+    """Return nodes that the window has put out of service, locked; of those still in it."""
+    query = select(_m.node_id).where(_m.window_id == window_id, _m.taken)
+    return nodes.lock(tx, tx.scalars(query.order_by(_m.node_id).limit(most)))
+
+
+def in_others(tx: Tx, window_id: int, node_ids: Sequence[int]) -> dict[int, int]:
+    """Return another window that runs, by the id of the node that is in it too."""
+    query = (
+        select(_m.node_id, _m.window_id)
+        .join_from(t.maintenance_nodes, t.maintenance_windows, _w.id == _m.window_id)
+        .where(_m.window_id != window_id, _w.state == WindowState.RUNNING)
+    )
+    return {
+        row[0]: row[1]
+        for part in slices(node_ids)
+        for row in tx.execute(query.where(_m.node_id.in_(part)))
+    }
+
+
+def set_reason(tx: Tx, window_id: int, reason: str) -> None:
+    """Say another reason at the nodes that the window has put out of service."""
+    taken = select(_m.node_id).where(_m.window_id == window_id, _m.taken)
+    tx.execute(
+        update(t.nodes)
+        .where(_n.state == NodeState.QUARANTINED, _n.id.in_(taken))
+        .values(reason=reason)
+    )
+
+
+class WindowCount(NamedTuple):
+    """How many nodes of a window a vcluster holds (None: those that nobody holds), and how many
+    of these are out of service."""
+
+    window_id: int
+    vcluster_id: int | None
+    nodes: int
+    out: int
+
+
+def counts(tx: Tx, window_ids: Sequence[int]) -> list[WindowCount]:
+    """Return how many nodes there are in these windows, by who holds them."""
+    out = case((_n.state == NodeState.QUARANTINED, 1), else_=0)
+    query = (
+        select(_m.window_id, _n.vcluster_id, func.count(), func.sum(out))
+        .join_from(t.maintenance_nodes, t.nodes, _m.node_id == _n.id)
+        .group_by(_m.window_id, _n.vcluster_id)
+    )
+    return [
+        WindowCount(row[0], row[1], row[2], int(row[3]))
+        for part in slices(window_ids)
+        for row in tx.execute(query.where(_m.window_id.in_(part)))
+    ]
+
+
+def held_names(tx: Tx, window_id: int) -> dict[int, list[str]]:
+    """Return the names of the nodes of the window that vclusters hold, by the vcluster's id: host
+    names where nodes have them."""
+    query = (
+        select(_n.vcluster_id, func.coalesce(_n.hostname, _n.name))
+        .join_from(t.maintenance_nodes, t.nodes, _m.node_id == _n.id)
+        .where(_m.window_id == window_id, _n.vcluster_id.is_not(None))
+        .order_by(_n.vcluster_id, _n.name)
+    )
+    found: dict[int, list[str]] = {}
+    for vcluster_id, name in tx.execute(query):
+        found.setdefault(vcluster_id, []).append(name)
+    return found
+
+
+def node_names(tx: Tx, window_id: int) -> list[str]:
+    """Return the names of the nodes of the window."""
+    query = select(_n.name).join_from(t.maintenance_nodes, t.nodes, _m.node_id == _n.id)
+    return list(tx.scalars(query.where(_m.window_id == window_id)))
