@@ -132,6 +132,11 @@ COMMANDS = {
         "series",
         "Reservations that recur: a cluster for each day or week.",
     ),
+    "maintenance": (
+        "cod.cli.scheduler.maintenance",
+        "maintenance",
+        "Times in which nodes are out of service; racks that are drained.",
+    ),
     "conflict": (
         "cod.cli.nodes.conflict",
         "conflict",

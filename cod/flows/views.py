@@ -203,6 +203,14 @@ def request(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> Re
     return found[0]
 
 
+Square = lists.Square
+
+
+def squares(tx: Tx) -> list[Square]:
+    """Return all nodes that are not retired, in the natural order of their names."""
+    return sorted(lists.squares(tx), key=lambda one: views.natural_key(one.name))
+
+
 def conflict_list(tx: Tx, *, page: Page = ALL, kind: str | None = None) -> Listed[dict[str, Any]]:
     """Return address and identity conflicts, newest first."""
     return lists.conflicts(tx, page, kind=kind)

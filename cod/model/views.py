@@ -274,6 +274,31 @@ class NameView:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedNode:
+    """A node that is out of service because something failed. `template`: that its last holder
+    wanted on it; '' for none, as `block`.
+
+    since  when it went out of service
+    """
+
+    name: str
+    reason: str
+    since: float
+    block: str
+    template: str
+    power_driver: str
+    power_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Nodes that failed alike: by their reason, their block, or their template."""
+
+    key: str
+    nodes: tuple[FailedNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OutsideFault:
     """Something outside of COD that does not do its part.
 

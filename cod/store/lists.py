@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, String, cast, func, literal, select
 
@@ -23,6 +23,7 @@ from cod.model import (
     Send,
     VclusterView,
 )
+from cod.states import NodeState
 from cod.store import tables as t
 from cod.store import views
 from cod.store.engine import Tx, slices
@@ -117,6 +118,37 @@ def node_names(
     query = query.where(node_filters.condition(where)).limit(limit)
     parts = [query] if ids is None else [query.where(n.id.in_(part)) for part in slices(ids)]
     return [(row[0], row[1]) for part in parts for row in tx.execute(part)]
+
+
+class Square(NamedTuple):
+    """A node on the map. `block`, `type`, `vcluster`, `group`: '' for none."""
+
+    name: str
+    state: str
+    block: str
+    type: str
+    vcluster: str
+    group: str
+
+
+def squares(tx: Tx) -> list[Square]:
+    """Return all nodes that are not retired."""
+    n, v, g, b, k = (
+        each.c for each in (t.nodes, t.vclusters, t.groups, t.node_blocks, t.node_types)
+    )
+    near, kind, holder, group = (
+        func.coalesce(each, "") for each in (b.name, k.name, v.name, g.name)
+    )
+    query = (
+        select(n.name, n.state, near, kind, holder, group)
+        .select_from(t.nodes)
+        .outerjoin(t.node_blocks, n.block_id == b.id)
+        .outerjoin(t.node_types, n.type_id == k.id)
+        .outerjoin(t.vclusters, n.vcluster_id == v.id)
+        .outerjoin(t.groups, v.group_id == g.id)
+        .where(n.state != NodeState.RETIRED)
+    )
+    return [Square(*row) for row in tx.execute(query).all()]
 
 
 def vclusters(

@@ -28,6 +28,7 @@ ADMINS = {
     "/energy",
     "/faults",
     "/hold",
+    "/map",
     "/node-actions",
     "/people",
     "/people/{name}",

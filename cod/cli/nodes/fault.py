@@ -36,6 +36,43 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     shown(client(ctx).get("/faults")["items"], fault_table, as_json)
 
 
+@fault.command()
+@click.option(
+    "--by",
+    type=click.Choice(["reason", "rack", "template"]),
+    default="reason",
+    help="By what nodes are grouped.",
+)
+@with_json
+def nodes(ctx: click.Context, by: str, as_json: bool) -> None:
+    """List nodes that failed and are out of service, those that failed alike together.
+
+    To try all of a group again, return its nodes to service:
+
+    \b
+    Example:
+      cod fault nodes --by rack
+      cod node restore --where "state=quarantined and rack=r12"
+    """
+    found = client(ctx).get("/faults/nodes", by=by)["items"]
+    shown(found, lambda groups: failure_table(groups, by), as_json)
+
+
+def failure_table(groups: Sequence[Mapping[str, Any]], by: str) -> Any:
+    """Return nodes that failed, for people."""
+    return table_of(
+        [(group["key"], node) for group in groups for node in group["nodes"]],
+        (by.upper(), lambda v: v[0] or "none"),
+        ("NODE", lambda v: v[1]["name"]),
+        ("SINCE", lambda v: ago(v[1]["since"])),
+        *(
+            (title, lambda v, key=key: v[1][key] or "-")
+            for key, title in (("block", "RACK"), ("template", "TEMPLATE"), ("reason", "REASON"))
+            if key != {"rack": "block"}.get(by, by) or by == "reason"
+        ),
+    )
+
+
 def fault_table(values: Sequence[Mapping[str, Any]]) -> Any:
     """Return faults for people."""
     return table_of(

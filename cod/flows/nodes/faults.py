@@ -5,17 +5,18 @@ together from what their edges have written; nothing is asked here."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import unquote
 
 from cod import notice_texts
-from cod.model import NodeView, Notice, OutsideFault
+from cod.model import FailedNode, FailureGroup, NodeView, Notice, OutsideFault
 from cod.policy import volumes as volume_policy
-from cod.policy.nodes import power
+from cod.policy.nodes import blame, power
+from cod.policy.reservations import maintenance
 from cod.states import IMAGE_SERVER, POWER_CONTROL
 from cod.store import energy_curve, views, volumes, watermarks
 from cod.store.engine import Tx
-from cod.store.nodes import conflicts, nodes, switch_ports, switches
+from cod.store.nodes import conflicts, failures, nodes, switch_ports, switches
 from cod.store.nodes import power as node_power
 from cod.store.notices import notices
 
@@ -59,6 +60,26 @@ def every(tx: Tx, *, now: float) -> list[OutsideFault]:
         *_ended(told, now),
     ]
     return sorted(found, key=lambda one: (one.ended is not None, -(one.ended or one.since or 0.0)))
+
+
+BY: Mapping[str, Callable[[FailedNode], str]] = {
+    "reason": lambda one: blame.alike(one.reason),
+    "rack": lambda one: one.block,
+    "template": lambda one: one.template,
+}
+"""By what nodes that failed can be grouped."""
+
+
+def failed(tx: Tx, *, by: str) -> list[FailureGroup]:
+    """Return the nodes that are out of service because something failed, grouped by a key of `BY`:
+    the largest group first. Nodes in maintenance are not in it."""
+    groups = defaultdict(list)
+    for one in failures.failed(tx, maintenance.OUT):
+        groups[BY[by](one)].append(one)
+    return [
+        FailureGroup(key, tuple(some))
+        for key, some in sorted(groups.items(), key=lambda each: (-len(each[1]), each[0]))
+    ]
 
 
 def gauges(tx: Tx, now: float) -> list[tuple[str, int, int, float]]:

@@ -21,6 +21,7 @@ unknown  a system that never asks for an   tried again, then as for the machine'
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from cod.states import Fault, NodeState
@@ -76,3 +77,12 @@ def verdict(former: FormerFailures) -> str:
             " administrator has to look at them first"
         )
     return ""
+
+
+_NUMBERS = re.compile(r"\d+(?:[.:,]\d+)*")
+
+
+def alike(reason: str) -> str:
+    """Return what reasons have in common that differ in numbers alone: 'no sign of progress for …
+    s'."""
+    return _NUMBERS.sub("…", reason)

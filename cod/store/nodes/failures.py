@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from sqlalchemy import delete, func, insert, select, update
 
+from cod.model import FailedNode
+from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 
@@ -32,6 +34,31 @@ def add(
             at=now,
         )
     )
+
+
+def failed(tx: Tx, without: str) -> list[FailedNode]:
+    """Return the nodes that are out of service, by name; not those whose reason begins with
+    `without`."""
+    n, b, c, f = t.nodes.c, t.node_blocks.c, t.config_templates.c, t.node_failures.alias().c
+    last = select(func.max(f.id)).where(f.node_id == n.id, f.template_id.is_not(None))
+    query = (
+        select(
+            n.name,
+            n.reason,
+            n.since,
+            func.coalesce(b.name, ""),
+            func.coalesce(c.name, ""),
+            n.power_driver,
+            n.power_address,
+        )
+        .select_from(t.nodes)
+        .outerjoin(t.node_blocks, n.block_id == b.id)
+        .outerjoin(t.node_failures, _f.id == last.scalar_subquery())
+        .outerjoin(t.config_templates, _f.template_id == c.id)
+        .where(n.state == NodeState.QUARANTINED, ~n.reason.startswith(without))
+        .order_by(n.name)
+    )
+    return [FailedNode(*row) for row in tx.execute(query).all()]
 
 
 def with_template(tx: Tx, template_id: int, but: int) -> int:

@@ -34,6 +34,7 @@ TAGS = {
     "energy": "Energy that nodes used",
     "timeline": "Nodes held over time",
     "calendar": "Nodes held, and coming, in time",
+    "maintenance": "Times in which nodes are out of service",
     "volumes": "Volumes on file servers, which vclusters mount",
     "fileservers": "The site's file servers",
     "pool": "Nodes by state over time",

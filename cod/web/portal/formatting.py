@@ -27,6 +27,7 @@ __all__ = [
     "remedy",
     "said",
     "size",
+    "typed",
     "when",
 ]
 

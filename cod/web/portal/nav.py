@@ -32,7 +32,9 @@ OWNERS = (
 )
 ADMINISTRATORS = (
     Entry("/nodes", "Nodes", "node"),
+    Entry("/map", "Rack map", "vcluster"),
     Entry("/faults", "Faults", "warning"),
+    Entry("/maintenance", "Maintenance", "tool"),
     Entry("/types", "Types", "type"),
     Entry("/blocks", "Blocks", "block"),
     Entry("/energy", "Reserve & energy", "energy"),

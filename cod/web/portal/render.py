@@ -32,6 +32,7 @@ class Templates:
             "browser",
             "when",
             "clock",
+            "typed",
             "duration",
             "size",
             "count",

@@ -60,6 +60,27 @@ class FaultReply(ReplyOf[model.OutsideFault], whole=True):
     """
 
 
+class FailedNodeReply(ReplyOf[model.FailedNode], whole=True):
+    """A node that is out of service because something failed."""
+
+
+class FailureGroupReply(ReplyOf[model.FailureGroup], whole=True):
+    """Nodes that failed alike. `key`: their reason without its numbers, their block, or their
+    template; '' for none."""
+
+    nodes: list[FailedNodeReply]
+
+
+class FailureGroups(Items[FailureGroupReply]):
+    """Nodes that failed, the largest group first."""
+
+
+class FailureQuery(Query):
+    """By what to group."""
+
+    by: Literal["reason", "rack", "template"] = "reason"
+
+
 class FaultList(Items[FaultReply]):
     """Faults outside of COD: those that last, then those that ended in the last day; the newest
     first."""
@@ -234,6 +255,14 @@ SERVER = (
         "List faults of switches, file servers, BMCs and other DHCP servers",
         lambda a: partial(faults.every, now=a.now),
         reply=listed(FaultList, FaultReply.of),
+    ),
+    route(
+        "GET /faults/nodes",
+        ADMINS,
+        "List nodes that failed and are out of service, grouped by reason, rack or template",
+        lambda a: partial(faults.failed, by=a.query.by),
+        reply=listed(FailureGroups, FailureGroupReply.of),
+        query=FailureQuery,
     ),
     route(
         "GET /states",

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
+from cod.choices import PowerDriverKind
 from cod.flows import servers
 from cod.flows.nodes import faults
+from cod.model import FailedNode
 from cod.pool import Tx
-from cod.web.api.routes import ADMINS, Call
-from cod.web.portal.page import Page
+from cod.web.api.resources.server import FailureQuery
+from cod.web.api.routes import ADMINS, Names
+from cod.web.portal.page import Page, PageCall
+
+_WITH_PAGES = (PowerDriverKind.REDFISH, PowerDriverKind.IPMI)
 
 
-def _faults(tx: Tx, ask: Call) -> dict[str, Any]:
+def bmc(node: FailedNode) -> str:
+    """Return the address of the page of a node's BMC; '' where it has none that COD knows."""
+    if node.power_driver not in _WITH_PAGES or not node.power_address:
+        return ""
+    host = urlsplit(node.power_address).hostname or node.power_address.partition(":")[0]
+    return f"https://{host}/"
+
+
+def _faults(tx: Tx, ask: PageCall[Names, FailureQuery]) -> dict[str, Any]:
     found = faults.every(tx, now=ask.now)
     return {
         "lasting": [each for each in found if each.ended is None],
         "over": [each for each in found if each.ended is not None],
         "kinds": faults.KINDS,
+        "failed": faults.failed(tx, by=ask.query.by),
+        "by": list(faults.BY),
+        "bmc": bmc,
         "servers": servers.every(tx, now=ask.now).items,
     }
 
 
-PAGES = (Page("/faults", "faults.html", _faults, ADMINS),)
+PAGES = (Page("/faults", "faults.html", _faults, ADMINS, FailureQuery),)

@@ -1,0 +1,255 @@
+"""`cod maintenance`: times in which nodes are out of service, and racks that are drained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from cod.cli.nodes.many import ChosenNodes, chosen, where_option
+from cod.cli.show import (
+    Moment,
+    client,
+    confirm,
+    count,
+    said,
+    shown,
+    table_of,
+    watched,
+    watching,
+    when,
+    with_json,
+    yes_option,
+)
+from cod.cli.show import as_json as json_option
+from cod.client import path
+
+_DRY_RUN = click.option(
+    "--dry-run", is_flag=True, help="Show what is taken from whom, and change nothing."
+)
+_UNTIL = click.option(
+    "--until", type=Moment(), help="When nodes come back. Left out: when it is ended by hand."
+)
+_REASON = click.option("--reason", required=True, help="Shown to owners, and at the nodes.")
+_STAY_OUT = click.option(
+    "--stay-out", is_flag=True, help="Nodes stay out of service afterwards, until restored by hand."
+)
+_SITE = click.option("--site", "whole", is_flag=True, help="All nodes of the site.")
+_NAMES = click.argument("names", nargs=-1, metavar="[NAME...]")
+
+
+@click.group()
+def maintenance() -> None:
+    """Maintenance: times in which nodes are out of service, and racks that are drained.
+
+    \b
+    Example:
+      cod maintenance plan @r12 --from 2026-12-14T08:00 --until 2026-12-14T18:00 --reason "power"
+      cod maintenance drain @r12 --reason "moves to the new room"
+    """
+
+
+def window_table(values: Sequence[Any]) -> Any:
+    """Return windows for people."""
+    return table_of(
+        values,
+        ("ID", lambda one: str(one["id"])),
+        ("STATE", lambda one: "draining" if _drains(one) else one["state"]),
+        ("NODES OF", "what"),
+        ("BEGINS", lambda one: when(one["begins_at"])),
+        ("ENDS", lambda one: when(one["ends_at"])),
+        ("NODES", lambda one: str(one["nodes"])),
+        ("OUT", lambda one: str(one["out"])),
+        ("REASON", "reason"),
+    )
+
+
+def _drains(one: Any) -> bool:
+    return one["drain"] and one["state"] == "running" and one["out"] < one["nodes"]
+
+
+def window_in_full(one: Any) -> Any:
+    """Return a window and who has nodes in it, for people."""
+    from rich.console import Group
+
+    parts = [window_table([one])] if one["state"] else []
+    holders = table_of(
+        one["holders"],
+        ("VCLUSTER", "vcluster"),
+        ("GROUP", "group"),
+        ("NODES", lambda each: f"{each['nodes']} of {each['held']}"),
+        ("TAKEN", lambda each: str(each["lost"])),
+        ("LEAVES", lambda each: when(each["leaves_at"])),
+    )
+    return Group(*parts, holders, effect(one))
+
+
+def effect(one: Any) -> str:
+    """Say what a window takes from whom, and when nobody holds its nodes."""
+    lost = sum(each["lost"] for each in one["holders"])
+    empty = f"empty {when(one['empty_at'])}" if one["empty_at"] else "nobody knows when it is empty"
+    late = f" Reservations begin late: {', '.join(one['late'])}." if one["late"] else ""
+    return (
+        f"{count(one['nodes'], 'node')}: {one['free']} free, {one['nodes'] - one['free']} held, of"
+        f" which {lost} are taken from their holders; {empty}.{late}"
+    )
+
+
+@maintenance.command("list")
+@json_option
+@watching
+@click.pass_context
+def list_(ctx: click.Context, as_json: bool, watch: bool) -> None:
+    """List maintenance that is to come, that runs, and that of the last 30 days.
+
+    \b
+    Example:
+      cod maintenance list
+    """
+    api = client(ctx)
+    watched(lambda: api.get("/maintenance")["items"], window_table, as_json, watch)
+
+
+@maintenance.command()
+@click.argument("id", type=int)
+@with_json
+def show(ctx: click.Context, id: int, as_json: bool) -> None:
+    """Show maintenance: whose nodes it takes, and when nobody holds them.
+
+    \b
+    Example:
+      cod maintenance show 3
+    """
+    shown(client(ctx).get(path("maintenance", str(id))), window_in_full, as_json)
+
+
+@maintenance.command()
+@_NAMES
+@where_option
+@_SITE
+@click.option("--from", "begins", type=Moment(), required=True, help="Nodes still held are taken.")
+@_UNTIL
+@_REASON
+@_STAY_OUT
+@_DRY_RUN
+@yes_option
+@with_json
+def plan(
+    ctx: click.Context,
+    names: tuple[str, ...],
+    where: str,
+    whole: bool,
+    begins: float,
+    until: float | None,
+    reason: str,
+    stay_out: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Plan maintenance of nodes, blocks, or the site. Leases begin on them only if they end before.
+
+    Owners whose nodes are taken are told now, and again before it begins.
+
+    \b
+    Example:
+      cod maintenance plan @r12 --from 2026-12-14T08:00 --until 2026-12-14T18:00 --reason "power"
+      cod maintenance plan --where 'type=gpu' --from 2026-12-14T08:00 --reason "firmware" --dry-run
+    """
+    body = {"begins_at": begins, "ends_at": until, "reason": reason, "stay_out": stay_out}
+    _make(ctx, _meant(names, where, whole) | body, (dry_run, yes, as_json))
+
+
+@maintenance.command()
+@_NAMES
+@where_option
+@_SITE
+@click.option("--by", "begins", type=Moment(), help="Nodes still held then are taken.")
+@_UNTIL
+@_REASON
+@_STAY_OUT
+@_DRY_RUN
+@yes_option
+@with_json
+def drain(
+    ctx: click.Context,
+    names: tuple[str, ...],
+    where: str,
+    whole: bool,
+    begins: float | None,
+    until: float | None,
+    reason: str,
+    stay_out: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Drain nodes or racks: they are given to nobody, and go out of service as they come free.
+
+    \b
+    Example:
+      cod maintenance drain @r12 --reason "moves to the new room" --dry-run
+      cod maintenance drain @r12 --by 2026-12-14T08:00 --reason "moves to the new room"
+    """
+    body = {"begins_at": begins, "ends_at": until, "reason": reason, "stay_out": stay_out}
+    asked = _meant(names, where, whole) | body | {"drain": True}
+    _make(ctx, asked, (dry_run, yes, as_json))
+
+
+def _meant(names: tuple[str, ...], where: str, whole: bool) -> dict[str, Any]:
+    nodes = ChosenNodes(names) if whole else chosen(names, where, None)
+    return {"names": ",".join(nodes.names), "where": where, "site": whole}
+
+
+def _make(ctx: click.Context, body: dict[str, Any], flags: tuple[bool, bool, bool]) -> None:
+    """Plan it, after a question that says what it takes. `flags`: dry_run, yes, as_json."""
+    dry_run, yes, as_json = flags
+    api = client(ctx)
+    if dry_run:
+        shown(api.post("/maintenance/check", body), _checked, as_json)
+        return
+    verb = "Drain" if body.get("drain") else "Plan maintenance of"
+    confirm(lambda: f"{verb} these nodes? {effect(api.post('/maintenance/check', body))}", yes)
+    shown(api.post("/maintenance", body), window_in_full, as_json)
+
+
+def _checked(one: Any) -> Any:
+    return window_in_full(one | {"state": ""})
+
+
+@maintenance.command("set")
+@click.argument("id", type=int)
+@click.option("--from", "begins_at", type=Moment(), help="Not once it has begun.")
+@click.option("--until", "ends_at", type=Moment(), help="When nodes come back.")
+@click.option("--reason", help="Shown to owners, and at the nodes.")
+@with_json
+def set_(ctx: click.Context, id: int, as_json: bool, **changes: Any) -> None:
+    """Move maintenance, or change its reason. Owners whose nodes are taken are told.
+
+    \b
+    Example:
+      cod maintenance set 3 --from 2026-12-15T08:00 --until 2026-12-15T18:00
+    """
+    body = {name: each for name, each in changes.items() if each is not None}
+    if not body:
+        raise click.UsageError("say what to change: --from, --until or --reason")
+    value = client(ctx).patch(path("maintenance", str(id)), body)
+    shown(value, window_in_full, as_json)
+
+
+@maintenance.command()
+@click.argument("id", type=int)
+@yes_option
+@with_json
+def end(ctx: click.Context, id: int, yes: bool, as_json: bool) -> None:
+    """Cancel maintenance that has not begun, or end it now: nodes come back.
+
+    \b
+    Example:
+      cod maintenance end 3
+    """
+    confirm(lambda: f"End maintenance {id}?", yes)
+    value = client(ctx).delete(path("maintenance", str(id)))
+    what = "cancelled" if value["state"] == "cancelled" else "ended; its nodes come back"
+    said(value, f"{id}: {what}", as_json)

@@ -1,0 +1,74 @@
+"""The map of the site: a square for each node, in racks or by what else nodes have in common."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import quote
+
+from markupsafe import Markup, escape
+
+from cod.flows import views
+from cod.flows.views import Square
+from cod.pool import Tx
+from cod.web.api.models import Query
+from cod.web.api.routes import ADMINS, Names
+from cod.web.portal import formatting
+from cod.web.portal.page import Page, PageCall
+
+BY: Mapping[str, tuple[str, Callable[[Square], str]]] = {
+    "rack": ("Rack or block", lambda one: one.block),
+    "type": ("Type", lambda one: one.type),
+    "group": ("Group", lambda one: one.group),
+    "state": ("State", lambda one: formatting.node_word(one.state)[0]),
+}
+_NONE = {"rack": "In no rack", "type": "Not reported yet", "group": "Held by nobody", "state": ""}
+_CLASSES = {"good": "g", "rest": "r", "sleep": "r", "wait": "w", "bad": "b", "busy": "y"}
+_PLACES = {"rack": "blocks", "type": "types", "group": "groups"}
+
+
+class MapQuery(Query):
+    """By what nodes are put together."""
+
+    by: Literal["rack", "type", "group", "state"] = "rack"
+
+
+def _map(tx: Tx, ask: PageCall[Names, MapQuery]) -> dict[str, Any]:
+    key = BY[ask.query.by][1]
+    found: defaultdict[str, list[Square]] = defaultdict(list)
+    for one in views.squares(tx):
+        found[key(one)].append(one)
+    parts = [
+        (name or _NONE[ask.query.by], name, _counts(some), _squares(some))
+        for name, some in sorted(found.items(), key=lambda each: (not each[0], each[0]))
+    ]
+    whole = Counter(one.state for some in found.values() for one in some)
+    return {
+        "parts": parts,
+        "whole": whole,
+        "place": _PLACES.get(ask.query.by, ""),
+        "by": [(name, title) for name, (title, _) in BY.items()],
+    }
+
+
+def _counts(some: Sequence[Square]) -> Mapping[str, int]:
+    return Counter(one.state for one in some)
+
+
+def _squares(some: Sequence[Square]) -> Markup:
+    """Return a square for each node: a link with the node's name and what it does, which is read
+    out, and shown where it has the pointer or the focus. A page may have thousands: each is made
+    without a template, of few bytes, and its address is relative."""
+    return Markup("\n").join(map(_square, some))
+
+
+def _square(one: Square) -> Markup:
+    word, tone = formatting.node_word(one.state)
+    said = f"{one.name} {word}" + (f" {one.vcluster}" if one.vcluster else "")
+    return Markup(
+        f"<a class={_CLASSES[tone]} href=nodes/{quote(one.name)}><b>{escape(said)}</b></a>"
+    )
+
+
+PAGES = (Page("/map", "map.html", _map, ADMINS, MapQuery),)

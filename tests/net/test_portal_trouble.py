@@ -1,0 +1,120 @@
+"""The portal where machines are in trouble: maintenance, the rack map, nodes that failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, update
+
+from cod.store import tables as t
+from cod.store.nodes import blocks, nodes
+from tests.conftest import ready
+from tests.net.apiserver import NOW, Served
+from tests.net.portalclient import Shown, signed_in
+from tests.portal_site import furnish
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def there(served: Served) -> Served:
+    """The server, with the small site that has something of everything."""
+
+    def begin(tx: Any) -> None:
+        tx.execute(delete(t.groups))
+        furnish(tx, NOW)
+
+    ready(served.pool.engine, "a site of portal pages", begin)
+    return served
+
+
+def check(page: Shown, **fields: str) -> Shown:
+    """Press the button that shows what the form would take."""
+    filled = page.filled("/maintenance", **fields)
+    return page.browser.post("/maintenance/check", filled)
+
+
+def racked(served: Served) -> list[str]:
+    """Put the first two nodes into rack r12; return the names of all."""
+
+    def put(tx: Any) -> list[str]:
+        every = nodes.every(tx)
+        blocks.put(tx, [one.id for one in every[:2]], blocks.ensure(tx, "r12"))
+        return [one.name for one in every if one.state != "retired"]
+
+    return served.tx(put)
+
+
+def test_an_administrator_sees_what_maintenance_takes_plans_moves_and_cancels_it(
+    there: Served,
+) -> None:
+    racked(there)
+    browser = signed_in(there)
+    page = browser.get("/maintenance", names="@r12")
+    assert "No maintenance is planned." in page.words
+    page = check(
+        page,
+        begins_at="2040-12-14T08:00",
+        ends_at="2040-12-14T18:00",
+        reason="fans",
+    )
+    assert "2 nodes: " in page.words, page.words
+    assert "No maintenance is planned." in browser.get("/maintenance").words
+    page = page.send("/maintenance")
+    assert page.path == "/maintenance/1", page.words
+    assert "Maintenance of @r12" in page.words
+    page = page.send(
+        "/maintenance/1/change", begins_at="2040-12-15T08:00", ends_at="2040-12-15T18:00"
+    )
+    assert "2040-12-15 08:00:00 UTC" in page.words
+    page = page.send("/maintenance/1/end")
+    assert page.path == "/maintenance"
+    assert "The maintenance is cancelled." in page.words
+
+
+def test_what_is_wrong_is_said_at_its_field(there: Served) -> None:
+    page = signed_in(there).get("/maintenance")
+    page = check(page, names="@nowhere", begins_at="soon", reason="fans")
+    assert page.tree.xpath("//*[@id='begins_at-wrong']"), page.words
+    page = check(page, begins_at="2040-12-14T08:00")
+    assert "there is no block 'nowhere'" in page.words
+
+
+def test_the_map_has_a_square_with_a_text_for_each_node(there: Served) -> None:
+    names = racked(there)
+    page = signed_in(there).get("/map")
+    squares = page.tree.xpath("//p[@class='squares']/a")
+    assert sorted(one.text_content().split()[0] for one in squares) == sorted(names)
+    assert {one.get("href").partition("/")[0] for one in squares} == {"nodes"}
+    assert page.tree.xpath("//h2/a[@href='/blocks/r12']")
+    for by in ("type", "group", "state"):
+        found = signed_in(there).get("/map", by=by)
+        assert len(found.tree.xpath("//p[@class='squares']/a")) == len(names)
+
+
+def test_nodes_that_failed_are_grouped_and_tried_again_together(there: Served) -> None:
+    names = racked(there)[:2]
+
+    def fail(tx: Any) -> None:
+        for number, name in enumerate(names):
+            tx.execute(
+                update(t.nodes)
+                .where(t.nodes.c.name == name)
+                .values(
+                    state="quarantined",
+                    reason=f"no sign of progress for {600 + number} s",
+                    power_driver="redfish",
+                    power_address="https://10.9.0.7/redfish/v1/Systems/1",
+                )
+            )
+
+    there.tx(fail)
+    browser = signed_in(there)
+    page = browser.get("/faults")
+    assert page.words.count("no sign of progress for … s 2 nodes") == 1
+    assert page.tree.xpath("//a[@href='https://10.9.0.7/']")
+    racks = browser.get("/faults", by="rack")
+    assert "r12 2 nodes" in racks.words
+    done = page.send("/node-actions/check")
+    assert "Return to service: 2 nodes" in done.words
