@@ -35,12 +35,13 @@ from cod.policy.nodes.console import tenure
 from cod.policy.people.names import full
 from cod.pool import in_transaction
 from cod.security import passwords
-from cod.states import NODE_RULES, NodeState
+from cod.states import NODE_RULES, NodeState, WindowState
 from cod.store import claims, schema
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
-from cod.store.nodes import nodes
+from cod.store.nodes import blocks, nodes
 from cod.store.people import groups, people
+from cod.store.scheduler import maintenance as rows
 from tests.ports import free_port
 from tests.upkeep import open_stands
 from tests.waiting import answers, until
@@ -159,6 +160,7 @@ def populate(tx: Tx, now: float) -> None:
     world.kept()
     world.planned()
     world.recurring()
+    world.maintained()
     kept = passwords.hashed(PASSWORD)
     group = groups.by_name(tx, "physics")
     assert group is not None
@@ -483,6 +485,28 @@ class _World:
                 }
             ],
         )
+
+    def maintained(self) -> None:
+        """Rack 1 is in maintenance in three weeks."""
+        begins = self._now + 21 * DAY
+        window = rows.add(
+            self._tx,
+            state=WindowState.PLANNED,
+            begins_at=begins,
+            ends_at=begins + 10 * HOUR,
+            reason="a new power feed",
+            names="@rack1",
+            filter="",
+            drain=False,
+            stay_out=False,
+            bit=1,
+            warned=None,
+            created_at=self._now,
+            created_by="user:administrator",
+        )
+        rack = blocks.by_name(self._tx, "rack1")
+        inside = [one.id for one in nodes.every(self._tx) if one.block_id == rack]
+        rows.put(self._tx, window, inside)
 
     def planned(self) -> None:
         """Reservations in advance of two groups, a move, a lease without an end and one that is

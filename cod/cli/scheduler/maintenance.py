@@ -66,7 +66,7 @@ def window_table(values: Sequence[Any]) -> Any:
 
 
 def _drains(one: Any) -> bool:
-    return one["drain"] and one["state"] == "running" and one["out"] < one["nodes"]
+    return bool(one["drain"] and one["state"] == "running" and one["out"] < one["nodes"])
 
 
 def window_in_full(one: Any) -> Any:
@@ -224,13 +224,21 @@ def _checked(one: Any) -> Any:
 @click.option("--until", "ends_at", type=Moment(), help="When nodes come back.")
 @click.option("--reason", help="Shown to owners, and at the nodes.")
 @with_json
-def set_(ctx: click.Context, id: int, as_json: bool, **changes: Any) -> None:
+def set_(
+    ctx: click.Context,
+    id: int,
+    begins_at: float | None,
+    ends_at: float | None,
+    reason: str | None,
+    as_json: bool,
+) -> None:
     """Move maintenance, or change its reason. Owners whose nodes are taken are told.
 
     \b
     Example:
       cod maintenance set 3 --from 2026-12-15T08:00 --until 2026-12-15T18:00
     """
+    changes = {"begins_at": begins_at, "ends_at": ends_at, "reason": reason}
     body = {name: each for name, each in changes.items() if each is not None}
     if not body:
         raise click.UsageError("say what to change: --from, --until or --reason")

@@ -208,7 +208,11 @@ def kept(tx: Tx, idle_since: float, apart: Apart = TOGETHER) -> list[Kept]:
         .group_by(*columns)
     )
     fixed = Kept._fields.index("port")
-    return [Kept(*row[:fixed], *apart.read(row[fixed:])) for row in tx.execute(query).all()]
+    found = []
+    for row in tx.execute(query).all():
+        port, windows = apart.read(row[fixed:])
+        found.append(Kept(*row[:fixed])._replace(port=port, windows=windows))
+    return found
 
 
 def free(
