@@ -91,8 +91,8 @@ def effect(one: Any) -> str:
     empty = f"empty {when(one['empty_at'])}" if one["empty_at"] else "nobody knows when it is empty"
     late = f" Reservations begin late: {', '.join(one['late'])}." if one["late"] else ""
     return (
-        f"{count(one['nodes'], 'node')}: {one['free']} free, {one['nodes'] - one['free']} held, of"
-        f" which {lost} are taken from their holders; {empty}.{late}"
+        f"{count(one['nodes'], 'node')}: {one['free']} free, {one['nodes'] - one['free']} held;"
+        f" {lost} taken from their holders; {empty}.{late}"
     )
 
 

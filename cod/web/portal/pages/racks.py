@@ -24,7 +24,14 @@ BY: Mapping[str, tuple[str, Callable[[Square], str]]] = {
     "state": ("State", lambda one: formatting.node_word(one.state)[0]),
 }
 _NONE = {"rack": "In no rack", "type": "Not reported yet", "group": "Held by nobody", "state": ""}
-_CLASSES = {"good": "g", "rest": "r", "sleep": "r", "wait": "w", "bad": "b", "busy": "y"}
+_CLASSES = {
+    "good": "",
+    "rest": " class=r",
+    "sleep": " class=r",
+    "wait": " class=w",
+    "bad": " class=b",
+    "busy": " class=y",
+}
 _PLACES = {"rack": "blocks", "type": "types", "group": "groups"}
 
 
@@ -59,16 +66,14 @@ def _counts(some: Sequence[Square]) -> Mapping[str, int]:
 def _squares(some: Sequence[Square]) -> Markup:
     """Return a square for each node: a link with the node's name and what it does, which is read
     out, and shown where it has the pointer or the focus. A page may have thousands: each is made
-    without a template, of few bytes, and its address is relative."""
-    return Markup("\n").join(map(_square, some))
+    without a template, of few bytes. Addresses are relative; the colour of most has no class."""
+    return Markup("".join(map(_square, some)))
 
 
-def _square(one: Square) -> Markup:
+def _square(one: Square) -> str:
     word, tone = formatting.node_word(one.state)
-    said = f"{one.name} {word}" + (f" {one.vcluster}" if one.vcluster else "")
-    return Markup(
-        f"<a class={_CLASSES[tone]} href=nodes/{quote(one.name)}><b>{escape(said)}</b></a>"
-    )
+    said = f"{one.name} {word} {one.vcluster}".rstrip()
+    return f"<a{_CLASSES[tone]} href=nodes/{quote(one.name)}><b>{escape(said)}</b></a>"
 
 
 PAGES = (Page("/map", "map.html", _map, ADMINS, MapQuery),)
