@@ -1,4 +1,5 @@
-"""The portal where machines are in trouble: maintenance, the rack map, nodes that failed."""
+"""The portal and the command line where machines are in trouble: maintenance, the rack map, nodes
+that failed."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from sqlalchemy import delete, update
 from cod.store import tables as t
 from cod.store.nodes import blocks, nodes
 from tests.conftest import ready
-from tests.net.apiserver import NOW, Served
+from tests.net.apiserver import NOW, Served, as_json, run
 from tests.net.portalclient import Shown, signed_in
 from tests.portal_site import furnish
 
@@ -118,3 +119,30 @@ def test_nodes_that_failed_are_grouped_and_tried_again_together(there: Served) -
     assert "r12 2 nodes" in racks.words
     done = page.send("/node-actions/check")
     assert "Return to service: 2 nodes" in done.words
+
+
+def test_maintenance_is_planned_moved_and_ended_from_the_command_line(there: Served) -> None:
+    racked(there)
+    plan = ("maintenance", "plan", "@r12", "--from", "2040-12-14T08:00Z", "--reason", "fans")
+    looked = run(there, *plan, "--dry-run").stdout
+    assert "2 nodes: " in looked
+    assert as_json(there, "maintenance", "list") == []
+    made = as_json(there, *plan, "--until", "2040-12-14T18:00Z", "--yes")
+    assert (made["state"], made["nodes"], made["what"]) == ("planned", 2, "@r12")
+    moved = as_json(there, "maintenance", "set", "1", "--from", "2040-12-14T09:00Z")
+    assert moved["begins_at"] == made["begins_at"] + 3600
+    assert "fans" in run(there, "maintenance", "list").stdout
+    assert "taken from their holders" in run(there, "maintenance", "show", "1").stdout
+    assert "1: cancelled" in run(there, "maintenance", "end", "1", "--yes").stdout
+    drained = as_json(there, "maintenance", "drain", "@r12", "--reason", "moves", "--yes")
+    assert (drained["state"], drained["drain"], drained["begins_at"]) == ("running", True, None)
+    assert "say which" in run(there, *plan[:2], *plan[3:], code=2).stderr
+    assert (
+        "there is no maintenance window 9" in run(there, "maintenance", "end", "9", code=1).stderr
+    )
+
+
+def test_nodes_that_failed_are_listed_by_the_command_line(there: Served) -> None:
+    (group,) = as_json(there, "fault", "nodes", "--by", "rack")
+    assert group["key"] == "rack4"
+    assert group["nodes"][0]["name"] in run(there, "fault", "nodes").stdout
