@@ -756,7 +756,7 @@ class MaintenanceWindow:
     names, filter  which nodes, as they were meant; both '': all of the site
     drain      its nodes are given to nobody from now on, and go as they come free
     stay_out   nodes do not come back at the end
-    bit        1, 2, 4 …: no other open window has it
+    bit        1, 2, 4 …: no other open window has it; of one that is over -id
     warned     owners were told so many seconds before; None: when it was planned
     """
 

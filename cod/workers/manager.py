@@ -117,15 +117,15 @@ class Manager(Service):
         if await self._pool.read(hold.lasts):
             return
         self._effects(await self._pool.run(deadlines.run, self._site.current, now, self._started))
-        if self._reactor.seconds() >= self._calm_at and not await self._maintain():
-            return
+        if self._reactor.seconds() >= self._calm_at:
+            await self._maintain()
         pulse = await self._pool.read(plan.pulse)
         if woken or pulse != self._pulse or now >= self._next_pass:
             self._pulse, self._next_pass = pulse, now + PATIENCE
             await self._pass(now)
 
-    async def _maintain(self) -> bool:
-        """Carry on with maintenance windows; return whether this server is still the manager."""
+    async def _maintain(self) -> None:
+        """Carry on with maintenance windows. What is wrong with one keeps no request waiting."""
         more = True
         while more and self.running and (claim := await self._hold()) is not None:
             try:
@@ -135,10 +135,14 @@ class Manager(Service):
             except apply_plan.Lost as error:
                 self._keeper.claim = None
                 log.warning("%s; maintenance waits", error)
-                return False
+                return
+            except Exception as error:
+                if self._pool.is_away(error):
+                    raise
+                log.exception("maintenance failed")
+                return
             self._effects(done.effects)
             more = done.value
-        return self._keeper.claim is not None
 
     def _watch_clock(self, now: float) -> None:
         """Note whether the clock was set. A clock that is wrong at the start, or is set, must not

@@ -46,7 +46,7 @@ def upgrade() -> None:
             "stay_out", sa.Boolean(), nullable=False, comment="nodes do not come back at the end"
         ),
         sa.Column(
-            "bit", sa.Integer(), nullable=False, comment="1, 2, 4 …: no other open window has it"
+            "bit", sa.Integer(), nullable=False, comment="1, 2, 4 … while it is open, then -id"
         ),
         sa.Column(
             "warned",
@@ -57,6 +57,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("created_by", sa.String(length=80), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_maintenance_windows")),
+        sa.UniqueConstraint("bit", name=op.f("uq_maintenance_windows_bit")),
         comment="Times in which nodes are out of service.",
         mysql_charset="utf8mb4",
         mysql_engine="InnoDB",

@@ -120,6 +120,17 @@ def test_owners_are_told_when_it_is_planned_and_again_before_it_begins(tx: Tx, r
     assert len(told(tx)) == 2
 
 
+def test_owners_of_nodes_that_are_drained_by_a_time_are_warned_too(tx: Tx, rules: Site) -> None:
+    want(tx, rules, "web", 4, 4096, 1.0, lease=50_000.0)
+    run_pass(tx, rules, 2.0)
+    ask(tx, rules, drain=True)
+    for now in (NOW + 1, BEGINS - 999, BEGINS - 998):
+        carry_on(tx, rules, now)
+    assert len(told(tx)) == 2
+    carry_on(tx, rules, BEGINS)
+    assert states(tx)[NodeState.QUARANTINED] == 4
+
+
 def test_nodes_go_when_it_begins_and_come_back_when_it_ends(tx: Tx, rules: Site) -> None:
     want(tx, rules, "web", 4, 4096, 1.0, lease=50_000.0)
     run_pass(tx, rules, 2.0)

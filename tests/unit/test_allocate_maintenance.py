@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from cod.policy.reservations import admission
 from cod.policy.reservations.forecast import Forecast
+from cod.policy.scheduler import reasons
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.explain import explain
 from cod.policy.scheduler.feasibility import Feasibility
@@ -118,6 +120,13 @@ def test_nodes_of_a_window_are_not_taken_from_others_for_a_longer_lease() -> Non
     shorter = replace(seen, requests=[leased(1, 2, 500.0, priority=3)])
     (taken,) = decide(shorter, POLICY, NOW).preemptions
     assert taken.kind == RACK
+
+
+def test_a_reservation_that_is_refused_for_it_names_it_and_the_start_after_it() -> None:
+    asked = leased(1, 2, 900.0, starts_at=NOW + 500)
+    why = admission.refusal(rack(), asked, POLICY, NOW)
+    assert "maintenance of @r12 begins" in why
+    assert f"The next start at which they would be is {reasons.at(ENDS)}" in why
 
 
 @pytest.mark.parametrize(

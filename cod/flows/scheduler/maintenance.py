@@ -235,8 +235,7 @@ def end(tx: Tx, context: FlowContext, *, window_id: int) -> Result[WindowView]:
     _raise_version(tx)
     if window.state == WindowState.PLANNED:
         _tell(tx, window, notice_texts.maintenance_cancelled, site.policy, now)
-        rows.clear(tx, window.id)
-        ended = rows.change(tx, window, state=WindowState.CANCELLED, ends_at=now)
+        ended = rows.close(tx, window, WindowState.CANCELLED, ends_at=now)
     else:
         if not policy.begun(window, now):
             _tell(tx, window, notice_texts.maintenance_cancelled, site.policy, now)
@@ -418,8 +417,7 @@ def _return(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[t
                 (node, transitions.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy))
             )
     if len(due) < BATCH:
-        rows.clear(tx, window.id)
-        rows.change(tx, window, state=WindowState.OVER)
+        rows.close(tx, window, WindowState.OVER)
     else:
         rows.clear(tx, window.id, [node.id for node in due])
     return moved

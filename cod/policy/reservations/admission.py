@@ -73,6 +73,7 @@ def refusal(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now
         for one in _rivals(found, request, want)
     ]
     there += list(_holders(snapshot, request, want, policy))
+    there += filter(None, [feasibility.maintained(request)])
     why = f": in the way are {first_few(there, 5)}" if there else ""
     start = at(request.starts_at or now)
     return f"{reasons.nodes(size(request))} are not free from {start} on{why}. {when}"
@@ -162,6 +163,7 @@ def _starts(
         and (back := back_at(holder, policy, turnaround(snapshot, one.kind.type, policy)))
         is not None
     }
+    ends |= {one.ends for one in snapshot.windows.values() if one.ends < math.inf}
     return sorted(end for end in ends if end > start)[:TRIES]
 
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from cod.model import AskedWindow, MaintenanceWindow, Policy, Refused
 from cod.policy.scheduler.reasons import at
 from cod.policy.scheduler.snapshot import WindowTimes
-from cod.states import WindowState
 
 MOST = 30
 """Windows that are open at a time: each has a bit of a number with a sign."""
@@ -74,8 +73,9 @@ def leaves_at(window: MaintenanceWindow, gone_at: float, now: float) -> float:
 
 
 def warning(window: MaintenanceWindow, policy: Policy, now: float) -> float | None:
-    """Return the seconds of the warning that is due for a window that is planned; None: none is."""
-    if window.state != WindowState.PLANNED or window.begins_at is None:
+    """Return the seconds of the warning that is due before a window begins to take nodes; None:
+    none is."""
+    if window.begins_at is None:
         return None
     left = window.begins_at - now
     reached = min((ahead for ahead in policy.lease_warnings if left <= ahead), default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import case, delete, func, insert, or_, select, update
 
@@ -33,6 +33,15 @@ def every(tx: Tx, since: float) -> list[MaintenanceWindow]:
     return _ROWS.every(
         tx, or_(_w.state.in_(OPEN), _w.ends_at >= since), order=(_w.begins_at, _w.id)
     )
+
+
+def close(
+    tx: Tx, window: MaintenanceWindow, state: WindowState, **columns: Any
+) -> MaintenanceWindow:
+    """End the window: no node is in it any more, and another may have its bit. Return it as it is
+    now."""
+    clear(tx, window.id)
+    return change(tx, window, state=state, bit=-window.id, **columns)
 
 
 def put(tx: Tx, window: MaintenanceWindow, node_ids: Collection[int]) -> None:

@@ -478,7 +478,8 @@ maintenance_windows = table(
         comment="its nodes are given to nobody from now on, and go as they come free",
     ),
     not_null("stay_out", Boolean, comment="nodes do not come back at the end"),
-    not_null("bit", Integer, comment="1, 2, 4 …: no other open window has it"),
+    # two that are planned at the same moment get the same: one of the transactions is run again
+    not_null("bit", Integer, unique=True, comment="1, 2, 4 … while it is open, then -id"),
     Column(
         "warned",
         Time,
