@@ -34,8 +34,7 @@ KINDS = {
     "move": "nodes of the vcluster are to move to another",
     "moved": "nodes of the vcluster were moved to another",
     "reservation-late": "a reservation in advance begins later than planned",
-    "maintenance": "nodes of the vcluster go out of service for maintenance, at another time, or not"
-    " after all",
+    "maintenance": "nodes of the vcluster go out of service for maintenance, or do not after all",
     "series": "a start of a series of reservations could not be reserved",
     "series-reserved": "such a start is reserved after all",
     "node-hours": "a group has used 80 or 100 per cent of its node-hours of the month",

@@ -295,6 +295,21 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
             created_at=NOW,
         )
     )
+    # everybody sees when nodes are out of service, and nobody which of others' nodes
+    tx.execute(
+        insert(t.maintenance_windows).values(
+            state="planned",
+            begins_at=NOW + 9e9,
+            reason="fans",
+            names="n9",
+            filter="",
+            drain=False,
+            stay_out=False,
+            bit=1 << next(_numbers) % 20,
+            created_at=NOW,
+            created_by="user:root",
+        )
+    )
     upload = f"{next(_numbers):032x}"
     tx.execute(
         insert(t.uploads).values(

@@ -34,7 +34,7 @@ ADMINS = {
     "/people/{name}",
     "/policy",
 }
-SHARED = {"/types/{name}", "/templates/new", "/images/new", "/vclusters/new"}
+SHARED = {"/types/{name}", "/templates/new", "/images/new", "/vclusters/new", "/maintenance/{id}"}
 
 
 @dataclass

@@ -339,9 +339,17 @@ KINDS = {
     "sessions": "session",
     "keys": "key",
     "deliveries": "delivery",
+    "maintenance": "window",
 }
 # What the world has no own of.
-UNKNOWN = {"type": "type1", "block": "none", "switch": "leaf", "token": "ci", "delivery": "1"}
+UNKNOWN = {
+    "type": "type1",
+    "block": "none",
+    "switch": "leaf",
+    "token": "ci",
+    "delivery": "1",
+    "window": "1",
+}
 
 
 @dataclass

@@ -56,6 +56,7 @@ CLAIMED_AGAIN = {
     "images.images.unneeded": "claims",
     "nodes.consoles.followed": "claims",
     "nodes.power.meters": "claims",
+    "scheduler.maintenance.run": "claims",
     "scheduler.plan.hold": "claims",
     "scheduler.starts.hold": "claims",
     "vcms.vcms.greet": "vcms",

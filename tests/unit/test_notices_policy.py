@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod import notice_texts as notices
-from cod.model import NoticeRules, Refused, Vcluster
+from cod.model import MaintenanceWindow, NoticeRules, Refused, Vcluster
 from cod.policy.people import delivery
 from cod.policy.people.delivery import AT_ONCE, GIVEN_UP, LONGEST_PAUSE, OF_ONE_HOST, Target
 
@@ -36,6 +36,11 @@ WEB = Vcluster(
 )
 
 
+POWER = MaintenanceWindow(
+    1, "planned", 1e9, None, "a new power feed", "@r12", "", False, False, 1, None, 0.0, "user:root"
+)
+
+
 def every_news() -> list[notices.NoticeText]:
     long = "n" * 63
     return [
@@ -45,6 +50,11 @@ def every_news() -> list[notices.NoticeText]:
         notices.extended(WEB),
         notices.lease_ended(WEB),
         notices.drained(WEB),
+        notices.maintenance(WEB, ["web-1"], POWER),
+        notices.maintenance_began(WEB, ["web-1"], POWER),
+        notices.maintenance_moved(WEB, ["web-1"], POWER),
+        notices.maintenance_cancelled(WEB, ["web-1"], POWER),
+        notices.maintenance_in_the_way(WEB, POWER),
         notices.deleted(WEB, "user:ann"),
         notices.reclaim(WEB, ["web-1"], 2, 1e9),
         notices.reclaim_dropped(WEB, 1),
