@@ -36,12 +36,14 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Axis:
     """What an axis shows. `ticks`: (where, text) instead of round numbers; `log`: decades are
-    equally wide."""
+    equally wide; `moments`: its values are seconds since the epoch, which a page's script shows in
+    the reader's time zone."""
 
     title: str
     ticks: Sequence[tuple[float, str]] | None = None
     log: bool = False
     from_zero: bool = True
+    moments: bool = False
 
 
 def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | None = None) -> str:
@@ -102,13 +104,14 @@ def areas(
 @dataclass(frozen=True, slots=True)
 class Span:
     """From when until when, of what sort (its colour), and what is said of it. `text`: a few
-    characters in the bar."""
+    characters in the bar; `link`: where it leads."""
 
     start: float
     end: float
     sort: str
     about: str
     text: str = ""
+    link: str = ""
 
 
 def spans(
@@ -146,10 +149,9 @@ def spans(
             if row is not None
             else f'<g font-weight="bold">{_text(8, y + ROW - 6, label, "start")}</g>'
         )
-        parts += [
-            _span(span, across, y, _paint(sorts.index(span.sort), span.sort, classes))
-            for span in row or ()
-        ]
+        for span in row or ():
+            bar = _span(span, across, y, _paint(sorts.index(span.sort), span.sort, classes))
+            parts.append(f'<a href="{escape(span.link)}">{bar}</a>' if span.link else bar)
     if mark:
         at = across(mark[0])
         parts += [
@@ -271,7 +273,9 @@ def _frame(title: str, across: _Scale, up: _Scale, right: _Scale | None) -> Iter
             yield _text(WIDTH - RIGHT + 8, right(value) + 4, text, "start")
         yield _upright(WIDTH - 14, right.axis.title)
     yield f'<path d="M{LEFT} {TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#333"/>'
-    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 38, across.axis.title, "middle")
+    zone = " data-zone" if across.axis.moments else ""
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    yield _text(middle, HEIGHT - BOTTOM + 38, across.axis.title, "middle", more=zone)
     yield _upright(18, up.axis.title)
 
 
@@ -281,7 +285,8 @@ def _below(across: _Scale, floor: float) -> Iterable[str]:
         yield (
             f'<line x1="{place:.1f}" y1="{floor}" x2="{place:.1f}" y2="{floor + 5}" stroke="#333"/>'
         )
-        yield _text(place, floor + 19, text, "middle")
+        at = f' data-at="{value:.0f}"' if across.axis.moments else ""
+        yield _text(place, floor + 19, text, "middle", more=at)
 
 
 def _legend(
@@ -295,10 +300,10 @@ def _legend(
         place += 34 + 6.6 * len(label)
 
 
-def _text(x: float, y: float, text: str, anchor: str, size: int = 12) -> str:
+def _text(x: float, y: float, text: str, anchor: str, size: int = 12, more: str = "") -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}"'
-        f' text-anchor="{anchor}">{escape(text)}</text>'
+        f' text-anchor="{anchor}"{more}>{escape(text)}</text>'
     )
 
 

@@ -24,7 +24,7 @@ from cod.policy.nodes import energy_accounting
 from cod.policy.reservations import admission, forecast
 from cod.policy.scheduler import leases, reasons, whatif
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.snapshot import PendingRequest
+from cod.policy.scheduler.snapshot import PendingRequest, SiteSnapshot
 from cod.quantity import exact_span
 from cod.states import RequestState, VclusterState
 from cod.store import watermarks
@@ -33,6 +33,9 @@ from cod.store.images import templates
 from cod.store.nodes import energy, nodes
 from cod.store.people import groups as group_rows
 from cod.store.scheduler import requests, vclusters
+
+FARTHEST = 366 * 86400.0
+"""Seconds from now within which a reservation has to start."""
 
 
 def check(
@@ -48,13 +51,54 @@ def check(
     beside the other reservations and within the group's limits. The sentence has names that who
     asks may see."""
     site, now, groups = context.site, context.now, context.who.groups
+    if not asked.wait:
+        raise Refused(
+            "invalid",
+            "a reservation in advance waits for its start: leave out that it does not wait",
+            "wait",
+        )
+    owner = group_rows.get(tx, vcluster.group_id)
+    starts_at, duration = checked_times(
+        vcluster, owner, starts_at, duration, vcluster.preemptible, site.policy, now
+    )
+    watermarks.version(tx, watermarks.RESERVED, lock=True)
+    seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True)
+    request = unmade(tx, vcluster, owner, tuples, asked, duration, context)
+    request = replace(request, starts_at=starts_at)
+    if why := over_hours(tx, seen.site, request, owner, now):
+        raise Refused("conflict", why, "duration")
+    documents = templates.for_matching(tx, {one.template_id for one in tuples})
+    hidden = (
+        set()
+        if groups is None
+        else {one.id for one in seen.scene.live if one.group_id not in groups}
+    )
+    known = whatif.masked(
+        replace(seen.site, templates={**seen.site.templates, **documents}), hidden
+    )
+    if why := admission.verdict(known, request, site.policy, now).sentence:
+        raise Refused("conflict", why, "starts_at")
+    watermarks.raise_version(tx, watermarks.RESERVED)
+
+
+def checked_times(
+    vcluster: Vcluster | None,
+    owner: Group,
+    starts_at: float | None,
+    duration: float | None,
+    preemptible: bool,
+    policy: Policy,
+    now: float,
+) -> tuple[float, float]:
+    """Return the start and the duration of a reservation. Raise `Refused` for those that no nodes
+    could help: over, too far ahead, or against the rules of leases. `vcluster` None: a new one."""
     if starts_at is None or duration is None:
         raise Refused(
             "invalid",
             "a reservation in advance has a start and a duration",
             "starts_at" if starts_at is None else "duration",
         )
-    if vcluster.preemptible:
+    if preemptible:
         raise Refused(
             "conflict",
             "nodes of a preemptible vcluster cannot be reserved in advance: any other request "
@@ -67,35 +111,27 @@ def check(
             f"the start {reasons.at(starts_at)} is over: it is {reasons.at(now)}",
             "starts_at",
         )
-    if not asked.wait:
+    if starts_at > now + FARTHEST:
         raise Refused(
             "invalid",
-            "a reservation in advance waits for its start: leave out that it does not wait",
-            "wait",
+            f"the start {reasons.at(starts_at)} is too far ahead: {reasons.at(now + FARTHEST)} is"
+            " the last that can be reserved",
+            "starts_at",
         )
     leases.check(duration, "duration")
-    owner = group_rows.get(tx, vcluster.group_id)
-    _check_lease(vcluster, owner, starts_at, duration, site.policy)
-    watermarks.version(tx, watermarks.RESERVED, lock=True)
-    seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True)
-    request = unmade(tx, vcluster, owner, tuples, asked, duration, context)
-    request = replace(request, starts_at=starts_at)
-    if owner.hours_limit is not None:
-        used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
-        if why := admission.over_hours(seen.site, request, owner.hours_limit, used, now):
-            raise Refused("conflict", why, "duration")
-    documents = templates.for_matching(tx, {one.template_id for one in tuples})
-    hidden = (
-        set()
-        if groups is None
-        else {one.id for one in seen.scene.live if one.group_id not in groups}
-    )
-    known = whatif.masked(
-        replace(seen.site, templates={**seen.site.templates, **documents}), hidden
-    )
-    if why := admission.refusal(known, request, site.policy, now):
-        raise Refused("conflict", why, "starts_at")
-    watermarks.raise_version(tx, watermarks.RESERVED)
+    _check_lease(vcluster, owner, starts_at, duration, policy)
+    return starts_at, duration
+
+
+def over_hours(
+    tx: Tx, seen: SiteSnapshot, request: PendingRequest, owner: Group, now: float
+) -> str:
+    """Return in which month a reservation would bring its group over its limit of node-hours; ''
+    where in none."""
+    if owner.hours_limit is None:
+        return ""
+    used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
+    return admission.over_hours(seen, request, owner.hours_limit, used, now)
 
 
 def unmade(
@@ -124,21 +160,22 @@ def unmade(
 
 
 def _check_lease(
-    vcluster: Vcluster, owner: Group, starts_at: float, duration: float, policy: Policy
+    vcluster: Vcluster | None, owner: Group, starts_at: float, duration: float, policy: Policy
 ) -> None:
     """Raise `Refused` unless the vcluster's lease lasts to the start, and can last to the end."""
-    if vcluster.expires_at is not None and vcluster.expires_at <= starts_at:
+    ends = None if vcluster is None else vcluster.expires_at
+    if vcluster is not None and ends is not None and ends <= starts_at:
         raise Refused(
             "conflict",
-            f"the lease of vcluster {vcluster.name} ends {reasons.at(vcluster.expires_at)}, "
+            f"the lease of vcluster {vcluster.name} ends {reasons.at(ends)}, "
             "before the start: extend it first",
             "starts_at",
         )
-    began = vcluster.leased_at or vcluster.created_at
-    last = leases.latest(
-        starts_at if vcluster.state == VclusterState.PENDING else began, owner, policy
-    )
-    if starts_at + duration > max(last, vcluster.expires_at or 0.0):
+    began = starts_at
+    if vcluster is not None and vcluster.state != VclusterState.PENDING:
+        began = vcluster.leased_at or vcluster.created_at
+    last = leases.latest(began, owner, policy)
+    if starts_at + duration > max(last, ends or 0.0):
         raise Refused(
             "invalid",
             f"a lease of group {owner.name} lasts {exact_span(leases.longest(owner, policy))} at"

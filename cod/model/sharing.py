@@ -240,8 +240,8 @@ class TypeTerms:
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A row of `api_tokens` without its digest. `scope` is 'admin', 'read' or 'metrics', of a
-    user's 'write' or 'read'."""
+    """A row of `api_tokens` without its digest. `scope` is 'admin', 'read', 'metrics' or
+    'calendar', of a user's 'write', 'read' or 'calendar'."""
 
     id: int
     name: str

@@ -153,7 +153,7 @@ def test_nodes_of_a_quick_type_are_taken_in_time_where_those_of_a_slow_one_would
     )
     seen = replace(seen, types=types)
     one = reservation(admission.LAST, 3, priority=2)
-    assert admission.refusal(seen, one, RULES, START - 500) == ""
+    assert admission.verdict(seen, one, RULES, START - 500).sentence == ""
     seen = replace(seen, requests=[replace(one, id=1)])
     [preempt] = decide(seen, RULES, START - 130).preemptions
     assert (preempt.vcluster_id, preempt.count) == (1, 3)
@@ -181,21 +181,23 @@ def test_what_a_types_nodes_take_to_come_back_is_counted_with() -> None:
     coming = replace(site(free_nodes=[free(4, ONE)], requests=[reservation(1, 3)]), types=slow)
     for start, fits in ((START + 1599, False), (START + 1600, True)):
         second = reservation(admission.LAST, 2, start)
-        assert (admission.refusal(coming, second, RULES, NOW) == "") == fits
+        assert (admission.verdict(coming, second, RULES, NOW).sentence == "") == fits
 
 
 def test_two_that_do_not_fit_together_are_refused_with_the_next_start() -> None:
     seen = site(free_nodes=[free(4, ONE)], requests=[reservation(1, 3)])
     second = reservation(admission.LAST, 2, START + 500)
-    said = admission.refusal(seen, second, RULES, NOW)
+    said = admission.verdict(seen, second, RULES, NOW).sentence
     assert (
         said
         == "2 nodes are not free from 1970-01-01 03:11 UTC on: in the way are 3 nodes reserved for"
         " a vcluster (request 1) from 1970-01-01 03:03 UTC to 1970-01-01 03:20 UTC. The next"
         " start at which they would be is 1970-01-01 03:25 UTC"
     )
-    assert admission.refusal(seen, replace(second, starts_at=START + 1300), RULES, NOW) == ""
-    assert admission.refusal(seen, reservation(admission.LAST, 1), RULES, NOW) == ""
+    assert (
+        admission.verdict(seen, replace(second, starts_at=START + 1300), RULES, NOW).sentence == ""
+    )
+    assert admission.verdict(seen, reservation(admission.LAST, 1), RULES, NOW).sentence == ""
 
 
 def test_what_can_never_be_and_what_the_limit_forbids_is_refused() -> None:
@@ -204,8 +206,10 @@ def test_what_can_never_be_and_what_the_limit_forbids_is_refused() -> None:
         requests=[reservation(1, 2)],
         entitlements={9: Entitlement(limit=3)},
     )
-    assert "the site has 4 matching" in admission.refusal(seen, reservation(2, 5), RULES, NOW)
-    said = admission.refusal(seen, reservation(2, 2), RULES, NOW)
+    assert (
+        "the site has 4 matching" in admission.verdict(seen, reservation(2, 5), RULES, NOW).sentence
+    )
+    said = admission.verdict(seen, reservation(2, 2), RULES, NOW).sentence
     assert (
         said
         == "the group may hold 3 nodes at once; at that time it has 0 by leases that last longer"
@@ -226,14 +230,15 @@ def test_the_limit_of_a_type_is_checked_at_its_time() -> None:
     )
     more = reservation(admission.LAST, RequestTuple(2, BIG_ONLY, 1))
     assert (
-        admission.refusal(seen, more, RULES, NOW)
+        admission.verdict(seen, more, RULES, NOW).sentence
         == "the group may hold 3 nodes of type big at once; at that time it has 0 by leases that"
         " last longer and 2 by other reservations, and 2 were asked for"
     )
-    assert "it has 2 by leases that last longer and 0 by other" in admission.refusal(
-        seen, replace(more, starts_at=START - 1), RULES, NOW
+    assert (
+        "it has 2 by leases that last longer and 0 by other"
+        in admission.verdict(seen, replace(more, starts_at=START - 1), RULES, NOW).sentence
     )
-    assert admission.refusal(seen, replace(more, starts_at=START + 1300), RULES, NOW) == ""
+    assert admission.verdict(seen, replace(more, starts_at=START + 1300), RULES, NOW).sentence == ""
     either = replace(seen, requests=[*seen.requests, reservation(2, 2)])
     assert forecast.Forecast(either, Feasibility(either, NOW), RULES, NOW).failed == set()
     assert nodes_of(decide(either, RULES, START), 2) == {ONE: 2}
@@ -296,10 +301,10 @@ def test_a_lease_lasts_as_long_as_the_reservation_of_its_vcluster_makes_it() -> 
         allocations=[Allocation(1, ONE, 2, 0)],
         requests=[reservation(1, 1, lease=9000.0, vcluster_id=1)],
     )
-    assert admission.refusal(seen, reservation(2, 2, START + 500), RULES, NOW).startswith(
+    assert admission.verdict(seen, reservation(2, 2, START + 500), RULES, NOW).sentence.startswith(
         "2 nodes are not free"
     )
-    assert admission.refusal(seen, reservation(2, 2, START + 9300), RULES, NOW) == ""
+    assert admission.verdict(seen, reservation(2, 2, START + 9300), RULES, NOW).sentence == ""
 
 
 def test_a_lease_is_extended_up_to_what_is_reserved() -> None:
@@ -462,7 +467,7 @@ def broken(seed: int) -> list[int]:
                 priority=world.draw.randint(0, 2),
                 group_id=group,
             )
-            if not admission.refusal(world.seen(now), asked, RULES, now):
+            if not admission.verdict(world.seen(now), asked, RULES, now).sentence:
                 world.requests.append(asked)
                 world.accepted[number] = asked.starts_at or 0.0
         else:
@@ -704,7 +709,7 @@ def lived(seed: int, failing: float = 0.0, ports: bool = False) -> tuple[Holders
             start = now + 10 * world.draw.randint(1, 80)
             length = 100.0 * world.draw.randint(2, 9)
             asked = reservation(admission.LAST, count, start, length, **columns)
-            if not admission.refusal(world.seen(now), asked, RULES, now):
+            if not admission.verdict(world.seen(now), asked, RULES, now).sentence:
                 world.requests.append(replace(asked, id=number, vcluster_id=1000 + number))
                 world.accepted[number] = start
         else:
@@ -733,18 +738,20 @@ def test_a_start_that_comes_before_nodes_can_be_taken_is_refused_with_the_earlie
     """Grace, erasing and a minute have to fit before it: 80, 200 and 60 s."""
     seen = site(holders=[holder(1, 4, 1)], allocations=[Allocation(1, ONE, 4, 4)])
     asked = reservation(admission.LAST, 2, NOW + 339, priority=2)
-    said = admission.refusal(seen, asked, RULES, NOW)
+    said = admission.verdict(seen, asked, RULES, NOW).sentence
     first = math.ceil((NOW + 340) / 60) * 60
     assert said.endswith(f"The next start at which they would be is {reasons.at(first)}")
-    assert admission.refusal(seen, replace(asked, starts_at=NOW + 340), RULES, NOW) == ""
-    assert admission.refusal(seen, replace(asked, starts_at=float(first)), RULES, NOW) == ""
+    assert admission.verdict(seen, replace(asked, starts_at=NOW + 340), RULES, NOW).sentence == ""
+    assert (
+        admission.verdict(seen, replace(asked, starts_at=float(first)), RULES, NOW).sentence == ""
+    )
 
 
 def test_a_start_that_comes_before_nodes_are_erased_is_refused() -> None:
     seen = site(coming=[IncomingNodes(ONE, 4)])
     asked = reservation(admission.LAST, 2, NOW + 199)
-    assert admission.refusal(seen, asked, RULES, NOW) != ""
-    assert admission.refusal(seen, replace(asked, starts_at=NOW + 200), RULES, NOW) == ""
+    assert admission.verdict(seen, asked, RULES, NOW).sentence != ""
+    assert admission.verdict(seen, replace(asked, starts_at=NOW + 200), RULES, NOW).sentence == ""
 
 
 def test_nodes_on_their_way_count_from_when_they_are_expected() -> None:
@@ -754,7 +761,7 @@ def test_nodes_on_their_way_count_from_when_they_are_expected() -> None:
         seen = site(coming=[IncomingNodes(ONE, 4, since=since)])
         for starts_at, accepted in ((start - 1, False), (start, True)):
             one = replace(asked, starts_at=starts_at)
-            assert (admission.refusal(seen, one, RULES, NOW) == "") == accepted
+            assert (admission.verdict(seen, one, RULES, NOW).sentence == "") == accepted
 
 
 def test_what_is_taken_for_one_does_not_come_back_for_another() -> None:
@@ -766,8 +773,8 @@ def test_what_is_taken_for_one_does_not_come_back_for_another() -> None:
         requests=[first],
     )
     asked = reservation(admission.LAST, 2, NOW + 900)
-    assert admission.refusal(replace(seen, requests=[]), asked, RULES, NOW) == ""
-    assert admission.refusal(seen, asked, RULES, NOW) != ""
+    assert admission.verdict(replace(seen, requests=[]), asked, RULES, NOW).sentence == ""
+    assert admission.verdict(seen, asked, RULES, NOW).sentence != ""
 
 
 def test_a_late_one_is_told_when_what_is_taken_for_it_is_there() -> None:
@@ -786,7 +793,10 @@ def test_nothing_is_counted_on_that_ends_before_it_can_be_taken() -> None:
     """What a lease that has ended still holds is not taken, and is back after the start."""
     ends = START - 290
     seen = site(holders=[holder(1, 4, 0, expires_at=ends)], allocations=[Allocation(1, ONE, 4, 4)])
-    assert admission.refusal(seen, reservation(admission.LAST, 2, priority=2), RULES, NOW) != ""
+    assert (
+        admission.verdict(seen, reservation(admission.LAST, 2, priority=2), RULES, NOW).sentence
+        != ""
+    )
 
 
 @pytest.mark.slow

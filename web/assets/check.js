@@ -50,6 +50,16 @@ function watch(form) {
     if (spread) form.elements.spread.checked = true;
     soon();
   });
+  place.addEventListener("click", (event) => { // a proposal: "12 2026-12-14T08:00", and an end
+    const button = event.target.closest("button[name=proposal]");
+    if (!button) return;
+    event.preventDefault();
+    const [count, starts, ends] = button.value.split(" ");
+    form.elements[form.dataset.checkCount].value = count;
+    form.elements.starts_at.value = starts;
+    if (ends) form.elements.ends_at.value = ends;
+    soon();
+  });
   form.addEventListener("input", soon);
   form.addEventListener("change", soon);
   if (form.dataset.checkFirst !== undefined) look();

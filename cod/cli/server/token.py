@@ -36,6 +36,11 @@ def token() -> None:
     "--metrics", is_flag=True, help="Allow metrics and targets only: for a monitoring system."
 )
 @click.option(
+    "--calendar",
+    is_flag=True,
+    help="Allow the calendar feed only, at /calendar.ics?token=TOKEN of the server.",
+)
+@click.option(
     "--expires", type=SPAN, metavar="TIME", help="Lifetime, such as 8h or 90d. [default: unlimited]"
 )
 @mine_
@@ -51,6 +56,7 @@ def create(
     name: str,
     read_only: bool,
     metrics: bool,
+    calendar: bool,
     expires: float | None,
     mine: bool,
     group: str,
@@ -65,6 +71,9 @@ def create(
     """
     if metrics and (read_only or mine):
         raise click.UsageError("--metrics goes with neither --read-only nor --mine")
+    if calendar and (read_only or metrics):
+        raise click.UsageError("--calendar goes with neither --read-only nor --metrics")
+    scope = "calendar" if calendar else "metrics" if metrics else "read" if read_only else ""
     if if_missing and any(_is_called(each["name"], name, mine) for each in _listed(ctx, mine)):
         if as_json:
             print_json({"name": name, "token": None})
@@ -72,7 +81,7 @@ def create(
     if mine:
         body = {
             "name": name,
-            "scope": "read" if read_only else "write",
+            "scope": scope or "write",
             "group": group,
             "lifetime": expires,
         }
@@ -86,7 +95,7 @@ def create(
         tokens.create,
         name,
         made,
-        "metrics" if metrics else "read" if read_only else "admin",
+        scope or "admin",
         expires,
         time.time(),
         local_user(),

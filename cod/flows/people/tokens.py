@@ -20,6 +20,9 @@ from cod.store.people import audit, groups, people, tokens
 every = tokens.every
 DEFAULTS = SignInRules()
 MOST = 100  # tokens of one user
+FEED = "calendar"
+"""The scope of tokens that stand in the address of a calendar feed, and are good for nothing
+else."""
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,29}")
 
 
@@ -36,8 +39,17 @@ def caller(
     nothing, or whom their OpenID Connect provider, which cannot be asked about them, has not
     vouched for lately (`rules`)."""
     found = tokens.valid(tx, digest(token), now)
-    if found is None:
-        return None
+    return None if found is None or found.scope == FEED else _who(tx, found, address, now, rules)
+
+
+def subscriber(tx: Tx, token: str, address: str, now: float, rules: SignInRules) -> Who | None:
+    """Return as whom a calendar program asks for the feed by the token in its address; None for a
+    token that is unknown, has expired, or is for something else."""
+    found = tokens.valid(tx, digest(token), now)
+    return None if found is None or found.scope != FEED else _who(tx, found, address, now, rules)
+
+
+def _who(tx: Tx, found: ApiToken, address: str, now: float, rules: SignInRules) -> Who | None:
     name = f"token:{found.name}"
     if found.user_id is None:
         if found.scope == "metrics":
@@ -120,7 +132,7 @@ def make(
     now: float,
 ) -> tuple[ApiToken, str | None]:
     """Return a token that may do what its user may, then and later: `scope` 'write', or look only:
-    'read'; in one `group`. Raises `Refused`."""
+    'read', or read the calendar feed: 'calendar'; in one `group`. Raises `Refused`."""
     user = people.get(tx, rights.account(who))
     assert user is not None
     if not _NAME.fullmatch(name):

@@ -1,7 +1,8 @@
 """The calendar of nodes: vclusters that hold nodes, until when, and nodes that change hands at a
 known time.
 
-Vclusters of groups that the reader may not see have bars without names.
+Vclusters of groups that the reader may not see have bars without names. Nodes that nobody holds or
+has reserved are shown by type.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cod.model import Refused, Request
+from cod.core import snapshot
+from cod.model import Refused, Request, Site
+from cod.policy.reservations import free_nodes
 from cod.states import VclusterState
 from cod.store.engine import Tx
 from cod.store.people import groups as group_rows
@@ -53,14 +56,33 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class FreeSpan:
+    """Nodes of a type that can be reserved from `start` to `end`, beside all leases and
+    reservations."""
+
+    start: float
+    end: float
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FreeType:
+    """A type of nodes, and how many of its nodes are free when."""
+
+    type: str
+    spans: tuple[FreeSpan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Calendar:
     """Rows with bars between `since` and `until`: those that the reader may see first. `omitted`:
-    further rows."""
+    further rows. `free`: from now on, by type."""
 
     since: float
     until: float
     rows: tuple[Row, ...]
     omitted: int
+    free: tuple[FreeType, ...]
 
 
 def show(
@@ -70,6 +92,7 @@ def show(
     until: float | None = None,
     limit: int = 200,
     groups: frozenset[int] | None,
+    site: Site,
     now: float,
 ) -> Calendar:
     """Return the calendar from `since` (None: now) to `until` (None: a week later), as the groups
@@ -128,7 +151,26 @@ def show(
                 )
             )
     rows.sort(key=_order)
-    return Calendar(since, until, tuple(rows[:limit]), max(0, len(rows) - limit))
+    free = _free(tx, since, until, site, now)
+    return Calendar(since, until, tuple(rows[:limit]), max(0, len(rows) - limit), free)
+
+
+def _free(tx: Tx, since: float, until: float, site: Site, now: float) -> tuple[FreeType, ...]:
+    """Return the types that have nodes, by name, with their free nodes."""
+    seen = snapshot.look(tx, site, now, times=True).site
+    steps = free_nodes.of_types(seen, site.policy, now, until)
+    found = []
+    for kind in sorted(seen.types.values(), key=lambda kind: kind.name):
+        own = steps.get(kind.id, [])
+        ends = [*(time for time, _ in own[1:]), until]
+        spans = [
+            FreeSpan(max(start, since), end, nodes)
+            for (start, nodes), end in zip(own, ends, strict=False)
+            if end > since
+        ]
+        if seen.site.get(kind.id):
+            found.append(FreeType(kind.name, tuple(spans)))
+    return tuple(found)
 
 
 def _held(one: vclusters.Live, nodes: int, start: float, now: float) -> list[Bar]:

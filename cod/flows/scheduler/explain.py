@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from cod.core import node_hours, request_starts, vcluster_names
+from cod.core import advance_reservations, node_hours, request_starts, vcluster_names
 from cod.core.networks import address_blocks as core_blocks
 from cod.core.networks import isolation as core_isolation
 from cod.core.networks import sources
@@ -26,8 +26,9 @@ from cod.model import (
     Vcluster,
 )
 from cod.policy.hardware import match
+from cod.policy.reservations import admission, free_nodes
 from cod.policy.scheduler import explain as policy
-from cod.policy.scheduler import leases, whatif
+from cod.policy.scheduler import leases, reasons, whatif
 from cod.policy.scheduler.snapshot import PendingRequest, SiteSnapshot, effective
 from cod.states import RequestState
 from cod.store import views
@@ -156,6 +157,7 @@ class HypotheticalRequest:
     lease     seconds that it is to be leased for; None: the group's default
     isolated  the new vcluster is to be in a VLAN of its own
     preemptible  the new vcluster is to be preemptible
+    starts_at  reserve the nodes from then on, for `lease` seconds; None: as soon as possible
     """
 
     count: int
@@ -168,6 +170,15 @@ class HypotheticalRequest:
     lease: float | None = None
     isolated: bool = False
     preemptible: bool = False
+    starts_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A reservation that would be accepted: so many nodes from then on."""
+
+    count: int
+    starts_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +189,8 @@ class Match:
     expected_at  when it could be granted, as far as leases tell; None: they do not, or never
     remedies     changes by which one that can never be met could be
     faults       why a vcluster of that name and lease could not be created, by field
+    proposals    of a reservation that cannot be accepted: fewer nodes from the same start, and all
+                 of them from a later one
     """
 
     why: policy.Explanation
@@ -185,6 +198,7 @@ class Match:
     expected_at: float | None
     remedies: tuple[Remedy, ...] = ()
     faults: Mapping[str, str] = field(default_factory=dict)
+    proposals: tuple[Proposal, ...] = ()
 
 
 def match_(
@@ -215,6 +229,13 @@ def match_(
         whatif.masked(snapshot, _hidden(scene, groups)), pending, asked.count, documents
     )
     why = policy.explain(seen, site.policy, now, pending.id)
+    proposals: tuple[Proposal, ...] = ()
+    if asked.starts_at is not None:
+        known = replace(
+            whatif.masked(snapshot, _hidden(scene, groups)),
+            templates={**snapshot.templates, **documents},
+        )
+        why, proposals = _reserved(tx, asked, holder, owner, known, pending, why, site, now)
     room = core_blocks.room(tx, holder, site, isolated=asked.isolated)
     helps = (
         whatif.remedies(seen, pending, room)
@@ -224,10 +245,59 @@ def match_(
     return Match(
         why,
         room,
-        whatif.expected(why, now),
+        None if asked.starts_at is not None else whatif.expected(why, now),
         helps,
         {} if holder else _faults(tx, asked, owner, site, now),
+        proposals,
     )
+
+
+def _reserved(
+    tx: Tx,
+    asked: HypotheticalRequest,
+    holder: Vcluster | None,
+    owner: Group,
+    snapshot: SiteSnapshot,
+    pending: PendingRequest,
+    why: policy.Explanation,
+    site: Site,
+    now: float,
+) -> tuple[policy.Explanation, tuple[Proposal, ...]]:
+    """Return what would come of a reservation, and others that would be accepted. In the place of
+    the nodes that are free now, the explanation has those that are free for all of its time."""
+    preemptible = asked.preemptible if holder is None else holder.preemptible
+    length = pending.lease if holder is None else asked.lease
+    starts_at, length = advance_reservations.checked_times(
+        holder, owner, asked.starts_at, length, preemptible, site.policy, now
+    )
+    request = replace(pending, id=admission.LAST, lease=length, starts_at=starts_at)
+    found = admission.verdict(snapshot, request, site.policy, now)
+    free = free_nodes.of_types(snapshot, site.policy, now, starts_at + length)
+    types = tuple(
+        replace(
+            one,
+            free=min(one.site, free_nodes.least(free.get(one.type_id, ()), starts_at)),
+            coming=0,
+            held=0,
+        )
+        for one in why.types
+    )
+    over = advance_reservations.over_hours(tx, snapshot, request, owner, now)
+    said = over or found.sentence
+    if not said:
+        said = f"{reasons.nodes(asked.count)} can be reserved from {reasons.at(starts_at)} on."
+        return replace(why, code="granted", sentence=said, types=types, chances=()), ()
+    never = why.code == "impossible"
+    proposals = []
+    if not over and not never:
+        if count := admission.largest(snapshot, request, site.policy, now):
+            proposals.append(Proposal(count, starts_at))
+        if found.later is not None:
+            proposals.append(Proposal(asked.count, found.later))
+    code = why.code if never else "reserved"
+    sentence = f"{said[:1].upper()}{said[1:]}{'' if said.endswith('.') else '.'}"
+    why = replace(why, code=code, sentence=sentence, types=types, chances=())
+    return why, tuple(proposals)
 
 
 def _faults(
@@ -241,6 +311,8 @@ def _faults(
 
     def lease() -> None:
         leases.check(asked.lease)
+        if asked.starts_at is not None:
+            return  # a reservation's node-hours are those of its own months
         until = now + leases.granted_time(asked.lease, owner, site.policy)
         node_hours.check(tx, owner, asked.count, until, now, field="lease")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from cod.model import Policy
@@ -32,26 +32,38 @@ from cod.quantity import first_few
 MINUTE = 60.0
 TRIES = 20  # later starts that are looked at
 HOUR = 3600.0
-__all__ = ["LAST", "bound", "over_hours", "refusal"]
+__all__ = ["LAST", "Verdict", "bound", "largest", "over_hours", "verdict"]
 
 
-def refusal(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float) -> str:
-    """Return why a reservation cannot be accepted beside those of `snapshot`; '' where it can.
-    `snapshot` does not have it yet."""
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a reservation can be accepted.
+
+    sentence  why not; '' where it can
+    later     the next start at which it could; None: none is known
+    """
+
+    sentence: str = ""
+    later: float | None = None
+
+
+def verdict(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float) -> Verdict:
+    """Return whether a reservation can be accepted beside those of `snapshot`, which does not have
+    it yet."""
     seen = _with(snapshot, request)
     feasibility = Feasibility(seen, now)
     want = Want(request, tuple(feasibility.fit(one, request) for one in request.tuples))
     never = reasons.why_not(want, feasibility)
     if never.code == "impossible":
-        return never.sentence
+        return Verdict(never.sentence)
     found = Forecast(seen, feasibility, policy, now)
     if limit := next(one.limit for one in found.placed if one.request.id == request.id):
-        return limit
+        return Verdict(limit)
     if not found.failed and not found.unsure:
-        return ""
+        return Verdict()
     before = Forecast(snapshot, Feasibility(snapshot, now), policy, now)
     if not found.lost(before):
-        return ""
+        return Verdict()
     later = next(
         (
             start
@@ -76,7 +88,28 @@ def refusal(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now
     there += filter(None, [feasibility.maintained(request)])
     why = f": in the way are {first_few(there, 5)}" if there else ""
     start = at(request.starts_at or now)
-    return f"{reasons.nodes(size(request))} are not free from {start} on{why}. {when}"
+    return Verdict(
+        f"{reasons.nodes(size(request))} are not free from {start} on{why}. {when}", later
+    )
+
+
+def largest(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float) -> int:
+    """Return how many nodes a reservation of one kind of nodes, which cannot be accepted, could
+    have instead; 0: none."""
+    (wanted,) = request.tuples
+    before = Forecast(snapshot, Feasibility(snapshot, now), policy, now)
+
+    def accepted(count: int) -> bool:
+        seen = _with(snapshot, replace(request, tuples=(replace(wanted, count=count),)))
+        found = Forecast(seen, Feasibility(seen, now), policy, now)
+        own = next(one for one in found.placed if one.request.id == request.id)
+        return own.whole and not own.limit and not found.lost(before)
+
+    low, high = 0, min(wanted.count - 1, sum(snapshot.site.values()))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if accepted(middle) else (low, middle - 1)
+    return low
 
 
 def over_hours(
@@ -148,13 +181,7 @@ def _starts(
     types = {
         kind.type for one in found.placed if one.request.id == request.id for kind in one.place
     }
-    ends = {
-        math.ceil(one / MINUTE) * MINUTE
-        for one in (
-            now + slowest(snapshot, types, policy),
-            earliest(snapshot, types, policy, now),
-        )
-    }
+    ends = {now + slowest(snapshot, types, policy), earliest(snapshot, types, policy, now)}
     ends |= {one.end for one in found.placed if one.request.id != request.id}
     ends |= {
         back
@@ -164,7 +191,9 @@ def _starts(
         is not None
     }
     ends |= {one.ends for one in snapshot.windows.values() if one.ends < math.inf}
-    return sorted(end for end in ends if end > start)[:TRIES]
+    # people are told, and type, whole minutes
+    minutes = {math.ceil(end / MINUTE) * MINUTE for end in ends if end > start}
+    return sorted(minutes)[:TRIES]
 
 
 def _name(snapshot: SiteSnapshot, request: PendingRequest) -> str:

@@ -291,6 +291,24 @@ class Forecast:
             if self._gone.get(request_id, math.inf) <= erased
         )
 
+    def free(self, until: float) -> dict[NodeKind, list[tuple[float, int]]]:
+        """Return by kind, with any switch ports, how many nodes are free beside the reservations,
+        from when on: (time, nodes) whenever that changes before `until`. Nodes that would have to
+        be taken from others are not free."""
+        placed = {kind.any_port for one in self.placed for kind in one.place}
+        kinds = {kind.any_port for kind in (*self._supply.base, *self._supply.returns)} | placed
+        common = {time for one in self.placed for time in (one.start, one.end)}
+        found: dict[NodeKind, list[tuple[float, int]]] = {}
+        for kind in sorted(kinds):
+            times = {self._now, *common, *self._supply.arrivals(kind, 0)}
+            times |= {at for at, _, _ in self._supply.returns.get(kind, ())}
+            steps = found.setdefault(kind, [])
+            for time in sorted(time for time in times if self._now <= time < until):
+                count = max(0, self._left(kind, time, True))
+                if not steps or steps[-1][1] != count:
+                    steps.append((time, count))
+        return found
+
     # ------------------------------------------------------------ one reservation
 
     def _end(self, request: PendingRequest) -> float:

@@ -79,7 +79,7 @@ class ReservationOwner(BaseOwner):
             used = world.hours_used(group)
             if why := admission.over_hours(seen, request, group.hours_limit, used, now):
                 return why
-        if why := admission.refusal(seen, request, policy, now):
+        if why := admission.verdict(seen, request, policy, now).sentence:
             return why
         leads = {supply.lead(seen, one, policy) for one in seen.types}
         for at in (booking.start, *(booking.start - lead for lead in sorted(leads))):

@@ -51,19 +51,33 @@ _HEAD = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?<requires\s*(/?)>")
 
 def choices(types: Iterable[TypeView]) -> list[AttributeChoice]:
     """Return what can be chosen by, from what the nodes of these types have."""
-    facts = [view.facts for view in types]
+    views = list(types)
     found = []
     for each in _ATTRIBUTES:
-        # Like parts have a number ('nic 2/speed'), the attributes that one chooses by have none.
-        values = {
-            value
-            for own in facts
-            for path, value in own
-            if re.sub(r" \d+/", "/", path) == each.path and value
-        }
-        if values:
+        if values := _values(each, views):
             found.append(AttributeChoice(each.name, each.title, tuple(_options(each, values))))
     return found
+
+
+def of_type(types: Iterable[TypeView], name: str) -> dict[str, str]:
+    """Return the choices, by name, that nodes of the type of that name meet."""
+    views = [view for view in types if view.type.name == name]
+    return {
+        each.name: max(values, key=_number)
+        for each in _ATTRIBUTES
+        if (values := _values(each, views))
+    }
+
+
+def _values(attribute: _Attribute, types: Iterable[TypeView]) -> set[str]:
+    """Return the values of an attribute. Like parts have a number ('nic 2/speed'), the attributes
+    that one chooses by have none."""
+    return {
+        value
+        for view in types
+        for path, value in view.facts
+        if re.sub(r" \d+/", "/", path) == attribute.path and value
+    }
 
 
 def _options(attribute: _Attribute, values: Iterable[str]) -> Iterable[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from markupsafe import Markup
@@ -62,10 +62,15 @@ def clock(at: float | None) -> Markup:
     )
 
 
-def typed(at: float) -> str:
-    """Return a time (UTC) as a field for dates and times has it, where `forms.moment` reads it
-    again."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M")
+def at(time: float) -> str:
+    """Return a time within a sentence: '2026-11-20 19:30 UTC'. A page's script shows it in the
+    reader's zone."""
+    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def typed(at: float, zone: tzinfo = UTC) -> str:
+    """Return a time as a field for dates and times has it, where `forms.moment` reads it again."""
+    return datetime.fromtimestamp(at, zone).strftime("%Y-%m-%dT%H:%M")
 
 
 def duration(seconds: float | None) -> str:

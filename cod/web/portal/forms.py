@@ -4,19 +4,22 @@ API."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel
 
 from cod.model import Remedy
 from cod.web.api.calls import checked
 from cod.web.http.errors import HttpProblem
+from cod.web.portal import formatting
 
-OWN = ("csrf", "once")  # fields of the portal's own in each form
+OWN = ("csrf", "once", "timezone")  # fields of the portal's own in each form
 MOST_FIELDS = 2000
 DEEPEST = 6
 
@@ -99,6 +102,21 @@ class Form:
             return "" if default is None else str(default)
         return self.typed.one(name)
 
+    @property
+    def clock(self) -> str:
+        """Return the name of the time zone in which the form's times are."""
+        return str(clock(self.typed))
+
+    def moved(self, start: float) -> str:
+        """Return a start, and the end where one was typed, as much later, as values of the fields
+        for moments."""
+        zone = clock(self.typed)
+        times = [start]
+        with suppress(ValueError):
+            began, ended = (moment(self.value(name), zone) for name in ("starts_at", "ends_at"))
+            times.append(start + ended - began)
+        return " ".join(formatting.typed(at, zone) for at in times)
+
     def ticked(self, name: str, value: str, default: bool = False) -> bool:
         """Return whether this check box or option is chosen."""
         return default if self.typed is None else value in self.typed.all(name)
@@ -120,12 +138,26 @@ class Form:
 
 def moment(text: str, clock: tzinfo = UTC) -> float:
     """Return seconds since the epoch of a time as browsers send it, '2026-12-01T08:00', by that
-    clock unless it names another zone. Raise ValueError."""
+    clock unless it names another zone. Of a time that comes twice, the first counts. Raise
+    ValueError, also for a time that the clock skips."""
     try:
-        at = datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.replace(tzinfo=clock)).timestamp()
+        typed = datetime.fromisoformat(text)
+        at = (typed if typed.tzinfo else typed.replace(tzinfo=clock)).timestamp()
+        again = datetime.fromtimestamp(at, typed.tzinfo or clock)
     except (ValueError, OverflowError):
         raise ValueError("should be a date and a time such as 2026-12-01 08:00") from None
+    if again.replace(tzinfo=None) != typed.replace(tzinfo=None):
+        raise ValueError(f"does not exist: the clocks of {clock} go forward then")
+    return at
+
+
+def clock(fields: Fields | None) -> tzinfo:
+    """Return the time zone by whose clock a form's times are typed: the browser's, which the page's
+    script puts into the field `timezone`; UTC without the script."""
+    try:
+        return ZoneInfo((fields.one("timezone") if fields else "") or "UTC")
+    except (KeyError, OSError, ValueError):
+        return UTC
 
 
 def body_of(

@@ -131,20 +131,21 @@ class KeyList(Items[KeyReply]):
 
 class TokenMake(Body):
     """A token of one's own. `lifetime` in seconds; null: for ever. `group`: only for that group's
-    things."""
+    things. 'calendar': for the address of the calendar feed, /calendar.ics?token=TOKEN, only."""
 
     name: TokenName
-    scope: Literal["read", "write"] = "write"
+    scope: Literal["read", "write", "calendar"] = "write"
     group: DnsLabel | Literal[""] = ""
     lifetime: Seconds | None = None
 
 
 class SiteToken(Body):
     """A token that acts as the site's administrator, or may only look; 'metrics': only at metrics
-    and at which nodes a monitoring system should watch. `lifetime` in seconds; null: for ever."""
+    and at which nodes a monitoring system should watch; 'calendar': only at the site's calendar
+    feed, /calendar.ics?token=TOKEN. `lifetime` in seconds; null: for ever."""
 
     name: TokenName
-    scope: Literal["read", "admin", "metrics"] = "read"
+    scope: Literal["read", "admin", "metrics", "calendar"] = "read"
     lifetime: Seconds | None = None
 
 

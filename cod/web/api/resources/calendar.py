@@ -42,11 +42,23 @@ class CalendarRow(ReplyOf[calendar.Row], whole=True):
     bars: list[CalendarBar]
 
 
+class FreeSpanReply(ReplyOf[calendar.FreeSpan], whole=True):
+    """Nodes of a type that can be reserved from `start` to `end`, beside all leases and
+    reservations, without taking any from others."""
+
+
+class FreeTypeReply(ReplyOf[calendar.FreeType], whole=True):
+    """A type of nodes, and how many of its nodes are free when."""
+
+    spans: list[FreeSpanReply]
+
+
 class CalendarReply(ReplyOf[calendar.Calendar], whole=True):
     """Rows with bars between `since` and `until`: named ones first, then those of other groups.
-    `omitted`: rows beyond `limit`."""
+    `omitted`: rows beyond `limit`; `free`: nodes that are free from now on."""
 
     rows: list[CalendarRow]
+    free: list[FreeTypeReply]
 
 
 CALENDAR = (
@@ -60,6 +72,7 @@ CALENDAR = (
             until=a.query.to,
             limit=a.query.limit,
             groups=a.who.groups,
+            site=a.site,
             now=a.now,
         ),
         reply=CalendarReply,

@@ -12,7 +12,9 @@ from cod.flows.scheduler import explain, plan
 from cod.model import Right, Site
 from cod.pool import Tx
 from cod.states import RequestState
-from cod.web.api.models import REVISION, Body, Items, Reply, Requirements, Seconds
+from cod.web.api.models import REVISION, Body, Items, Reply, ReplyOf, Requirements, Seconds
+from cod.web.api.resources.energy import Moment
+from cod.web.api.resources.requests import length
 from cod.web.api.resources.server import RemedyReply
 from cod.web.api.routes import ADMINS, Call, Names, Numbered, listed, number, route, see
 
@@ -197,13 +199,27 @@ class MatchAsk(Body):
         description="the new vcluster is in a VLAN of its own; null: as the site's rules say",
     )
     preemptible: bool = Field(default=False, description="for a new vcluster that is preemptible")
+    starts_at: Moment = Field(
+        default=None,
+        description=(
+            "reserve the nodes from then on, for `lease` seconds or until `ends_at`: seconds since"
+            " the epoch; null: as soon as possible"
+        ),
+    )
+    ends_at: Moment = Field(
+        default=None, description="of a reservation, in place of `lease`: when it ends"
+    )
+
+
+class ProposalReply(ReplyOf[explain.Proposal], whole=True):
+    """A reservation that would be accepted: so many nodes from then on."""
 
 
 class MatchReply(Reply):
     """What would come of a request; nothing of it was written.
 
-    granted      it would be granted in the next pass; else `code` and `sentence` say why not, as
-                 for one that waits
+    granted      it would be granted in the next pass, or the reservation be accepted; else `code`
+                 and `sentence` say why not, as for one that waits
     matching     nodes of the site that would do; `free` of them now, `coming` soon
     portless     how many of these an isolated vcluster cannot have: their switch port is not known
                  or not changeable
@@ -212,6 +228,10 @@ class MatchReply(Reply):
                  or never
     remedies     changes by which one that can never be met could be, the largest first
     faults       why a vcluster with that name and lease would be refused, by field
+    proposals    reservations that would be accepted in place of one that would not: fewer nodes
+                 from the same start, all of them from a later one
+
+    Of a reservation, `free` of a type are the nodes that are free for all of its time.
     """
 
     granted: bool
@@ -228,6 +248,7 @@ class MatchReply(Reply):
     chances: list[ChanceReply]
     remedies: list[RemedyReply]
     faults: dict[str, str]
+    proposals: list[ProposalReply]
 
     @classmethod
     def of(cls, found: explain.Match) -> MatchReply:
@@ -274,7 +295,13 @@ def _matched(
     groups: frozenset[int] | None,
     now: float,
 ) -> explain.Match:
-    seen = plan.look(tx, site, now, isolated=asked.isolated or bool(asked.vcluster))
+    seen = plan.look(
+        tx,
+        site,
+        now,
+        isolated=asked.isolated or bool(asked.vcluster),
+        times=asked.starts_at is not None,
+    )
     return explain.match_(
         tx, asked=asked, scene=seen.scene, snapshot=seen.site, site=site, groups=groups, now=now
     )
@@ -291,9 +318,10 @@ def _supposed(ask: Call[Names, MatchAsk]) -> explain.HypotheticalRequest:
         vcluster=body.vcluster,
         spread=body.spread,
         name=body.name,
-        lease=body.lease,
+        lease=length(body.lease, body.starts_at, body.ends_at),
         isolated=isolated,
         preemptible=body.preemptible,
+        starts_at=body.starts_at,
     )
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from cod import model
 from cod.flows import views
 from cod.flows.scheduler import moves, requests
-from cod.model import AskedNodes, AskedTuple, Result, set_values
+from cod.model import AskedNodes, AskedTuple, Refused, Result, set_values
 from cod.states import RequestState
 from cod.web.api.models import (
     REVISION,
@@ -36,6 +36,22 @@ class TupleAsk(Body):
     count: int = Field(ge=1, le=100_000)
     attributes: Requirements = ""
     template: str = Field(default="", max_length=REVISION)
+
+
+def length(lease: float | None, starts_at: float | None, ends_at: float | None) -> float | None:
+    """Return the seconds of a lease that is asked for by its length, or by its start and its end;
+    None: the group's default. Raises `Refused`."""
+    if ends_at is None:
+        return lease
+    if starts_at is None or lease is not None:
+        raise Refused(
+            "invalid",
+            "an end belongs to a start, and stands in place of the lease's length",
+            "ends_at",
+        )
+    if ends_at <= starts_at:
+        raise Refused("invalid", "the end is not after the start", "ends_at")
+    return ends_at - starts_at
 
 
 Kind = Literal["create", "grow", "replace", "move"]

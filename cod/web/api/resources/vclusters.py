@@ -32,7 +32,7 @@ from cod.web.api.models import (
 )
 from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
-from cod.web.api.resources.requests import TupleAsk, tuples
+from cod.web.api.resources.requests import TupleAsk, length, tuples
 from cod.web.api.resources.volumes import DeleteAfter, MountPoint
 from cod.web.api.routes import ANYBODY, Call, Flow, Named, Names, Shaped, listed, route, see, use
 
@@ -268,7 +268,7 @@ def asked(body: VclusterCreate) -> AskedVcluster:
         size=body.size,
         template=body.template,
         group=body.group,
-        lease=_lease(body),
+        lease=length(body.lease, body.starts_at, body.ends_at),
         attributes=body.attributes,
         also=tuples(body.also),
         spread=body.spread,
@@ -301,22 +301,6 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
         return made
 
     return with_vcm
-
-
-def _lease(body: VclusterCreate) -> float | None:
-    """Return the seconds of the lease that the body asks for, by its length or by its end; None:
-    the group's default. Raises `Refused`."""
-    if body.ends_at is None:
-        return body.lease
-    if body.starts_at is None or body.lease is not None:
-        raise Refused(
-            "invalid",
-            "an end belongs to a start, and stands in place of the lease's length",
-            "ends_at",
-        )
-    if body.ends_at <= body.starts_at:
-        raise Refused("invalid", "the end is not after the start", "ends_at")
-    return body.ends_at - body.starts_at
 
 
 def creates(ask: Call[Names, Any]) -> list[RequiredRight]:

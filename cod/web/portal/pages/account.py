@@ -8,7 +8,9 @@ from typing import Any
 from cod.flows.people import people, signin, sshkeys, tokens
 from cod.pool import Tx
 from cod.quantity import read_span
+from cod.web.api.resources.account import TokenMake
 from cod.web.api.routes import Call
+from cod.web.portal import forms
 from cod.web.portal.formatting import count
 from cod.web.portal.page import Page, act, to
 
@@ -61,6 +63,13 @@ ACTIONS = (
         PATH,
         convert={"lifetime": read_span},
         shows="token.html",
+    ),
+    act(
+        PATH + "/feeds",
+        "POST /me/tokens",
+        PATH,
+        body=lambda fields: forms.body_of(TokenMake, fields, {}) | {"scope": tokens.FEED},
+        shows="feed.html",
     ),
     act(PATH + "/tokens/{name}/remove", "DELETE /me/tokens/{name}", PATH, "The token is revoked."),
 )

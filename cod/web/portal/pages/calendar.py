@@ -1,24 +1,35 @@
-"""The calendar of nodes, drawn: a row for each virtual cluster, a bar for each time in which it has
-nodes."""
+"""The calendar of nodes, drawn: the free nodes of each type, and a row for each virtual cluster with
+a bar for each time in which it has nodes.
+
+Bars of free nodes are links to the form for a new cluster, which they fill in; `calendar.js` lets a
+time be drawn over them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from functools import partial
+from itertools import groupby, pairwise
 from typing import Any, Literal
 
 from markupsafe import Markup
 
 from cod import svg
-from cod.flows.scheduler import calendar
-from cod.flows.scheduler.calendar import Bar, Calendar
+from cod.flows.scheduler import calendar, feed
+from cod.flows.scheduler.calendar import Bar, Calendar, FreeSpan
 from cod.pool import Tx
 from cod.web.api.models import Query
 from cod.web.api.routes import Names
-from cod.web.portal.formatting import count
-from cod.web.portal.page import Page, PageCall, api
+from cod.web.http.representations import fits, tag
+from cod.web.portal import links
+from cod.web.portal.answers import Answer, PageRequest
+from cod.web.portal.formatting import at, count
+from cod.web.portal.forms import Fields
+from cod.web.portal.front import Portal
+from cod.web.portal.page import Page, PageCall, SessionAction, api
 from cod.web.portal.pages.timeline import DAY, dated
+from cod.wire import icalendar
 
 WINDOWS: Mapping[str, tuple[int, float]] = {
     "day": (1, DAY / 6),
@@ -37,6 +48,10 @@ KINDS = {
     "leaving": "leaving",
 }
 OTHERS, OTHER = "other groups", "another cluster"
+FREE = "free nodes"
+SOON = 900.0
+"""Seconds: a reservation that begins as soon as possible is offered from the next quarter of an hour
+on."""
 
 
 class CalendarQuery(Query):
@@ -54,11 +69,14 @@ def _calendar(tx: Tx, ask: PageCall[Names, CalendarQuery]) -> dict[str, Any]:
         until=ask.now + ahead,
         limit=SHOWN,
         groups=ask.who.groups,
+        site=ask.site,
         now=ask.now,
     )
     return {
         "found": found,
         "chart": _chart(found, step, ask.now),
+        "edges": (svg.WIDE_LEFT, svg.WIDTH - svg.NARROW_RIGHT),
+        "reserve": partial(_reserve, now=ask.now),
         "windows": list(WINDOWS),
         "kinds": KINDS,
     }
@@ -66,10 +84,19 @@ def _calendar(tx: Tx, ask: PageCall[Names, CalendarQuery]) -> dict[str, Any]:
 
 def _chart(found: Calendar, step: float, now: float) -> Markup | None:
     """Return the chart, rows of one group below its name; None where there is nothing to draw."""
-    if not found.rows:
+    if not found.rows and not found.free:
         return None
     length = found.until - found.since
-    rows: list[tuple[str, list[svg.Span] | None]] = []
+    first = math.ceil(found.since / step) * step
+    dates = [first + place * step for place in range(int((found.until - first) // step) + 1)]
+    rows: list[tuple[str, list[svg.Span] | None]] = [(FREE, None)] if found.free else []
+    for kind in found.free:
+        rows.append(
+            (
+                kind.type,
+                [_free(kind.type, one, now) for one in _cut(kind.spans, dates) if one.nodes],
+            )
+        )
     for group, members in groupby(found.rows, lambda row: row.group or OTHERS):
         rows.append((group, None))
         for row in members:
@@ -78,21 +105,39 @@ def _chart(found: Calendar, step: float, now: float) -> Markup | None:
                 ("" if place else name, [_span(bar, name) for bar in lane])
                 for place, lane in enumerate(_lanes(row.bars))
             ]
-    first = math.ceil(found.since / step) * step
-    ticks = [
-        (at, dated(at, length))
-        for place in range(int(length // step) + 1)
-        if (at := first + place * step) <= found.until
-    ]
     drawn = svg.spans(
         "",
         rows,
-        svg.Axis("UTC", ticks),
+        svg.Axis("UTC", [(at, dated(at, length)) for at in dates], moments=True),
         window=(found.since, found.until),
         mark=(now, "now"),
-        sorts=list(KINDS.values()),
+        sorts=[*KINDS.values(), FREE],
+        classes={FREE: "free"},
     )
     return Markup(svg.inline(drawn, "Calendar of nodes"))
+
+
+def _cut(spans: Sequence[FreeSpan], dates: Sequence[float]) -> list[FreeSpan]:
+    """Return the spans, cut at the dates below the chart: each part is a link of its own."""
+    found = []
+    for span in spans:
+        cuts = [span.start, *(at for at in dates if span.start < at < span.end), span.end]
+        found += [FreeSpan(start, end, span.nodes) for start, end in pairwise(cuts)]
+    return found
+
+
+def _free(name: str, span: FreeSpan, now: float) -> svg.Span:
+    """Return a bar of free nodes that leads to the form for a new cluster."""
+    about = f"{name}: {count(span.nodes, 'node')} free from {at(span.start)}"
+    return svg.Span(
+        span.start, span.end, FREE, about, str(span.nodes), _reserve(name, span.start, now=now)
+    )
+
+
+def _reserve(name: str, start: float, *, now: float) -> str:
+    """Return where nodes of a type can be reserved from then on, or as soon as possible."""
+    earliest = math.ceil((now + SOON) / SOON) * SOON
+    return links.url("vclusters", "new", type=name, starts_at=int(max(start, earliest)))
 
 
 def _lanes(bars: Sequence[Bar]) -> list[list[Bar]]:
@@ -116,11 +161,7 @@ def _lanes(bars: Sequence[Bar]) -> list[list[Bar]]:
 def _span(bar: Bar, name: str) -> svg.Span:
     """Return a bar with its number of nodes in it, and the rest as its tooltip."""
     ends = math.inf if bar.end is None else bar.end
-    until = (
-        "without an end"
-        if bar.end is None
-        else f"until {dated(bar.end, 3 * DAY)} {dated(bar.end, 0)} UTC"
-    )
+    until = "without an end" if bar.end is None else f"until {at(bar.end)}"
     about = f"{name}: {count(bar.nodes, 'node')} {KINDS[bar.kind]} {until}"
     text = (
         f"{bar.nodes}, no end"
@@ -132,4 +173,23 @@ def _span(bar: Bar, name: str) -> svg.Span:
     return svg.Span(bar.start, ends, KINDS[bar.kind], about, text)
 
 
+async def _feed(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
+    """Return the calendar feed to a calendar program, which shows the token in its address."""
+    context = portal.context
+    found = await context.pool.read(
+        feed.read,
+        token=fields.one("token"),
+        address=asked.address,
+        base=f"https://{asked.header('host')}",
+        site=context.site.current,
+        now=context.clock(),
+    )
+    body = icalendar.calendar(found.name, found.entries)
+    headers = {"ETag": tag(body), "Cache-Control": "private, no-cache"}
+    if fits(asked.header("if-none-match"), body):
+        return Answer(304, headers=headers)
+    return Answer(200, body, icalendar.KIND, headers, secret=True)
+
+
 PAGES = (Page("/calendar", "calendar.html", _calendar, api("GET /calendar").claims, CalendarQuery),)
+ACTIONS = (SessionAction("/calendar.ics", "/account", _feed, public=True, get=True),)

@@ -94,7 +94,7 @@ def chart(shown: Chart, about: str, classes: Mapping[str, str] = svg.NO_CLASSES)
     every = max(1, len(middles) // TICKS)
     length = shown.starts[-1] - shown.starts[0]
     ticks = [(at, dated(at, length)) for at in middles[every // 2 :: every]]
-    drawn = svg.areas("", stacked, svg.Axis("UTC", ticks), svg.Axis("nodes"), classes)
+    drawn = svg.areas("", stacked, svg.Axis("UTC", ticks, moments=True), svg.Axis("nodes"), classes)
     return Markup(svg.inline(drawn, about))
 
 
@@ -123,7 +123,7 @@ def life(history: Sequence[Any], now: float) -> Markup | None:
     ticks = [
         (at, dated(at, length)) for at in apart([row["at"] for row in history], length / TICKS)
     ]
-    drawn = svg.spans("", [("", spans)], svg.Axis("", ticks), classes=TONES)
+    drawn = svg.spans("", [("", spans)], svg.Axis("", ticks, moments=True), classes=TONES)
     return Markup(svg.inline(drawn, "History of states"))
 
 

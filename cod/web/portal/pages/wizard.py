@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -33,6 +34,7 @@ from cod.model import (
 from cod.model import described as noun_fields
 from cod.pool import Tx
 from cod.web.api.models import REVISION, Query
+from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.plan import MatchAsk
 from cod.web.api.resources.requests import RequestSubmit
 from cod.web.api.resources.vclusters import VclusterCreate, VclusterInFull
@@ -58,10 +60,14 @@ class Changed(Query):
 
 
 class NewQuery(Changed):
-    """What is chosen already: a template or a group that one comes from."""
+    """What is chosen already: a template or a group that one comes from, and a time and a type of
+    nodes of the calendar (seconds since the epoch)."""
 
     template: str = Field(default="", max_length=REVISION)
     group: str = Field(default="", max_length=63)
+    type: str = Field(default="", max_length=63)
+    starts_at: Moment = None
+    ends_at: Moment = None
 
 
 class MoreQuery(Changed):
@@ -143,6 +149,8 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
         }
         asked = replace(_NOTHING, **set_values(Vcluster, made.vcluster))
         was["isolated"] = "true" if made.vcluster.isolated else ""
+    else:
+        was = _picked(tx, ask.query)
     return node_choices(tx, ask) | {
         "preemptible": asked.preemptible,
         "settings": settings_of(asked, Right.USE, without=_BY_HAND),
@@ -159,6 +167,20 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
             and offered(ask.who, Right.USE, one.volume.group_id)
         ],
     }
+
+
+def _picked(tx: Tx, query: NewQuery) -> dict[str, str]:
+    """Return the fields of what was picked in the calendar."""
+    found = {
+        name: formatting.typed(at)
+        for name, at in (("starts_at", query.starts_at), ("ends_at", query.ends_at))
+        if at is not None
+    }
+    if query.count:
+        found["size"] = str(query.count)
+    if query.type:
+        found |= attributes.of_type(types.every(tx), query.type)
+    return found
 
 
 def _sizes(ask: Call) -> list[tuple[str, str]]:
@@ -228,10 +250,11 @@ def _wanted(fields: Fields) -> dict[str, Any]:
     kept = Fields(
         {name: texts for name, texts in fields.values.items() if not name.startswith(unused)}
     )
+    moment = partial(forms.moment, clock=forms.clock(fields))
     spans = {
         "lease": quantity.read_span,
-        "starts_at": forms.moment,
-        "ends_at": forms.moment,
+        "starts_at": moment,
+        "ends_at": moment,
         **readers(AskedVcluster),
     } | {f"{row}delete_after": quantity.read_span for row in rows}
     made = forms.body_of(VclusterCreate, attributes.without(kept), spans)
@@ -270,10 +293,11 @@ def _asked(fields: Fields) -> dict[str, Any]:
         if not name.startswith((*dropped, "vcluster"))
     }
     prefixes = [f"tuples.{place}." for place in kept]
+    moment = partial(forms.moment, clock=forms.clock(fields))
     made = forms.body_of(
         RequestSubmit,
         attributes.without(Fields(rest), prefixes),
-        {"starts_at": forms.moment, "before": forms.moment, "duration": quantity.read_span}
+        {"starts_at": moment, "before": moment, "duration": quantity.read_span}
         | readers(AskedNodes),
     )
     for one, prefix in zip(made.get("tuples", []), prefixes, strict=False):
@@ -290,28 +314,34 @@ def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str
         "group": fields.one("group"),
         "vcluster": fields.one("vcluster"),
     }
-    texts |= {name: fields.one(name).strip() for name in ("name", "lease", "spread", "preemptible")}
+    names = ("name", "lease", "spread", "preemptible", "starts_at", "ends_at")
+    texts |= {name: fields.one(name).strip() for name in names}
+    if fields.one("starts_at"):
+        texts["lease"] = texts["lease"] or fields.one("duration").strip()
     plain = Fields({name: [text] for name, text in texts.items() if text})
-    made = forms.body_of(MatchAsk, plain, {"lease": quantity.read_span}) | _ticked(
-        fields, "isolated"
-    )
+    moment = partial(forms.moment, clock=forms.clock(fields))
+    read = {"lease": quantity.read_span, "starts_at": moment, "ends_at": moment}
+    made = forms.body_of(MatchAsk, plain, read) | _ticked(fields, "isolated")
     return made | {"attributes": attributes.document(fields, prefix)}
 
 
 def _helped(count: str) -> Callable[[Fields], Fields]:
-    """Put a remedy that was chosen ('38 spread') into the fields; `count` is the one for the number
-    of nodes."""
+    """Put a remedy that was chosen ('38 spread') or a proposal ('12 2026-12-14T08:00 END', with an
+    end where one was typed) into the fields; `count` is the one for the number of nodes."""
 
     def helped(fields: Fields) -> Fields:
         number, _, spread = fields.one("remedy").partition(" ")
-        changes = {"spread": ["true"]} if spread else {}
-        changes |= {count: [number]} if number else {}
-        return Fields(
-            {
-                **{name: texts for name, texts in fields.values.items() if name != "remedy"},
-                **changes,
-            }
-        )
+        found = {"spread": "true"} if spread else {}
+        fewer, *times = fields.one("proposal").split(" ")
+        found |= dict(zip(("starts_at", "ends_at"), times, strict=False))
+        if number or fewer:
+            found[count] = number or fewer
+        kept = {
+            name: texts
+            for name, texts in fields.values.items()
+            if name not in ("remedy", "proposal")
+        }
+        return Fields(kept | {name: [text] for name, text in found.items()})
 
     return helped
 

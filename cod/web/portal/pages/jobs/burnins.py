@@ -77,7 +77,8 @@ def chart(past: Sequence[BurninView]) -> Markup | None:
     ticks = [(at, dated(at, length)) for at in moments[:: max(1, len(moments) // MOST_DATES)]]
     return Markup(
         svg.inline(
-            svg.lines("", drawn, svg.Axis("UTC", ticks), svg.Axis("MB/s")), "Speeds over time"
+            svg.lines("", drawn, svg.Axis("UTC", ticks, moments=True), svg.Axis("MB/s")),
+            "Speeds over time",
         )
     )
 

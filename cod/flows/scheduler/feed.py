@@ -1,0 +1,97 @@
+"""The calendar feed: leases and reservations in advance, as entries of a calendar.
+
+An entry's sequence is reckoned from what it shows, so that nothing has to be counted: the end of a
+lease only moves on, and what has ended does not change any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cod.flows.people import tokens
+from cod.model import Refused, Site
+from cod.states import UNDECIDED, RequestState
+from cod.store.engine import Tx
+from cod.store.people import groups as group_rows
+from cod.store.scheduler import feed
+from cod.store.scheduler.feed import Booked, Leased
+from cod.wire.icalendar import Entry
+
+KEPT = 30 * 86400.0  # seconds for which what has ended or was cancelled stays in the feed
+MOST = 2000  # vclusters, and reservations: the newest
+LAST = 2**30  # the sequence of what does not change any more
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A calendar's name, and its entries."""
+
+    name: str
+    entries: tuple[Entry, ...]
+
+
+def read(tx: Tx, *, token: str, address: str, base: str, site: Site, now: float) -> Feed:
+    """Return the feed of a token: of its group, of all groups of its user, or, of an
+    administrator's, of the site. `base`: the address of the portal. Raises `Refused`
+    ('not_found')."""
+    who = tokens.subscriber(tx, token, address, now, site.signin)
+    if who is None:
+        raise Refused("not_found", "This calendar does not exist, or its address was revoked.")
+    since = now - KEPT
+    vclusters = {one.id: one for one in feed.leased(tx, who.groups, since, MOST)}
+    entries = [_lease(one, base, site.domain) for one in vclusters.values() if one.leased_at]
+    for one in feed.booked(tx, who.groups, since, MOST):
+        vcluster = vclusters.get(one.vcluster_id)
+        if vcluster is not None and not (one.kind == "create" and vcluster.leased_at):
+            entries.append(_reservation(one, vcluster, base, site.domain))
+    only = "" if who.only is None else group_rows.get(tx, who.only).name
+    name = f"{site.name}: {only}" if only else site.name
+    return Feed(name, tuple(sorted(entries, key=lambda one: (one.start, one.uid))))
+
+
+def _lease(one: Leased, base: str, domain: str) -> Entry:
+    start = one.leased_at or one.created_at
+    if one.ended_at is not None:
+        end, sequence = one.ended_at, LAST
+    else:
+        end, sequence = one.expires_at, 1 + max(0, int((one.expires_at or start) - start))
+    return Entry(
+        _uid(one, domain),
+        f"{one.name}: {_nodes(one.size)}",
+        f"Lease of virtual cluster {one.name} of group {one.group}.",
+        start,
+        end,
+        min(sequence, LAST),
+        one.ended_at or start,
+        f"{base}/vclusters/{one.name}" if one.ended_at is None else "",
+    )
+
+
+def _reservation(one: Booked, vcluster: Leased, base: str, domain: str) -> Entry:
+    """Return the entry of a reservation; that of a cluster's first nodes becomes the entry of its
+    lease."""
+    first = one.kind == "create"
+    granted = one.state == RequestState.GRANTED
+    cancelled = not granted and one.state not in UNDECIDED
+    cancelled |= first and vcluster.ended_at is not None
+    start = max(one.starts_at, one.decided_at or 0.0) if granted else one.starts_at
+    more = "" if first else " more"
+    return Entry(
+        _uid(vcluster, domain) if first else f"request-{one.id}@{domain}",
+        f"{vcluster.name}: {_nodes(one.nodes)}{more} reserved",
+        f"Reservation in advance for virtual cluster {vcluster.name} of group {vcluster.group}.",
+        start,
+        start + one.duration,
+        LAST if cancelled else int(granted),
+        one.decided_at or one.submitted_at,
+        f"{base}/requests/{one.id}",
+        cancelled,
+    )
+
+
+def _uid(vcluster: Leased, domain: str) -> str:
+    return f"vcluster-{vcluster.id}@{domain}"
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
