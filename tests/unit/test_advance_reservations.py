@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cod.model import Policy, RequestTuple
-from cod.policy.reservations import admission, forecast, supply
+from cod.policy.reservations import admission, forecast, free_nodes, supply
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.allocate import decide
 from cod.policy.scheduler.feasibility import Feasibility
@@ -198,6 +198,48 @@ def test_two_that_do_not_fit_together_are_refused_with_the_next_start() -> None:
         admission.verdict(seen, replace(second, starts_at=START + 1300), RULES, NOW).sentence == ""
     )
     assert admission.verdict(seen, reservation(admission.LAST, 1), RULES, NOW).sentence == ""
+
+
+def test_what_is_proposed_in_place_of_a_refused_one_is_accepted() -> None:
+    seen = site(
+        free_nodes=[free(4, ONE)],
+        requests=[reservation(1, 3)],
+        holders=[holder(1, 2, 2, expires_at=START + 600.0)],
+        allocations=[Allocation(1, ONE, 2, 2)],
+    )
+    wanted = reservation(admission.LAST, 3, START + 500)
+    found = admission.verdict(seen, wanted, RULES, NOW)
+    assert found.later is not None
+    assert found.later % 60 == 0, "people type whole minutes"
+    assert not admission.verdict(seen, replace(wanted, starts_at=found.later), RULES, NOW).sentence
+    count = admission.largest(seen, wanted, RULES, NOW)
+    fits = [
+        not admission.verdict(
+            seen, reservation(admission.LAST, number, START + 500), RULES, NOW
+        ).sentence
+        for number in (1, 2, 3)
+    ]
+    assert fits == [number <= count for number in (1, 2, 3)]
+    assert 0 < count < 3
+    nothing = reservation(admission.LAST, 2, START + 500)
+    taken = site(free_nodes=[free(4, ONE)], requests=[reservation(1, 4)])
+    assert admission.largest(taken, nothing, RULES, NOW) == 0
+
+
+def test_nodes_are_free_until_they_are_reserved_and_after_they_have_come_back() -> None:
+    seen = site(
+        free_nodes=[free(4, ONE), free(1, kind(BIG, 1))],
+        requests=[reservation(1, 3)],
+        holders=[holder(1, 2, 2, expires_at=START - 1000)],
+        allocations=[Allocation(1, TWO, 2, 2)],
+    )
+    found = free_nodes.of_types(seen, RULES, NOW, START + 5000)
+    back = START - 1000 + RULES.drain_grace + RULES.turnaround
+    over = START + 1000 + RULES.drain_grace + RULES.turnaround
+    assert found[SMALL] == [(NOW, 4), (back, 6), (START, 3), (over, 6)]
+    assert found[BIG] == [(NOW, 1)]
+    assert [free_nodes.least(found[SMALL], time) for time in (NOW, START, over)] == [3, 3, 6]
+    assert free_nodes.least([], NOW) == 0
 
 
 def test_what_can_never_be_and_what_the_limit_forbids_is_refused() -> None:

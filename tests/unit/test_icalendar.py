@@ -8,7 +8,8 @@ import icalendar as parser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cod.wire.icalendar import WIDTH, Entry, calendar
+from cod.flows.scheduler.feed import Entry
+from cod.web.portal.icalendar import WIDTH, calendar
 
 ENTRY = Entry("vcluster-7@cod.test", "web: 3 nodes", "A lease.", 1.8e9, 1.8e9 + 3600, 5, 1.7e9)
 
@@ -27,7 +28,7 @@ def test_an_entry_is_read_as_it_was_written() -> None:
     )
     assert one.start == datetime.fromtimestamp(1.8e9, UTC)
     assert one.end == datetime.fromtimestamp(1.8e9 + 3600, UTC)
-    assert one.DTSTAMP == datetime.fromtimestamp(1.7e9, UTC)
+    assert one["DTSTAMP"].dt == datetime.fromtimestamp(1.7e9, UTC)
 
 
 def test_a_lease_without_an_end_and_one_without_a_length_can_be_read() -> None:

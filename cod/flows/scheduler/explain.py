@@ -174,7 +174,7 @@ class HypotheticalRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class ReservationOffer:
     """A reservation that would be accepted: so many nodes from then on."""
 
     count: int
@@ -198,7 +198,7 @@ class Match:
     expected_at: float | None
     remedies: tuple[Remedy, ...] = ()
     faults: Mapping[str, str] = field(default_factory=dict)
-    proposals: tuple[Proposal, ...] = ()
+    proposals: tuple[ReservationOffer, ...] = ()
 
 
 def match_(
@@ -229,7 +229,7 @@ def match_(
         whatif.masked(snapshot, _hidden(scene, groups)), pending, asked.count, documents
     )
     why = policy.explain(seen, site.policy, now, pending.id)
-    proposals: tuple[Proposal, ...] = ()
+    proposals: tuple[ReservationOffer, ...] = ()
     if asked.starts_at is not None:
         known = replace(
             whatif.masked(snapshot, _hidden(scene, groups)),
@@ -262,7 +262,7 @@ def _reserved(
     why: policy.Explanation,
     site: Site,
     now: float,
-) -> tuple[policy.Explanation, tuple[Proposal, ...]]:
+) -> tuple[policy.Explanation, tuple[ReservationOffer, ...]]:
     """Return what would come of a reservation, and others that would be accepted. In the place of
     the nodes that are free now, the explanation has those that are free for all of its time."""
     preemptible = asked.preemptible if holder is None else holder.preemptible
@@ -291,9 +291,9 @@ def _reserved(
     proposals = []
     if not over and not never:
         if count := admission.largest(snapshot, request, site.policy, now):
-            proposals.append(Proposal(count, starts_at))
+            proposals.append(ReservationOffer(count, starts_at))
         if found.later is not None:
-            proposals.append(Proposal(asked.count, found.later))
+            proposals.append(ReservationOffer(asked.count, found.later))
     code = why.code if never else "reserved"
     sentence = f"{said[:1].upper()}{said[1:]}{'' if said.endswith('.') else '.'}"
     why = replace(why, code=code, sentence=sentence, types=types, chances=())

@@ -8,18 +8,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cod.flows.people import tokens
-from cod.model import Refused, Site
+from cod.model import Site, Who
 from cod.states import UNDECIDED, RequestState
 from cod.store.engine import Tx
 from cod.store.people import groups as group_rows
 from cod.store.scheduler import feed
 from cod.store.scheduler.feed import Booked, Leased
-from cod.wire.icalendar import Entry
 
 KEPT = 30 * 86400.0  # seconds for which what has ended or was cancelled stays in the feed
 MOST = 2000  # vclusters, and reservations: the newest
 LAST = 2**30  # the sequence of what does not change any more
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a calendar.
+
+    uid        stays the same for as long as the entry is of the same thing
+    start, end   seconds since the epoch; end None: it is not known
+    sequence   rises with each change of the times, or when it is cancelled
+    changed    when it was changed last, as far as that is known
+    url        of the page about it; '': none
+    cancelled  it will not take place
+    """
+
+    uid: str
+    title: str
+    about: str
+    start: float
+    end: float | None
+    sequence: int
+    changed: float
+    url: str = ""
+    cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +51,26 @@ class Feed:
     entries: tuple[Entry, ...]
 
 
-def read(tx: Tx, *, token: str, address: str, base: str, site: Site, now: float) -> Feed:
-    """Return the feed of a token: of its group, of all groups of its user, or, of an
-    administrator's, of the site. `base`: the address of the portal. Raises `Refused`
-    ('not_found')."""
-    who = tokens.subscriber(tx, token, address, now, site.signin)
-    if who is None:
-        raise Refused("not_found", "This calendar does not exist, or its address was revoked.")
+def read(tx: Tx, *, who: Who, base: str, site: Site, now: float) -> Feed:
+    """Return the feed of one who asks by a token: of its group, of all groups of its user, or, of
+    an administrator's, of the site. `base`: the address of the portal."""
     since = now - KEPT
     vclusters = {one.id: one for one in feed.leased(tx, who.groups, since, MOST)}
-    entries = [_lease(one, base, site.domain) for one in vclusters.values() if one.leased_at]
+    entries = [
+        _lease(one, one.began, base, site.domain)
+        for one in vclusters.values()
+        if one.began is not None
+    ]
     for one in feed.booked(tx, who.groups, since, MOST):
         vcluster = vclusters.get(one.vcluster_id)
-        if vcluster is not None and not (one.kind == "create" and vcluster.leased_at):
+        if vcluster is not None and not (one.kind == "create" and vcluster.began):
             entries.append(_reservation(one, vcluster, base, site.domain))
     only = "" if who.only is None else group_rows.get(tx, who.only).name
     name = f"{site.name}: {only}" if only else site.name
     return Feed(name, tuple(sorted(entries, key=lambda one: (one.start, one.uid))))
 
 
-def _lease(one: Leased, base: str, domain: str) -> Entry:
-    start = one.leased_at or one.created_at
+def _lease(one: Leased, start: float, base: str, domain: str) -> Entry:
     if one.ended_at is not None:
         end, sequence = one.ended_at, LAST
     else:
@@ -58,7 +78,7 @@ def _lease(one: Leased, base: str, domain: str) -> Entry:
     return Entry(
         _uid(one, domain),
         f"{one.name}: {_nodes(one.size)}",
-        f"Lease of virtual cluster {one.name} of group {one.group}.",
+        f"Lease of vcluster {one.name} of group {one.group}.",
         start,
         end,
         min(sequence, LAST),
@@ -79,7 +99,7 @@ def _reservation(one: Booked, vcluster: Leased, base: str, domain: str) -> Entry
     return Entry(
         _uid(vcluster, domain) if first else f"request-{one.id}@{domain}",
         f"{vcluster.name}: {_nodes(one.nodes)}{more} reserved",
-        f"Reservation in advance for virtual cluster {vcluster.name} of group {vcluster.group}.",
+        f"Reservation in advance for vcluster {vcluster.name} of group {vcluster.group}.",
         start,
         start + one.duration,
         LAST if cancelled else int(granted),

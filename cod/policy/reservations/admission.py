@@ -32,11 +32,11 @@ from cod.quantity import first_few
 MINUTE = 60.0
 TRIES = 20  # later starts that are looked at
 HOUR = 3600.0
-__all__ = ["LAST", "Verdict", "bound", "largest", "over_hours", "verdict"]
+__all__ = ["LAST", "Admission", "bound", "largest", "over_hours", "verdict"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Admission:
     """Whether a reservation can be accepted.
 
     sentence  why not; '' where it can
@@ -47,7 +47,9 @@ class Verdict:
     later: float | None = None
 
 
-def verdict(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float) -> Verdict:
+def verdict(
+    snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float
+) -> Admission:
     """Return whether a reservation can be accepted beside those of `snapshot`, which does not have
     it yet."""
     seen = _with(snapshot, request)
@@ -55,15 +57,15 @@ def verdict(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now
     want = Want(request, tuple(feasibility.fit(one, request) for one in request.tuples))
     never = reasons.why_not(want, feasibility)
     if never.code == "impossible":
-        return Verdict(never.sentence)
+        return Admission(never.sentence)
     found = Forecast(seen, feasibility, policy, now)
     if limit := next(one.limit for one in found.placed if one.request.id == request.id):
-        return Verdict(limit)
+        return Admission(limit)
     if not found.failed and not found.unsure:
-        return Verdict()
+        return Admission()
     before = Forecast(snapshot, Feasibility(snapshot, now), policy, now)
     if not found.lost(before):
-        return Verdict()
+        return Admission()
     later = next(
         (
             start
@@ -88,7 +90,7 @@ def verdict(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now
     there += filter(None, [feasibility.maintained(request)])
     why = f": in the way are {first_few(there, 5)}" if there else ""
     start = at(request.starts_at or now)
-    return Verdict(
+    return Admission(
         f"{reasons.nodes(size(request))} are not free from {start} on{why}. {when}", later
     )
 

@@ -14,7 +14,7 @@ _v, _r = t.vclusters.c, t.node_requests.c
 
 
 class Leased(NamedTuple):
-    """A vcluster, with its group's name. `leased_at` None: it has no nodes yet."""
+    """A vcluster, with its group's name."""
 
     id: int
     name: str
@@ -24,6 +24,12 @@ class Leased(NamedTuple):
     leased_at: float | None
     expires_at: float | None
     ended_at: float | None
+
+    @property
+    def began(self) -> float | None:
+        """When its lease began; None: it has none yet."""
+        known = self.leased_at or self.created_at
+        return None if self.leased_at is None and self.expires_at is None else known
 
 
 class Booked(NamedTuple):

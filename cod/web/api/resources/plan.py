@@ -211,7 +211,7 @@ class MatchAsk(Body):
     )
 
 
-class ProposalReply(ReplyOf[explain.Proposal], whole=True):
+class ReservationOfferReply(ReplyOf[explain.ReservationOffer], whole=True):
     """A reservation that would be accepted: so many nodes from then on."""
 
 
@@ -248,7 +248,7 @@ class MatchReply(Reply):
     chances: list[ChanceReply]
     remedies: list[RemedyReply]
     faults: dict[str, str]
-    proposals: list[ProposalReply]
+    proposals: list[ReservationOfferReply]
 
     @classmethod
     def of(cls, found: explain.Match) -> MatchReply:

@@ -1,5 +1,5 @@
-"""The calendar of nodes, drawn: the free nodes of each type, and a row for each virtual cluster with
-a bar for each time in which it has nodes.
+"""The calendar of nodes, drawn: the free nodes of each type, and a row for each virtual cluster
+with a bar for each time in which it has nodes.
 
 Bars of free nodes are links to the form for a new cluster, which they fill in; `calendar.js` lets a
 time be drawn over them.
@@ -16,20 +16,21 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 from cod import svg
+from cod.flows.people import tokens
 from cod.flows.scheduler import calendar, feed
 from cod.flows.scheduler.calendar import Bar, Calendar, FreeSpan
+from cod.model import Refused, Site
 from cod.pool import Tx
 from cod.web.api.models import Query
 from cod.web.api.routes import Names
 from cod.web.http.representations import fits, tag
-from cod.web.portal import links
+from cod.web.portal import icalendar, links
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.formatting import at, count
 from cod.web.portal.forms import Fields
 from cod.web.portal.front import Portal
 from cod.web.portal.page import Page, PageCall, SessionAction, api
 from cod.web.portal.pages.timeline import DAY, dated
-from cod.wire import icalendar
 
 WINDOWS: Mapping[str, tuple[int, float]] = {
     "day": (1, DAY / 6),
@@ -50,8 +51,8 @@ KINDS = {
 OTHERS, OTHER = "other groups", "another cluster"
 FREE = "free nodes"
 SOON = 900.0
-"""Seconds: a reservation that begins as soon as possible is offered from the next quarter of an hour
-on."""
+"""Seconds: a reservation that begins as soon as possible is offered from the next quarter of an
+hour on."""
 
 
 class CalendarQuery(Query):
@@ -173,11 +174,20 @@ def _span(bar: Bar, name: str) -> svg.Span:
     return svg.Span(bar.start, ends, KINDS[bar.kind], about, text)
 
 
+def _subscribed(
+    tx: Tx, *, token: str, address: str, base: str, site: Site, now: float
+) -> feed.Feed:
+    who = tokens.subscriber(tx, token, address, now, site.signin)
+    if who is None:
+        raise Refused("not_found", "This calendar does not exist, or its address was revoked.")
+    return feed.read(tx, who=who, base=base, site=site, now=now)
+
+
 async def _feed(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
     """Return the calendar feed to a calendar program, which shows the token in its address."""
     context = portal.context
     found = await context.pool.read(
-        feed.read,
+        _subscribed,
         token=fields.one("token"),
         address=asked.address,
         base=f"https://{asked.header('host')}",

@@ -5,36 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from cod.flows.scheduler.feed import Entry
 
 KIND = "text/calendar; charset=utf-8"
 WIDTH = 75  # octets of a line, without its end
 _SPECIAL = re.compile(r"([\\;,])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An entry of a calendar.
-
-    uid        stays the same for as long as the entry is of the same thing
-    start, end   seconds since the epoch; end None: it is not known
-    sequence   rises with each change of the times, or when it is cancelled
-    changed    when it was changed last, as far as that is known
-    url        of the page about it; '': none
-    cancelled  it will not take place
-    """
-
-    uid: str
-    title: str
-    about: str
-    start: float
-    end: float | None
-    sequence: int
-    changed: float
-    url: str = ""
-    cancelled: bool = False
 
 
 def calendar(name: str, entries: Iterable[Entry]) -> bytes:
