@@ -58,7 +58,7 @@ def test_a_new_cluster_is_reserved_in_four_clicks(portal: Portal, page: Page) ->
     page.wait_for_url("**/vclusters/new?**")
     expect(page.get_by_label(f"From ({BERLIN})")).not_to_be_empty()
     start = page.get_by_label(f"From ({BERLIN})").input_value()
-    page.get_by_label("Name").fill("deadline")
+    page.get_by_role("textbox", name="Name").fill("deadline")
     page.get_by_role("radio").first.click()
     clicks += 1
     expect(page.locator(".verdict")).to_contain_text("can be reserved from")

@@ -71,17 +71,15 @@ def read(tx: Tx, *, who: Who, base: str, site: Site, now: float) -> Feed:
 
 
 def _lease(one: Leased, start: float, base: str, domain: str) -> Entry:
-    if one.ended_at is not None:
-        end, sequence = one.ended_at, LAST
-    else:
-        end, sequence = one.expires_at, 1 + max(0, int((one.expires_at or start) - start))
+    end = one.expires_at if one.ended_at is None else one.ended_at
+    lasts = 1 + max(0, int((one.expires_at or start) - start))
     return Entry(
         _uid(one, domain),
         f"{one.name}: {_nodes(one.size)}",
         f"Lease of vcluster {one.name} of group {one.group}.",
         start,
         end,
-        min(sequence, LAST),
+        min(lasts, LAST - 1) if one.ended_at is None else LAST,
         one.ended_at or start,
         f"{base}/vclusters/{one.name}" if one.ended_at is None else "",
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import parse_qsl
 from zoneinfo import ZoneInfo
@@ -158,6 +158,11 @@ def clock(fields: Fields | None) -> tzinfo:
         return ZoneInfo((fields.one("timezone") if fields else "") or "UTC")
     except (KeyError, OSError, ValueError):
         return UTC
+
+
+def moments(fields: Fields) -> Callable[[str], float]:
+    """Return what reads the times of a form, by the clock of its time zone."""
+    return partial(moment, clock=clock(fields))
 
 
 def body_of(

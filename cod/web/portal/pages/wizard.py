@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -250,8 +249,8 @@ def _wanted(fields: Fields) -> dict[str, Any]:
     kept = Fields(
         {name: texts for name, texts in fields.values.items() if not name.startswith(unused)}
     )
-    moment = partial(forms.moment, clock=forms.clock(fields))
-    spans = {
+    moment = forms.moments(fields)
+    spans: dict[str, Callable[[str], Any]] = {
         "lease": quantity.read_span,
         "starts_at": moment,
         "ends_at": moment,
@@ -293,7 +292,7 @@ def _asked(fields: Fields) -> dict[str, Any]:
         if not name.startswith((*dropped, "vcluster"))
     }
     prefixes = [f"tuples.{place}." for place in kept]
-    moment = partial(forms.moment, clock=forms.clock(fields))
+    moment = forms.moments(fields)
     made = forms.body_of(
         RequestSubmit,
         attributes.without(Fields(rest), prefixes),
@@ -319,7 +318,7 @@ def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str
     if fields.one("starts_at"):
         texts["lease"] = texts["lease"] or fields.one("duration").strip()
     plain = Fields({name: [text] for name, text in texts.items() if text})
-    moment = partial(forms.moment, clock=forms.clock(fields))
+    moment = forms.moments(fields)
     read = {"lease": quantity.read_span, "starts_at": moment, "ends_at": moment}
     made = forms.body_of(MatchAsk, plain, read) | _ticked(fields, "isolated")
     return made | {"attributes": attributes.document(fields, prefix)}
