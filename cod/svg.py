@@ -201,9 +201,10 @@ def inline(document: str, about: str) -> str:
     """Return the drawing as an element of a page: without a ground and a title of its own, as wide
     as there is room, and `about` for those who hear pages."""
     head, _ground, _title, rest = document.split("\n", 3)
+    role = "group" if "<a href" in rest else "img"  # a picture's links would not be read out
     height = int(head.partition(' height="')[2].partition('"')[0]) - UNTITLED
     return (
-        f'<svg class="chart" role="img" aria-label="{escape(about)}" '
+        f'<svg class="chart" role="{role}" aria-label="{escape(about)}" '
         f'viewBox="0 {UNTITLED} {WIDTH} {height}">\n{rest}'
     )
 

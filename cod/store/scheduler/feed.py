@@ -27,7 +27,7 @@ class Leased(NamedTuple):
 
     @property
     def began(self) -> float | None:
-        """When its lease began; None: it has none yet."""
+        """Return when its lease began; None: it has none yet."""
         known = self.leased_at or self.created_at
         return None if self.leased_at is None and self.expires_at is None else known
 
