@@ -70,8 +70,15 @@
   function tick(text) { // a date below a chart
     const one = read(1000 * text.dataset.at);
     const hour = `${one.hour}:${one.minute}`, day = days.format(1000 * text.dataset.at);
-    text.textContent = text.textContent.includes(":") ? hour
-      : hour === "00:00" ? day : `${day} ${hour}`;
+    const dates = !text.textContent.includes(":");
+    text.textContent = dates ? day : hour;
+    if (dates && hour !== "00:00") { // below it: beside it there is no room
+      const line = document.createElementNS(text.namespaceURI, "tspan");
+      line.setAttribute("x", text.getAttribute("x"));
+      line.setAttribute("dy", 14);
+      line.textContent = hour;
+      text.append(line);
+    }
     delete text.dataset.at;
   }
 
