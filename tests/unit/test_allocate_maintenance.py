@@ -124,7 +124,7 @@ def test_nodes_of_a_window_are_not_taken_from_others_for_a_longer_lease() -> Non
 
 def test_a_reservation_that_is_refused_for_it_names_it_and_the_start_after_it() -> None:
     asked = leased(1, 2, 900.0, starts_at=NOW + 500)
-    why = admission.refusal(rack(), asked, POLICY, NOW)
+    why = admission.verdict(rack(), asked, POLICY, NOW).sentence
     assert "maintenance of @r12 begins" in why
     assert f"The next start at which they would be is {reasons.at(ENDS)}" in why
 

@@ -116,7 +116,7 @@ def random_world(draw: random.Random) -> tuple[SiteSnapshot, PendingRequest, flo
     for number in range(draw.randint(0, 4)):
         start = NOW + 600.0 * draw.randint(1, 60)
         one = reservation(number + 1, draw.randint(1, 4), start, 600.0 * draw.randint(1, 12))
-        if not admission.refusal(seen, replace(one, id=admission.LAST), RULES, NOW):
+        if not admission.verdict(seen, replace(one, id=admission.LAST), RULES, NOW).sentence:
             seen = replace(seen, requests=[*seen.requests, one])
     one = asked(draw.randint(1, 6), draw.choice([0.5, 1.0, 3.5]), may_spread=draw.random() < 0.5)
     curve = daily(*(float(draw.randint(0, 9)) for _ in range(24)))
@@ -136,14 +136,14 @@ def test_it_is_as_cheap_as_any_start_that_is_admitted_and_found_whenever_there_i
             start
             for start in starts
             if NOW < start <= before - one.lease
-            and not admission.refusal(seen, replace(one, starts_at=start), RULES, NOW)
+            and not admission.verdict(seen, replace(one, starts_at=start), RULES, NOW).sentence
         ]
         if found is None:
             assert open_ == [], seed
             continue
         met += 1
         assert found.start + one.lease <= before
-        assert admission.refusal(seen, replace(one, starts_at=found.start), RULES, NOW) == ""
+        assert admission.verdict(seen, replace(one, starts_at=found.start), RULES, NOW).sentence == ""
         costs = [curve.mean(start, start + one.lease, 0.0) for start in open_]
         assert found.cost is not None
         assert found.cost <= min(costs, default=found.cost) + 1e-6, (seed, "as cheap as any")

@@ -23,7 +23,7 @@ def of_types(
     """Return by type how many nodes are free, from `now` to `until`; `snapshot` has the times of
     nodes on their way."""
     changes: defaultdict[int, defaultdict[float, int]] = defaultdict(lambda: defaultdict(int))
-    found = Forecast(snapshot, Feasibility(snapshot), policy, now).free(until)
+    found = Forecast(snapshot, Feasibility(snapshot, now), policy, now).free(until)
     for kind, steps in found.items():
         before = 0
         for time, count in steps:
