@@ -164,6 +164,8 @@ class NodeAction(Choice):
     RETIRE = "retire", "take them out of the site"
     CHANGE = "change", "change what the site says of them, such as their block"
     RENAME = "rename", "give them names by a pattern"
+    TAG = "tag", "add tags"
+    UNTAG = "untag", "take tags away"
 
 
 class SwitchDriverKind(Choice):

@@ -177,13 +177,14 @@ PORT = FilterField("port", ValueKind.TEXT)
 _ALIASES = {
     "rack": "block",
     "mac": "macs",
+    "tag": "tags",
     "owner": "group",
     "host": "hostname",
     "bmc": "power_address",
 }
 WORD_FIELDS = (
     *("name", "hostname", "serial", "uuid", "macs", "address", "vcluster", "group", "block"),
-    *("type", "power_address", "port"),
+    *("type", "tags", "power_address", "port"),
 )
 """Fields of nodes in which a word without a field is looked for."""
 

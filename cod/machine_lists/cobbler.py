@@ -21,7 +21,7 @@ _DRIVERS = {"ipmilan": "ipmi", "ipmilanplus": "ipmi", "ipmitool": "ipmi", "redfi
 _REASONS = {
     "profile": "COD's templates say what nodes run",
     "kernel_options": "COD's templates say what nodes run",
-    "mgmt_classes": "COD keeps no tags",
+    "mgmt_classes": "they are names for configuration management, not words about the machine",
     "power_user": "accounts are in the site file: name one with --account",
     "power_pass": "accounts are in the site file: name one with --account",
 }

@@ -11,7 +11,9 @@ from cod.machine_lists.entry import (
     ListedMachine,
     NotTaken,
     label,
+    position_of,
     rows_of,
+    tags_of,
     taken_macs,
 )
 
@@ -25,12 +27,12 @@ COLUMNS = {
     "address": ("bmc", "bmc address", "bmc_address", "power_address", "ipmi"),
     "driver": ("driver", "power_driver"),
     "account": ("account", "power_account"),
+    "position": ("position", "unit", "u"),
+    "tags": ("tags", "tag"),
 }
 """What a column is, by its headings in lower case."""
 
 NOT_TAKEN = {
-    "position": "COD keeps no position in a rack",
-    "tags": "COD keeps no tags",
     "bmc user": "accounts are in the site file: name one with --account",
 }
 
@@ -71,4 +73,6 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
             said.get("driver", "ipmi" if "address" in said else ""),
             said.get("address", ""),
             said.get("account", ""),
+            position_of(said.get("position", "")),
+            tags_of(re.split(r"[\s,;|]+", said.get("tags", ""))),
         )

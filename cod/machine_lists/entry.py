@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from cod.model import mac_of
+from cod.model import KnownMachine, mac_of
 
 
 class UnreadableList(Exception):
@@ -27,6 +27,8 @@ class ListedMachine:
     block   a DNS label made of the rack's name
     driver  of power: 'ipmi' or 'redfish'
     account  of the site file
+    position in its rack
+    tags     in lower case, made of letters, digits and . _ -
     """
 
     where: str
@@ -38,6 +40,24 @@ class ListedMachine:
     driver: str = ""
     address: str = ""
     account: str = ""
+    position: str = ""
+    tags: tuple[str, ...] = ()
+
+    def known(self, account: str = "") -> KnownMachine:
+        """Return what COD is told of the machine. `account`: of a BMC for which the list names
+        none."""
+        return KnownMachine(
+            self.name,
+            self.macs,
+            self.uuid or None,
+            self.serial or None,
+            self.block or None,
+            self.driver or None,
+            self.address or None,
+            self.account or (account if self.address else "") or None,
+            self.position or None,
+            self.tags or None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,19 @@ def label(text: str) -> str:
     """Return the host part of a name as a DNS label: 'R1_07.example.org' is 'r1-07'."""
     host = text.strip().lower().split(".")[0]
     return re.sub("[^a-z0-9]+", "-", host).strip("-")[:63]
+
+
+def position_of(text: str) -> str:
+    """Return a place in a rack as COD writes it: 'U17' and NetBox's '17.0' are '17'."""
+    text = text.strip()
+    unit = re.fullmatch(r"[Uu]?([0-9]+)(\.0)?", text)
+    return unit[1] if unit else text
+
+
+def tags_of(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return tags made of words: 'Rack A' is 'rack-a'."""
+    words = (re.sub("[^a-z0-9._-]+", "-", text.lower()).strip("._-")[:32] for text in texts)
+    return tuple(dict.fromkeys(word.rstrip("._-") for word in words if word))
 
 
 def taken_macs(where: str, texts: Iterable[str]) -> tuple[list[str], list[NotTaken]]:
@@ -105,6 +138,11 @@ def json_of(path: Path) -> Any:
 def mapping(value: Any) -> Mapping[str, Any]:
     """Return a mapping as it is, and an empty one in place of anything else."""
     return value if isinstance(value, Mapping) else {}
+
+
+def words(value: Any) -> list[str]:
+    """Return the texts of a list; [] in place of anything else."""
+    return list(filter(None, map(word, value))) if isinstance(value, list) else []
 
 
 def word(value: Any) -> str:

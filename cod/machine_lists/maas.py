@@ -14,12 +14,13 @@ from cod.machine_lists.entry import (
     json_of,
     label,
     mapping,
+    tags_of,
     taken_macs,
     word,
+    words,
 )
 
 _REASONS = {
-    "tag_names": "COD keeps no tags",
     "distro_series": "COD's templates say what nodes run",
     "pool": "COD's nodes have no pools: requests match them by type and block",
 }
@@ -58,4 +59,5 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
             "" if zone == "default" else label(zone),
             driver,
             address if driver else "",
+            tags=tags_of(words(machine.get("tag_names"))),
         )

@@ -13,15 +13,15 @@ from cod.machine_lists.entry import (
     json_of,
     label,
     mapping,
+    position_of,
     rows_of,
+    tags_of,
     taken_macs,
     text_of,
     word,
 )
 
 _REASONS = {
-    "position": "COD keeps no position in a rack",
-    "tags": "COD keeps no tags",
     "tenant": "COD's groups hold virtual clusters, not machines",
     "primary_ip": "COD gives nodes addresses of its own",
     "primary_ip4": "COD gives nodes addresses of its own",
@@ -61,6 +61,8 @@ def _device(where: str, device: Mapping[str, Any]) -> Iterator[ListedMachine | N
         block=label(_named(device.get("rack"), "name")),
         driver="ipmi" if address else "",
         address=address,
+        position=position_of(word(device.get("position"))),
+        tags=tags_of(_tags(device.get("tags"))),
     )
 
 
@@ -68,6 +70,13 @@ def _key(heading: str) -> str:
     """Return the REST API's name for a heading of the list: 'Out-of-band IP' is 'oob_ip'."""
     name = heading.strip().lower().replace(" ", "_")
     return {"out-of-band_ip": "oob_ip", "serial_number": "serial"}.get(name, name)
+
+
+def _tags(value: Any) -> list[str]:
+    """Return the tags of JSON, which are objects or texts, or of a cell with commas between."""
+    if isinstance(value, list):
+        return [_named(each, "name") for each in value]
+    return word(value).split(",")
 
 
 def _named(value: Any, key: str) -> str:

@@ -15,6 +15,7 @@ from cod.machine_lists.entry import (
     ignored,
     label,
     mapping,
+    tags_of,
     taken_macs,
     text_of,
     word,
@@ -27,7 +28,6 @@ _REASONS = {
     "system overlay": _IMAGES,
     "runtime overlay": _IMAGES,
     "kernel": _IMAGES,
-    "tags": "COD keeps no tags",
     "disks": _IMAGES,
 }
 
@@ -67,7 +67,10 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
             yield NotTaken(where, "ipmi username", reason)
         address = word(ipmi.get("ipaddr"))
         driver = "ipmi" if address else ""
-        yield ListedMachine(where, label(name), tuple(macs), driver=driver, address=address)
+        tags = tags_of(f"{key} {word(value)}" for key, value in mapping(node.get("tags")).items())
+        yield ListedMachine(
+            where, label(name), tuple(macs), driver=driver, address=address, tags=tags
+        )
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

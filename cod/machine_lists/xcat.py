@@ -1,5 +1,5 @@
 """xCAT's nodes: the stanzas of `lsdef -t node -z` in a file, or the tables that `tabdump -d` wrote
-into a folder (mac.csv, ipmi.csv, nodepos.csv, vpd.csv)."""
+into a folder (mac.csv, ipmi.csv, nodelist.csv, nodepos.csv, vpd.csv)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from cod.machine_lists.entry import (
     NotTaken,
     ignored,
     label,
+    position_of,
     rows_of,
+    tags_of,
     taken_macs,
     text_of,
 )
@@ -22,8 +24,6 @@ _REASONS = {
     "ip": "COD gives nodes addresses of its own",
     "bmcusername": _ACCOUNTS,
     "bmcpassword": _ACCOUNTS,
-    "groups": "COD's groups are of people: name a block in a CSV file",
-    "u": "COD keeps no position in a rack",
     "switch": "COD learns switch ports by LLDP and the switches themselves",
     "switchport": "COD learns switch ports by LLDP and the switches themselves",
     "provmethod": "COD's templates say what nodes run",
@@ -33,6 +33,7 @@ _REASONS = {
 _TABLES = {
     "mac": ("mac",),
     "ipmi": ("bmc", "username", "password"),
+    "nodelist": ("groups",),
     "nodepos": ("rack", "u"),
     "vpd": ("serial", "uuid"),
 }
@@ -93,6 +94,8 @@ def _machine(name: str, said: dict[str, str]) -> Iterator[ListedMachine | NotTak
         label(said.get("rack", "")),
         "ipmi" if address and managed == "ipmi" else "",
         address if managed == "ipmi" else "",
+        position=position_of(said.get("u", "")),
+        tags=tags_of(group for group in said.get("groups", "").split(",") if group != "all"),
     )
 
 

@@ -135,6 +135,8 @@ class Node:
     power_seen_at: Undescribed[float | None] = None
     wipe: Undescribed[str] = ""
     serial: Annotated[str | None, About("Serial", level=FieldLevel.WIDE)] = None
+    rack_position: Undescribed[str | None] = None
+    tags: Undescribed[str] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,7 @@ class KnownMachine:
 
     name   of the node
     macs   of its network cards, the one that it boots from first
-    block  '' for none
-    power_account  '' for none
+    block, position, power_account  '' for none
     """
 
     name: str
@@ -155,6 +156,8 @@ class KnownMachine:
     power_driver: str | None = None
     power_address: str | None = None
     power_account: str | None = None
+    position: str | None = None
+    tags: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,42 @@ class NodeView:
     host_keys: Undescribed[tuple[HostKey, ...]] = ()
     bmcs: Undescribed[tuple[ProposedBmc, ...]] = ()
 
+    @property
+    def position(
+        self,
+    ) -> Annotated[
+        str | None,
+        About(
+            "Position",
+            about="place in its rack, the lowest unit first",
+            none="not known",
+            example="17",
+            set_by=Right.ADMIN,
+            level=FieldLevel.WIDE,
+            longest=16,
+        ),
+    ]:
+        """Return where the node is in its rack."""
+        return self.node.rack_position
+
+    @property
+    def tags(
+        self,
+    ) -> Annotated[
+        tuple[str, ...],
+        About(
+            "Tags",
+            about="words by which administrators find nodes",
+            none="no tags",
+            example="gpu,old",
+            set_by=Right.ADMIN,
+            level=FieldLevel.WIDE,
+            longest=16,
+        ),
+    ]:
+        """Return the node's tags in alphabetical order."""
+        return tuple(self.node.tags.split())
+
 
 @dataclass(frozen=True, slots=True)
 class WatchedNode:

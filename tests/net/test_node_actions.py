@@ -101,6 +101,20 @@ def test_names_are_given_by_a_pattern(site_of: Served) -> None:
     assert "cod node rename" in run(site_of, "node", "set", "@r12", "--name", "x", code=2).stderr
 
 
+def test_nodes_are_tagged_and_found_by_their_tags(site_of: Served) -> None:
+    run(site_of, "node", "tag", "loan,GPU", "n[1-2]")
+    run(site_of, "node", "tag", "loan", "n2", "--remove")
+    assert "'a b' is no tag" in run(site_of, "node", "tag", "a b", "n2", code=1).stderr
+    run(site_of, "node", "set", "n3", "--tags", "loan, old", "--position", "7")
+    found = as_json(site_of, "node", "list", "--where", "tag = loan")
+    assert [(one["name"], one["tags"], one["position"]) for one in found] == [
+        ("n1", ["gpu", "loan"], None), ("n3", ["loan", "old"], "7")
+    ]  # fmt: skip
+    run(site_of, "node", "set", "n3", "--tags", "", "--position", "")
+    node = site_of.local.get("/nodes/n3")
+    assert (node["tags"], node["position"]) == ([], None)
+
+
 def test_what_many_nodes_lose_is_asked_at_a_terminal(
     site_of: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +171,8 @@ def test_an_action_is_asked_once_under_its_key_and_noted_once(site_of: Served) -
         ({"action": "approve", "names": ["n1"], "reason": "x"}, "reason belongs to quarantine"),
         ({"action": "rename", "names": ["n1"]}, "to is needed for rename"),
         ({"action": "change", "names": ["n1"], "changes": {"name": "x"}}, "given by the action"),
+        ({"action": "tag", "names": ["n1"]}, "tags is needed for tag"),
+        ({"action": "approve", "names": ["n1"], "tags": ["a"]}, "tags belongs to tag"),
         ({"action": "sell", "names": ["n1"]}, "approve"),
         ({"action": "approve", "where": "(" * 900}, "at most 20 parentheses"),
         ({"action": "approve", "names": ["n[1-999999999]"]}, "at most 5,000 names"),

@@ -144,6 +144,26 @@ def test_an_entry_names_and_places_a_node_that_was_seen(lab: Lab) -> None:
     )
 
 
+def test_a_list_says_where_machines_are_and_what_people_call_them(lab: Lab) -> None:
+    placed = KnownMachine("r1-01", (mac(1),), block="r1", position="17", tags=("old", "GPU"))
+    assert enter(lab, placed) == [(ADDED, "")]
+    assert enter(lab, placed, KnownMachine("r1-02", (mac(2),))) == [(UNCHANGED, ""), (ADDED, "")]
+    node, other = named(lab, "r1-01"), named(lab, "r1-02")
+    assert (node.rack_position, node.tags) == ("17", " gpu old ")
+    assert (other.rack_position, other.tags) == (None, "")
+    said_less = replace(placed, position=None, tags=None)
+    assert enter(lab, said_less) == [(UNCHANGED, "")]
+    assert enter(lab, replace(placed, position="", tags=())) == [(CHANGED, "position, tags")]
+    wrong = KnownMachine("r1-03", (mac(3),), block="r9", position="top shelf")
+    tagged = KnownMachine("r1-04", (mac(4),), tags=("two words",))
+    many = KnownMachine("r1-05", (mac(5),), tags=tuple(f"t{number}" for number in range(17)))
+    assert [about.split(":")[0] for _, about in enter(lab, wrong, tagged, many)] == [
+        "'top shelf' is no position in a rack",
+        "'two words' is no tag",
+        "a node has at most 16 tags, not 17",
+    ]
+
+
 def test_an_expected_machine_is_changed_by_a_second_list(lab: Lab) -> None:
     enter(lab, KnownMachine("r1-01", (mac(1),)))
     more = KnownMachine("r1-01", (mac(1, 1), mac(1)), uuid=uuid(1), serial=SERIAL)

@@ -52,8 +52,16 @@ def tx(tx: Tx, site: Site) -> Tx:
     held = {"vcluster_id": red.id, "template_id": template.id}
     for number in (1, 2, 3):
         add(number, "active", "r1", hostname=f"red-{number}", serial=f"SN{number}00", **held)
-    add(4, "inactive", "r2", power_address="10.9.0.4", attempts=2, power="on")
-    add(5, "inactive", "r2", uuid="0a1b2c3d-0000-4000-8000-00000000000f", power="off")
+    gpu = {"rack_position": "17", "tags": " gpu gpu-old "}
+    add(4, "inactive", "r2", power_address="10.9.0.4", attempts=2, power="on", **gpu)
+    add(
+        5,
+        "inactive",
+        "r2",
+        tags=" gpu-old ",
+        uuid="0a1b2c3d-0000-4000-8000-00000000000f",
+        power="off",
+    )
     add(10, "quarantined", reason="fan 100% is_loud", serial="SN500")
     add(11, "registering", serial="SN500")
     tx.execute(
@@ -126,6 +134,14 @@ MEANT = {
     "serial ~ n5": "n10 n11",
     "uuid = 0A1B2C3D-0000-4000-8000-00000000000F": "n5",
     "state in ('out of service', 'waiting for approval')": "n10 n11",
+    "tag = GPU": "n4",
+    "tag in (gpu, gpu-old)": "n4 n5",
+    "tag != gpu and rack = r2": "n5",
+    "tag = none and (rack = r2 or serial = sn500)": "n10 n11",
+    "tag ~ old": "n4 n5",
+    "position = 17": "n4",
+    "position in ([16-20])": "n4",
+    "position = none and rack = r2": "n5",
     "watts > 5": "",
     "watts = none and @r2": "n4 n5",
     "red": "n1 n2 n3",
@@ -135,6 +151,7 @@ MEANT = {
     "sn5": "n10 n11",
     "10.1.0.7": "n1",
     "10.9.0": "n4",
+    "pu-o": "n4 n5",
     "eth1": "n4",
     "02aabbccdd0a": "n10",
     "dd:0a": "n10",

@@ -42,18 +42,21 @@ def test_names_become_dns_labels(name: str, host: str) -> None:
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_a_table(tmp_path: Path, delimiter: str) -> None:
     content = (
-        "\ufeffName,MAC,Serial,Rack,BMC,Position,Colour\n"
-        f"r1-01,{A.upper()} {B.replace(':', '-')},B5TN222,R1,10.1.0.1,7,red\n"
+        "\ufeffName,MAC,Serial,Rack,BMC,Position,Tags,Colour\n"
+        f"r1-01,{A.upper()} {B.replace(':', '-')},B5TN222,R1,10.1.0.1,U7,GPU on_loan,red\n"
         "\n"
-        "r1-02,not a mac,,R1,,,\n"
+        "r1-02,not a mac,,R1,,,,\n"
     ).replace(",", delimiter)
     machines, left = read("csv", text(tmp_path, content))
     assert machines == [
-        ListedMachine("line 2", "r1-01", (A, B), "", "B5TN222", "r1", "ipmi", "10.1.0.1"),
+        ListedMachine(
+            *("line 2", "r1-01", (A, B), "", "B5TN222", "r1", "ipmi", "10.1.0.1"),
+            position="7",
+            tags=("gpu", "on_loan"),
+        ),
         ListedMachine("line 4", "r1-02", (), block="r1"),
     ]
     assert [(one.where, one.what) for one in left] == [
-        ("line 1", "position"),
         ("line 1", "colour"),
         *(("line 4", word) for word in ("not", "a", "mac")),
     ]
@@ -243,6 +246,7 @@ n1:
     mac={A}!n1|{B}!*NOIP*
     mgt=ipmi
     rack=R1
+    u=12-13
     serial=B5TN222
 
 n2:
@@ -253,10 +257,14 @@ n2:
 """
     machines, left = read("xcat", text(tmp_path, content))
     assert machines == [
-        ListedMachine("node n1", "n1", (A, B), "", "B5TN222", "r1", "ipmi", "10.1.0.1"),
+        ListedMachine(
+            *("node n1", "n1", (A, B), "", "B5TN222", "r1", "ipmi", "10.1.0.1"),
+            position="12-13",
+            tags=("compute",),
+        ),
         ListedMachine("node n2", "n2", (C,)),
     ]
-    assert [one.what for one in left] == ["bmcpassword", "groups", "mgt=hmc"]
+    assert [one.what for one in left] == ["bmcpassword", "mgt=hmc"]
     assert "secret" not in str(left)
 
 
@@ -268,13 +276,15 @@ def test_xcat_tables(tmp_path: Path) -> None:
         '"compute","|n(\\d+)|10.1.0.($1+0)|",,,,"a","b",,\n',
         "ipmi.csv",
     )
+    text(tmp_path, '#node,groups,status\n"n1","all,old",\n', "nodelist.csv")
     text(tmp_path, '#node,rack,u,chassis\n"n1","R1","7",\n"|n.*|","R9",,\n', "nodepos.csv")
     machines, left = read("xcat", tmp_path)
-    assert machines == [ListedMachine("node n1", "n1", (A,), block="r1")]
+    assert machines == [
+        ListedMachine("node n1", "n1", (A,), block="r1", position="7", tags=("old",))
+    ]
     assert [(one.where, one.what) for one in left] == [
         ("ipmi.csv, line 2", "compute"),
         ("nodepos.csv, line 3", "|n.*|"),
-        ("node n1", "u"),
     ]
 
 
@@ -308,6 +318,7 @@ def test_maas(tmp_path: Path) -> None:
         "hardware_uuid": UUID,
         "hardware_info": {"system_serial": "B5TN222"},
         "zone": {"name": "rack1"},
+        "tag_names": ["gpu", "Virtual"],
         "pool": {"name": "default"},
         "boot_interface": {"mac_address": B},
         "interface_set": [
@@ -320,7 +331,10 @@ def test_maas(tmp_path: Path) -> None:
     path = text(tmp_path, json.dumps([machine, {"hostname": "n2", "power_type": "ipmi"}]))
     machines, left = read("maas", path)
     assert machines == [
-        ListedMachine("machine n1", "n1", (B, A), UUID, "B5TN222", "rack1", "redfish", "10.1.0.1"),
+        ListedMachine(
+            *("machine n1", "n1", (B, A), UUID, "B5TN222", "rack1", "redfish", "10.1.0.1"),
+            tags=("gpu", "virtual"),
+        ),
         ListedMachine("machine n2", "n2"),
     ]
     assert [one.what for one in left] == ["pool", "power_type ipmi"]
@@ -332,6 +346,7 @@ def test_netbox_as_json_and_csv(tmp_path: Path) -> None:
         "serial": "B5TN222",
         "rack": {"name": "R1"},
         "position": 7.0,
+        "tags": [{"name": "On loan", "slug": "on-loan"}, "gpu"],
         "oob_ip": {"address": "10.1.0.1/24"},
         "interfaces": [
             {"mac_address": A, "mgmt_only": False},
@@ -339,15 +354,15 @@ def test_netbox_as_json_and_csv(tmp_path: Path) -> None:
         ],
     }
     machines, left = read("netbox", text(tmp_path, json.dumps({"results": [device]})))
-    assert machines == [
-        ListedMachine("device 1", "n1", (A,), "", "B5TN222", "r1", "ipmi", "10.1.0.1")
-    ]
-    assert [one.what for one in left] == ["position"]
-    table = "Name,Serial number,Rack,Position,Out-of-band IP\nn1,B5TN222,R1,7,10.1.0.1/24\n"
+    of_device = ("", "B5TN222", "r1", "ipmi", "10.1.0.1", "", "7", ("on-loan", "gpu"))
+    assert machines == [ListedMachine("device 1", "n1", (A,), *of_device)]
+    assert left == []
+    table = (
+        "Name,Serial number,Rack,Position,Tags,Out-of-band IP\n"
+        'n1,B5TN222,R1,7,"On loan,gpu",10.1.0.1/24\n'
+    )
     machines, _ = read("netbox", text(tmp_path, table))
-    assert machines == [
-        ListedMachine("device 1", "n1", (), "", "B5TN222", "r1", "ipmi", "10.1.0.1")
-    ]
+    assert machines == [ListedMachine("device 1", "n1", (), *of_device)]
 
 
 @pytest.mark.parametrize("format_", ["warewulf", "cobbler", "kea", "maas", "foreman", "netbox"])

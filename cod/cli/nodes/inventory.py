@@ -38,7 +38,10 @@ FORMATS = (
     "foreman",
     "netbox",
 )
-EXPORTED = ("name", "mac", "uuid", "serial", "block", "driver", "bmc", "account")
+EXPORTED = (
+    *("name", "mac", "uuid", "serial", "block", "position", "tags"),
+    *("driver", "bmc", "account"),
+)
 
 
 @click.command()
@@ -120,7 +123,8 @@ def import_(
         raise click.ClickException(str(error)) from None
     machines = [each for each in found if isinstance(each, ListedMachine)]
     left = [each for each in found if not isinstance(each, ListedMachine)]
-    entries = [_body(each, account) for each in machines]
+    known = [asdict(each.known(account or "")) for each in machines]
+    entries = [{key: value for key, value in each.items() if value} for each in known]
     outcomes = _enter(ctx, entries, "/inventory/check" if dry_run else "/inventory")
     places = [machine.where for machine in machines]
     if as_json:
@@ -130,21 +134,6 @@ def import_(
         _print(places, outcomes, left, dry_run)
     if any(one["outcome"] == "refused" for one in outcomes):
         ctx.exit(1)
-
-
-def _body(machine: Any, account: str | None) -> dict[str, Any]:
-    """Return the machine as the API takes it."""
-    body = {
-        "name": machine.name,
-        "macs": list(machine.macs),
-        "uuid": machine.uuid,
-        "serial": machine.serial,
-        "block": machine.block,
-        "power_driver": machine.driver,
-        "power_address": machine.address,
-        "power_account": machine.account or (account if machine.address else ""),
-    }
-    return {key: value for key, value in body.items() if value}
 
 
 def _enter(ctx: click.Context, entries: list[dict[str, Any]], place: str) -> list[Any]:
@@ -211,6 +200,8 @@ def export(ctx: click.Context, as_json: bool) -> None:
                     node["uuid"] or "",
                     node["serial"] or "",
                     node["block"] or "",
+                    node["position"] or "",
+                    " ".join(node["tags"]),
                     node["power"]["driver"],
                     node["power"]["address"] or "",
                     node["power"]["account"] or "",

@@ -25,6 +25,7 @@ from cod.cli.nodes.many import (
 )
 from cod.cli.record_fields import (
     Show,
+    WordList,
     body_of,
     facts,
     fields_table,
@@ -467,6 +468,31 @@ def rename(
 
 
 @node.command()
+@click.argument("tags", type=WordList())
+@acts
+@click.option("--remove", is_flag=True, help="Take these tags away.")
+@with_json
+def tag(
+    ctx: click.Context,
+    tags: list[str],
+    nodes: ChosenNodes,
+    remove: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Add tags to nodes: words with commas between, by which nodes are found.
+
+    \b
+    Example:
+      cod node tag gpu,loan @rack12
+      cod node tag loan --remove --where 'tag = loan'
+    """
+    action, verb = (NodeAction.UNTAG, "Untag") if remove else (NodeAction.TAG, "Tag")
+    act(ctx, nodes, NodeActing(verb), (yes, dry_run, as_json), action=action, tags=tags)
+
+
+@node.command()
 @name_argument
 @click.argument("marks", nargs=-1, metavar="[MARK...]")
 @click.option(
@@ -532,7 +558,7 @@ def set_(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Change a node's name, block or power driver, or the block or power driver of many.
+    """Change a node's name, place, tags or power driver, or those of many but the name.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""What an administrator says of a node: its name, its block, and how it is switched."""
+"""What an administrator says of a node: its name, place and tags, and how it is switched."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def columns(
     block_id: Callable[[Tx, str], int] = blocks.ensure,
 ) -> dict[str, Any]:
     """Return the columns for what is said of a node, None for what is not said: `name`, `block`
-    (made if need be, by `block_id`; '' for none), `power_account` ('' for none), and columns as
-    they are. Raises `Refused`."""
+    (made if need be, by `block_id`; '' for none), `position` and `power_account` ('' for none), all
+    `tags`, and columns as they are. Raises `Refused`."""
     found = {column: value for column, value in changes.items() if value is not None}
     if "name" in found:
         names.check_label(found["name"])
@@ -35,6 +35,14 @@ def columns(
         )
     if account is not None:
         found["power_account"] = account or None
+    position = found.pop("position", None)
+    if position:
+        names.check_position(position)
+    if position is not None:
+        found["rack_position"] = position or None
+    if "tags" in found:
+        found["tags"] = "".join(f" {tag}" for tag in names.checked_tags(found["tags"]))
+        found["tags"] += " " if found["tags"] else ""
     block = found.pop("block", None)
     if block is not None:  # the last: what is refused makes no block
         found["block_id"] = block_id(tx, block) if block else None

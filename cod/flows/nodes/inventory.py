@@ -39,10 +39,15 @@ from cod.store import views
 from cod.store.engine import Tx, trial
 from cod.store.nodes import blocks, nodes
 
-_SETTINGS = ("name", "block", "power_driver", "power_address", "power_account")
+_SETTINGS = (
+    *("name", "block", "position", "tags"),
+    *("power_driver", "power_address", "power_account"),
+)
 _SAID = {
     "name": "name",
     "block_id": "block",
+    "rack_position": "position",
+    "tags": "tags",
     "power_driver": "power driver",
     "power_address": "power address",
     "power_account": "power account",
@@ -264,6 +269,8 @@ def _row(machine: KnownMachine, site: Site) -> dict[str, Any]:
         "uuid": machine.uuid,
         "serial": machine.serial,
         "block_id": None,
+        "rack_position": None,
+        "tags": "",
         "power_driver": driver,
         "power_address": address,
         "power_account": account,

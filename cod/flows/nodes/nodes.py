@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from cod.choices import PowerVerb
@@ -13,6 +13,7 @@ from cod.model import Effect, Node, NodePlace, NodeView, Policy, PowerAction, Re
 from cod.policy.hardware import equal
 from cod.policy.hardware import keep as policy
 from cod.policy.nodes import lifecycle, place
+from cod.policy.people import names
 from cod.states import (
     NODE_TRANSITIONS,
     UNREPORTED,
@@ -234,6 +235,22 @@ def change(
     node = node_settings.change(tx, node, columns)
     effects = _keep(tx, node, keep, keep_was, site, now, actor) if keep is not None else ()
     return Result(_view(tx, node.id, site.policy), (Effect("wake", "manager"), *effects))
+
+
+def tag(
+    tx: Tx,
+    *,
+    name: str,
+    add: Collection[str] = (),
+    remove: Collection[str] = (),
+    site: Site,
+    now: float,
+    actor: str,
+) -> Result[NodeView]:
+    """Add tags to the node, and take others away. Raises `Refused`."""
+    tags = set(nodes.named(tx, name, lock=True).tags.split())
+    tags = (tags | set(names.checked_tags(add))) - set(names.checked_tags(remove))
+    return change(tx, name=name, changes={"tags": tags}, site=site, now=now, actor=actor)
 
 
 def _keep(

@@ -1,12 +1,16 @@
-"""What nodes, vclusters, images and templates may be called. Pure."""
+"""What nodes, vclusters, images and templates may be called, and what is said of nodes. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from cod.model import DNS_LABEL, Refused
 
 _OWN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")  # as in schema/template.rng
+_POSITION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9./:-]{0,14}[A-Za-z0-9])?")
+_TAG = re.compile(r"[a-z0-9]([a-z0-9._-]{0,30}[a-z0-9])?")
+MOST_TAGS = 16  # of a node
 
 
 def check_label(name: str, field: str = "name") -> None:
@@ -18,6 +22,32 @@ def check_label(name: str, field: str = "name") -> None:
         )
     if name == "localhost":  # RFC 6761: programs take it for themselves
         raise Refused("invalid", "localhost is every machine's own name: choose another", field)
+
+
+def check_position(text: str) -> None:
+    """Raise `Refused` unless `text` can be a place in a rack, such as '17', '17-18' or 'A/3'."""
+    if not _POSITION.fullmatch(text):
+        raise Refused(
+            "invalid",
+            f"{text!r} is no position in a rack: use at most 16 letters and digits, and . / : -"
+            " between them",
+            "position",
+        )
+
+
+def checked_tags(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the tags in alphabetical order, each once and in lower case. Raises `Refused`."""
+    tags = sorted({word.strip().lower() for word in words})
+    for tag in tags:
+        if not _TAG.fullmatch(tag):
+            raise Refused(
+                "invalid",
+                f"{tag!r} is no tag: use a-z, 0-9 and . _ - between them, at most 32 of them",
+                "tags",
+            )
+    if len(tags) > MOST_TAGS:
+        raise Refused("invalid", f"a node has at most {MOST_TAGS} tags, not {len(tags)}", "tags")
+    return tuple(tags)
 
 
 def full(group: str, name: str, field: str = "name", thing: str = "an image or template") -> str:

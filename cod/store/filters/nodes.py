@@ -147,6 +147,13 @@ def _address_part(text: str) -> _NodeIds | None:
     return None if found is None else _bound("~", [found])
 
 
+def _tagged(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
+    """Return what finds nodes by tags, each of which is between spaces."""
+    wanted = [f" {str(value).lower()} " if comparison == "=" else str(value) for value in values]
+    column = _labelled.c.tags
+    return select(_labelled.c.id).where(or_(*(contains(column, each) for each in wanted)))
+
+
 def _at_port(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
     lower = [str(value).lower() for value in values]  # its letters are compared exactly
     return _HOLDERS["port"].where(_compared(func.lower(_PORT), comparison, lower))
@@ -165,12 +172,14 @@ _PARTS: Mapping[str, Callable[[Comparison, Sequence[Value]], _NodeIds]] = {
     "macs": _macs,
     "address": _bound,
     "port": _at_port,
+    "tags": _tagged,
 }
 _LABELS: Mapping[str, Callable[[str], _NodeIds | None]] = {
     **{name: _own(name) for name in ("name", "hostname", "serial", "uuid", "power_address")},
     "macs": _mac_part,
     "address": _address_part,
     "port": lambda text: _at_port("~", [text]),
+    "tags": lambda text: _tagged("~", [text]),
     "vcluster": _holding(_labelled.c.vcluster_id, _v.name, select(_v.id)),
     "group": _holding(
         _labelled.c.vcluster_id,
@@ -185,6 +194,8 @@ _COLUMNS: Mapping[str, ColumnElement[Any]] = {
     **{each.name: _n[each.name] for each in described(NodeView) if each.path.startswith("node.")},
     "power": _n.power,
     "watts": _n.watts,
+    "position": _n.rack_position,
+    "tags": _n.tags,
     "type": t.node_types.c.name,
     "block": t.node_blocks.c.name,
     "vcluster": t.vclusters.c.name,

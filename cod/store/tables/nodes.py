@@ -19,6 +19,8 @@ from sqlalchemy import (
 
 from cod.store.tables.base import Document, FullName, Id, Mac, Name, Time, not_null, table
 
+TAGS = 600  # characters of a node's tags
+
 node_types = table(
     "node_types",
     Column("id", Id, primary_key=True),
@@ -90,6 +92,15 @@ nodes = table(
     Column("firmware", String(8), comment="bios or uefi, as reported (or seen in option 93)"),
     Column("type_id", Id, ForeignKey("node_types.id")),
     Column("block_id", Id, ForeignKey("node_blocks.id")),
+    Column("rack_position", String(16), comment="in its rack: '17'; null: not known"),
+    not_null(
+        "tags",
+        String(TAGS),
+        default="",
+        server_default="",
+        index=True,
+        comment="an administrator's words for it, each between spaces: ' gpu old '; '': none",
+    ),
     Column("subnet", Name, comment="the site's subnet that it last reported from"),
     Column(
         "relay",

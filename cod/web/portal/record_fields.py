@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -149,12 +150,19 @@ def _setting(
     return Setting(
         field.name,
         "Name" if field.name == "name" else about.label,  # a column is headed by the noun
-        "" if value is None else _TYPED.get(about.kind, _number)(value),
+        _typed(field, value),
         f"{said}." + (f" Empty: {means}." if means else ""),
         tuple(known.items()),
-        field.several,
+        field.several and bool(field.choices),
         field.type is bool,
     )
+
+
+def _typed(field: RecordField, value: Any) -> Any:
+    """Return a value as a person types it."""
+    if field.several and not field.choices:
+        return ", ".join(value)
+    return "" if value is None else _TYPED.get(field.about.kind, _number)(value)
 
 
 def _number(value: Any) -> Any:
@@ -168,7 +176,10 @@ def body_by(record: type, right: Right, fields: Fields) -> dict[str, Any]:
     body: dict[str, Any] = {}
     for field in _set_by(record, right):
         text = fields.one(field.name).strip()
-        if field.several:
+        if field.several and not field.choices:
+            if field.name in fields.values:
+                body[field.name] = re.split(r"[\s,]+", text) if text else []
+        elif field.several:
             body[field.name] = fields.all(field.name)
         elif field.type is bool:
             if field.name in fields.all("boxes"):

@@ -37,6 +37,12 @@ class MachineEntry(Body):
     block: str | None = Field(
         default=None, max_length=63, description="a DNS label; made if need be"
     )
+    position: str | None = Field(
+        default=None, max_length=100, description="place in its rack, such as 17"
+    )
+    tags: list[Annotated[str, Field(max_length=100)]] | None = Field(
+        default=None, max_length=100, description="words by which administrators find nodes"
+    )
     power_driver: str | None = Field(
         default=None, max_length=16, description=", ".join(PowerDriverKind)
     )
@@ -61,6 +67,8 @@ class MachineEntry(Body):
             self.power_driver,
             self.power_address,
             self.power_account,
+            self.position,
+            None if self.tags is None else tuple(self.tags),
         )
 
 

@@ -24,6 +24,8 @@ _NEEDS = {
     NodeAction.QUARANTINE: "reason",
     NodeAction.CHANGE: "changes",
     NodeAction.RENAME: "to",
+    NodeAction.TAG: "tags",
+    NodeAction.UNTAG: "tags",
 }
 _LABEL = 300  # characters of a name with ranges
 
@@ -49,6 +51,9 @@ class NodeActionBody(Body):
     desired: Chosen[PowerVerb] | None = Field(default=None, description="of power")
     reason: Reason | None = Field(default=None, description="of quarantine")
     changes: NodePatch | None = Field(default=None, description="of change")
+    tags: list[Annotated[str, Field(max_length=100)]] = Field(
+        default=[], max_length=16, description="of tag and untag"
+    )
     to: str = Field(
         default="", max_length=_LABEL, description="of rename: a name for each, r12-[01-40]"
     )
@@ -57,10 +62,12 @@ class NodeActionBody(Body):
     def _needed(self) -> NodeActionBody:
         if not self.names and not self.where.strip():
             raise ValueError("name nodes in names, or say in where which are meant")
-        for action, needed in _NEEDS.items():
-            if (self.action is action) is not bool(getattr(self, needed)):
-                belongs = "is needed for" if self.action is action else "belongs to"
-                raise ValueError(f"{needed} {belongs} {action}")
+        needed = _NEEDS.get(self.action)
+        if needed and not getattr(self, needed):
+            raise ValueError(f"{needed} is needed for {self.action}")
+        for action, other in _NEEDS.items():
+            if other != needed and getattr(self, other):
+                raise ValueError(f"{other} belongs to {action}")
         if self.changes is not None and "name" in self.changes.model_fields_set:
             raise ValueError("names are given by the action rename")
         return self
@@ -120,6 +127,7 @@ def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) ->
         "reason": body.reason,
         "changes": body.changes and body.changes.said,
         "to": body.to,
+        "tags": body.tags,
     }
     change = Change(
         f"node {body.action}",
@@ -157,6 +165,10 @@ def _done(
             return nodes.change(tx, changes=body.changes.said, **said)
         case NodeAction.RENAME:
             return nodes.change(tx, changes={"name": new_names[place]}, **said)
+        case NodeAction.TAG:
+            return nodes.tag(tx, add=body.tags, **said)
+        case NodeAction.UNTAG:
+            return nodes.tag(tx, remove=body.tags, **said)
 
 
 NODE_ACTIONS = (

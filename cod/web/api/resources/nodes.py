@@ -474,7 +474,7 @@ NODES = (
     route(
         "PATCH /nodes/{name}",
         ADMINS,
-        "Change a node's name, block, power driver or kept disks",
+        "Change a node's name, place, tags, power driver or kept disks",
         lambda a: partial(
             nodes.change,
             name=a.names.name,

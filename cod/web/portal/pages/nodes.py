@@ -122,7 +122,16 @@ SHOWN = 2**13  # bytes of a console on the page
 SHOWN_WHOLE = 2**22  # in the file that the page offers
 ELSEWHERE = (
     *("name", "state", "since", "deadline", "attempts", "reason", "type", "block", "reported_at"),
-    *("subnet", "relay", "circuit", "remote", "power_driver", "power_address", "power_account"),
+    *(
+        "position",
+        "subnet",
+        "relay",
+        "circuit",
+        "remote",
+        "power_driver",
+        "power_address",
+        "power_account",
+    ),
 )
 """Fields that the page has in sentences, in the section of places and in the form."""
 # What an administrator is offered, by the event that it is to the node.
