@@ -168,6 +168,13 @@ class NodeAction(Choice):
     UNTAG = "untag", "take tags away"
 
 
+class NodeLabel(Choice):
+    """What the last report of a node names, and people look for. The values are kept."""
+
+    PART = "part", "serial number of a disk or of the board"
+    BMC = "reported_bmc", "address or MAC of its BMC, in its own words"
+
+
 class SwitchDriverKind(Choice):
     """By what COD changes the ports of a switch.
 

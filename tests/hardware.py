@@ -32,6 +32,7 @@ def machine(
         ("sys_vendor", "Dell Inc."),
         ("product_name", "PowerEdge R640"),
         ("product_serial", "B5TN222"),
+        ("board_serial", "CN7016346K00A1"),
     ):
         put(root / "sys/class/dmi/id" / name, value)
     put(root / "proc/meminfo", f"MemTotal:       {mib * 1024} kB\nMemFree:        1 kB")

@@ -177,6 +177,7 @@ def system(root: Path) -> dict[str, str]:
         "vendor": _read(dmi / "sys_vendor"),
         "product": _read(dmi / "product_name"),
         "serial": _read(dmi / "product_serial"),
+        "board": _read(dmi / "board_serial"),
     }
 
 

@@ -11,6 +11,7 @@ from math import inf, isfinite
 from typing import Literal
 
 from cod import quantity
+from cod.choices import NodeLabel
 from cod.model.addresses import AddressRange, ipv4, mac_of
 from cod.model.described import FieldKind, RecordField, described
 from cod.model.views import NodeView
@@ -172,8 +173,10 @@ _MORE = (
     FilterField("group", ValueKind.TEXT),
     FilterField("power", ValueKind.CHOICE, ("on", "off", "unknown")),
     FilterField("watts", ValueKind.NUMBER),
+    FilterField("person", ValueKind.TEXT),
 )
-PORT = FilterField("port", ValueKind.TEXT)
+_PART = FilterField(NodeLabel.PART, ValueKind.TEXT)
+_CLOSED = (FilterField("port", ValueKind.TEXT), FilterField(NodeLabel.BMC, ValueKind.TEXT))
 _ALIASES = {
     "rack": "block",
     "mac": "macs",
@@ -183,8 +186,8 @@ _ALIASES = {
     "bmc": "power_address",
 }
 WORD_FIELDS = (
-    *("name", "hostname", "serial", "uuid", "macs", "address", "vcluster", "group", "block"),
-    *("type", "tags", "power_address", "port"),
+    *("name", "hostname", "serial", "uuid", "macs", "address", "vcluster", "group", "person"),
+    *("block", "type", "tags", "part", "power_address", "reported_bmc", "port"),
 )
 """Fields of nodes in which a word without a field is looked for."""
 
@@ -197,7 +200,7 @@ def node_fields(admin: bool) -> Mapping[str, FilterField]:
         for each in described(NodeView)
         if each.name not in _NOT_STORED and (admin or not each.about.closed)
     ]
-    fields = {each.name: each for each in (*known, *_MORE, *((PORT,) if admin else ()))}
+    fields = {each.name: each for each in (*known, *_MORE, _PART, *(_CLOSED if admin else ()))}
     return fields | {alias: fields[name] for alias, name in _ALIASES.items() if name in fields}
 
 

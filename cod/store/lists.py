@@ -87,7 +87,7 @@ def nodes(
     query = query.where(
         *_several(n.state, state),
         *having(page.q, n.name, n.hostname, n.boot_mac, v.name, kind, near),
-        *([] if where is None else [node_filters.condition(where)]),
+        *([] if where is None else [node_filters.condition(tx, where)]),
         *([] if ids is None else [n.id.in_(ids)]),
     )
     keys = {
@@ -115,7 +115,7 @@ def node_names(
     """Return (id, name) of nodes that the filter means, of those `ids` (None: all)."""
     n = t.nodes.c
     query = views.node_query(groups, {}).with_only_columns(n.id, n.name)
-    query = query.where(node_filters.condition(where)).limit(limit)
+    query = query.where(node_filters.condition(tx, where)).limit(limit)
     parts = [query] if ids is None else [query.where(n.id.in_(part)) for part in slices(ids)]
     return [(row[0], row[1]) for part in parts for row in tx.execute(part)]
 

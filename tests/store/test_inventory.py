@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from cod.core.nodes import enrolment
+from cod.flows.agents import report
 from cod.flows.boot import dhcp
 from cod.flows.nodes import inventory
 from cod.flows.nodes import nodes as node_flows
@@ -19,6 +20,7 @@ from cod.model import (
     FlowContext,
     KnownMachine,
     Node,
+    Peer,
     PowerRule,
     Refused,
     Site,
@@ -29,7 +31,7 @@ from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import blocks, conflicts, nodes
-from tests.store.agentlab import NOW, Lab, mac, uuid
+from tests.store.agentlab import NOW, Lab, hardware, mac, uuid
 
 ADDED, CHANGED, UNCHANGED, REFUSED = EntryOutcome
 SERIAL = "B5TN222"
@@ -162,6 +164,28 @@ def test_a_list_says_where_machines_are_and_what_people_call_them(lab: Lab) -> N
         "'two words' is no tag",
         "a node has at most 16 tags, not 17",
     ]
+
+
+def test_what_a_report_names_is_kept_until_the_next_one(lab: Lab) -> None:
+    def reports(board: str, *disks: str) -> set[tuple[str, str]]:
+        document = hardware(mac(1)).replace("<system", f'<system board="{board}"')
+        more = "".join(
+            f'<disk name="sd{number}" size="1" transport="ata" local="yes" rotational="no"'
+            f' removable="no" serial="{serial}"/>'
+            for number, serial in enumerate(disks)
+        )
+        document = document.replace("<kernel", f'{more}<bmc by="ipmi" address="10.1.0.7"/><kernel')
+        assert isinstance(report.report(lab.tx, peer, document, lab.site, lab.now).value, Peer)
+        rows = lab.tx.execute(select(t.node_labels.c.kind, t.node_labels.c.label))
+        return {(row[0], row[1]) for row in rows}
+
+    asks(lab, 1)
+    peer = lab.open(1)
+    bmc = ("reported_bmc", "10.1.0.7")
+    assert reports("CN70", "S1", "s1", "0000") == {("part", "cn70"), ("part", "s1"), bmc}
+    assert reports("CN70", "S2") == {("part", "cn70"), ("part", "s2"), bmc}
+    nodes.forget(lab.tx, [only(lab).id])
+    assert not list(lab.tx.execute(select(t.node_labels)))
 
 
 def test_an_expected_machine_is_changed_by_a_second_list(lab: Lab) -> None:

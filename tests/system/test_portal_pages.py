@@ -56,6 +56,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/policy": {},
     "/requests": {},
     "/requests/{id}": {"id": "4"},
+    "/search": {"?": "q=node"},
     "/series": {},
     "/series/new": {},
     "/series/{name}": {"name": "course"},

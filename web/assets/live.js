@@ -255,6 +255,16 @@
     field.form.requestSubmit();
   }
 
+  addEventListener("keydown", (event) => { // to the search, from anywhere but where one types
+    const typing = event.target.matches?.("input, textarea, select, [contenteditable]");
+    const slash = event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey;
+    const find = document.getElementById("find");
+    if (!find || !(slash || (event.key === "k" && (event.ctrlKey || event.metaKey)))) return;
+    event.preventDefault();
+    find.select();
+    find.focus();
+  });
+
   // a form that a link is about
   document.getElementById(location.hash.slice(1))?.closest("details")?.setAttribute("open", "");
 

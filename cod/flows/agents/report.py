@@ -79,6 +79,7 @@ def report(
         _tell_change(tx, node, stored, kind, site, now)
     if joining.heir is not None or owners or own_macs != set(hardware.macs):
         nodes.set_macs(tx, node.id, hardware.macs)
+    nodes.set_labels(tx, node.id, hardware.labels)
     placed = placed or joining.heir is not None
     stored, moved = _place(tx, stored, peer, hardware, site, now, heard_on, placed=placed)
     if not session.reported:

@@ -24,10 +24,11 @@ ignored, and so is one that another living node has.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
+from cod.choices import NodeLabel
 from cod.model import Node
 from cod.states import NodeState
 
@@ -67,12 +68,13 @@ _AWAITED = (NodeState.OFF, NodeState.TRAMPOLINE, NodeState.REGISTERING, NodeStat
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """What a report says about identity: DMI UUID and serial number of the system (None if absent
-    or known-bogus), MACs sorted, 'bios' or 'uefi'."""
+    or known-bogus), MACs sorted, 'bios' or 'uefi'; and what else people find it by."""
 
     uuid: str | None
     macs: tuple[str, ...]
     firmware: str
     serial: str | None = None
+    labels: frozenset[tuple[NodeLabel, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,22 @@ def read(report: str) -> Hardware:
         tuple(sorted(macs)),
         "bios" if firmware is None else firmware.attrib["kind"],
         None if system is None else serial_of(system.get("serial")),
+        frozenset(_labels(root)),
     )
+
+
+def _labels(root: ElementTree.Element) -> Iterator[tuple[NodeLabel, str]]:
+    """Yield what a report names that people look for, in lower case: a database may take two
+    spellings for one."""
+    numbers = [disk.get("serial") for disk in root.iterfind("disk")]
+    numbers += [system.get("board") for system in root.iterfind("system")]
+    for number in numbers:
+        if serial := serial_of(number):
+            yield NodeLabel.PART, serial.lower()
+    for bmc in root.iterfind("bmc"):
+        yield NodeLabel.BMC, bmc.attrib["address"]
+        if mac := bmc.get("mac"):
+            yield NodeLabel.BMC, mac
 
 
 def join(

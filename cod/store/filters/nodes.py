@@ -7,6 +7,7 @@ nodes, which hold whole hardware reports.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -24,6 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import String as Text
 
+from cod.choices import NodeLabel
 from cod.filters.fields import Comparison, Value, addresses, digits, spellings
 from cod.filters.language import AllOf, AnyOf, FieldTest, Filter, FreeWord, Not
 from cod.model import AddressRange, NodeView, described, mac_of
@@ -36,31 +38,32 @@ _n = t.nodes.c
 _labelled = t.nodes.alias("labelled")  # a node by itself, so that its row need not be read
 _b, _p, _v = t.bindings.c, t.switch_ports.c, t.vclusters.c
 _NodeIds = Select[tuple[int]]
+FEW = 500  # nodes that are named to the database one by one
 
 
-def condition(tree: Filter) -> ColumnElement[bool]:
+def condition(tx: Tx, tree: Filter) -> ColumnElement[bool]:
     """Return the condition for rows of `views.node_query`. It is never null, so that `Not` means
-    all others."""
+    all others. What words find is looked up here, where it is few."""
     match tree:
         case AllOf():
-            return and_(*map(condition, tree.parts))
+            return and_(*(condition(tx, part) for part in tree.parts))
         case AnyOf():
-            return or_(*map(condition, tree.parts))
+            return or_(*(condition(tx, part) for part in tree.parts))
         case Not():
-            return not_(condition(tree.part))
+            return not_(condition(tx, tree.part))
         case FreeWord():
-            return _among([_LABELS[name](tree.text) for name in tree.fields])
+            return _among(tx, [_LABELS[name](tree.text) for name in tree.fields])
         case FieldTest():
-            return _test(tree)
+            return _test(tx, tree)
 
 
-def _test(test: FieldTest) -> ColumnElement[bool]:
+def _test(tx: Tx, test: FieldTest) -> ColumnElement[bool]:
     values = [value for value in test.values if value is not None]
-    found = [_absent(test.field)] if len(values) < len(test.values) else []
+    found = [_absent(tx, test.field)] if len(values) < len(test.values) else []
     if values and test.field in _PARTS:
-        found.append(_among([_PARTS[test.field](test.comparison, values)]))
+        found.append(_among(tx, [_PARTS[test.field](test.comparison, values)]))
     elif values and test.comparison == "~" and test.field in _LABELS:
-        found.append(_among([_LABELS[test.field](str(value)) for value in values]))
+        found.append(_among(tx, [_LABELS[test.field](str(value)) for value in values]))
     elif values:
         column = _COLUMNS[test.field]
         found.append(and_(column.is_not(None), _compared(column, test.comparison, values)))
@@ -85,10 +88,10 @@ def _compared(
             return column >= values[0]
 
 
-def _absent(field: str) -> ColumnElement[bool]:
+def _absent(tx: Tx, field: str) -> ColumnElement[bool]:
     """Return the condition that a node has no value of the field."""
     if field in _HOLDERS:
-        return not_(_among([_HOLDERS[field]]))
+        return not_(_among(tx, [_HOLDERS[field]]))
     column = _COLUMNS[field]
     return or_(column.is_(None), column == "") if _is_text(column) else column.is_(None)
 
@@ -97,10 +100,14 @@ def _is_text(column: ColumnElement[Any]) -> bool:
     return column.type.python_type is str
 
 
-def _among(queries: Iterable[_NodeIds | None]) -> ColumnElement[bool]:
+def _among(tx: Tx, queries: Iterable[_NodeIds | None]) -> ColumnElement[bool]:
     """Return the condition that one of the queries has the node."""
+    every = union_all(*(query for query in queries if query is not None))
+    few = set(tx.scalars(every.limit(FEW + 1)))
+    if len(few) <= FEW:  # their rows are read by key, not all rows of the site
+        return _n.id.in_(sorted(few))
     # as a table, so that it is read once for all nodes
-    found = union_all(*(query for query in queries if query is not None)).subquery()
+    found = every.subquery()
     # "IS true" keeps MariaDB from joining the tables of all conditions: of ten words it sought the
     # best order for half a minute
     return _n.id.in_(select(found.c[0])).is_(true())
@@ -154,6 +161,19 @@ def _tagged(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
     return select(_labelled.c.id).where(or_(*(contains(column, each) for each in wanted)))
 
 
+def _in_report(kind: str, comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
+    """Return what finds nodes by labels of that kind that their last reports name."""
+    return _HOLDERS[kind].where(_compared(t.node_labels.c.label, comparison, values))
+
+
+def _made_by(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
+    """Return what finds nodes by the names of those who created the vclusters that hold them."""
+    made = select(_v.id).join(t.users, _v.user_id == t.users.c.id)
+    return select(_labelled.c.id).where(
+        _labelled.c.vcluster_id.in_(made.where(_compared(t.users.c.name, comparison, values)))
+    )
+
+
 def _at_port(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
     lower = [str(value).lower() for value in values]  # its letters are compared exactly
     return _HOLDERS["port"].where(_compared(func.lower(_PORT), comparison, lower))
@@ -166,6 +186,13 @@ _HOLDERS: Mapping[str, _NodeIds] = {
         _b.node_id.is_not(None), _b.state.in_(("bound", "reserved"))
     ),
     "port": select(_p.node_id).where(_p.node_id.is_not(None)),
+    "person": select(_labelled.c.id).where(
+        _labelled.c.vcluster_id.in_(select(_v.id).where(_v.user_id.is_not(None)))
+    ),
+    **{
+        kind: select(t.node_labels.c.node_id).where(t.node_labels.c.kind == kind)
+        for kind in NodeLabel.names()
+    },
 }
 """Nodes that have a value at all of what is in tables of its own."""
 _PARTS: Mapping[str, Callable[[Comparison, Sequence[Value]], _NodeIds]] = {
@@ -173,6 +200,8 @@ _PARTS: Mapping[str, Callable[[Comparison, Sequence[Value]], _NodeIds]] = {
     "address": _bound,
     "port": _at_port,
     "tags": _tagged,
+    "person": _made_by,
+    **{kind: partial(_in_report, kind) for kind in NodeLabel.names()},
 }
 _LABELS: Mapping[str, Callable[[str], _NodeIds | None]] = {
     **{name: _own(name) for name in ("name", "hostname", "serial", "uuid", "power_address")},
@@ -180,6 +209,9 @@ _LABELS: Mapping[str, Callable[[str], _NodeIds | None]] = {
     "address": _address_part,
     "port": lambda text: _at_port("~", [text]),
     "tags": lambda text: _tagged("~", [text]),
+    "person": lambda text: _made_by("~", [text]),
+    "part": lambda text: _in_report("part", "~", [text]),
+    "reported_bmc": lambda text: _in_report("reported_bmc", "~", [text]),
     "vcluster": _holding(_labelled.c.vcluster_id, _v.name, select(_v.id)),
     "group": _holding(
         _labelled.c.vcluster_id,

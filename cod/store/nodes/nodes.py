@@ -18,6 +18,7 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    tuple_,
     union_all,
     update,
 )
@@ -41,6 +42,9 @@ HELD = exists().where(
     t.node_stories.c.node_id == _n.id, t.node_stories.c.verdict != StoryVerdict.AGREES
 )
 """The condition that a node is held by itself: its machine was silent, or differs."""
+_LABELS_OF = select(t.node_labels.c.kind, t.node_labels.c.label).where(
+    t.node_labels.c.node_id == bindparam("node")
+)
 _IDS = select(_n.id, _n.name).where(_n.name.in_(bindparam("names", expanding=True)))
 
 
@@ -333,6 +337,19 @@ def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
     tx.execute(insert(t.nics), [{"mac": mac, "node_id": node_id} for mac in macs])
 
 
+def set_labels(tx: Tx, node_id: int, labels: Collection[tuple[str, str]]) -> None:
+    """Replace the labels, (kind, label), that the node's report names. A report that names the same
+    as before writes nothing."""
+    of = t.node_labels.c
+    known = {(row[0], row[1]) for row in tx.execute(_LABELS_OF, {"node": node_id})}
+    if gone := known - set(labels):
+        pairs = tuple_(of.kind, of.label).in_(sorted(gone))
+        tx.execute(delete(t.node_labels).where(of.node_id == node_id, pairs))
+    if new := sorted(set(labels) - known):
+        rows = [{"node_id": node_id, "kind": kind, "label": label} for kind, label in new]
+        tx.execute(insert(t.node_labels), rows)
+
+
 def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
     """Give NICs, bindings and switch ports of a node that never reported to the node that they
     turned out to belong to; delete the rest of it."""
@@ -380,6 +397,7 @@ def forget(tx: Tx, node_ids: Sequence[int]) -> None:
     switch_ports.detach(tx, node_ids)
     for table in (
         t.nics,
+        t.node_labels,
         t.bindings,
         t.sessions,
         t.power_actions,

@@ -263,6 +263,14 @@ nics = table(
     ),
 )
 
+node_labels = table(
+    "node_labels",
+    Column("kind", String(16), primary_key=True, comment="see choices.NodeLabel"),
+    Column("label", String(64), primary_key=True),
+    Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True, index=True),
+    comment="What nodes' last reports name and people look for, so that no report is searched.",
+)
+
 node_history = table(
     "node_history",
     Column("id", Id, primary_key=True),

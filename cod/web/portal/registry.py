@@ -93,6 +93,7 @@ from cod.web.portal.pages import (
     racks,
     requests,
     reserve,
+    search,
     series,
     shares,
     signing,
@@ -134,6 +135,7 @@ _MODULES: tuple[ModuleType, ...] = (
     people,
     audit,
     account,
+    search,
     signing,
     burnins,
 )
