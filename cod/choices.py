@@ -173,6 +173,7 @@ class NodeLabel(Choice):
 
     PART = "part", "serial number of a disk or of the board"
     BMC = "reported_bmc", "address or MAC of its BMC, in its own words"
+    SWITCH = "switch", "switch that it sees by LLDP, first by the NIC that it boots from"
 
 
 class SwitchDriverKind(Choice):

@@ -176,7 +176,9 @@ _MORE = (
     FilterField("person", ValueKind.TEXT),
 )
 _PART = FilterField(NodeLabel.PART, ValueKind.TEXT)
-_CLOSED = (FilterField("port", ValueKind.TEXT), FilterField(NodeLabel.BMC, ValueKind.TEXT))
+_CLOSED = tuple(
+    FilterField(name, ValueKind.TEXT) for name in ("port", NodeLabel.BMC, NodeLabel.SWITCH)
+)
 _ALIASES = {
     "rack": "block",
     "mac": "macs",
@@ -187,7 +189,7 @@ _ALIASES = {
 }
 WORD_FIELDS = (
     *("name", "hostname", "serial", "uuid", "macs", "address", "vcluster", "group", "person"),
-    *("block", "type", "tags", "part", "power_address", "reported_bmc", "port"),
+    *("block", "type", "tags", "part", "power_address", "reported_bmc", "port", "switch"),
 )
 """Fields of nodes in which a word without a field is looked for."""
 

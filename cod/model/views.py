@@ -124,6 +124,29 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class NewMachine:
+    """A node that waits for approval. `port`: 'SWITCH PORT', '' where it is not known; `why`: what
+    the network said of its rack."""
+
+    view: NodeView
+    port: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewRack:
+    """Nodes that wait for approval and belong into one block: in the order of their switch ports.
+
+    block  their own, or as the network suggests; '': nothing is known
+    names  proposed, as a range, one for each; '': they have names already
+    """
+
+    block: str
+    names: str
+    machines: tuple[NewMachine, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WatchedNode:
     """A node that runs its vcluster's system, for a monitoring system; '' for what it has not."""
 

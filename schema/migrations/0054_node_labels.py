@@ -71,4 +71,7 @@ def _named(report: ElementTree.Element) -> list[tuple[str, str | None]]:
     parts = [("part", disk.get("serial")) for disk in report.iterfind("disk")]
     bmcs = list(report.iterfind("bmc"))
     parts += [("reported_bmc", bmc.get("address")) for bmc in bmcs]
-    return parts + [("reported_bmc", bmc.get("mac")) for bmc in bmcs]
+    parts += [("reported_bmc", bmc.get("mac")) for bmc in bmcs]
+    nics = sorted(report.iterfind("nic"), key=lambda nic: nic.get("boot") != "yes")
+    near = [each.get("switch") for nic in nics for each in nic.iterfind("neighbour")]
+    return parts + [("switch", each) for each in near[:1]]

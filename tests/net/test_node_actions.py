@@ -101,6 +101,18 @@ def test_names_are_given_by_a_pattern(site_of: Served) -> None:
     assert "cod node rename" in run(site_of, "node", "set", "@r12", "--name", "x", code=2).stderr
 
 
+def test_machines_are_approved_named_and_racked_at_once(site_of: Served) -> None:
+    run(site_of, "node", "approve", "n[1-2]", "--to", "r9-[01-02]", "--block", "r9")
+    assert listed(site_of, "@r9") == ["r9-01", "r9-02"]
+    assert site_of.local.get("/nodes/r9-01")["state"] != "registering"
+    body = {"names": ["n3"], "action": "approve", "to": "x[1-3]", "changes": {"tags": ["new"]}}
+    [one] = site_of.local.post("/nodes/actions", body)["items"]
+    assert one["name"] == "x1", "names may be left over"
+    wrong = {"names": ["n4", "n5"], "action": "approve", "to": "y1"}
+    with pytest.raises(ApiError, match="this is 1 name, and 2 nodes are meant"):
+        site_of.local.post("/nodes/actions", wrong)
+
+
 def test_nodes_are_tagged_and_found_by_their_tags(site_of: Served) -> None:
     run(site_of, "node", "tag", "loan,GPU", "n[1-2]")
     run(site_of, "node", "tag", "loan", "n2", "--remove")

@@ -6,14 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, update
 
 from cod.model import Role, Who
+from cod.policy.hardware import identity
 from cod.store import tables as t
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from tests.conftest import ready
-from tests.net.apiserver import NOW, Served
+from tests.net.apiserver import NOW, Served, add_node
 from tests.net.portalclient import Shown, signed_in
 from tests.portal_site import furnish
 
@@ -133,3 +134,64 @@ def test_nodes_are_renamed_in_their_order(site_of: Served) -> None:
     assert "2 nodes done" in wrong.send(DO, to="a[1-2]").title
     assert state(site_of, "a1") == "inactive"
     assert state(site_of, "a2") == "active"
+
+
+def test_nodes_are_tagged(site_of: Served) -> None:
+    asked = chosen(signed_in(site_of).get("/nodes"), "tag", "node19", "node01")
+    assert "2 nodes done" in asked.send(DO, tags="gpu, loan").title
+    found = signed_in(site_of).get("/nodes", where="tag = loan")
+    assert rows(found) == ["node01", "node19"]
+    asked = chosen(found, "untag", "node01")
+    asked.send(DO, tags="loan")
+    assert rows(signed_in(site_of).get("/nodes", where="tag = loan")) == ["node19"]
+    one = signed_in(site_of).get("/nodes/node19")
+    assert one.tree.xpath("//input[@name='tags']/@value") == ["gpu, loan"]
+    one.send("/nodes/node19/change", tags="old gpu", position="17")
+    assert rows(signed_in(site_of).get("/nodes", where="tag = old and position = 17")) == ["node19"]
+
+
+REPORT = """<node version="1"><system/><firmware kind="uefi"/><memory mib="4000"/>
+<cpu count="2" sockets="1" arch="x86_64"/><nic name="eth0" mac="52:54:00:00:77:0{n}" link="up"
+ boot="yes" speed="10000"><neighbour switch="leaf-{rack}" port="Eth{n}"/></nic></node>"""
+
+
+def newcomer(served: Served, number: int, rack: int) -> str:
+    """Add a machine that waits for approval."""
+    name = f"node-52540000770{number}"
+    report = REPORT.format(n=number, rack=rack)
+    labels = identity.read(report).labels
+    add_node(
+        served, name, 0x7700 + number, state="registering", attributes=report, serial=f"S{number}"
+    )
+    served.tx(lambda tx: nodes.set_labels(tx, nodes.named(tx, name).id, labels))
+    return name
+
+
+def test_new_machines_are_approved_named_and_racked_at_once(site_of: Served) -> None:
+    waiting = update(t.nodes).where(t.nodes.c.state == "registering").values(state="retired")
+    site_of.tx(lambda tx: tx.execute(waiting))
+    names = [newcomer(site_of, number, rack=1 if number < 4 else 2) for number in range(1, 6)]
+    browser = signed_in(site_of)
+    assert "5 new machines wait" in browser.get("/nodes").words
+    page = browser.get("/new-machines")
+    assert [str(text) for text in page.tree.xpath("//main//h2/text()")] == [
+        "Rack leaf-1: 3 machines", "Rack leaf-2: 2 machines"
+    ]  # fmt: skip
+    assert "2 CPUs, 4 GiB, 10 Gb/s" in page.words
+    assert page.tree.xpath("//input[@name='to']/@value") == ["leaf-1-[01-03]", "leaf-2-[01-02]"]
+    [form, _] = page.tree.xpath("//main//form[@action='/new-machines']")
+    fields = [
+        (str(field.get("name")), str(field.get("value")))
+        for field in form.xpath(".//input[@name]")
+        if field.get("value") != names[1]
+    ]
+    done = browser.post("/new-machines", fields)
+    assert "2 nodes done" in done.title, "the second is not ticked"
+    assert site_of.local.get("/nodes/leaf-1-01")["serial"] == "S1"
+    assert site_of.local.get("/nodes/leaf-1-02")["block"] == "leaf-1"
+    assert state(site_of, names[1]) == "registering"
+    page = browser.get("/new-machines")
+    assert page.tree.xpath("//input[@name='to']/@value") == ["leaf-1-03", "leaf-2-[01-02]"]
+    nothing = browser.post("/new-machines", [each for each in fields if each[0] != "node"])
+    assert nothing.status == 422
+    assert "No machine is chosen" in nothing.words

@@ -29,6 +29,7 @@ ADMINS = {
     "/faults",
     "/hold",
     "/map",
+    "/new-machines",
     "/node-actions",
     "/people",
     "/people/{name}",

@@ -44,6 +44,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/maintenance": {},
     "/maintenance/{id}": {"id": "1"},
     "/map": {},
+    "/new-machines": {},
     "/node-actions": {},
     "/nodes": {},
     "/nodes/{name}": {"name": "node13"},

@@ -53,7 +53,8 @@ def test_a_server_is_reported_whole(root: Path) -> None:
     assert (
         ET.tostring(report(root), "unicode")
         == f'<node version="1"><system uuid="{UUID}" vendor="Dell Inc." product="PowerEdge R640"'
-        ' serial="B5TN222" board="CN7016346K00A1" /><firmware kind="uefi" /><memory mib="2048" /><cpu count="2"'
+        ' serial="B5TN222" board="CN7016346K00A1" />'
+        '<firmware kind="uefi" /><memory mib="2048" /><cpu count="2"'
         ' sockets="2" model="Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz" mhz="2100"'
         ' arch="x86_64"><flag>aes</flag><flag>avx2</flag><flag>lm</flag><flag>nx</flag><flag>vmx</flag></cpu><nic'
         f' name="eth0" mac="{MAC}" driver="ixgbe" link="up" speed="10000" boot="yes" /><nic'

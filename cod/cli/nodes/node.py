@@ -301,18 +301,28 @@ def _erased(disk: dict[str, Any]) -> str:
 
 @node.command()
 @acts
+@click.option("--to", metavar="NAMES", help="A name for each: r12-[01-40].")
+@click.option("--block", help="The block or rack that they are in.")
 @with_json
 def approve(
-    ctx: click.Context, nodes: ChosenNodes, yes: bool, dry_run: bool, as_json: bool
+    ctx: click.Context,
+    nodes: ChosenNodes,
+    to: str | None,
+    block: str | None,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Accept new machines into the site. From then on COD may erase their disks.
 
     \b
     Example:
-      cod node approve node-525400000001 node-525400000002
+      cod node approve node-525400000001 node-525400000002 --block r12 --to 'r12-[01-02]'
       cod node approve --where 'rack = r12 and state = "waiting for approval"' --dry-run
     """
-    act(ctx, nodes, NodeActing("Approve"), (yes, dry_run, as_json), action=NodeAction.APPROVE)
+    more = {"to": to or "", "changes": {"block": block} if block else None}
+    how = NodeActing("Approve")
+    act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.APPROVE, **more)
 
 
 @node.command()

@@ -11,6 +11,7 @@ from cod.model import DhcpClient, DhcpQuery
 from cod.policy.hardware import identity
 from cod.policy.nodes import boot, power
 from cod.policy.nodes.subnets import Net
+from cod.policy.people import names
 from cod.states import NodeState
 from cod.store.nodes import bindings, dhcp_batch, nodes
 
@@ -150,7 +151,7 @@ def enrol(batch: Batch, query: DhcpQuery, net: Net) -> DhcpClient:
 
 def _newcomer(batch: Batch, query: DhcpQuery, uuid: str | None) -> tuple[dict[str, object], str]:
     """Return the columns of a machine that asks for the first time, and why it is added."""
-    name = f"node-{query.mac.replace(':', '')}"
+    name = names.provisional(query.mac)
     driver, address, account = power.rule_for(batch.site.power, name, query.mac)
     columns: dict[str, object] = {
         "name": name,

@@ -35,6 +35,7 @@ class ManyNodes:
     act           does it to one node
     stops         it stops the work of those who hold a node
     to            the names that `act` gives, one for each node; '': it gives none
+    spare         `to` may have more names than there are nodes
     """
 
     names: str
@@ -43,13 +44,14 @@ class ManyNodes:
     act: Act
     stops: bool = False
     to: str = ""
+    spare: bool = False
 
 
 def carry_out(tx: Tx, context: FlowContext, *, many: ManyNodes) -> Result[ActedNodes]:
     """Do something to each of the nodes that are meant; the value says what became of each."""
     meant = selection.selected(tx, many.names, many.where, context.who, context.now)
     if many.to:
-        _check_count(many.to, len(meant.nodes))
+        _check_count(many.to, len(meant.nodes), many.spare)
     before = {node.id: node for node in nodes.lock(tx, [node_id for node_id, _ in meant.nodes])}
     holders = vclusters.names(
         tx, {node.vcluster_id for node in before.values() if node.vcluster_id is not None}
@@ -81,10 +83,12 @@ def _refused(name: str, refused: Refused, state: str | None = None) -> ActedNode
     return ActedNode(name, ActionOutcome.REFUSED, refused.sentence, state=state, code=refused.code)
 
 
-def _check_count(to: str, count: int) -> None:
+def _check_count(to: str, count: int, spare: bool) -> None:
     given = len(new_names(to))
-    if given != count:
-        raise Refused("invalid", f"these are {given} names, and {count} nodes are meant", "to")
+    if given < count or (given > count and not spare):
+        names = "this is 1 name" if given == 1 else f"these are {given} names"
+        meant = "1 node is" if count == 1 else f"{count} nodes are"
+        raise Refused("invalid", f"{names}, and {meant} meant", "to")
 
 
 def new_names(to: str) -> list[str]:

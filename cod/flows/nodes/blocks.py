@@ -3,18 +3,25 @@ says."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from xml.etree import ElementTree
 
-from cod.model import BlockView, Effect, Refused, Result
+from cod.choices import NodeLabel
+from cod.model import BlockView, Effect, NewMachine, NewRack, Page, Refused, Result
 from cod.policy.hardware import topology
 from cod.policy.people import names
+from cod.states import NodeState
+from cod.store import lists
 from cod.store.engine import Tx
-from cod.store.nodes import blocks
+from cod.store.nodes import blocks, nodes, switch_ports
+from cod.store.views import natural_key
 
 RESERVED = ("proposal",)  # it would hide a route of the API
 Proposal = topology.Proposal
+MOST = 500  # new machines that are shown at once, as one action takes
 WAKES = (Effect("wake", "manager"),)
 
 
@@ -90,6 +97,45 @@ def proposal(tx: Tx) -> topology.Proposal:
     return topology.propose(
         (_sighting(each, names_) for each in blocks.seen(tx)), {*names_.values(), *RESERVED}
     )
+
+
+def new_machines(tx: Tx) -> tuple[list[NewRack], int]:
+    """Return the first `MOST` nodes that wait for approval, by the block that they belong into, and
+    how many wait."""
+    page = Page(MOST, "name")
+    listed = lists.nodes(tx, page, None, state=NodeState.REGISTERING)
+    ports = {each.node: each.port for each in switch_ports.listed(tx) if each.node}
+    suggested = _suggested(tx)
+    racks: defaultdict[str, list[NewMachine]] = defaultdict(list)
+    for view in listed:
+        block, why = suggested.get(view.node.name, ("", ""))
+        port = ports.get(view.node.name)
+        told = f"{port.switch} {port.port}" if port else ""
+        racks[view.block or block].append(NewMachine(view, told, why))
+    known = blocks.members(tx)
+    every = [node.name for node in known]
+    ids = {name: id_ for id_, name in blocks.names(tx).items()}
+    found = []
+    for block, machines in sorted(racks.items(), key=lambda rack: (not rack[0], rack[0])):
+        machines.sort(key=lambda one: natural_key(one.port or one.view.node.name))
+        unnamed = all(names.is_provisional(one.view.node.name) for one in machines)
+        inside = [node.name for node in known if node.block_id == ids.get(block, 0)]
+        pattern = names.name_pattern(block, inside, every, len(machines))
+        found.append(NewRack(block, pattern if block and unnamed else "", tuple(machines)))
+    return found, listed.total or len(listed)
+
+
+def _suggested(tx: Tx) -> dict[str, tuple[str, str]]:
+    """Return the block that the network suggests for each node that waits for approval, and why, by
+    the node's name. Of others no report is read: their switches are among their labels."""
+    names_ = blocks.names(tx)
+    switches = nodes.labels_of(tx, NodeLabel.SWITCH)
+    sightings = (_sighting(each, names_) for each in blocks.seen(tx, NodeState.REGISTERING))
+    found = topology.propose(
+        (replace(each, switch=switches.get(each.node, each.switch)) for each in sightings),
+        {*names_.values(), *RESERVED},
+    )
+    return {place.node: (each.name, place.why) for each in found.blocks for place in each.places}
 
 
 def apply(tx: Tx, *, only: Sequence[str] | None = None) -> Result[topology.Proposal]:

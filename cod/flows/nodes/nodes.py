@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from cod.choices import PowerVerb
@@ -12,6 +12,7 @@ from cod.core.nodes import burnins, kept_disks, node_settings, transitions
 from cod.model import Effect, Node, NodePlace, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy.hardware import equal
 from cod.policy.hardware import keep as policy
+from cod.policy.hardware import phrase as phrases
 from cod.policy.nodes import lifecycle, place
 from cod.policy.people import names
 from cod.states import (
@@ -38,6 +39,17 @@ def hardware(node: Node) -> list[tuple[str, str]]:
     """Return what the node last reported of itself, for people: ('memory/mib', '4096 MiB'); []
     before that."""
     return equal.facts(node.attributes) if node.attributes else []
+
+
+def phrase(node: Node, name_of: Callable[[str, str], str]) -> str:
+    """Return what the node is, '96 CPUs, 2 TiB, 4 x A100 PCIe 40GB, 25 Gb/s'; '' before it has
+    reported. `name_of`: of a PCI device, by the ids of vendor and device."""
+    return phrases.phrase(node.attributes, name_of) if node.attributes else ""
+
+
+def waiting(tx: Tx) -> int:
+    """Return how many machines wait for approval."""
+    return nodes.count_in(tx, NodeState.REGISTERING)
 
 
 def pci(node: Node) -> list[Mapping[str, str]]:

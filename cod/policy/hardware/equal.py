@@ -65,7 +65,7 @@ def _reduced(
     kept = ElementTree.Element(element.tag)
     for name, value in sorted(element.attrib.items()):
         if path + name not in dropped:
-            kept.set(name, _rounded(path + name, value, rules))
+            kept.set(name, rounded(path + name, value, rules))
     kept.text = (element.text or "").strip() or None
     children = [child for child in element if path + child.tag not in dropped]
     kept.extend(
@@ -77,7 +77,8 @@ def _reduced(
     return kept
 
 
-def _rounded(path: str, value: str, rules: TypeRules) -> str:
+def rounded(path: str, value: str, rules: TypeRules) -> str:
+    """Return an attribute's value as types have it."""
     if not (value.isascii() and value.isdecimal() and len(value) < 16):
         return value
     if path == "memory/mib":

@@ -136,6 +136,10 @@ def _labels(root: ElementTree.Element) -> Iterator[tuple[NodeLabel, str]]:
         yield NodeLabel.BMC, bmc.attrib["address"]
         if mac := bmc.get("mac"):
             yield NodeLabel.BMC, mac
+    nics = sorted(root.iterfind("nic"), key=lambda nic: nic.get("boot") != "yes")
+    near = next((each for nic in nics for each in nic.iterfind("neighbour")), None)
+    if near is not None and _SERIAL.fullmatch(near.attrib["switch"]):
+        yield NodeLabel.SWITCH, near.attrib["switch"].lower()
 
 
 def join(

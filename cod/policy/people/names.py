@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from cod.model import DNS_LABEL, Refused
@@ -10,6 +11,8 @@ from cod.model import DNS_LABEL, Refused
 _OWN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")  # as in schema/template.rng
 _POSITION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9./:-]{0,14}[A-Za-z0-9])?")
 _TAG = re.compile(r"[a-z0-9]([a-z0-9._-]{0,30}[a-z0-9])?")
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,9})", re.ASCII)
+_PROVISIONAL = re.compile(r"node-[0-9a-f]{12}")
 MOST_TAGS = 16  # of a node
 
 
@@ -48,6 +51,31 @@ def checked_tags(words: Iterable[str]) -> tuple[str, ...]:
     if len(tags) > MOST_TAGS:
         raise Refused("invalid", f"a node has at most {MOST_TAGS} tags, not {len(tags)}", "tags")
     return tuple(tags)
+
+
+def provisional(mac: str) -> str:
+    """Return the name of a node of which nothing but its MAC is known."""
+    return f"node-{mac.replace(':', '')}"
+
+
+def is_provisional(name: str) -> bool:
+    """Return whether nobody has named the node."""
+    return _PROVISIONAL.fullmatch(name) is not None
+
+
+def name_pattern(block: str, inside: Iterable[str], every: Iterable[str], count: int) -> str:
+    """Return names for `count` new nodes of a block, as a range: they go on behind those that the
+    block's nodes have, `inside`, and none of them is among `every` name of the site."""
+    own = (name for name in inside if not is_provisional(name))
+    numbered = [match for name in own if (match := _NUMBERED.fullmatch(name))]
+    stems = Counter(match[1] for match in numbered).most_common(1)
+    stem = stems[0][0] if stems else f"{block}-"
+    widths = [len(match[2]) for match in numbered if match[1] == stem]
+    width = min(widths, default=max(2, len(str(count))))
+    numbers = (match for name in every if (match := _NUMBERED.fullmatch(name)))
+    first = max((int(match[2]) for match in numbers if match[1] == stem), default=0) + 1
+    last = first + count - 1
+    return f"{stem}[{first:0{width}}-{last:0{width}}]" if count > 1 else f"{stem}{first:0{width}}"
 
 
 def full(group: str, name: str, field: str = "name", thing: str = "an image or template") -> str:

@@ -212,6 +212,7 @@ _LABELS: Mapping[str, Callable[[str], _NodeIds | None]] = {
     "person": lambda text: _made_by("~", [text]),
     "part": lambda text: _in_report("part", "~", [text]),
     "reported_bmc": lambda text: _in_report("reported_bmc", "~", [text]),
+    "switch": lambda text: _in_report("switch", "~", [text]),
     "vcluster": _holding(_labelled.c.vcluster_id, _v.name, select(_v.id)),
     "group": _holding(
         _labelled.c.vcluster_id,

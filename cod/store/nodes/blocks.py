@@ -109,9 +109,12 @@ class Seen(NamedTuple):
     attributes: str | None
 
 
-def seen(tx: Tx) -> Iterator[Seen]:
-    """Yield every node of the site but the retired, by id."""
+def seen(tx: Tx, *told_in: NodeState) -> Iterator[Seen]:
+    """Yield every node of the site but the retired, by id; with `told_in`, `attributes` only of
+    nodes in these states."""
     told = case((_n.attributes.like("%<neighbour %"), _n.attributes))
+    if told_in:
+        told = case((_n.state.in_(told_in), told))
     query = select(_n.id, _n.name, _n.block_id, _n.relay, _n.circuit, _n.remote, _n.boot_mac, told)
     query = query.where(_n.state != NodeState.RETIRED).order_by(_n.id).limit(PART)
     after: int | None = 0

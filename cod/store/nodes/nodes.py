@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 
 from cod import states
+from cod.choices import NodeLabel
 from cod.model import Node, NodePlace, PowerAction
 from cod.states import Disk, NodeEvent, NodeState, StoryVerdict
 from cod.store import tables as t
@@ -350,6 +351,13 @@ def set_labels(tx: Tx, node_id: int, labels: Collection[tuple[str, str]]) -> Non
         tx.execute(insert(t.node_labels), rows)
 
 
+def labels_of(tx: Tx, kind: NodeLabel) -> dict[str, str]:
+    """Return a label of that kind by the name of its node, of all that have any."""
+    of = t.node_labels.c
+    query = select(_n.name, of.label).join_from(t.node_labels, t.nodes).where(of.kind == kind)
+    return {row[0]: row[1] for row in tx.execute(query)}
+
+
 def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
     """Give NICs, bindings and switch ports of a node that never reported to the node that they
     turned out to belong to; delete the rest of it."""
@@ -361,7 +369,12 @@ def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
 
 def unapproved(tx: Tx) -> int:
     """Return how many machines have never reported or wait for approval."""
-    return ROWS.count(tx, _n.state.in_([NodeState.NEW, NodeState.REGISTERING]))
+    return count_in(tx, NodeState.NEW, NodeState.REGISTERING)
+
+
+def count_in(tx: Tx, *states_: NodeState) -> int:
+    """Return how many nodes are in one of these states."""
+    return ROWS.count(tx, _n.state.in_(states_))
 
 
 def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) -> list[int]:

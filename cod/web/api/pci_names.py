@@ -28,6 +28,10 @@ class PciNames:
         """Return the names of vendor and device, as far as the list has them."""
         return " ".join(filter(None, (self.vendors.get(vendor), self.devices.get(vendor + device))))
 
+    def short(self, vendor: str, device: str) -> str:
+        """Return the device's name without its vendor's; '' where the list has none."""
+        return self.devices.get(vendor + device, "")
+
 
 def installed() -> PciNames:
     """Return the installed list; an empty one where none is installed. A list that was replaced is

@@ -27,6 +27,8 @@ _NEEDS = {
     NodeAction.TAG: "tags",
     NodeAction.UNTAG: "tags",
 }
+_ALSO = {NodeAction.APPROVE: ("changes", "to")}
+"""What an action may have besides."""
 _LABEL = 300  # characters of a name with ranges
 
 
@@ -50,12 +52,16 @@ class NodeActionBody(Body):
     action: Chosen[NodeAction] = Field(description=NodeAction.explained())
     desired: Chosen[PowerVerb] | None = Field(default=None, description="of power")
     reason: Reason | None = Field(default=None, description="of quarantine")
-    changes: NodePatch | None = Field(default=None, description="of change")
+    changes: NodePatch | None = Field(
+        default=None, description="of change; of approve, what else is said of each"
+    )
     tags: list[Annotated[str, Field(max_length=100)]] = Field(
         default=[], max_length=16, description="of tag and untag"
     )
     to: str = Field(
-        default="", max_length=_LABEL, description="of rename: a name for each, r12-[01-40]"
+        default="",
+        max_length=_LABEL,
+        description="of rename, and of approve: a name for each, r12-[01-40]",
     )
 
     @model_validator(mode="after")
@@ -66,7 +72,7 @@ class NodeActionBody(Body):
         if needed and not getattr(self, needed):
             raise ValueError(f"{needed} is needed for {self.action}")
         for action, other in _NEEDS.items():
-            if other != needed and getattr(self, other):
+            if other not in (needed, *_ALSO.get(self.action, ())) and getattr(self, other):
                 raise ValueError(f"{other} belongs to {action}")
         if self.changes is not None and "name" in self.changes.model_fields_set:
             raise ValueError("names are given by the action rename")
@@ -116,6 +122,7 @@ def _many(ask: Asked) -> actions.ManyNodes:
         partial(_act, ask, actions.new_names(body.to) if body.to else ()),
         body.action is NodeAction.QUARANTINE or body.desired not in (None, PowerVerb.ON),
         body.to,
+        body.action is NodeAction.APPROVE,
     )
 
 
@@ -148,7 +155,13 @@ def _done(
     said: dict[str, Any] = {"name": name, "site": ask.site, "now": ask.now, "actor": ask.actor}
     match body.action:
         case NodeAction.APPROVE:
-            return nodes.approve(tx, **said)
+            approved = nodes.approve(tx, **said)
+            more = body.changes.said if body.changes else {}
+            more |= {"name": new_names[place]} if new_names else {}
+            if not more:
+                return approved
+            changed = nodes.change(tx, changes=more, **said)
+            return Result(changed.value, (*approved.effects, *changed.effects))
         case NodeAction.POWER:
             check(tx, ask.who, RequiredRight(Right.USE, "node", name))
             return nodes.power(tx, desired=str(body.desired), **said)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from cod.choices import NodeAction, PowerVerb
+from cod.flows.nodes import blocks, nodes
 from cod.pool import Tx
+from cod.web.api import pci_names
 from cod.web.api.routes import ADMINS, Names
 from cod.web.http.errors import HttpProblem
 from cod.web.portal.forms import Fields
@@ -20,6 +23,8 @@ CHOICES = (
     ("quarantine", "Take out of service"),
     ("restore", "Return to service"),
     ("change", "Put into a block"),
+    ("tag", "Tag"),
+    ("untag", "Take tags away"),
     ("rename", "Rename"),
     ("moved", "Confirm move"),
     ("retire", "Retire"),
@@ -27,6 +32,27 @@ CHOICES = (
 """Actions as the form names them, with the power verb, and what buttons say."""
 _NOTHING = {"block": None}  # a change that leaves the block as it is
 _PATH = "/node-actions"
+
+
+def _waiting(tx: Tx, ask: PageCall[Names]) -> dict[str, Any]:
+    racks, total = blocks.new_machines(tx)
+    names = pci_names.installed()
+    phrases = {
+        one.view.node.name: nodes.phrase(one.view.node, names.short)
+        for rack in racks
+        for one in rack.machines
+    }
+    return {"racks": racks, "total": total, "phrases": phrases, "blocks": blocks.names_of(tx)}
+
+
+def _approval(fields: Fields) -> dict[str, Any]:
+    """Return the question that approves machines, names them and puts them into a rack."""
+    body = _body(fields)
+    if not body["names"]:
+        raise HttpProblem(422, "invalid", "No machine is chosen: tick some.", "node")
+    block, to = fields.one("block").strip(), fields.one("to").strip()
+    more: dict[str, Any] = {"changes": {"block": block}} if block else {}
+    return body | more | ({"to": to} if to else {})
 
 
 def _load(tx: Tx, ask: PageCall[Names]) -> dict[str, Any]:
@@ -49,7 +75,7 @@ def _look(fields: Fields) -> dict[str, Any]:
     match body["action"]:
         case NodeAction.QUARANTINE:
             body["reason"] = "not said yet"
-        case NodeAction.CHANGE | NodeAction.RENAME:
+        case NodeAction.CHANGE | NodeAction.RENAME | NodeAction.TAG | NodeAction.UNTAG:
             body |= {"action": str(NodeAction.CHANGE), "changes": _NOTHING}
     if not body["names"] and "where" not in body:
         raise HttpProblem(422, "invalid", "No node is chosen: tick some in the list.")
@@ -69,11 +95,24 @@ def _do(fields: Fields) -> dict[str, Any]:
             body["changes"] = {"block": fields.one("block").strip()}
         case NodeAction.RENAME:
             body["to"] = fields.one("to").strip()
+        case NodeAction.TAG | NodeAction.UNTAG:
+            body["tags"] = re.split(r"[\s,]+", fields.one("tags").strip(" ,"))
     return body
 
 
-PAGES = (Page(_PATH, "node-actions.html", _load, ADMINS, nav="/nodes"),)
+_NEW = "/new-machines"
+PAGES = (
+    Page(_PATH, "node-actions.html", _load, ADMINS, nav="/nodes"),
+    Page(_NEW, "new-machines.html", _waiting, ADMINS, nav="/nodes"),
+)
 ACTIONS = (
     act(f"{_PATH}/check", "POST /nodes/actions/check", _PATH, again=_PATH, body=_look),
     act(_PATH, "POST /nodes/actions", _PATH, shows="node-actions-done.html", body=_do),
+    act(
+        _NEW,
+        "POST /nodes/actions",
+        _NEW,
+        shows="node-actions-done.html",
+        body=_approval,
+    ),
 )

@@ -36,7 +36,12 @@ def _list(tx: Tx, ask: PageCall[Names, NodeQuery]) -> dict[str, Any]:
     names: dict[str, Any] = {}
     if ask.who.admin:
         unfit = views.conflict_list(tx, page=ListPage(limit=UNFIT), kind="architecture")
-        names = {"types": types.names_of(tx), "blocks": blocks.names_of(tx), "unfit": unfit}
+        names = {
+            "types": types.names_of(tx),
+            "blocks": blocks.names_of(tx),
+            "unfit": unfit,
+            "waiting": nodes.waiting(tx),
+        }
     more = columns_of(NodeView, ask, LISTED)
     found: Any = Listed[NodeView]()
     wrong = ""
