@@ -40,7 +40,7 @@ class FoundKind:
     more: str
 
 
-def _load(tx: Tx, ask: PageCall[Names, SearchQuery]) -> dict[str, Any]:
+def _load(tx: Tx, ask: PageCall[Names, Any]) -> dict[str, Any]:
     text = ask.query.q.strip()
     if not text:
         return {"found": [], "request": None, "sought": ""}
@@ -67,7 +67,7 @@ def _more(kind: str, where: str, text: str, admin: bool) -> str:
     return url("nodes", where=where) if kind == "nodes" else url(kind, q=text)
 
 
-def _request(tx: Tx, ask: PageCall[Names, SearchQuery], number: str) -> Any:
+def _request(tx: Tx, ask: PageCall[Names, Any], number: str) -> Any:
     """Return the request of that number; None where there is none that the person may see."""
     with suppress(Refused):
         if number.isdigit():
