@@ -38,7 +38,7 @@ def _of_site(label: str, about: str) -> About:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Node:
     """A row of `nodes`."""
 

@@ -13,6 +13,7 @@ from cod.choices import DeliveryState, NoticeFormat
 from cod.model.addresses import dotted
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.posix import HIGHEST, LOWEST
+from cod.model.records import record
 from cod.model.rights import Right
 from cod.model.volumes import AskedVolume
 
@@ -252,7 +253,7 @@ class ApiToken:
     group_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Vcluster:
     """A row of `vclusters`."""
 
@@ -387,7 +388,7 @@ class Assignment:
     requires: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Request:
     """A row of `node_requests` with its tuples, in order.
 

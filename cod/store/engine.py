@@ -37,6 +37,7 @@ _LOST = (2002, 2003, 2006, 2013, 2055, 1053, 1077, 1927)
 _NO_WRITER = (1047, 1180, 1290, 1836)
 _RETRY = (1205, 1213)  # lock wait timeout, deadlock; with Galera also a failed certification
 _FULL = (1021, 1114)  # the disk, a table's file
+LONGEST_TEXT = 1 << 26  # bytes: names of millions of nodes
 # Seconds without a statement after which MariaDB ends a transaction that has written.
 ABANDONED = 10
 
@@ -102,9 +103,10 @@ def connect(
             "read_timeout": patience,
             "write_timeout": patience,
             "charset": "utf8mb4",
+            # Names and addresses of a vcluster are read as one text: more than this is cut off.
             # A host that hangs, or whose link is cut, keeps its connection: others would wait for
             # the rows that it has locked as long as that lasts. MySQL has no such limit.
-            "init_command": "SET @cod = 0"
+            "init_command": f"SET group_concat_max_len = {LONGEST_TEXT}"
             f" /*M!100300 , idle_write_transaction_timeout = {ABANDONED} */",
         },
     )

@@ -90,6 +90,7 @@ class Rows(Generic[Record]):
         ]
         self.width = len(self.columns)
         self.names, self.values = names, attrgetter(*names)
+        self._places = {name: place for place, name in enumerate(names)}
         self.select: Select[Any] = select(*self.columns)
         if source is not None:
             self.select = self.select.select_from(source)
@@ -221,9 +222,10 @@ class Rows(Generic[Record]):
     def changed(self, record: Record, columns: Mapping[str, Any]) -> Record:
         """Return the record with other values in those columns; for records of many fields quicker
         than `dataclasses.replace`."""
-        return self._record(
-            **{**dict(zip(self.names, self.values(record), strict=True)), **columns}
-        )
+        values = list(self.values(record))
+        for name, value in columns.items():
+            values[self._places[name]] = value
+        return self._record(*values)
 
     def replace(self, tx: Tx, record: Record) -> bool:
         """Write a record over the row with its key; return whether that was there."""

@@ -29,6 +29,7 @@ ROWS = {
     "live": vclusters.live_rows(),
     "pending": request_rows.pending_rows(),
     "held": node_counts.held_rows(BY),
+    "free": node_counts.free_rows(NOW - 60.0),
 }
 CHANGES: list[tuple[str, Any, dict[str, Any]]] = [
     *(
@@ -65,6 +66,19 @@ CHANGES: list[tuple[str, Any, dict[str, Any]]] = [
             "assigned_at": NOW - 1.0,
         }.items()
     ),
+    *(
+        ("free", t.nodes, {column: value})
+        for column, value in {
+            "state": "off",
+            "type_id": 40,
+            "block_id": None,
+            "disk": "foreign",
+            "cached_group_id": 2,
+            "power_driver": "none",
+            "since": NOW - 1.0,
+            "released": 5,
+        }.items()
+    ),
 ]
 
 
@@ -84,6 +98,11 @@ def one_of(tx: Tx, name: str) -> int:
         "held": (
             select(t.nodes.c.id).where(
                 t.nodes.c.vcluster_id > 2, t.nodes.c.assigned_at < NOW - 9e3, t.nodes.c.type_id < 40
+            )
+        ),
+        "free": (
+            select(t.nodes.c.id).where(
+                t.nodes.c.state == "inactive", t.nodes.c.disk != "cached", t.nodes.c.type_id < 40
             )
         ),
     }
@@ -170,7 +189,7 @@ def test_what_is_seen_is_what_is_there(engine: Engine) -> None:
         pass_rows.read,
         BY,
         many=False,
-        idle_since=NOW,
+        idle_since=NOW - SITE.energy.idle_time,
         month=0,
         before=before.scene,
     )
@@ -178,8 +197,9 @@ def test_what_is_seen_is_what_is_there(engine: Engine) -> None:
         read.live is before.scene.live,
         read.pending is before.scene.pending,
         read.held is before.scene.held,
+        read.free is before.scene.free,
     )
-    assert same == (engine.dialect.name != "sqlite",) * 3
+    assert same == (engine.dialect.name != "sqlite",) * 4
 
 
 def test_only_what_changed_is_read_again(engine: Engine) -> None:
@@ -196,6 +216,7 @@ def test_only_what_changed_is_read_again(engine: Engine) -> None:
     third = in_tx(engine, flow.look, SITE, NOW, second)
     assert third.scene.pending is second.scene.pending
     assert third.scene.held is not second.scene.held
+    assert third.scene.free is second.scene.free
     assert in_tx(engine, flow.look, SITE, NOW, third) is third
 
 

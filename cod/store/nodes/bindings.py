@@ -14,10 +14,10 @@ the flow is run again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, case, delete, or_, select, update
+from sqlalchemy import bindparam, case, delete, func, or_, select, update
 
 from cod.model import AddressBlock, Binding, Node, Refused, Vcluster, ipv4, joined
 from cod.states import UNREPORTED
@@ -44,9 +44,9 @@ _WITH_NODE = (
         _b.expires_at > bindparam("now"),
     )
 )
-# made once, and of few columns: the blocks of large vclusters have many rows
-_WITHIN = (
-    select(_b.address, _b.expires_at, _b.state)
+# made once, and of one text: the blocks of large vclusters have many rows
+_TAKEN = (
+    select(func.group_concat(case((_b.expires_at > bindparam("now"), _b.address))))
     .where(
         or_(
             *(
@@ -158,10 +158,10 @@ def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
     every = [block for each in blocks.values() for block in each]
     subnets = {("subnet", block.subnet) for block in every}
     dns_zones.touch(tx, [*(("vcluster", one.name) for one in holders.values()), *subnets], now)
-    there: dict[int, _Recorded] = {}
+    there: set[int] = set()
     for start in range(0, len(every), _BLOCKS):
-        there |= _within(tx, every[start : start + _BLOCKS])
-    free = {of: _free(each, there, now) for of, each in blocks.items()}
+        there |= _taken(tx, every[start : start + _BLOCKS], now)
+    free = {of: _free(tx, each, there, now) for of, each in blocks.items()}
     made: list[Binding] = []
     for node_id, mac, vcluster, hostname in wanted:
         address, subnet = next(free.get(vcluster.id, iter(())), (None, ""))
@@ -175,39 +175,39 @@ def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
             Binding(address, mac, "vcluster", node_id, subnet, hostname, "reserved", FOREVER)
         )
     addresses = [one.address for one in made]
-    for part in slices(sorted(there.keys() & addresses)):
+    for part in slices(addresses):
         forget(tx, part)
     add(tx, made)
     return addresses
 
 
-_Recorded = tuple[float, str]  # until when, and in what state
-
-
-def _within(tx: Tx, blocks: Sequence[AddressBlock]) -> dict[int, _Recorded]:
-    """Return what is recorded in those blocks, by address; nobody else changes it until this
-    transaction ends."""
+def _taken(tx: Tx, blocks: Sequence[AddressBlock], now: float) -> set[int]:
+    """Return the addresses in those blocks that somebody has now; nobody else changes what is
+    recorded there until this transaction ends."""
     ends = {f"first{n}": block.first for n, block in enumerate(blocks)}
     ends |= {f"last{n}": block.last for n, block in enumerate(blocks)}
-    return {row[0]: (row[1], row[2]) for row in tx.execute(_WITHIN, _NOWHERE | ends).all()}
+    found = tx.scalar(_TAKEN, {**_NOWHERE, **ends, "now": now})
+    return set(map(int, found.split(","))) if found else set()
 
 
 def _free(
-    blocks: Iterable[AddressBlock], there: Mapping[int, _Recorded], now: float
+    tx: Tx, blocks: Iterable[AddressBlock], there: Set[int], now: float
 ) -> Iterator[tuple[int, str]]:
     """Yield the addresses that are free in the blocks, in order, with their subnets; then those
-    that a system has left, the one that has been gone for longest first. `there`: what is recorded
-    in the blocks."""
-    left: list[tuple[float, int, str]] = []
+    that a system has left, the one that has been gone for longest first. `there`: those that are
+    not free."""
     for block in blocks:
         for address in block.addresses:
-            until, state = there.get(address, (now, ""))
-            if address & 0xFF in (0, 0xFF):
-                continue
-            if until <= now:
+            if address not in there and address & 0xFF not in (0, 0xFF):
                 yield address, block.subnet
-            elif state == "left":
-                left.append((until, address, block.subnet))
+    left = [
+        (one.expires_at, one.address, block.subnet)
+        for block in blocks
+        for one in ROWS.every(
+            tx, _b.address.between(block.first, block.last), _b.state == "left", lock=True
+        )
+        if one.address in there and one.address & 0xFF not in (0, 0xFF)
+    ]
     yield from ((address, subnet) for _, address, subnet in sorted(left))
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    Update,
     and_,
     bindparam,
     delete,
@@ -57,6 +55,7 @@ _BY_MAC = [
 ]
 # made once, as of `Rows`: what changes are their parameters
 _MOVE = update(t.nodes).where(_n.id == bindparam("of_node"), _n.generation == bindparam("left"))
+_MOVE_FREE = _MOVE.where(_n.vcluster_id.is_(None))
 _HISTORY = insert(t.node_history)
 _NEAR = union_all(
     select(literal("nic"), t.nics.c.mac, t.nics.c.node_id).where(
@@ -521,17 +520,15 @@ def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) 
     """Write transitions of free nodes, each with its row of the history and its power wish. Raises
     `Stale` when one of the rows has moved on, or somebody holds it: then nothing may be
     committed."""
-    alike: dict[tuple[str, ...], list[NodeMove]] = {}
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for one in transitions:
-        alike.setdefault(tuple(one.values), []).append(one)
-    for names, each in alike.items():
-        rows = [
-            {f"to_{name}": one.values[name] for name in names}
-            | {"node": one.node.id, "before": one.node.generation}
-            for one in each
-        ]
-        if tx.execute(_moving(names), rows).rowcount != len(rows):
-            raise Stale(each[0].node.id, each[0].node.generation)
+        # what stays as it is costs its index, too
+        row = {key: value for key, value in one.values.items() if getattr(one.node, key) != value}
+        row |= {"of_node": one.node.id, "left": one.node.generation}
+        alike.setdefault(tuple(row), []).append(row)
+    for rows in alike.values():
+        if tx.execute(_MOVE_FREE, rows).rowcount != len(rows):
+            raise Stale(rows[0]["of_node"], rows[0]["left"])
     history = [_transition(one.node, one.moved, one.event, one.cause, actor) for one in transitions]
     tx.execute(_HISTORY, history)
     wishes = [
@@ -547,20 +544,6 @@ def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) 
     ]
     if wishes:
         tx.execute(insert(t.power_actions), wishes)
-
-
-@lru_cache(maxsize=64)
-def _moving(names: tuple[str, ...]) -> Update:
-    """Return the statement that sets those columns of a free node."""
-    return (
-        update(t.nodes)
-        .where(
-            _n.id == bindparam("node"),
-            _n.generation == bindparam("before"),
-            _n.vcluster_id.is_(None),
-        )
-        .values({name: bindparam(f"to_{name}") for name in names})
-    )
 
 
 def note_erased(tx: Tx, moved: Node, document: str) -> None:

@@ -215,6 +215,14 @@ def kept(tx: Tx, idle_since: float, apart: Apart = TOGETHER) -> list[Kept]:
     return found
 
 
+def free_rows(idle_since: float, apart: Apart = TOGETHER) -> Select[Any]:
+    """Return what `free` reads."""
+    alike = *_ALIKE, *apart.columns
+    idle = func.sum(case((_idle(idle_since), 1), else_=0))
+    counts = func.count().label("nodes"), idle.label("idle")
+    return select(*alike, *counts).where(_FREE).group_by(*alike)
+
+
 def free(
     tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float, apart: Apart = TOGETHER
 ) -> list[Free]:
@@ -223,16 +231,9 @@ def free(
     kept        all nodes with reservations
     idle_since  a warm node that has been so since then, and that its switch can wake, is idle
     """
-    idle = _idle(idle_since)
     counts: Counter[FreeKey] = Counter()
     idles: Counter[FreeKey] = Counter()
-    alike = *_ALIKE, *apart.columns
-    query = (
-        select(*alike, func.count(), func.sum(case((idle, 1), else_=0)))
-        .where(_FREE)
-        .group_by(*alike)
-    )
-    for row in tx.execute(query).all():
+    for row in tx.execute(free_rows(idle_since, apart)).all():
         key = _free_key(row, many, *apart.read(row[7:-2]))
         counts[key] += row[-2]
         idles[key] += int(row[-1])
@@ -427,13 +428,17 @@ def reclaimed(tx: Tx) -> dict[int, int]:
     return {row[0]: int(row[1]) for row in tx.execute(query)}
 
 
-def by_type(tx: Tx) -> dict[int, int]:
+def by_type(tx: Tx, held: Iterable[Held] | None = None) -> dict[int, int]:
     """Return how many nodes the site has of each type, whoever holds them; those set aside count,
-    they can be restored."""
-    query = select(_n.type_id, func.count()).where(
-        _n.type_id.is_not(None), _n.state.not_in(_NOT_OURS)
-    )
-    return {row[0]: row[1] for row in tx.execute(query.group_by(_n.type_id))}
+    they can be restored. `held`: what vclusters hold, where that has been counted."""
+    ours = _n.type_id.is_not(None), _n.state.not_in(_NOT_OURS)
+    query = select(_n.type_id, func.count()).where(*ours).group_by(_n.type_id)
+    if held is not None:
+        query = query.where(_n.vcluster_id.is_(None))
+    counts = Counter({row[0]: row[1] for row in tx.execute(query).all()})
+    for one in held or ():
+        counts[one.kind.type] += one.nodes
+    return dict(counts)
 
 
 def expected(tx: Tx) -> int:

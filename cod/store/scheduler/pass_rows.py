@@ -30,10 +30,12 @@ class Digests(NamedTuple):
 
     held      of what vclusters hold, with what else plays a part there
     requests  of vclusters that have not ended, and of pending requests
+    free      of nodes that can be had now, with what else plays a part there
     """
 
     held: tuple[object, ...] | None = None
     requests: tuple[object, ...] | None = None
+    free: tuple[object, ...] | None = None
 
 
 class PassRows(NamedTuple):
@@ -92,12 +94,19 @@ def read(
     # first: what is read later is as new, or newer
     version = watermarks.version(tx, watermarks.RESERVED)
     kept = node_counts.kept(tx, idle_since, apart)
-    digests = _digests(tx, kept, many, by, apart) if before else Digests()
+    digests = _digests(tx, kept, many, by, idle_since, apart) if before else Digests()
     live, pending, named = _requests(tx, digests, before)
     owners = {group.id: group for group in groups.every(tx)}
     limited = [group.id for group in owners.values() if group.hours_limit is not None]
     sharing = [group.id for group in owners.values() if group.user_shares]
-    same = before is not None and digests.held is not None and digests.held == before.digests.held
+    if before and digests.held and digests.held == before.digests.held:
+        held = before.held
+    else:
+        held = node_counts.held(tx, kept, many, by, apart)
+    if before and digests.free and digests.free == before.digests.free:
+        free = before.free
+    else:
+        free = node_counts.free(tx, kept, many, idle_since, apart)
     times = times or any(one.starts_at is not None for one in pending)
     return PassRows(
         types=types.every(tx),
@@ -105,10 +114,10 @@ def read(
         type_limits=groups.type_limits(tx),
         type_terms=groups.type_terms(tx),
         used=energy.node_seconds(tx, month, limited) if limited else {},
-        free=node_counts.free(tx, kept, many, idle_since, apart),
+        free=free,
         coming=node_counts.coming(tx, kept, many, apart, times),
-        held=before.held if before and same else node_counts.held(tx, kept, many, by, apart),
-        site=node_counts.by_type(tx),
+        held=held,
+        site=node_counts.by_type(tx, held),
         live=live,
         pending=pending,
         reclaims=reclaims.open_(tx),
@@ -128,6 +137,7 @@ def _digests(
     kept: Iterable[node_counts.Kept],
     many: bool,
     by: node_counts.AssignedBy,
+    idle_since: float,
     apart: node_counts.Apart,
 ) -> Digests:
     """Return the digests of the rows; none where the database has none."""
@@ -138,9 +148,11 @@ def _digests(
     # chosen, leave the counts as they are
     latest = tx.scalar(select(func.max(t.node_history.c.id)))
     chosen = digest(tx, select(t.reservations.c.node_id))
+    rules = many, apart, frozenset(kept)
     return Digests(
-        (held, latest, chosen, many, apart, frozenset(kept)),
+        (held, latest, chosen, *rules),
         (digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())),
+        (digest(tx, node_counts.free_rows(idle_since, apart)), *rules),
     )
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import count, filterfalse
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
     Select,
-    Update,
     bindparam,
     delete,
     func,
@@ -34,6 +32,7 @@ from cod.store.scheduler import address_blocks
 _v = t.vclusters.c
 ROWS = Rows(Vcluster, t.vclusters, noun="vcluster", name="live_name")
 get, by_name = ROWS.get, ROWS.by_name
+_CHANGE = update(t.vclusters).where(_v.id == bindparam("of_vcluster"))
 _FIRM = (_v.state == VclusterState.ACTIVE, _v.drain_until.is_(None), _v.preemptible.is_(False))
 
 
@@ -165,11 +164,10 @@ def change_all(
     changes twice changes in the same columns, or in others."""
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for before, _, columns in changes:
-        row = {f"to_{name}": value for name, value in columns.items()} | {"key": before.id}
-        alike.setdefault(tuple(columns), []).append(row)
-    for names, rows in alike.items():
-        if names:
-            tx.execute(_changing(names), rows)
+        if columns:
+            alike.setdefault(tuple(columns), []).append({**columns, "of_vcluster": before.id})
+    for rows in alike.values():
+        tx.execute(_CHANGE, rows)
     history = [
         _noted(after, event, now)
         for before, after, _ in changes
@@ -177,12 +175,6 @@ def change_all(
     ]
     if history:
         tx.execute(insert(t.vcluster_history), history)
-
-
-@lru_cache(maxsize=64)
-def _changing(names: tuple[str, ...]) -> Update:
-    values: dict[str, Any] = {name: bindparam(f"to_{name}") for name in names}
-    return update(t.vclusters).where(_v.id == bindparam("key")).values(values)
 
 
 def _event(before: Vcluster, after: Vcluster) -> str | None:
@@ -260,14 +252,15 @@ def deserted(tx: Tx) -> list[Vcluster]:
 def free_hostnames(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, Iterator[str]]:
     """Return, for each vcluster, hostnames that none of its nodes has, without end: n1, n2 …"""
     n = t.nodes.c
-    taken: dict[int, set[str]] = {one: set() for one in vcluster_ids}
-    for part in slices(sorted(taken)):
-        query = select(n.vcluster_id, n.hostname).where(n.vcluster_id.in_(part))
-        for vcluster_id, hostname in tx.execute(query).all():
-            taken[vcluster_id].add(hostname)
+    taken: dict[int, str] = {}
+    for part in slices(sorted(vcluster_ids)):
+        # one text a vcluster: large ones have many nodes
+        query = select(n.vcluster_id, func.group_concat(n.hostname)).where(n.vcluster_id.in_(part))
+        taken |= {row[0]: row[1] for row in tx.execute(query.group_by(n.vcluster_id)).all()}
     return {
         one: filterfalse(there.__contains__, (f"n{number}" for number in count(1)))
-        for one, there in taken.items()
+        for one in vcluster_ids
+        for there in [set((taken.get(one) or "").split(","))]
     }
 
 
