@@ -72,10 +72,7 @@ CHANGES: list[tuple[str, Any, dict[str, Any]]] = [
             "state": "off",
             "type_id": 40,
             "block_id": None,
-            "disk": "foreign",
-            "cached_group_id": 2,
             "power_driver": "none",
-            "since": NOW - 1.0,
             "released": 5,
         }.items()
     ),
