@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from cod.cli.show import as_json as as_json_option
 from cod.cli.show import client, count, print_json, with_json, yes_option
 from cod.client import ApiError
 
@@ -96,7 +97,8 @@ def apply(
     show_default=True,
     help="Format.",
 )
-@with_json
+@as_json_option
+@click.pass_context
 def get(ctx: click.Context, kinds: str, name: str | None, output: str, as_json: bool) -> None:
     """Print what is there as documents that `cod apply` takes. Secrets are left out.
 

@@ -18,6 +18,7 @@ from cod.cli.show import (
     table,
     when,
     with_json,
+    with_table,
 )
 from cod.client import Client, path
 
@@ -64,7 +65,7 @@ def delivery_table(value: Any) -> Any:
 @click.option("--group", help="Only notices to this group.")
 @click.option("--vcluster", help="Only notices about this vcluster.")
 @newest_option(100, 10_000)
-@with_json
+@with_table
 def list_(
     ctx: click.Context, group: str | None, vcluster: str | None, limit: int, as_json: bool
 ) -> None:

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial, wraps
-from io import StringIO
 from typing import Any
 
 import click
 
+from cod.cli.output import EVERYTHING, NARROW, WIDE, Column, Table
 from cod.cli.show import (
     MOMENT,
     SIZE,
@@ -19,17 +18,15 @@ from cod.cli.show import (
     Span,
     size,
     state_word,
-    table,
     watched,
     watching,
     when,
+    with_table,
 )
-from cod.cli.show import as_json as as_json_option
 from cod.model.described import FieldKind, FieldLevel, RecordField, described
 from cod.quantity import exact_span
 
-Column = str | tuple[str, Callable[[Any], object]]
-Columns = tuple[Column, ...]
+Columns = tuple[str | tuple[str, Callable[[Any], object]], ...]
 """Columns that come first, in this order: a field's name, with a function if its words are made by
 hand of the whole value; or the title of a column that is no field."""
 
@@ -54,16 +51,10 @@ def word(field: RecordField, value: Any) -> object:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def fields_table(
-    record: type, values: Iterable[Any], columns: Columns = (), wide: bool = False
-) -> Any:
+def fields_table(record: type, values: Iterable[Any], columns: Columns = ()) -> Table:
     """Return a table of values as the API has them: `columns`, and one for each other field that
-    lists show; with `wide` also what wide lists show."""
-    levels = {FieldLevel.LIST, FieldLevel.WIDE} if wide else {FieldLevel.LIST}
-    cells = _cells(record, columns, _word_in, levels)
-    return table(
-        [label.upper() for label, _ in cells], [[make(one) for _, make in cells] for one in values]
-    )
+    lists show; the others are for wide tables and for CSV."""
+    return Table(list(_columns(record, columns, _word_in, tuple(FieldLevel))), values)
 
 
 def facts(
@@ -74,30 +65,35 @@ def facts(
 ) -> list[tuple[str, object]]:
     """Return lines for a value that the API has told: `columns`, and one for each other field of
     these levels; for null what it means."""
-    return [(label, make(value)) for label, make in _cells(record, columns, _said, levels)]
+    return [(each.title, each.make(value)) for each in _columns(record, columns, _said, levels)]
 
 
-def _cells(
+_LEVELS = {FieldLevel.LIST: NARROW, FieldLevel.WIDE: WIDE, FieldLevel.DETAIL: EVERYTHING}
+
+
+def _columns(
     record: type,
     columns: Columns,
     make_word: Callable[[RecordField, Any], object],
     levels: Container[FieldLevel],
-) -> list[tuple[str, Callable[[Any], object]]]:
-    """Return labels, and functions that make the words of a value."""
+) -> Iterator[Column]:
+    """Yield `columns`, and one for each other field of these levels."""
     fields = {each.name: each for each in described(record)}
-    found: list[tuple[str, Callable[[Any], object]]] = []
+
+    def of(field: RecordField, level: int, by_hand: Callable[[Any], object] | None) -> Column:
+        make = by_hand or partial(make_word, field)
+        return Column(field.about.label, make, partial(_exact_in, field), field.name, level)
+
     for column in columns:
         name, by_hand = (column, None) if isinstance(column, str) else column
         field = fields.pop(name, None)
-        if by_hand is not None:
-            found.append((name if field is None else field.about.label, by_hand))
-        elif field is not None:
-            found.append((field.about.label, partial(make_word, field)))
-    return found + [
-        (each.about.label, partial(make_word, each))
-        for each in fields.values()
-        if each.about.level in levels
-    ]
+        if field is not None:
+            yield of(field, NARROW, by_hand)
+        elif by_hand is not None:
+            yield Column(name, by_hand)
+    for field in fields.values():
+        if field.about.level in levels:
+            yield of(field, _LEVELS[field.about.level], None)
 
 
 def _word_in(field: RecordField, value: Any) -> object:
@@ -126,106 +122,27 @@ Show = Callable[..., None]
 
 def lists(record: type, *, watch: bool = False) -> Callable[[Callable[..., None]], Any]:
     """Make a command that lists a record: it is given the context and a `Show`, which heeds the
-    options `--sort`, `-o`, `--json` and, with `watch`, `--watch`, which are added."""
-    names = [each.name for each in described(record) if not each.about.part]
-    options = (
-        click.option(
-            "--sort",
-            type=click.Choice([sign + name for name in names for sign in ("", "-")]),
-            metavar="FIELD",
-            help=f"Sort by a field, the largest first with - before it: {', '.join(names)}.",
-        ),
-        click.option(
-            "-o",
-            "output",
-            type=click.Choice(["wide", "csv"]),
-            help="wide: show more columns. csv: print all columns for spreadsheets.",
-        ),
-        as_json_option,
-        *((watching,) if watch else ()),
-    )
+    options of `with_table` and, with `watch`, `--watch`, which are added."""
 
     def make(command: Callable[..., None]) -> Any:
-        @click.pass_context
         @wraps(command)
-        def run(
-            ctx: click.Context,
-            /,
-            sort: str | None,
-            output: str | None,
-            as_json: bool,
-            watch: bool = False,
-            **only: Any,
-        ) -> None:
-            if output == "csv" and (as_json or watch):
-                raise click.UsageError("-o csv goes neither with --json nor with --watch.")
-
+        def run(ctx: click.Context, /, as_json: bool, watch: bool = False, **only: Any) -> None:
             def show(ask: Callable[[], list[Any]], columns: Columns = ()) -> None:
-                if output == "csv":
-                    click.echo(as_csv(record, in_order(ask(), sort), columns), nl=False)
-                    return
-                watched(
-                    lambda: in_order(ask(), sort),
-                    partial(fields_table, record, columns=columns, wide=output == "wide"),
-                    as_json,
-                    watch,
-                )
+                watched(ask, partial(fields_table, record, columns=columns), as_json, watch)
 
             command(ctx, show, **only)
 
-        made: Any = run
-        for option in reversed(options):
-            made = option(made)
-        return made
+        made = with_table(run)
+        return watching(made) if watch else made
 
     return make
-
-
-def as_csv(record: type, values: Iterable[Any], columns: Columns = ()) -> str:
-    """Return values as CSV: the columns of `fields_table`, and those that a table leaves out.
-    Fields have exact values: times in UTC (ISO 8601), lengths of time in seconds, sizes in
-    bytes."""
-    names = {each.name for each in described(record)}
-
-    def exact(column: Column) -> Column:
-        if isinstance(column, str):
-            return column
-        name, _ = column
-        return name if name in names else column
-
-    cells = _cells(record, tuple(map(exact, columns)), _exact_in, tuple(FieldLevel))
-    text = StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(label for label, _ in cells)
-    lines.writerows([_harmless(make(one)) for _, make in cells] for one in values)
-    return text.getvalue()
-
-
-def _harmless(told: object) -> object:
-    """Return a cell that a spreadsheet takes for no formula and a terminal for no command: people
-    and machines choose texts, and somebody else opens the table."""
-    if told is None or isinstance(told, int | float):
-        return told
-    text = "".join(each if each.isprintable() or each in "\n\t" else " " for each in str(told))
-    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 
 def _exact_in(field: RecordField, value: Any) -> object:
     told = _value_in(field, value)
     if field.about.kind is FieldKind.MOMENT and told is not None:
-        return datetime.fromtimestamp(told, UTC).isoformat(timespec="seconds")
+        return datetime.fromtimestamp(told, UTC)
     return ", ".join(told) if isinstance(told, list) else told
-
-
-def in_order(values: list[Any], sort: str | None) -> list[Any]:
-    """Return the values sorted by a field, or by '-field' the largest first; those without one at
-    the end."""
-    if not sort:
-        return values
-    name = sort.removeprefix("-")
-    there = [each for each in values if each[name] is not None]
-    there.sort(key=lambda each: each[name], reverse=sort.startswith("-"))
-    return there + [each for each in values if each[name] is None]
 
 
 # ---------------------------------------------------------------- options that set fields

@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -190,6 +191,32 @@ class Root(click.Group):
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the words name. A noun's plural names the noun, and `ls` its
+        list."""
+        name, command, rest = super().resolve_command(
+            ctx, [self._singular(ctx, args[0]), *args[1:]]
+        )
+        group = command
+        for place, word in enumerate(rest):
+            if not isinstance(group, click.Group):
+                break
+            if word == "ls" and word not in group.commands and "list" in group.commands:
+                rest[place] = "list"
+            group = group.commands.get(rest[place])
+        return name, command, rest
+
+    def _singular(self, ctx: click.Context, word: str) -> str:
+        """Return the noun whose plural the word is; another word as it is."""
+        for name in (word.removesuffix("s"), word.removesuffix("es")):
+            if word not in COMMANDS and name in COMMANDS:
+                command = self.get_command(ctx, name)
+                if isinstance(command, click.Group) and "list" in command.commands:
+                    return name
+        return word
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table, without loading anything."""
         with formatter.section("Commands"):
@@ -203,10 +230,10 @@ class Root(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command line. With --json a refusal is JSON, too, on standard error, with the
-        same exit code."""
+        """Run the command line. With --json or -o json a refusal is JSON, too, on standard error,
+        with the same exit code."""
         words = sys.argv[1:] if args is None else args
-        if not standalone_mode or "--json" not in words:
+        if not standalone_mode or not _wants_json(words):
             return super().main(args, prog_name, complete_var, standalone_mode, **extra)
         try:
             code = super().main(args, prog_name, complete_var, False, **extra)
@@ -228,6 +255,13 @@ class Root(click.Group):
             raise NoServer(str(error)) from None
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    """Return whether a refusal is to be JSON; words behind -- are another program's."""
+    own = list(words[: words.index("--")] if "--" in words else words)
+    formats = {("-o", "json"), ("--output", "json")}
+    return bool({"--json", "-ojson", "--output=json"} & {*own} or formats & {*pairwise(own)})
 
 
 def _problem(error: click.ClickException) -> dict[str, Any]:

@@ -1,20 +1,33 @@
-"""What all nouns share: the client, `--json`, tables, live views, times and sizes for people."""
+"""What all nouns share: the client, `--json`, `-o`, tables, live views, times and sizes for
+people."""
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import wraps
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import click
 
 from cod import quantity
+from cod.cli.output import (
+    FOR_PROGRAMS,
+    FORMATS,
+    Cell,
+    Column,
+    Output,
+    Table,
+    choose,
+    one_table,
+    output,
+)
 from cod.client import ApiError, Client, find_server, path
 from cod.states import OTHER_WORDS, WORDS
 
@@ -23,7 +36,7 @@ R = TypeVar("R")
 Option = TypeVar("Option", bound=Callable[..., Any] | click.Command)
 
 as_json = click.option(
-    "--json", "as_json", is_flag=True, help="Print the API's JSON, for programs."
+    "--json", "as_json", is_flag=True, help="Print the API's JSON, for programs: as -o json."
 )
 watching = click.option(
     "--watch",
@@ -33,9 +46,74 @@ watching = click.option(
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
+def _format_option(*formats: str) -> Callable[[Option], Option]:
+    return click.option(
+        "-o",
+        "--output",
+        "output_format",
+        type=click.Choice(formats),
+        default="table",
+        show_default=True,
+        help="Format of the output.",
+    )
+
+
+_SHAPING = (
+    click.option(
+        "--columns",
+        "output_columns",
+        default="",
+        metavar="NAMES",
+        help="Columns of the table, in this order: name,state.",
+    ),
+    click.option(
+        "--sort",
+        "output_sort",
+        default="",
+        metavar="COLUMN",
+        help="Sort by a column; with - before it, the largest first.",
+    ),
+    click.option(
+        "--no-headers", "output_plain", is_flag=True, help="Leave out the titles of columns."
+    ),
+)
+
+
 def with_json(command: Callable[Concatenate[click.Context, P], R]) -> Callable[P, R]:
-    """Give a command the option `--json` and, as its first argument, its context."""
-    return as_json(click.pass_context(command))
+    """Give a command its context as its first argument, and the options `--json` and `-o`."""
+    return _with_output(command, _format_option("table", *FOR_PROGRAMS))
+
+
+def with_table(command: Callable[Concatenate[click.Context, P], R]) -> Callable[P, R]:
+    """Give a command that prints one table what `with_json` gives, and the options that shape
+    tables: `-o wide`, `-o csv`, `--columns`, `--sort` and `--no-headers`."""
+    return _with_output(command, _format_option(*FORMATS), *_SHAPING)
+
+
+def _with_output(command: Callable[..., Any], *options: Callable[[Any], Any]) -> Any:
+    """Return a command that has the options, which say how `print_json` and `print_rich` print."""
+
+    @click.pass_context
+    @wraps(command)
+    def run(
+        ctx: click.Context,
+        /,
+        *args: Any,
+        as_json: bool,
+        output_format: str,
+        output_columns: str = "",
+        output_sort: str = "",
+        output_plain: bool = False,
+        **asked: Any,
+    ) -> Any:
+        said = Output(output_format, output_columns, output_sort, not output_plain)
+        chosen = choose(ctx, said, as_json)
+        return command(ctx, *args, as_json=chosen.for_programs, **asked)
+
+    made: Any = run
+    for option in (*reversed(options), as_json):
+        made = option(made)
+    return made
 
 
 def newest_option(default: int, most: int = 100_000) -> Callable[[Option], Option]:
@@ -140,8 +218,8 @@ def count(number: int, one: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value on standard output."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print one of the API's values on standard output: as JSON, or as `-o` says."""
+    click.echo(output().text(value))
 
 
 WIDE = 100_000  # columns of what no terminal shows
@@ -155,8 +233,13 @@ def console() -> Any:
 
 
 def print_rich(made: Any) -> None:
-    """Print what rich shows. In a pipe nothing is wrapped, nor filled up with spaces."""
-    if sys.stdout.isatty():
+    """Print what rich shows, or a table as CSV. In a pipe nothing is wrapped, nor filled up with
+    spaces. Raises `click.UsageError` where the output is shaped as a table and is none."""
+    if output().shaped:
+        made = one_table(made)
+    if output().format == "csv":
+        click.echo(made.csv(), nl=False)
+    elif sys.stdout.isatty():
         console().print(made)
     else:
         click.echo(_plain(made), nl=False)
@@ -170,28 +253,22 @@ def _plain(made: Any) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.get().splitlines())
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Return a plain table for people; None, '' and 0 are shown as '-'."""
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column, overflow="fold")
-    for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell or "-")) for cell in row))
-    return made
+    return Table([Column(each, itemgetter(place)) for place, each in enumerate(columns)], rows)
 
 
-def table_of(values: Iterable[Any], *columns: tuple[str, str | Callable[[Any], object]]) -> Any:
+def table_of(values: Iterable[Any], *columns: tuple[str, str | Callable[[Any], object]]) -> Table:
     """Return a table with a row for each value. A column has its title, and the key of its cells
     or what makes them of a value."""
-    return table(
-        [title for title, _ in columns],
+    return Table(
         [
-            [one[cell] if isinstance(cell, str) else cell(one) for _, cell in columns]
-            for one in values
+            Column(title, itemgetter(cell), name=cell)
+            if isinstance(cell, str)
+            else Column(title, cell)
+            for title, cell in columns
         ],
+        values,
     )
 
 
@@ -224,6 +301,8 @@ def shown(value: Any, make: Callable[[Any], Any], flag_json: bool) -> None:
 def watched(ask: Callable[[], Any], make: Callable[[Any], Any], as_json: bool, watch: bool) -> None:
     """Print what `ask` has, as JSON or as `make` shows it; with `watch` again and again, as JSON a
     line for each change."""
+    if watch and output().format == "csv":
+        raise click.UsageError("-o csv goes not with --watch.")
     if as_json and watch:
         stream(ask)
     elif as_json:
@@ -235,8 +314,9 @@ def watched(ask: Callable[[], Any], make: Callable[[Any], Any], as_json: bool, w
 
 
 def stream(ask: Callable[[], Any], period: float = 1.0) -> None:
-    """Print what `ask` has as a line of JSON, again whenever it is another one, until Ctrl-C."""
-    _changes(lambda: json.dumps(ask(), ensure_ascii=False), period)
+    """Print what `ask` has as a line of JSON, or as `-o` says, again whenever it is another one,
+    until Ctrl-C."""
+    _changes(lambda: output().text(ask(), line=True), period)
 
 
 def _changes(text: Callable[[], str], period: float) -> NoReturn:
@@ -287,14 +367,50 @@ def said(value: Any, sentence: str, flag_json: bool) -> None:
         click.echo(sentence)
 
 
-def node_word(state: str) -> str:
+STYLES = {
+    "in use": "green",
+    "active": "green",
+    "ready": "green",
+    "granted": "green",
+    "free": "cyan",
+    "out of service": "red",
+    "failed": "red",
+    "rejected": "red",
+    "stopped": "red",
+    "draining": "yellow",
+    "waiting": "yellow",
+    "ending": "yellow",
+    "processing": "yellow",
+    "installing": "yellow",
+    "starting": "yellow",
+    "saving": "yellow",
+    "erasing": "yellow",
+    "testing": "yellow",
+    "expected": "magenta",
+    "new": "magenta",
+    "waiting for approval": "magenta",
+    "asleep": "dim",
+    "retired": "dim",
+    "ended": "dim",
+    "withdrawn": "dim",
+}
+"""The colour in which terminals show people's words for states; rich leaves colours out where
+$NO_COLOR is set."""
+
+
+def node_word(state: str) -> Cell:
     """Return what people call a node's state."""
-    return WORDS.get(state, state)
+    return styled(WORDS.get(state, state), state)
 
 
-def state_word(state: str) -> str:
+def state_word(state: str) -> Cell:
     """Return what people call a state of a vcluster, a request or an image."""
-    return OTHER_WORDS.get(state, state)
+    return styled(OTHER_WORDS.get(state, state), state)
+
+
+def styled(word: str, state: str) -> Cell:
+    """Return the word for a state in the state's colour."""
+    return Cell(word, state, STYLES.get(word, ""))
 
 
 def machine_states(said: str | None, words: Mapping[str, str] = WORDS) -> str | None:
@@ -309,22 +425,32 @@ def machine_states(said: str | None, words: Mapping[str, str] = WORDS) -> str | 
     )
 
 
-def when(at: float | None) -> str:
-    """Return a time, local, to the second."""
-    return "-" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+def moment(at: float) -> str:
+    """Return a local time to the second with its zone, as `MOMENT` reads it again:
+    '2026-12-01 08:00:00+01:00'."""
+    return datetime.fromtimestamp(at).astimezone().isoformat(" ", "seconds")
 
 
-def ago(at: float | None, now: float | None = None) -> str:
+def when(at: float | None, now: float | None = None) -> Cell:
+    """Return a local time with its zone, and how long ago it was or how soon it comes."""
+    if at is None:
+        return Cell("-", None)
+    age = ago(at, now)
+    return Cell(f"{moment(at)} ({age}{'' if age.startswith('in ') else ' ago'})", age.exact)
+
+
+def ago(at: float | None, now: float | None = None) -> Cell:
     """Return how long ago: '12 s', '5 min', '3 h', '2 d'; a time to come begins with 'in'."""
     if at is None:
-        return "-"
+        return Cell("-", None)
     seconds = (time.time() if now is None else now) - at
-    return quantity.span(seconds) if seconds >= 0 else f"in {quantity.span(-seconds)}"
+    span = quantity.span(seconds) if seconds >= 0 else f"in {quantity.span(-seconds)}"
+    return Cell(span, datetime.fromtimestamp(at, UTC))
 
 
-def size(count: float | None) -> str:
+def size(count: float | None) -> Cell:
     """Return bytes (`quantity.size`); a dash for None."""
-    return "-" if count is None else quantity.size(count)
+    return Cell("-" if count is None else quantity.size(count), count)
 
 
 class Span(click.ParamType[float]):
@@ -372,6 +498,19 @@ class Moment(click.ParamType[float]):
                 param,
                 ctx,
             )
+
+
+class Past(Moment):
+    """A time that is over: as `Moment` reads it, or how long ago, such as '7d'."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return a moment in seconds since the epoch."""
+        try:
+            return time.time() - quantity.read_span(value)
+        except ValueError:
+            return super().convert(value, param, ctx)
 
 
 class NodeKindParam(click.ParamType[dict[str, Any]]):
@@ -432,6 +571,7 @@ MOUNT = MountParam()
 PREFIX = Prefix()
 SPAN = Span()
 MOMENT = Moment()
+PAST = Past()
 KIND = NodeKindParam()
 
 

@@ -3,7 +3,6 @@ metrics."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from cod.model import (
     dotted,
     joined,
 )
+from cod.model.names import natural_key
 from cod.states import OWN_SYSTEM, NodeState, ReclaimState, RequestState
 from cod.store import tables as t
 from cod.store import vcms as vcm_rows
@@ -76,12 +76,6 @@ def members(tx: Tx, vcluster: str) -> list[NodeView]:
 
 def _by_host_name(view: NodeView) -> list[tuple[bool, int, str]]:
     return natural_key(view.node.hostname or view.node.name)
-
-
-def natural_key(name: str) -> list[tuple[bool, int, str]]:
-    """Return what sorts names as people count: n2 before n10."""
-    parts = re.split(r"(\d+)", name)
-    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
 
 
 def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:

@@ -52,6 +52,21 @@ def test_every_command_takes_json_but_those_the_page_names() -> None:
         assert f"`cod {words}`" in " ".join(PAGE.split())
 
 
+def test_every_list_can_be_shaped() -> None:
+    """A command that lists is declared with `with_table` or `lists`."""
+    lists = {words: command for words, command in every().items() if words.endswith(" list")}
+    assert len(lists) > 15
+    for words, command in lists.items():
+        taken = {option for parameter in command.params for option in parameter.opts}
+        assert taken >= {"-o", "--columns", "--sort", "--no-headers", "--json"}, words
+
+
+def test_no_command_has_an_option_twice() -> None:
+    for words, command in every().items():
+        options = [option for parameter in command.params for option in parameter.opts]
+        assert len(options) == len(set(options)), words
+
+
 def test_the_page_names_every_noun() -> None:
     assert set(re.findall(r"`cod ([a-z]+)`", PAGE)) >= set(COMMANDS)
 

@@ -25,6 +25,7 @@ from cod.cli.show import (
     there_is,
     when,
     with_json,
+    with_table,
 )
 from cod.cli.wait import POLL, TimedOut
 from cod.client import Client, Unreachable, full_name, path, path_of
@@ -69,7 +70,7 @@ def list_(ctx: click.Context, show: Show) -> None:
 
 @image.command()
 @name_argument
-@with_json
+@with_table
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show an image.
 
@@ -210,7 +211,7 @@ def upload_table(values: list[Any]) -> Any:
 
 
 @image.command()
-@with_json
+@with_table
 def uploads(ctx: click.Context, as_json: bool) -> None:
     """List uploads under way.
 

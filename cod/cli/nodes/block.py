@@ -17,6 +17,7 @@ from cod.cli.show import (
     table,
     table_of,
     with_json,
+    with_table,
 )
 from cod.client import path
 
@@ -48,7 +49,7 @@ def block_table(values: list[Any]) -> Any:
 
 
 @block.command("list")
-@with_json
+@with_table
 def list_(ctx: click.Context, as_json: bool) -> None:
     """List blocks with their nodes by type.
 
@@ -61,7 +62,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 
 @block.command()
 @click.argument("name")
-@with_json
+@with_table
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
     """Show a block; `cod node list --block NAME` lists its nodes.
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cod.cli.nodes.follow import follow
-from cod.cli.show import client, node_word, shown, size, table_of, when, with_json
+from cod.cli.show import client, node_word, shown, size, table_of, when, with_json, with_table
 from cod.cli.wait import wait_option
 from cod.client import path
 
@@ -89,7 +89,7 @@ def capture(
 
 
 @click.command()
-@with_json
+@with_table
 def captures(ctx: click.Context, as_json: bool) -> None:
     """List the newest capture of each node.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import client, newest_option, shown, table, when, with_json
+from cod.cli.show import client, newest_option, shown, table, when, with_table
 
 
 @click.group()
@@ -33,7 +33,7 @@ def conflict_table(values: list[Any]) -> Any:
 
 @conflict.command("list")
 @newest_option(200)
-@with_json
+@with_table
 def list_(ctx: click.Context, limit: int, as_json: bool) -> None:
     """List conflicts, newest first.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, client, shown, table, when, with_json
+from cod.cli.show import SPAN, client, shown, table, when, with_table
 
 RESERVE = "(reserve)"
 WIDTH = 40  # columns of the picture
@@ -30,7 +30,7 @@ WIDTH = 40  # columns of the picture
     help="Start of the report, such as 7d ago; whole days, UTC.",
 )
 @click.option("--group", help="Only this group.")
-@with_json
+@with_table
 def energy(ctx: click.Context, by: str, since: float, group: str | None, as_json: bool) -> None:
     """Show the energy that nodes used, and the energy saved by sleep: of your groups; for
     administrators, of all.

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, client, count, shown, table_of, with_json
+from cod.cli.show import ago, client, count, shown, table_of, with_table
 
 FEW = 5  # names that a line shows
 
@@ -24,7 +24,7 @@ def fault() -> None:
 
 
 @fault.command("list")
-@with_json
+@with_table
 def list_(ctx: click.Context, as_json: bool) -> None:
     """List faults of switches, file servers, BMCs and other DHCP servers, and those that ended in
     the last day.

@@ -47,22 +47,12 @@ from cod.cli.show import (
     table,
     when,
     with_json,
+    with_table,
 )
 from cod.client import ApiError, path
 from cod.model.views import NodeView
 from cod.quantity import span
 
-COLORS = {
-    "active": "green",
-    "inactive": "cyan",
-    "quarantined": "red",
-    "prime": "yellow",
-    "boot": "yellow",
-    "wipe": "yellow",
-    "trampoline": "yellow",
-    "retired": "dim",
-    "off": "dim",
-}
 ATTEMPTS = 8  # reads of a node before a change bound to its tag is given up
 name_argument = click.argument("name")
 
@@ -121,15 +111,9 @@ def node_table(nodes: list[Any]) -> Any:
     return fields_table(NodeView, nodes, COLUMNS)
 
 
-def _colored(node: dict[str, Any]) -> Any:
-    from rich.text import Text
-
-    return Text(node_word(node["state"]), COLORS.get(node["state"], ""))
-
-
 COLUMNS = (
     "name",
-    ("state", _colored),
+    ("state", lambda n: node_word(n["state"])),
     ("For", lambda n: ago(n["since"])),
     "vcluster",
     "hostname",
@@ -260,7 +244,7 @@ def _proposal(name: str, bmc: dict[str, Any]) -> str:
 @node.command()
 @name_argument
 @newest_option(100)
-@with_json
+@with_table
 def history(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
     """List a node's transitions, the newest last, and how its disks were erased.
 
@@ -417,7 +401,7 @@ def moved(
 
 @node.command()
 @name_argument
-@with_json
+@with_table
 def places(ctx: click.Context, name: str, as_json: bool) -> None:
     """List where a node may boot, and where else its MAC was heard.
 

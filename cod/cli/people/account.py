@@ -11,10 +11,12 @@ import click
 from click.core import ParameterSource
 
 from cod.cli.show import (
+    PAST,
     SPAN,
     ago,
     client,
     count,
+    newest_option,
     password_option,
     print_json,
     said,
@@ -24,6 +26,7 @@ from cod.cli.show import (
     table_of,
     when,
     with_json,
+    with_table,
 )
 from cod.client import ApiError, path
 from cod.quantity import exact_span
@@ -53,7 +56,7 @@ def _keys(values: list[Any]) -> Any:
 
 
 @key.command("list")
-@with_json
+@with_table
 def list_keys(ctx: click.Context, as_json: bool) -> None:
     """List your keys.
 
@@ -171,7 +174,7 @@ def start(
 
 
 @session.command("list")
-@with_json
+@with_table
 def list_sessions(ctx: click.Context, as_json: bool) -> None:
     """List your browser sessions.
 
@@ -224,22 +227,25 @@ def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> N
     "--action", help="Only actions that begin with this text: vcluster, 'sign-in failed'."
 )
 @click.option("--thing", help="Only changes of this thing.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Rows.")
-@with_json
-def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: str | None) -> None:
+@click.option("--since", type=PAST, metavar="TIME", help="Only changes since then: 7d, 2026-12-01.")
+@click.option("--until", type=PAST, metavar="TIME", help="Only changes before then.")
+@newest_option(50)
+@with_table
+def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: Any) -> None:
     """Show changes, the newest last: those of groups that you own; for administrators, all.
 
     \b
     Example:
       cod audit --group physics --action vcluster
+      cod audit --since 2026-11-01 --until 2026-12-01 --limit 100000 -o csv > november.csv
     """
     if ctx.invoked_subcommand is not None:
         return None
-    values = client(ctx).get("/audit", limit=limit, **filters)["items"]
+    values = client(ctx).newest("/audit", limit, **filters)
     if as_json:
-        return print_json(values)
+        return print_json(values[::-1])
     return shown(
-        values[::-1],
+        values,
         lambda rows: table_of(
             rows,
             ("AT", lambda v: when(v["at"])),

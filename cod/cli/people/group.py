@@ -24,6 +24,7 @@ from cod.cli.show import (
     table_of,
     when,
     with_json,
+    with_table,
 )
 from cod.client import path
 from cod.model.sharing import Group
@@ -248,7 +249,7 @@ def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> N
     "--state", type=click.Choice(DeliveryState.names()), help="Only deliveries in this state."
 )
 @newest_option(100)
-@with_json
+@with_table
 def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_json: bool) -> None:
     """List a group's newest deliveries by webhook and mail, oldest first.
 

@@ -18,6 +18,7 @@ from cod.cli.show import (
     table_of,
     when,
     with_json,
+    with_table,
 )
 from cod.client import path
 
@@ -55,7 +56,7 @@ def _members(values: list[Any]) -> Any:
 
 @member.command("list")
 @click.argument("group")
-@with_json
+@with_table
 def list_(ctx: click.Context, group: str, as_json: bool) -> None:
     """List the members of a group.
 
@@ -140,7 +141,7 @@ def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
 @member.command()
 @click.argument("group")
 @click.option("--lines", is_flag=True, help="Print lines of an authorized_keys file only.")
-@with_json
+@with_table
 def keys(ctx: click.Context, group: str, lines: bool, as_json: bool) -> None:
     """List the SSH keys that nodes of the group's vclusters let in. A node has the keys of the time
     when it was installed; the second example updates a node that runs.
@@ -222,7 +223,7 @@ def site(ctx: click.Context, email: str, expires: float | None, mail: bool, as_j
 
 
 @invite.command("list")
-@with_json
+@with_table
 def list_links(ctx: click.Context, as_json: bool) -> None:
     """List valid links. Their secrets are not stored.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, client, shown, table, when, with_json
+from cod.cli.show import SPAN, client, shown, table, when, with_table
 
 KINDS = {
     "held": "held",
@@ -29,7 +29,7 @@ KINDS = {
     show_default=True,
     help="Length of the calendar from now on.",
 )
-@with_json
+@with_table
 def calendar(ctx: click.Context, ahead: float, as_json: bool) -> None:
     """Show the vclusters that hold nodes, until when, and the nodes that come: reservations in
     advance and moves.

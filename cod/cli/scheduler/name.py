@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import client, said, shown, table_of, with_json
+from cod.cli.show import client, said, shown, table_of, with_json, with_table
 from cod.client import path
 
 vcluster_option = click.option(
@@ -37,7 +37,7 @@ def _names(values: list[Any]) -> Any:
 
 @name.command("list")
 @vcluster_option
-@with_json
+@with_table
 def list_(ctx: click.Context, vcluster: str, as_json: bool) -> None:
     """List the names of a vcluster.
 

@@ -16,7 +16,7 @@ from cod.cli.show import (
     print_table,
     table_of,
     when,
-    with_json,
+    with_table,
 )
 
 COLORS = {
@@ -37,7 +37,7 @@ COLORS = {
 
 @click.command()
 @click.option("--waits/--no-waits", default=True, help="List requests that would still wait.")
-@with_json
+@with_table
 def plan(ctx: click.Context, waits: bool, as_json: bool) -> None:
     """Show what the resource manager would do in its next pass, without doing it.
 

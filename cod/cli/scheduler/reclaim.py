@@ -9,7 +9,6 @@ import click
 
 from cod.cli.show import (
     ago,
-    as_json,
     client,
     newest_option,
     shown,
@@ -17,6 +16,7 @@ from cod.cli.show import (
     watched,
     watching,
     with_json,
+    with_table,
 )
 from cod.client import path
 
@@ -65,9 +65,8 @@ def _chosen(name: str, promised: float | None) -> str:
 @click.option("--vcluster", help="Only reclaims from this vcluster.")
 @click.option("--state", help="open, done or cancelled.")
 @newest_option(1000)
-@as_json
 @watching
-@click.pass_context
+@with_table
 def list_(
     ctx: click.Context,
     vcluster: str | None,
@@ -93,7 +92,7 @@ def list_(
 
 @reclaim.command()
 @number_argument
-@with_json
+@with_table
 def show(ctx: click.Context, number: int, as_json: bool) -> None:
     """Show a reclaim, and the nodes that were chosen for it.
 

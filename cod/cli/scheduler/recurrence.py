@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from cod.cli.show import (
-    as_json,
     client,
     confirm,
     said,
@@ -20,6 +19,7 @@ from cod.cli.show import (
     watching,
     when,
     with_json,
+    with_table,
     yes_option,
 )
 from cod.client import path
@@ -106,9 +106,8 @@ def series_in_full(value: Any) -> Any:
 
 
 @series.command("list")
-@as_json
 @watching
-@click.pass_context
+@with_table
 def list_(ctx: click.Context, as_json: bool, watch: bool) -> None:
     """List series.
 

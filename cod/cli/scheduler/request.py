@@ -22,6 +22,7 @@ from cod.cli.show import (
     shown,
     when,
     with_json,
+    with_table,
 )
 from cod.client import path
 from cod.model.sharing import AskedNodes
@@ -69,11 +70,15 @@ COLUMNS = (
 
 @request.command("list")
 @click.option("--vcluster", help="Only this vcluster's.")
-@click.option("--state", help="waiting, stopped, granted, rejected or withdrawn.")
+@click.option("--group", help="Only this group's.")
+@click.option(
+    "--state",
+    help="waiting, stopped, granted, rejected or withdrawn, or several with commas between.",
+)
 @newest_option(1000)
 @lists(RequestView, watch=True)
 def list_(
-    ctx: click.Context, show: Show, vcluster: str | None, state: str | None, limit: int
+    ctx: click.Context, show: Show, state: str | None, limit: int, **only: str | None
 ) -> None:
     """List the newest requests, oldest first.
 
@@ -82,12 +87,12 @@ def list_(
       cod request list --state waiting --watch
     """
     api, named = client(ctx), machine_states(state, OTHER_WORDS)
-    show(lambda: api.newest("/requests", limit, vcluster=vcluster, state=named), COLUMNS)
+    show(lambda: api.newest("/requests", limit, state=named, **only), COLUMNS)
 
 
 @request.command()
 @click.argument("number", type=click.IntRange(1))
-@with_json
+@with_table
 def show(ctx: click.Context, number: int, as_json: bool) -> None:
     """Show a request and why it waits.
 

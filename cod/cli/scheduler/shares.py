@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cod.cli.nodes.energy import day
-from cod.cli.show import client, shown, table, table_of, when, with_json
+from cod.cli.show import client, shown, table, table_of, when, with_table
 from cod.client import path
 
 PARTS = ("own", "higher", "equal", "lower", "free")
@@ -21,7 +21,7 @@ PARTS = ("own", "higher", "equal", "lower", "free")
 @click.option(
     "--use", is_flag=True, help="Show what GROUP used in 30 days, others did, and what was free."
 )
-@with_json
+@with_table
 def shares(ctx: click.Context, group: str | None, users: bool, use: bool, as_json: bool) -> None:
     """Show groups' shares of the site: usage, rank, guarantees and limits; of one GROUP, or of all
     that you may see.

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import SPAN, client, node_word, shown, table, when, with_json
+from cod.cli.show import SPAN, client, node_word, shown, table, when, with_table
 
 SHOWN = 8  # columns; what else there is comes together
 
@@ -30,7 +30,7 @@ SHOWN = 8  # columns; what else there is comes together
 )
 @click.option("--group", help="Only this group.")
 @click.option("--vcluster", help="Only this vcluster.")
-@with_json
+@with_table
 def timeline(
     ctx: click.Context,
     by: str,

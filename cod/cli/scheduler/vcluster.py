@@ -9,6 +9,7 @@ import click
 
 from cod.cli.nodes.many import where_option
 from cod.cli.nodes.node import node_table
+from cod.cli.output import Cell
 from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import Show, body_of, facts, fields_table, lists, set_options
 from cod.cli.scheduler.nis import nis
@@ -21,23 +22,25 @@ from cod.cli.show import (
     SPAN,
     Span,
     ago,
-    as_json,
     client,
     confirm,
     count,
     created,
     if_missing_option,
+    machine_states,
     newest_option,
     node_word,
     print_json,
     said,
     shown,
     state_word,
+    styled,
     table,
     watched,
     watching,
     when,
     with_json,
+    with_table,
     yes_option,
 )
 from cod.cli.wait import wait_option, wait_until, wait_until_gone
@@ -45,6 +48,7 @@ from cod.client import path
 from cod.model.described import FieldLevel
 from cod.model.sharing import AskedVcluster
 from cod.model.views import VclusterView
+from cod.states import OTHER_WORDS
 
 name_argument = click.argument("name")
 spread_option = click.option(
@@ -73,9 +77,9 @@ def vcluster_table(values: list[Any]) -> Any:
     return fields_table(VclusterView, values, COLUMNS)
 
 
-def _state(value: Any) -> str:
+def _state(value: Any) -> Cell:
     draining = value["drain_until"] and value["state"] == "active"
-    return "draining" if draining else state_word(value["state"])
+    return styled("draining", value["state"]) if draining else state_word(value["state"])
 
 
 def _ranges(value: Any) -> str | None:
@@ -120,24 +124,28 @@ def _in_detail(value: Any) -> Any:
 
 
 @vcluster.command("list")
+@click.option("--group", help="Only this group's.")
+@click.option("--state", help="waiting, active, ending or ended, or several with commas between.")
 @click.option("--ended", is_flag=True, help="Include vclusters that have ended.")
 @lists(VclusterView, watch=True)
-def list_(ctx: click.Context, show: Show, ended: bool) -> None:
+def list_(
+    ctx: click.Context, show: Show, group: str | None, state: str | None, ended: bool
+) -> None:
     """List vclusters.
 
     \b
     Example:
       cod vcluster list --watch
+      cod vcluster list --group physics --state active -o csv
     """
-    api = client(ctx)
-    show(lambda: api.every("/vclusters", ended=ended), COLUMNS)
+    api, named = client(ctx), machine_states(state, OTHER_WORDS)
+    show(lambda: api.every("/vclusters", group=group, state=named, ended=ended), COLUMNS)
 
 
 @vcluster.command()
 @name_argument
-@as_json
 @watching
-@click.pass_context
+@with_json
 def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
     """Show a vcluster and its nodes.
 
@@ -604,9 +612,8 @@ def move_table(values: list[Any]) -> Any:
 @click.option("--to", "target", help="Only moves to this vcluster.")
 @click.option("--all", "ended", is_flag=True, help="Include moves that are over.")
 @newest_option(1000)
-@as_json
 @watching
-@click.pass_context
+@with_table
 def moves(
     ctx: click.Context, target: str | None, ended: bool, limit: int, as_json: bool, watch: bool
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, client, print_json, print_rich, table_of, with_json
+from cod.cli.show import ago, client, print_json, print_rich, table_of, with_table
 
 
 @click.group()
@@ -21,7 +21,7 @@ def server() -> None:
 
 
 @server.command("list")
-@with_json
+@with_table
 def list_(ctx: click.Context, as_json: bool) -> None:
     """List the hosts that serve the site.
 
@@ -35,7 +35,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
         return
     print_rich(hosts_table(found["items"]))
     if found["database_writer"]:
-        click.echo(f"The database's writer is {found['database_writer']}.")
+        click.echo(f"The database's writer is {found['database_writer']}.", err=True)
 
 
 def hosts_table(values: Sequence[Mapping[str, Any]]) -> Any:

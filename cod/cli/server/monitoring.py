@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import client, print_json, print_table, with_json
+from cod.cli.show import client, print_json, print_table, with_table
 
 _HEIGHT, _WIDTH, _ACROSS = 8, 12, 24  # of a panel, and of a dashboard, in Grafana's grid
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
@@ -240,7 +240,7 @@ def alerts() -> None:
 @click.option("--port", type=click.IntRange(1, 65535), default=9100, help="Of the exporter.")
 @click.option("--vcluster", help="Only nodes of this vcluster.")
 @click.option("--group", help="Only nodes of this group's vclusters.")
-@with_json
+@with_table
 def targets(
     ctx: click.Context, port: int, vcluster: str | None, group: str | None, as_json: bool
 ) -> None:

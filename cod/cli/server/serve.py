@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import as_json, print_json, print_table, with_json
+from cod.cli.show import print_json, print_table, with_json, with_table
 from cod.client import SITE_FILE
 
 DATA = "/var/lib/cod"
@@ -159,8 +159,8 @@ def serve(ctx: click.Context, only: str | None, users: bool) -> None:
 
 @click.command()
 @click.option("--dot", is_flag=True, help="Print a Graphviz digraph.")
-@as_json
-def states(dot: bool, as_json: bool) -> None:
+@with_table
+def states(_ctx: click.Context, dot: bool, as_json: bool) -> None:
     """Show the nodes' lifecycle.
 
     \b

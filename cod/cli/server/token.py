@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cod.cli.server.local import local_user, run
-from cod.cli.show import SPAN, client, print_json, print_table, said, when, with_json
+from cod.cli.show import SPAN, client, print_json, print_table, said, when, with_json, with_table
 from cod.client import path
 
 mine_ = click.option(
@@ -105,7 +105,7 @@ def create(
 
 @token.command("list")
 @mine_
-@with_json
+@with_table
 def list_(ctx: click.Context, mine: bool, as_json: bool) -> None:
     """List tokens by name. The tokens themselves are not stored.
 

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cod.cli.show import ago, client, print_json, print_rich, said, shown, table_of, with_json
+from cod.cli.show import (
+    ago,
+    client,
+    print_json,
+    print_rich,
+    said,
+    shown,
+    table_of,
+    with_json,
+    with_table,
+)
 from cod.client import path
 
 if TYPE_CHECKING:
@@ -199,7 +209,7 @@ def _from(vcm: Any) -> str:
 
 
 @vcm.command("list")
-@with_json
+@with_table
 def list_(ctx: click.Context, as_json: bool) -> None:
     """List VCMs and their connections.
 
@@ -217,7 +227,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 
 @vcm.command()
 @name_argument
-@with_json
+@with_table
 def show(ctx: click.Context, vcluster: str, as_json: bool) -> None:
     """Show a vcluster's VCM.
 

@@ -22,6 +22,7 @@ from cod.cli.show import (
     table_of,
     when,
     with_json,
+    with_table,
     yes_option,
 )
 from cod.client import path
@@ -305,7 +306,7 @@ def forget(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
 
 
 @volume.command()
-@with_json
+@with_table
 def servers(ctx: click.Context, as_json: bool) -> None:
     """List the site's file servers (administrators).
 

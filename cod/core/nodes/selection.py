@@ -8,7 +8,8 @@ from cod.filters import language
 from cod.filters.fields import node_fields
 from cod.filters.language import Filter
 from cod.model import Refused, Who
-from cod.store import lists, views
+from cod.model.names import natural_key
+from cod.store import lists
 from cod.store.engine import Tx
 from cod.store.filters import nodes as node_filters
 
@@ -71,7 +72,7 @@ def selected(
         fitting = lists.node_names(tx, who.groups, tree, ids, most + 1)
         inside = dict(fitting)
         chosen = (
-            NodeSelection(tuple(sorted(fitting, key=lambda node: views.natural_key(node[1]))))
+            NodeSelection(tuple(sorted(fitting, key=lambda node: natural_key(node[1]))))
             if chosen is None
             else NodeSelection(
                 tuple(each for each in chosen.nodes if each[0] in inside), chosen.missing

@@ -1,0 +1,265 @@
+"""How commands print: `-o`, `--columns`, `--sort` and `--no-headers`, for tables and for the API's
+values alike."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from io import StringIO
+from operator import itemgetter
+from typing import Any
+
+import click
+
+_KEY = "cod.output"  # in the command's context
+FOR_PROGRAMS = ("json", "yaml", "name")
+FORMATS = ("table", "wide", "csv", *FOR_PROGRAMS)
+NARROW, WIDE, EVERYTHING = range(3)
+"""Which columns there are: of tables, of wide ones too, and of CSV or where one is named."""
+
+
+class Cell(str):
+    """Words for people, with the exact value behind them, by which rows are sorted and which CSV
+    has, and with the style in which terminals show them."""
+
+    exact: object
+    style: str
+
+    def __new__(cls, words: str, exact: object, style: str = "") -> Cell:
+        """Return the words; `exact`: a moment as a `datetime`."""
+        made = super().__new__(cls, words)
+        made.exact, made.style = exact, style
+        return made
+
+
+def exact_of(cell: object) -> object:
+    """Return the exact value of a cell."""
+    return cell.exact if isinstance(cell, Cell) else cell
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a person asked of the output. `columns`, `sort`: as they were written."""
+
+    format: str = "table"
+    columns: str = ""
+    sort: str = ""
+    headers: bool = True
+
+    @property
+    def for_programs(self) -> bool:
+        """Return whether the API's values are printed, and no table."""
+        return self.format in FOR_PROGRAMS
+
+    @property
+    def shaped(self) -> bool:
+        """Return whether the output has to be one table."""
+        return bool(self.format == "csv" or self.columns or self.sort or not self.headers)
+
+    def text(self, value: Any, *, line: bool = False) -> str:
+        """Return a value of the API's as it is printed, where no table is: as JSON, else in the
+        format that was asked for; `line`: one of several, each of which is a line or a YAML
+        document. Raises `click.UsageError`."""
+        value = self._sorted(value)
+        if self.format == "name":
+            return "\n".join(_names(value))
+        if self.format == "yaml":
+            from cod.cli.site_files import written  # slow to load
+
+            return ("---\n" if line else "") + written(value).rstrip("\n")
+        return json.dumps(value, indent=None if line else 2, ensure_ascii=False)
+
+    def _sorted(self, value: Any) -> Any:
+        if not self.sort:
+            return value
+        if not isinstance(value, list):
+            raise click.UsageError("--sort is for lists.")
+        name, down = _order(self.sort)
+        keys = list(value[0]) if value else [name]
+        key = _known(name, {_plain_name(each): each for each in keys})
+        return in_order(value, itemgetter(key), down)
+
+
+def output() -> Output:
+    """Return what was asked of the output of the command that runs."""
+    ctx = click.get_current_context(silent=True)
+    found: Output = ctx.meta.get(_KEY, Output()) if ctx else Output()
+    return found
+
+
+def choose(ctx: click.Context, chosen: Output, as_json: bool) -> Output:
+    """Keep for a command what is asked of its output; `as_json`: it also has `--json`. Raises
+    `click.UsageError` for what contradicts itself."""
+    if as_json and chosen.format not in ("table", "json"):
+        raise click.UsageError(f"--json goes not with -o {chosen.format}.")
+    if as_json:
+        chosen = Output("json", chosen.columns, chosen.sort, chosen.headers)
+    if chosen.for_programs and chosen.columns:
+        raise click.UsageError(f"--columns is for tables and CSV, not for -o {chosen.format}.")
+    ctx.meta[_KEY] = chosen
+    return chosen
+
+
+def _names(value: Any) -> Iterator[str]:
+    """Yield the names by which other commands take values."""
+    if isinstance(value, Mapping) and isinstance(value.get("items"), list):
+        value = value["items"]
+    for each in value if isinstance(value, list) else [value]:
+        for key in ("name", "id"):
+            if isinstance(each, Mapping) and each.get(key) is not None:
+                yield str(each[key])
+                break
+        else:
+            raise click.UsageError("What this command prints has no names: -o json has all of it.")
+
+
+# ---------------------------------------------------------------- tables
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    title  as it is shown
+    make   makes the cell of a row
+    exact  makes the exact value; None: the cell's
+    name   of the field, where the column is one
+    level  NARROW, WIDE or EVERYTHING
+    """
+
+    title: str
+    make: Callable[[Any], object]
+    exact: Callable[[Any], object] | None = None
+    name: str = ""
+    level: int = NARROW
+
+    def value(self, row: Any) -> object:
+        """Return the exact value of a row."""
+        return exact_of(self.make(row)) if self.exact is None else self.exact(row)
+
+
+class Table:
+    """A table that has yet to be printed: rich shows it to people, `csv` writes it for
+    spreadsheets, both as `Output` says."""
+
+    def __init__(self, columns: Sequence[Column], rows: Iterable[Any]) -> None:
+        self.columns, self.rows = columns, list(rows)
+
+    @property
+    def is_list(self) -> bool:
+        """Return whether it has titles, and is not the facts of one thing."""
+        return any(column.title for column in self.columns)
+
+    def __rich__(self) -> Any:
+        """Return the table for a terminal: None, '' and 0 are shown as '-'."""
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        asked = output()
+        chosen = self._chosen(asked, WIDE if asked.format == "wide" else NARROW)
+        made = RichTable(box=None, pad_edge=False, header_style="bold", show_header=asked.headers)
+        for column in chosen:
+            made.add_column(column.title.upper(), overflow="fold")
+        for row in self._in_order(asked):
+            cells = [column.make(row) for column in chosen]
+            made.add_row(*(Text(str(each or "-"), getattr(each, "style", "")) for each in cells))
+        return made
+
+    def csv(self) -> str:
+        """Return the table as CSV, with the exact values of all columns."""
+        asked, text = output(), StringIO()
+        chosen = self._chosen(asked, EVERYTHING)
+        lines = csv.writer(text, lineterminator="\n")
+        if asked.headers:
+            lines.writerow(column.title for column in chosen)
+        for row in self._in_order(asked):
+            lines.writerow(_harmless(column.value(row)) for column in chosen)
+        return text.getvalue()
+
+    def _chosen(self, asked: Output, level: int) -> list[Column]:
+        """Return the columns that are named, in that order, or those of the level."""
+        names = [name for name in asked.columns.split(",") if name.strip()]
+        if not names:
+            return [column for column in self.columns if column.level <= level]
+        return [_known(name, self._by_name()) for name in names]
+
+    def _by_name(self) -> dict[str, Column]:
+        """Return the columns by each name that people write: their fields' and their titles'."""
+        titles = {_plain_name(column.title): column for column in self.columns}
+        return {column.name: column for column in self.columns if column.name} | titles
+
+    def _in_order(self, asked: Output) -> list[Any]:
+        if not asked.sort:
+            return self.rows
+        name, down = _order(asked.sort)
+        return in_order(self.rows, _known(name, self._by_name()).value, down)
+
+
+def _order(sort: str) -> tuple[str, bool]:
+    """Return the name of what is sorted by, and whether the largest comes first."""
+    return sort.removeprefix("-"), sort.startswith("-")
+
+
+def _plain_name(name: str) -> str:
+    return name.strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def _known(name: str, known: Mapping[str, Any]) -> Any:
+    """Return what has that name. Raises `click.UsageError`, which says which there are."""
+    try:
+        return known[_plain_name(name)]
+    except KeyError:
+        firsts = {each: one for one, each in reversed(known.items())}  # a name for each
+        there = ", ".join(reversed(firsts.values()))
+        raise click.UsageError(f"There is no column {name.strip()!r}; there are {there}.") from None
+
+
+def in_order(rows: list[Any], value: Callable[[Any], object], down: bool) -> list[Any]:
+    """Return rows by their values, which may be numbers, moments or texts; those without one come
+    last."""
+    from cod.model.names import natural_key  # slow to load
+
+    def key(row: Any) -> tuple[int, float, Any]:
+        found = value(row)
+        if isinstance(found, datetime):
+            found = found.timestamp()
+        if isinstance(found, int | float):
+            return 0, found, []
+        return 1, 0, natural_key(str(found))
+
+    there = [row for row in rows if value(row) not in (None, "")]
+    missing = [row for row in rows if value(row) in (None, "")]
+    return sorted(there, key=key, reverse=down) + missing
+
+
+def _harmless(told: object) -> object:
+    """Return a cell that a spreadsheet takes for no formula and a terminal for no command: people
+    and machines choose texts, and somebody else opens the table."""
+    if isinstance(told, datetime):
+        return told.isoformat(timespec="seconds")
+    if told is None or isinstance(told, int | float):
+        return told
+    text = "".join(each if each.isprintable() or each in "\n\t" else " " for each in str(told))
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
+
+
+def one_table(made: Any) -> Table:
+    """Return the table that a command prints. Raises `click.UsageError` where it prints none, or
+    more than one."""
+    found = list(_tables(made))
+    if len(found) != 1 or not found[0].is_list:
+        raise click.UsageError(
+            "This command prints no list: -o csv, --columns, --sort and --no-headers are for"
+            " lists; -o json has all of it."
+        )
+    return found[0]
+
+
+def _tables(made: Any) -> Iterator[Table]:
+    if isinstance(made, Table):
+        yield made
+    for each in getattr(made, "renderables", ()):
+        yield from _tables(each)
