@@ -143,10 +143,14 @@ class Column:
 
 class Table:
     """A table that has yet to be printed: rich shows it to people, `csv` writes it for
-    spreadsheets, both as `Output` says."""
+    spreadsheets, both as `Output` says. `caption` stands below it; `capitals`: so are its titles
+    shown to people."""
 
-    def __init__(self, columns: Sequence[Column], rows: Iterable[Any]) -> None:
-        self.columns, self.rows = columns, list(rows)
+    def __init__(
+        self, columns: Sequence[Column], rows: Iterable[Any], *, capitals: bool = False
+    ) -> None:
+        self._capitals = capitals
+        self.columns, self.rows, self.caption = columns, list(rows), ""
 
     @property
     def is_list(self) -> bool:
@@ -158,14 +162,19 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
+        def shown(cell: object) -> Text:
+            return Text(str(cell or "-"), cell.style if isinstance(cell, Cell) else "")
+
         asked = output()
         chosen = self._chosen(asked, WIDE if asked.format == "wide" else NARROW)
         made = RichTable(box=None, pad_edge=False, header_style="bold", show_header=asked.headers)
         for column in chosen:
-            made.add_column(column.title.upper(), overflow="fold")
+            title = column.title.upper() if self._capitals else column.title
+            made.add_column(title, overflow="fold")
         for row in self._in_order(asked):
             cells = [column.make(row) for column in chosen]
-            made.add_row(*(Text(str(each or "-"), getattr(each, "style", "")) for each in cells))
+            made.add_row(*(each if isinstance(each, Text) else shown(each) for each in cells))
+        made.caption = self.caption or None
         return made
 
     def csv(self) -> str:
@@ -212,7 +221,7 @@ def _known(name: str, known: Mapping[str, Any]) -> Any:
     try:
         return known[_plain_name(name)]
     except KeyError:
-        firsts = {each: one for one, each in reversed(known.items())}  # a name for each
+        firsts = {each: one for one, each in reversed([*known.items()])}  # a name for each
         there = ", ".join(reversed(firsts.values()))
         raise click.UsageError(f"There is no column {name.strip()!r}; there are {there}.") from None
 

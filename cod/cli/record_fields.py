@@ -54,7 +54,8 @@ def word(field: RecordField, value: Any) -> object:
 def fields_table(record: type, values: Iterable[Any], columns: Columns = ()) -> Table:
     """Return a table of values as the API has them: `columns`, and one for each other field that
     lists show; the others are for wide tables and for CSV."""
-    return Table(list(_columns(record, columns, _word_in, tuple(FieldLevel))), values)
+    made = list(_columns(record, columns, _word_in, tuple(FieldLevel)))
+    return Table(made, values, capitals=True)
 
 
 def facts(

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from cod.client import ApiError, Unreachable
 
@@ -148,6 +147,17 @@ COMMANDS = {
         "fault",
         "Faults of switches, file servers, BMCs, other DHCP servers: since when, and who waits.",
     ),
+    "status": ("cod.cli.status", "status", "The site and your part of it, in eight lines."),
+    "top": ("cod.cli.status", "top", "Nodes by state, watts and queues, live."),
+    "ssh": ("cod.cli.nodes.ssh", "ssh", "Log in to nodes, or run a command on all of a cluster."),
+    "login": ("cod.cli.people.login", "login", "Log in at a server, for all commands."),
+    "logout": ("cod.cli.people.login", "logout", "Forget the login, and revoke its token."),
+    "open": ("cod.cli.people.login", "open_", "Open the portal, or a page of it."),
+    "completion": (
+        "cod.cli.completion",
+        "completion",
+        "Completion of commands, options and names for a shell.",
+    ),
     "events": ("cod.cli.events", "events", "Follow events, live."),
     "simulate": (
         "cod.cli.server.simulate",
@@ -158,7 +168,10 @@ COMMANDS = {
 }
 
 
-TOKENLESS = " (export COD_TOKEN=$(cod session start NAME) has one for a name and a password)"
+TOKENLESS = (
+    " (`cod login URL` keeps one; export COD_TOKEN=$(cod session start NAME) has one for a name and"
+    " a password)"
+)
 
 
 class RefusedByServer(click.ClickException):
@@ -189,6 +202,10 @@ class Root(click.Group):
             return None
         module, attribute, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
+        if ctx.resilient_parsing:  # a shell asks what to offer
+            from cod.cli.completion import offer_names
+
+            offer_names(cmd_name, command)
         return command
 
     def resolve_command(
@@ -317,27 +334,13 @@ def _problem(error: click.ClickException) -> dict[str, Any]:
 )
 @click.version_option(None, "-V", "--version", package_name="cod", message="%(prog)s %(version)s")
 @click.pass_context
-def cod(
-    ctx: click.Context,
-    site: str | None,
-    server: str | None,
-    token: str | None,
-    ca_file: str | None,
-    pin: str | None,
-) -> None:
+def cod(ctx: click.Context, /, **_: str | None) -> None:
     """Cluster-on-Demand: shares a pool of bare-metal machines as virtual clusters.
 
     \b
     Example:
       cod init --dir /tmp/site && cod --site /tmp/site/site.toml serve
     """
-    # $COD_SERVER goes before $COD_SITE
-    named = ctx.get_parameter_source("site") is ParameterSource.COMMANDLINE
-    ctx.obj = {
-        "site": site,
-        "named": site if named else None,
-        "server": server,
-        "token": token,
-        "ca_file": ca_file,
-        "pin": pin,
-    }
+    from cod.cli.logins import named_server  # slow to load
+
+    ctx.obj = named_server(ctx)

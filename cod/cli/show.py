@@ -3,6 +3,7 @@ people."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -17,6 +18,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import click
 
 from cod import quantity
+from cod.cli.logins import kept_login
 from cod.cli.output import (
     FOR_PROGRAMS,
     FORMATS,
@@ -81,13 +83,15 @@ _SHAPING = (
 
 def with_json(command: Callable[Concatenate[click.Context, P], R]) -> Callable[P, R]:
     """Give a command its context as its first argument, and the options `--json` and `-o`."""
-    return _with_output(command, _format_option("table", *FOR_PROGRAMS))
+    made: Callable[P, R] = _with_output(command, _format_option("table", *FOR_PROGRAMS))
+    return made
 
 
 def with_table(command: Callable[Concatenate[click.Context, P], R]) -> Callable[P, R]:
     """Give a command that prints one table what `with_json` gives, and the options that shape
     tables: `-o wide`, `-o csv`, `--columns`, `--sort` and `--no-headers`."""
-    return _with_output(command, _format_option(*FORMATS), *_SHAPING)
+    made: Callable[P, R] = _with_output(command, _format_option(*FORMATS), *_SHAPING)
+    return made
 
 
 def _with_output(command: Callable[..., Any], *options: Callable[[Any], Any]) -> Any:
@@ -179,19 +183,37 @@ def created(
 
 
 def client(ctx: click.Context) -> Client:
-    """Return a client of the server that the command line names."""
-    said = ctx.find_root().obj
-    made = Client(
-        said["server"] or find_server(said["named"]),
-        said["token"],
-        ca_file=said["ca_file"],
-        pin=said["pin"] or "",
-    )
+    """Return a client of the server that the command line names, else of that where the person is
+    logged in. The token of a login goes to its server alone."""
+    made = client_of(ctx.find_root().obj)
     ctx.call_on_close(made.close)
     return made
 
 
+def client_of(said: Mapping[str, str | None], timeout: float = 60.0) -> Client:
+    """Return a client of the server that the root's options name. Raises `Unreachable`."""
+    kept, server = kept_login(), said["server"]
+    if not server and kept and not said["site"] and not os.environ.get("COD_SERVER"):
+        server = kept.server
+    server = server or find_server(said["named"])
+    token, ca_file, pin = said["token"], said["ca_file"], said["pin"]
+    if kept and kept.server == server:
+        token = token or kept.token
+        if not ca_file and not pin:
+            ca_file, pin = kept.ca_file, kept.pin
+    return Client(server, token, timeout, ca_file=ca_file, pin=pin or "")
+
+
 SHORTEST_PASSWORD = 12  # characters, as the server has it
+
+
+def ask_password(*, new: bool = False) -> str:
+    """Return a password that is asked for at a terminal, else the first line of what is piped
+    in."""
+    if sys.stdin.isatty():
+        text = f"New password, at least {SHORTEST_PASSWORD} characters" if new else "Password"
+        return str(click.prompt(text, hide_input=True, confirmation_prompt=new))
+    return sys.stdin.readline().rstrip("\r\n")
 
 
 def password_option(*, new: bool = False) -> Callable[[Option], Option]:
@@ -200,12 +222,7 @@ def password_option(*, new: bool = False) -> Callable[[Option], Option]:
     """
 
     def ask(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
-        if value is not None:
-            return value
-        if sys.stdin.isatty():
-            text = f"New password, at least {SHORTEST_PASSWORD} characters" if new else "Password"
-            return str(click.prompt(text, hide_input=True, confirmation_prompt=new))
-        return sys.stdin.readline().rstrip("\r\n")
+        return ask_password(new=new) if value is None else value
 
     return click.option(
         "--password", callback=ask, help="Password. [default: asked for, or read from a pipe]"

@@ -7,7 +7,6 @@ import os
 import pty
 import select
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,9 +23,8 @@ from cod.pool import Pool, in_transaction
 from cod.security import hostkeys
 from cod.store.engine import Tx
 from cod.store.nodes import host_keys
+from tests.net.sshserver import listening
 from tests.net.test_dns_server import dig, member
-from tests.ports import free_port
-from tests.waiting import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -59,35 +57,8 @@ def dns(reactor: Any, in_reactor: Any, pool: Pool, site: Site) -> Iterator[DnsSe
 @pytest.fixture
 def sshd(tmp_path: Path) -> Iterator[int]:
     """An SSH server that shows the key GOOD; its port."""
-    key, port = tmp_path / "ssh_host_ed25519_key", free_port()
-    key.write_text(GOOD[1])
-    key.chmod(0o600)
-    Path("/run/sshd").mkdir(exist_ok=True)
-    server = subprocess.Popen(
-        [
-            "/usr/sbin/sshd",
-            "-D",
-            "-e",
-            "-f",
-            "none",
-            "-h",
-            str(key),
-            "-p",
-            str(port),
-            "-o",
-            "ListenAddress=127.0.0.1",
-            "-o",
-            "PidFile=none",
-            "-o",
-            "UsePAM=no",
-        ],
-        stderr=(log := open(tmp_path / "log", "wb")),  # noqa: SIM115
-    )
-    until(lambda: "listening" in (tmp_path / "log").read_text(), "the SSH server listens")
-    yield port
-    server.kill()
-    server.wait()
-    log.close()
+    with listening(tmp_path, GOOD[1]) as port:
+        yield port
 
 
 def said(port: int, folder: Path, *options: str, resolver: str = SERVER) -> str:

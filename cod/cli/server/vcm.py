@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cod.cli.local_files import write_private
 from cod.cli.show import (
     ago,
     client,
@@ -128,7 +128,7 @@ def _written(folder: Path, enrolled: Any, names: list[str], as_json: bool) -> No
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = (folder / "vcm.toml").exists()
     for name in [*names, *["vcm.toml"] * (not kept)]:
-        _write(folder / name, enrolled[fields[name]])
+        write_private(folder / name, enrolled[fields[name]])  # a VCM may be reading it
     (folder / "vcm.crt.renewed").unlink(missing_ok=True)  # of the one that is shut out now
     written = [*names, *["vcm.toml"] * (not kept)]
     if as_json:
@@ -152,16 +152,6 @@ def _written(folder: Path, enrolled: Any, names: list[str], as_json: bool) -> No
             f"left {folder}/vcm.toml as it was; it should say servers ="
             f" {json.dumps(enrolled['servers'])}" + (" and tls = false" if not names else "")
         )
-
-
-def _write(file: Path, text: str) -> None:
-    """Write the file for its owner alone; whole or not at all, because a VCM may be reading it."""
-    new = file.with_name(file.name + ".new")
-    with open(
-        os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-    ) as out:
-        out.write(text)
-    new.replace(file)
 
 
 def vcm_table(values: list[Any]) -> Any:

@@ -1,0 +1,34 @@
+"""Files that commands keep for a person: logins in $XDG_CONFIG_HOME, and what can be asked for again
+in $XDG_CACHE_HOME."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import click
+
+
+def config_folder() -> Path:
+    """Return the folder of what a person decided, which may not be there yet."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "cod"
+
+
+def cache_folder() -> Path:
+    """Return the folder of what may be lost, which may not be there yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cod"
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a file for its owner alone, whole or not at all. Raises `click.ClickException`."""
+    new = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+        new.replace(file)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from None

@@ -1,0 +1,191 @@
+"""`cod ssh`: the system's SSH client, told where a node is and which host key it has."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock, Thread
+from typing import IO, Any
+
+import click
+
+from cod.cli.local_files import cache_folder, write_private
+from cod.cli.nodes.many import ChosenNodes, listed
+from cod.cli.show import client, node_word
+from cod.client import Client, path
+
+MISSING = 255  # exit code of ssh(1) where it cannot connect
+_COMMAND = "cod.ssh.command"
+
+
+class _WithCommand(click.Command):
+    """A command whose words behind `--` are another program's."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words behind `--` as they are."""
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta[_COMMAND] = args[end + 1 :]
+        return super().parse_args(ctx, args[:end])
+
+
+@click.command(cls=_WithCommand, options_metavar="[OPTIONS]")
+@click.argument("words", nargs=-1, required=True, metavar="[CLUSTER] NODE [-- COMMAND...]")
+@click.option("--all", "every", is_flag=True, help="Run COMMAND on all nodes of CLUSTER.")
+@click.option("-l", "--login", default="root", show_default=True, help="User on the node.")
+@click.option(
+    "-o",
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of ssh, as in ssh_config. May be repeated. Those for host keys are COD's.",
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, 500),
+    default=32,
+    show_default=True,
+    help="With --all: how many at once.",
+)
+@click.pass_context
+def ssh(
+    ctx: click.Context,
+    words: tuple[str, ...],
+    every: bool,
+    login: str,
+    options: tuple[str, ...],
+    parallel: int,
+) -> None:
+    """Log in to a node, or run COMMAND there, with ssh. COD names the address, and the host key where
+    COD made the node's: a machine with another key is refused.
+
+    NODE is named by its host name in CLUSTER, its name, a MAC, serial number or UUID. With --all
+    each line of output begins with the host name; the exit code is the largest.
+
+    \b
+    Example:
+      cod ssh web n1
+      cod ssh node-525400000001 -- uptime
+      cod ssh --all web -- systemctl is-active slurmd
+    """
+    command: list[str] = ctx.meta[_COMMAND]
+    api = client(ctx)
+    more = [word for option in options for word in ("-o", option)]
+    if not every:
+        if len(words) > 2:
+            raise click.UsageError("a command stands behind --: cod ssh web n1 -- uptime")
+        node = _node(api, *words[-2:])
+        _exec([*_Hosts(api, node["vcluster"]).reach(node, login), *more], node, command)
+        return
+    if len(words) != 1 or not command:
+        raise click.UsageError("--all wants a cluster and a command: cod ssh --all web -- uptime")
+    nodes = [node for node in api.get(path("vclusters", words[0]))["nodes"] if node["address"]]
+    if not nodes:
+        raise click.ClickException(f"no node of {words[0]} has an address yet")
+    hosts, lock = _Hosts(api, words[0]), Lock()
+
+    def run(node: Any) -> int:
+        batch = ["-n", "-T", "-o", "BatchMode=yes"]
+        return _prefixed([*hosts.reach(node, login), *batch, *more], node, command, lock)
+
+    with ThreadPoolExecutor(parallel) as threads:
+        ctx.exit(max(threads.map(run, nodes)))
+
+
+def _node(api: Client, *words: str) -> Any:
+    """Return the node in a cluster, or in whichever holds it. Raises `click.ClickException` and
+    `ApiError`."""
+    *cluster, label = words
+    if cluster:
+        members = api.get(path("vclusters", cluster[0]))["nodes"]
+        found = [each for each in members if label in (each["hostname"], each["name"])]
+    else:
+        found = []
+    if not found:
+        found = listed(api, ChosenNodes([label]), **({"vcluster": cluster[0]} if cluster else {}))
+    if len(found) != 1:
+        raise click.ClickException(f"{label!r} names {len(found)} nodes here: name one")
+    node = found[0]
+    if node["vcluster"] is None or node["address"] is None:
+        raise click.ClickException(
+            f"{node['name']} cannot be reached: {node_word(node['state'])}, in no virtual cluster"
+            if node["vcluster"] is None
+            else f"{node['name']} has no address yet: {node_word(node['state'])}"
+        )
+    return node
+
+
+class _Hosts:
+    """The nodes of a cluster as an SSH client knows them, in a file of their host keys."""
+
+    def __init__(self, api: Client, cluster: str) -> None:
+        lines = api.get(path("vclusters", cluster, "known_hosts"))["lines"]
+        self._names: dict[str, str] = {}
+        for line in lines:
+            names = line.split(" ")[0].split(",")
+            self._names |= dict.fromkeys(names, names[0])
+        digest = hashlib.sha256(f"{api.server} {cluster}".encode()).hexdigest()[:32]
+        self._file = cache_folder() / f"known_hosts-{digest}"
+        write_private(self._file, "".join(f"{line}\n" for line in lines))
+
+    def reach(self, node: Any, login: str) -> list[str]:
+        """Return the words that make ssh reach the node and no other machine. A node that made its
+        host key itself is left to the user's own known_hosts."""
+        address = node["address"]
+        if address not in self._names:
+            return ["ssh", "-l", login, "-o", f"HostName={address}"]
+        file = str(self._file).replace("%", "%%")
+        return [
+            *("ssh", "-l", login),
+            *("-o", f"HostName={address}"),
+            *("-o", f"HostKeyAlias={self._names[address]}"),
+            *("-o", f'UserKnownHostsFile="{file}"'),
+            *("-o", "GlobalKnownHostsFile=none"),
+            *("-o", "StrictHostKeyChecking=yes"),
+            *("-o", "VerifyHostKeyDNS=no"),
+            *("-o", "UpdateHostKeys=no"),
+        ]
+
+
+def _exec(words: Sequence[str], node: Any, command: Sequence[str]) -> None:
+    """Become ssh. Raises `click.ClickException` where there is none."""
+    try:
+        os.execvp("ssh", [*words, "--", _host(node), *command])
+    except FileNotFoundError:
+        raise click.ClickException("there is no `ssh` here: install OpenSSH's client") from None
+
+
+def _host(node: Any) -> str:
+    """Return the host as the user's ssh_config may name it."""
+    return f"{node['hostname'] or node['name']}.{node['vcluster']}"
+
+
+def _prefixed(words: Sequence[str], node: Any, command: Sequence[str], lock: Lock) -> int:
+    """Run a command on a node, print what it prints, each line behind the host's name, and return
+    its exit code."""
+    host = str(node["hostname"] or node["name"])
+    try:
+        running = subprocess.Popen(
+            [*words, "--", _host(node), *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except FileNotFoundError:
+        with lock:
+            click.echo(f"{host}: there is no `ssh` here: install OpenSSH's client", err=True)
+        return MISSING
+
+    def show(lines: IO[bytes], err: bool) -> None:
+        for line in lines:
+            with lock:
+                click.echo(f"{host}: ".encode() + line.rstrip(b"\r\n"), err=err)
+
+    with running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        beside = Thread(target=show, args=(running.stderr, True))
+        beside.start()
+        show(running.stdout, False)
+        beside.join()
+    return MISSING if running.returncode < 0 else running.returncode
