@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0055"
-down_revision = "0053"
+down_revision = "0054"
 
 _ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
