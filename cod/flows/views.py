@@ -24,6 +24,7 @@ from cod.model import (
     VclusterView,
     Who,
 )
+from cod.model.names import natural_key
 from cod.policy.hardware import bmcs
 from cod.store import lists, metrics, views, watermarks
 from cod.store.engine import Tx
@@ -208,7 +209,7 @@ Square = lists.Square
 
 def squares(tx: Tx) -> list[Square]:
     """Return all nodes that are not retired, in the natural order of their names."""
-    return sorted(lists.squares(tx), key=lambda one: views.natural_key(one.name))
+    return sorted(lists.squares(tx), key=lambda one: natural_key(one.name))
 
 
 def conflict_list(tx: Tx, *, page: Page = ALL, kind: str | None = None) -> Listed[dict[str, Any]]:

@@ -132,7 +132,9 @@ def test_nothing_is_fetched_between_a_form_and_its_answer(
     )
     page.get_by_text("Name, block and power").click()
     page.get_by_label("Name", exact=True).fill("renamed")
-    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 1"))  # else it goes on with the machine's
+    page.clock.pause_at(
+        page.evaluate("Date.now() / 1000 + 1")
+    )  # else it goes on with the machine's
     with page.expect_response("**/change"):
         page.get_by_role("button", name="Change", exact=True).click(no_wait_after=True)
     in_transaction(engine, _wakes, "renamed")

@@ -143,7 +143,9 @@ def test_it_is_as_cheap_as_any_start_that_is_admitted_and_found_whenever_there_i
             continue
         met += 1
         assert found.start + one.lease <= before
-        assert admission.verdict(seen, replace(one, starts_at=found.start), RULES, NOW).sentence == ""
+        assert (
+            admission.verdict(seen, replace(one, starts_at=found.start), RULES, NOW).sentence == ""
+        )
         costs = [curve.mean(start, start + one.lease, 0.0) for start in open_]
         assert found.cost is not None
         assert found.cost <= min(costs, default=found.cost) + 1e-6, (seed, "as cheap as any")

@@ -43,7 +43,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     default="reason",
     help="By what nodes are grouped.",
 )
-@with_json
+@with_table
 def nodes(ctx: click.Context, by: str, as_json: bool) -> None:
     """List nodes that failed and are out of service, those that failed alike together.
 

@@ -22,7 +22,6 @@ from cod.cli.show import (
     with_json,
     yes_option,
 )
-from cod.cli.show import as_json as json_option
 from cod.client import path
 
 _DRY_RUN = click.option(
@@ -97,9 +96,8 @@ def effect(one: Any) -> str:
 
 
 @maintenance.command("list")
-@json_option
 @watching
-@click.pass_context
+@with_table
 def list_(ctx: click.Context, as_json: bool, watch: bool) -> None:
     """List maintenance that is to come, that runs, and that of the last 30 days.
 

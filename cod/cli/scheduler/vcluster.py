@@ -492,9 +492,8 @@ def reinstall(
 @vcluster.command()
 @name_argument
 @click.option("--stop", is_flag=True, help="Leave the nodes that have not begun as they are.")
-@as_json
 @watching
-@click.pass_context
+@with_table
 def reinstalls(ctx: click.Context, name: str, stop: bool, as_json: bool, watch: bool) -> None:
     """Show the nodes that are reinstalled, or wait for it.
 

@@ -11,13 +11,13 @@ from xml.etree import ElementTree
 
 from cod.choices import NodeLabel
 from cod.model import BlockView, Effect, NewMachine, NewRack, Page, Refused, Result
+from cod.model.names import natural_key
 from cod.policy.hardware import topology
 from cod.policy.people import names
 from cod.states import NodeState
 from cod.store import lists
 from cod.store.engine import Tx
 from cod.store.nodes import blocks, nodes, switch_ports
-from cod.store.views import natural_key
 
 RESERVED = ("proposal",)  # it would hide a route of the API
 Proposal = topology.Proposal
