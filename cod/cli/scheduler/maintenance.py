@@ -20,6 +20,7 @@ from cod.cli.show import (
     watching,
     when,
     with_json,
+    with_table,
     yes_option,
 )
 from cod.client import path
