@@ -1,5 +1,5 @@
-"""Files that commands keep for a person: logins in $XDG_CONFIG_HOME, and what can be asked for again
-in $XDG_CACHE_HOME."""
+"""Files that commands keep for a person: logins in $XDG_CONFIG_HOME, and what can be asked for
+again in $XDG_CACHE_HOME."""
 
 from __future__ import annotations
 

@@ -159,8 +159,8 @@ def top(ctx: click.Context, interval: float, once: bool, as_json: bool) -> None:
 
 
 class Look:
-    """Looks at a site. The sum of watts is asked for again once in `WATTS_AGE`, because it takes the
-    list of all nodes."""
+    """Looks at a site. The sum of watts is asked for again once in `WATTS_AGE`, because it takes
+    the list of all nodes."""
 
     def __init__(self, api: Client) -> None:
         self._api, self._next, self._watts = api, 0.0, (0.0, 0)

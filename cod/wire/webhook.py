@@ -1,5 +1,5 @@
-"""A notice as it is posted to a webhook: the JSON document, or a chat service's message, and the
-signature by which the receiver knows the sender.
+"""A notice as it is posted to a webhook: the JSON document, and the signature by which the receiver
+knows the sender.
 
 Signed as the Standard Webhooks specification has it (standardwebhooks.com), so that receivers find
 a library for it: `webhook-signature` is 'v1,' and the base64 of HMAC-SHA256 over
@@ -15,9 +15,7 @@ import json
 from base64 import b64encode
 from typing import Any
 
-from cod.choices import NoticeFormat
 from cod.model import Notice
-from cod.wire.chat import message
 
 
 def group_key(site_key: bytes, group_id: int, name: str, turn: int = 0) -> bytes:
@@ -33,21 +31,13 @@ def secret(key: bytes) -> str:
 
 
 def body(
-    site: str,
-    notice: Notice,
-    group: str | None,
-    vcluster: str | None,
-    portal: str = "",
-    form: NoticeFormat = NoticeFormat.JSON,
+    site: str, notice: Notice, group: str | None, vcluster: str | None, portal: str = ""
 ) -> bytes:
-    """Return the JSON document that a webhook of that form expects, the same at each attempt.
-    `portal`: where browsers reach it; '': not known."""
-    if form == NoticeFormat.JSON:
-        document = {"site": site, **document_of(notice, group, vcluster)}
-        if notice.link:
-            document["link"] = portal + notice.link
-    else:  # in a chat a path alone leads nowhere
-        document = message(form, notice, portal + notice.link if portal and notice.link else "")
+    """Return the JSON document, the same at each attempt. `portal`: where browsers reach it; '':
+    not known."""
+    document = {"site": site, **document_of(notice, group, vcluster)}
+    if notice.link:
+        document["link"] = portal + notice.link
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 

@@ -1,4 +1,5 @@
-"""What a person types first: `cod login`, `status`, `top`, `open`, and names that a shell offers."""
+"""What a person types first: `cod login`, `status`, `top`, `open`, and names that a shell
+offers."""
 
 from __future__ import annotations
 

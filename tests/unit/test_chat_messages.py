@@ -1,4 +1,4 @@
-"""A notice in the forms of chat services: what each shows, and that no text of people becomes markup."""
+"""A notice in the forms of chat services: what each shows; no text of people becomes markup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lxml import html
 
 from cod.choices import NoticeFormat
 from cod.model import Notice
-from cod.wire import webhook
+from cod.net.notify import chat
 
 CHATS = [form for form in NoticeFormat if form != NoticeFormat.JSON]
 NOTICE = Notice(
@@ -20,8 +20,11 @@ NOTICE = Notice(
 HOSTILE = "<!channel> @all *b* _i_ [x](http://evil) <b>&amp;"
 
 
-def posted(form: NoticeFormat, notice: Notice = NOTICE, portal: str = "https://cod") -> Any:
-    return json.loads(webhook.body("lab", notice, "physics", "web", portal, form))
+LINK = "https://cod/v/web"
+
+
+def posted(form: NoticeFormat, notice: Notice = NOTICE, link: str = LINK) -> Any:
+    return json.loads(chat.body(form, notice, link))
 
 
 def texts(value: Any) -> list[str]:
@@ -40,9 +43,9 @@ def test_a_chat_shows_what_happened_and_where_to_act(form: NoticeFormat) -> None
 
 
 @pytest.mark.parametrize("form", CHATS)
-def test_there_is_no_link_where_the_portals_address_is_not_known(form: NoticeFormat) -> None:
-    assert "/v/web" not in json.dumps(posted(form, portal=""))
-    assert "Open in COD" not in json.dumps(posted(form, replace(NOTICE, link="")))
+def test_there_is_no_link_where_no_address_is_known(form: NoticeFormat) -> None:
+    assert "/v/web" not in json.dumps(posted(form, link=""))
+    assert "Open in COD" not in json.dumps(posted(form, link=""))
 
 
 @pytest.mark.parametrize("form", CHATS)

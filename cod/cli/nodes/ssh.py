@@ -59,8 +59,8 @@ def ssh(
     options: tuple[str, ...],
     parallel: int,
 ) -> None:
-    """Log in to a node, or run COMMAND there, with ssh. COD names the address, and the host key where
-    COD made the node's: a machine with another key is refused.
+    """Log in to a node, or run COMMAND there, with ssh. COD names the address, and the host key
+    where COD made the node's: a machine with another key is refused.
 
     NODE is named by its host name in CLUSTER, its name, a MAC, serial number or UUID. With --all
     each line of output begins with the host name; the exit code is the largest.

@@ -26,9 +26,11 @@ from twisted.web import http
 from twisted.web.client import Agent, FileBodyProducer, HTTPConnectionPool
 from twisted.web.http_headers import Headers
 
+from cod.choices import NoticeFormat
 from cod.flows.notices.notices import Delivery, may_reach
-from cod.model import SiteRef
+from cod.model import Site, SiteRef
 from cod.net.limited import Way
+from cod.net.notify import chat
 from cod.net.notify.delivery_errors import DeliveryError, brief
 from cod.wire import webhook as wire
 
@@ -59,9 +61,7 @@ class Webhooks:
     async def send(self, delivery: Delivery) -> str:
         """Post the notice. Raises `DeliveryError`."""
         site, notice, target = self._site.current, delivery.notice, delivery.send.target
-        content = wire.body(
-            site.name, notice, delivery.group, delivery.vcluster, site.signin.url, delivery.form
-        )
+        content = _content(site, delivery)
         key = wire.group_key(self._key, notice.group_id or 0, delivery.group or "", delivery.turn)
         signed = wire.headers(key, site.name, notice, self._clock(), content)
         try:
@@ -155,6 +155,15 @@ class _Way(Way):
         if not found:
             raise DeliveryError(f"{ca_file} has no certificate in it", dead=True)
         return ssl.optionsForClientTLS(host, trustRoot=ssl.trustRootFromCertificates(found))
+
+
+def _content(site: Site, delivery: Delivery) -> bytes:
+    """Return the document that the webhook expects."""
+    notice, portal = delivery.notice, site.signin.url
+    if delivery.form == NoticeFormat.JSON:
+        return wire.body(site.name, notice, delivery.group, delivery.vcluster, portal)
+    # in a chat a path alone leads nowhere
+    return chat.body(delivery.form, notice, portal + notice.link if portal and notice.link else "")
 
 
 def _is_ours(family: int, address: str) -> bool:

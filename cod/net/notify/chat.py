@@ -22,11 +22,12 @@ MOST_EVENTS = 20  # lines of a message
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~@:])")
 
 
-def message(form: NoticeFormat, notice: Notice, link: str) -> dict[str, Any]:
-    """Return the document that `form` expects. `link`: the address of the portal's page; '': none
-    is known."""
+def body(form: NoticeFormat, notice: Notice, link: str) -> bytes:
+    """Return the JSON document that `form` expects, the same at each attempt. `link`: the address
+    of the portal's page; '': none is known."""
     title, text = _cut(notice.subject, LONGEST_TITLE), _cut(_text(notice), LONGEST)
-    return _FORMS[form](title, text, link)
+    document = _FORMS[form](title, text, link)
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
 
 
 def _text(notice: Notice) -> str:
