@@ -113,7 +113,7 @@ chaos: system-test dev
 server-kills: system-test dev
 	$(CHAOS) --hosts 1 --machines 6 --faults part server machine
 
-# The server's own code in worlds of virtual time, by seed; docs/simulated-world.md. One world and its story: make sim
+# The server's own code in worlds of virtual time, by seed; docs/simulated-world. One world and its story: make sim
 # SEED=7; until one fails: make sim FOREVER=1. SEEDS: at most so many in 90 seconds.
 SEEDS ?= 200
 sim: dev
@@ -141,7 +141,7 @@ mutants: dev $(if $(BY_HAND),system-test build)
 matrix: build dev system-test
 	.venv/bin/python -m tests.system.matrix $(if $(JOBS),--jobs $(JOBS)) $(ONLY)
 
-# What the literature shows, in the simulator, and docs/science.md of it; hours of it on a real Slurm, as root.
+# What the literature shows, in the simulator, and docs/science of it; hours of it on a real Slurm, as root.
 science: dev system-test
 	.venv/bin/python -m tests.bench.science
 	.venv/bin/python -m tests.bench.bench_slice

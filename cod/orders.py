@@ -87,7 +87,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """Where a capture goes: see docs/capture.md for what is said there.
+    """Where a capture goes: see docs/capture for what is said there.
 
     url     of the capture on the image server, http
     secret  what opens it, hex; good for this order alone
@@ -104,7 +104,7 @@ class Deposit:
 
 @dataclass(frozen=True, slots=True)
 class BurninPlan:
-    """What a burn-in tests: see docs/burnin.md.
+    """What a burn-in tests: see docs/burnin.
 
     seconds  for all tests together; the network's are a small part of them
     write    the disks that no mark keeps may be written; False: all are read only

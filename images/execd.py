@@ -1,4 +1,4 @@
-"""The host of a Grid Engine pool: a Debian system with `sge_execd` (docs/gridengine-image.md)."""
+"""The host of a Grid Engine pool: a Debian system with `sge_execd` (docs/gridengine-image)."""
 
 from __future__ import annotations
 

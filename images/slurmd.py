@@ -1,5 +1,5 @@
 """The compute node of a Slurm pool: a Debian system with `munged` and `slurmd`, of Debian 12 or 13
-(docs/slurm-image.md)."""
+(docs/slurm-image)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends a captured disk to the image server: see docs/capture.md. One connection, one request at a
+"""Sends a captured disk to the image server: see docs/capture. One connection, one request at a
 time.
 
 A connection that breaks is made again. Then the server is asked how far the disk is there, because

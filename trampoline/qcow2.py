@@ -1,5 +1,5 @@
 """The installer 'qcow2': unpacks a qcow2 file while it is fetched, without keeping it (QEMU,
-docs/interop/qcow2.txt).
+interop/qcow2.txt).
 
 The tables say where each cluster of the disk lies in the file; they are fetched first, by Range.
 Then the file is read once from its start to its end, each cluster is written as it comes by, and

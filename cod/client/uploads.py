@@ -4,7 +4,7 @@ later.
     with Client("https://cod.example:8443", token) as cod, open("debian.qcow2", "rb") as file:
         image = Sender(cod).add("debian", file)
 
-The server knows how far it is (docs/uploads.md); an upload is recognised by its name, group, length
+The server knows how far it is (docs/uploads); an upload is recognised by its name, group, length
 and sha256, so that nothing needs to be remembered here. Standard library only.
 """
 

@@ -1,5 +1,5 @@
 """What a vcluster's manager (VCM) is owed when rows change: messages for its outbox, by their verbs
-(docs/nmp.md).
+(docs/nmp).
 
 Called in the transaction of the change. Where a vcluster has no VCM, nothing is written. The fields
 are those of the records in `wire/nmp/bodies`; values are plain, because the outbox keeps JSON.

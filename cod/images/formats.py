@@ -2,7 +2,7 @@
 cannot surprise.
 
 Images come from users. A qcow2 file can name other files of the server (backing file, external data
-file), so its header is read here, by the qcow2 specification (QEMU, docs/interop/qcow2.txt), and
+file), so its header is read here, by the qcow2 specification (QEMU, interop/qcow2.txt), and
 anything that refers elsewhere is refused before qemu-img sees it. A compressed file can unpack to
 any size: readers give small blocks, and the caller counts.
 """

@@ -13,7 +13,7 @@ counts.
     disks = [{ size = "4G", bus = "virtio" }, { size = "4G", bus = "nvme", sector = 4096 }]
     boot = ["nic0", "disk1", "disk0"]
 
-docs/lab.md explains every key. MACs, the DMI UUID and serial numbers are derived from the names of
+docs/lab explains every key. MACs, the DMI UUID and serial numbers are derived from the names of
 the lab and of the node unless the spec sets them, so a lab that is made again has the same
 machines.
 """

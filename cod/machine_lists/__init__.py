@@ -2,7 +2,7 @@
 
 A reader is a generator of `ListedMachine`, what is known of a machine, and of `NotTaken`, what the
 list says and COD has no use for or cannot read. It raises `entry.UnreadableList`. Which keys a tool
-has is from its documentation; docs/importing.md has the table.
+has is from its documentation; docs/importing has the table.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def _expressions(ports: Mapping[str, str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Switch(SiteTable):
-    """A switch whose ports COD changes (docs/switches.md). Repeat for more. Re-read on SIGHUP."""
+    """A switch whose ports COD changes (docs/switches). Repeat for more. Re-read on SIGHUP."""
 
     name: Annotated[str, About("Switch")] = field(
         metadata=key_about("its name in `cod switch` and `cod port`, a DNS label", pattern=LABEL)

@@ -41,7 +41,7 @@ def _plain_or_none(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileServer(SiteTable):
-    """A file server; new volumes are made on the first (docs/volumes.md). Repeat for more. Re-read
+    """A file server; new volumes are made on the first (docs/volumes). Repeat for more. Re-read
     on SIGHUP."""
 
     name: str = field(
@@ -76,7 +76,7 @@ class FileServer(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class VolumeKeys(SiteTable):
-    """What groups may keep on file servers (docs/volumes.md). Re-read on SIGHUP."""
+    """What groups may keep on file servers (docs/volumes). Re-read on SIGHUP."""
 
     quota: int | None = site_key(
         None,

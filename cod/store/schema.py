@@ -2,7 +2,7 @@
 with. Migrations live in `schema/`.
 
 A migration only expands, so that servers of the release before work on; what nothing has used since
-a release may go, by a migration that names this release in `unused_since` (docs/upgrading.md).
+a release may go, by a migration that names this release in `unused_since` (docs/upgrading).
 `upgrade` puts down the oldest schema whose programs work with the new one, before it changes
 anything: an older program refuses from then on.
 """

@@ -29,7 +29,7 @@ log = logging.getLogger("cod.vcm")
 
 
 class NmpError(Exception):
-    """COD answered a question with an error; `code` as in docs/nmp.md."""
+    """COD answered a question with an error; `code` as in docs/nmp."""
 
     def __init__(self, error: Error) -> None:
         super().__init__(error.sentence)

@@ -5,7 +5,7 @@
 # It keeps as many nodes as the file `wanted` beside CONFIG says (a number; it may change at any
 # time), and writes those that can be used into the file `members` there, a host name and an address
 # on each line. It needs bash 5, coreutils, flock, openssl and xmllint, and was written from
-# docs/nmp.md alone; the names of sections below are that page's.
+# docs/nmp alone; the names of sections below are that page's.
 set -u
 export LC_ALL=C  # lengths are bytes
 

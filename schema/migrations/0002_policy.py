@@ -181,7 +181,7 @@ def upgrade() -> None:
             "vcluster_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False
         ),
         sa.Column("sequence", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("verb", sa.String(length=32), nullable=False, comment="as in docs/nmp.md"),
+        sa.Column("verb", sa.String(length=32), nullable=False, comment="as in docs/nmp"),
         sa.Column(
             "body",
             sa.Text()

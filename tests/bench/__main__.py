@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.bench.arena import PAGES, PLOTS, RESULTS
+from tests.bench.arena import PLOTS, RESULTS, page
 
 HERE = Path(__file__).resolve().parent
 NAMES = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
-PAGE = PAGES / "benchmarks.md"
+PAGE = page("benchmarks")
 BEGIN, END = "<!-- table: made by make bench -->", "<!-- end of table -->"
 
 

@@ -22,10 +22,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from tests import manual
+
 ROOT = Path(__file__).resolve().parents[2]
 # Results, pages and pictures go below this folder: the project's, or a test's own.
 OUT = Path(os.environ.get("COD_BENCH_OUT", ROOT))
-RESULTS, PAGES, PLOTS = OUT / "build/bench", OUT / "docs", OUT / "docs/plots"
+RESULTS, PLOTS = OUT / "build/bench", OUT / "docs/plots"
 ROUNDS = int(os.environ.get("ROUNDS", "5"))
 SERVER, CLIENT = "10.199.77.1", "10.199.77.2"
 # Control groups: one counts the servers' CPU (also of children that nobody waits for), one gives
@@ -37,6 +39,11 @@ COUNTED = V1 if V1.parent.exists() else V2
 SHARED = Path("/sys/fs/cgroup/cpu") / GROUP
 SHARE = 20480  # twenty times the usual
 ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+def page(name: str) -> Path:
+    """Return the manual's page `name` below `OUT`. Raises `ValueError`."""
+    return manual.page(name, OUT / "docs")
 
 
 @dataclass

@@ -8,7 +8,7 @@ and back to sleep.
 
 Two jobs are submitted at once, each of which needs a node of its own. The master runs on a stand-in
 beside the machines (tests/system/pool_story.py). Writes build/bench/pool.json,
-docs/plots/pool_way.svg and the tables in docs/gridengine-image.md.
+docs/plots/pool_way.svg and the tables in docs/gridengine-image.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from tests.bench.arena import PAGES, PLOTS, RESULTS, Measure, Smoke, write
+from tests.bench.arena import PLOTS, RESULTS, Measure, Smoke, page, write
 from tests.system.pool_story import MACHINES, Story, story
 from tests.system.qemu import build_all
 
 JOB = 5.0  # seconds that each job takes
-PAGE, PLOT = PAGES / "gridengine-image.md", PLOTS / "pool_way.svg"
+PAGE, PLOT = page("gridengine-image"), PLOTS / "pool_way.svg"
 BEGIN, END = "<!-- way: made by make bench -->", "<!-- end of way -->"
 # Each stage ends when its words are seen first, after the stage before it; those that are not seen
 # are left out.

@@ -4,7 +4,7 @@ beside the simulator's for the same jobs: `make bench ONLY=slice`, as root.
 Each second on Slurm stands for a minute: arrivals, run times, the half-life of use and the
 scheduler's intervals are a sixtieth, as far as Slurm takes such values (`SCALED`). The seeds run
 side by side, each on 20 slurmd of this host, which sleep nearly all the time. Puts a table into
-docs/science.md and writes build/bench/slice.json.
+docs/science and writes build/bench/slice.json.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCALED = (
     "batch_sched_delay=0,preempt_youngest_first"
 )
 REAL = "Slurm, preemption by QOS"
-# The simulator: the pools as docs/science.md has them, or nodes that change hands at once.
+# The simulator: the pools as docs/science has them, or nodes that change hands at once.
 POOLS: dict[str, str] = {
     "policy.fair_half_life": f"{HALF_LIFE:.0f}",
     "policy.inertia": f"{INERTIA:.0f}",

@@ -4,7 +4,7 @@ warm, cached node.
 
 See tests/bench/trading_day.py for the day, trading_stages.py for the stages. Writes
 build/bench/trading.json (and trading/day.json, from which ``--draw`` makes figure and page again),
-docs/plots/trading.svg and the tables in docs/trading.md. ``--hours 8`` runs that much of the day,
+docs/plots/trading.svg and the tables in docs/trading. ``--hours 8`` runs that much of the day,
 and leaves figure and page alone.
 """
 
@@ -28,7 +28,7 @@ from sqlalchemy import select
 
 from cod.store import tables as t
 from tests.bench import trading_stages as stages
-from tests.bench.arena import PAGES, PLOTS, RESULTS, Measure, Smoke, write
+from tests.bench.arena import PLOTS, RESULTS, Measure, Smoke, page, write
 from tests.bench.trading_day import (
     BEGIN,
     HOUR,
@@ -49,7 +49,7 @@ HOURS = 24.0
 # disk
 ROUNDS = 4
 PAGE, PLOT, KEPT = (
-    PAGES / "trading.md",
+    page("trading"),
     PLOTS / "trading.svg",
     RESULTS / "trading/day.json",
 )

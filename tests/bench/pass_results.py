@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tests.bench.arena import PAGES, PLOTS, RESULTS, Measure
+from tests.bench.arena import PLOTS, RESULTS, Measure, page
 from tests.bench.pass_world import Size
 from tests.bench.slurm_site import Cycles
 
@@ -20,7 +20,7 @@ DATABASES = ("SQLite", "MariaDB")
 SHARED = tuple(f"{one}, shares" for one in DATABASES)  # with all groups' entitlements, the largest
 PEERS = (Size(1_000, 1_000), Size(10_000, 1_000))
 KEPT = RESULTS / "passes"
-PAGE, PLOT = PAGES / "benchmarks.md", PLOTS / "pass_growth.svg"
+PAGE, PLOT = page("benchmarks"), PLOTS / "pass_growth.svg"
 BEGIN, END = "<!-- passes: made by make bench -->", "<!-- end of passes -->"
 
 

@@ -1,4 +1,4 @@
-"""What a storm's figures mean for larger sites: the tables of docs/scale.md.
+"""What a storm's figures mean for larger sites: the tables of docs/scale.
 
 ``python -m tests.bench.scale FILE SMALLER`` writes them into the page. FILE is what
 `cod lab storm COUNT --linger S --json` printed, and SMALLER the same for fewer machines.
@@ -19,7 +19,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tests.bench.arena import PAGES
+from tests.bench.arena import page
 
 BEGIN, END = "<!-- storm: made by tests.bench.scale -->", "<!-- end of storm -->"
 SIZES = (10_000, 100_000)  # machines
@@ -98,10 +98,10 @@ def _table(heads: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def main() -> None:
-    page = PAGES / "scale.md"
-    before, _, rest = page.read_text().partition(BEGIN)
+    path = page("scale")
+    before, _, rest = path.read_text().partition(BEGIN)
     made = text(*(json.loads(Path(name).read_text()) for name in sys.argv[1:3]))
-    page.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}")
+    path.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}")
     print(made)
 
 

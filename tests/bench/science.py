@@ -1,4 +1,4 @@
-"""Repeats what the literature shows, in the simulator, and writes docs/science.md's tables and
+"""Repeats what the literature shows, in the simulator, and writes docs/science's tables and
 plots: `make science`.
 
 Ways to share two pools, gaps filled by preemptible work, one queue with each kind of backfill, and
@@ -26,9 +26,9 @@ from cod.sim.run import Simulation
 from cod.sim.scenario import tables
 from cod.svg import Axis, Line, lines
 from tests.bench import systems
-from tests.bench.arena import PAGES, PLOTS
+from tests.bench.arena import PLOTS, page
 
-PAGE = PAGES / "science.md"
+PAGE = page("science")
 FAIR = {"policy.fair_half_life": "86400"}
 WAYS: dict[str, dict[str, str]] = {
     "equal groups, no shares": {},

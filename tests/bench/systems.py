@@ -1,10 +1,12 @@
-"""What eight systems published, beside what COD does: a table of docs/science.md. Its figures are
+"""What eight systems published, beside what COD does: a table of docs/science. Its figures are
 those of the page's other tables, so that each is written once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+from tests import manual
 
 HEADS = ("System", "It publishes, or has", "Here", "State")
 
@@ -61,8 +63,7 @@ ROWS = (
     (
         "",
         "DHCP, DNS and NIS servers of its own",
-        "DHCP, DNS, LDAP; NIS maps for a `ypserv` beside COD"
-        " ([why](decisions/0054-nis-stays-beside-cod.md))",
+        "DHCP, DNS, LDAP; NIS maps for a `ypserv` beside COD ([why](0054-nis-stays-beside-cod.md))",
         "NIS: part, by decision",
     ),
     (
@@ -156,7 +157,7 @@ def rows(page: str) -> list[tuple[str, ...]]:
     """Return the table's rows, with the figures of the page. Raises KeyError."""
     figures = {name: cell(page, *place) for name, place in FIGURES.items()}
     return [
-        (system, published, here.format_map(figures), state)
+        (system, published, manual.linked(here.format_map(figures), manual.page("science")), state)
         for system, published, here, state in ROWS
     ]
 

@@ -3,7 +3,7 @@ and what is seen each second.
 
 Two groups have a pool each, with a head of its own; six machines are nobody's. A day is compressed:
 an hour takes HOUR seconds, and jobs, idle limits, inertia with it. The machines boot as fast as
-stand-ins do, which is slow for such a day (docs/trading.md).
+stand-ins do, which is slow for such a day (docs/trading).
 """
 
 from __future__ import annotations

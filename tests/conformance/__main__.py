@@ -1,8 +1,8 @@
-"""Holds any virtual cluster manager, or a server, to docs/nmp.md: ``python -m tests.conformance
+"""Holds any virtual cluster manager, or a server, to docs/nmp: ``python -m tests.conformance
 [options] -- COMMAND …``.
 
 Prints a table of the page's clauses, each passed, failed or not tried; the exit status is 1 if any
-has failed. docs/nmp-kit.md says how an author uses it.
+has failed. docs/nmp-kit says how an author uses it.
 """
 
 from __future__ import annotations

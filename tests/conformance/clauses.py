@@ -1,4 +1,4 @@
-"""The clauses of docs/nmp.md that a VCM can be held to, each named after the section that has
+"""The clauses of docs/nmp that a VCM can be held to, each named after the section that has
 it."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The clauses of docs/nmp.md that a server can be held to by a VCM alone, each named after the
+"""The clauses of docs/nmp that a server can be held to by a VCM alone, each named after the
 section that has it. They ask for one node, and withdraw that."""
 
 from __future__ import annotations

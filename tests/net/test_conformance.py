@@ -29,13 +29,14 @@ from tests.conformance.clauses import CLAUSES
 from tests.conformance.kit import Kit
 from tests.conformance.server import Server
 from tests.conformance.server_clauses import SERVER_CLAUSES
+from tests.manual import page
 from tests.net.nmplab import NOW, enrolled, founded, port
 from tests.store import manager_world as world
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/nmp.md").read_text()
-KIT_PAGE = (ROOT / "docs/nmp-kit.md").read_text()
+PAGE = page("nmp").read_text()
+KIT_PAGE = page("nmp-kit").read_text()
 EXAMPLE = ROOT / "docs/examples/vcm.sh"
 WANTS = "echo {count} > wanted.new && mv wanted.new wanted"
 FARM = """interval = 0.3
@@ -79,9 +80,9 @@ def test_the_example_in_the_shell_passes() -> None:
 
 @pytest.mark.slow
 def test_the_framework_in_python_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the example of docs/vcm.md; the Grid Engine VCM is the same framework with another
+    """By the example of docs/vcm; the Grid Engine VCM is the same framework with another
     pool."""
-    (found,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/vcm.md").read_text(), re.DOTALL)
+    (found,) = re.findall(r"```python\n(.*?)```", page("vcm").read_text(), re.DOTALL)
     (tmp_path / "webfarm.py").write_text(found)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     kit = Kit(

@@ -1,4 +1,4 @@
-"""A rack's cache, Debian's nginx with the configuration of docs/mirrors.md: who gets what of it,
+"""A rack's cache, Debian's nginx with the configuration of docs/mirrors: who gets what of it,
 and how often the server is asked."""
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cod.store.nodes import blocks, nodes
 from cod.wire import manifest
 from tests.conftest import SUBNET
 from tests.imageserver import Server, dies_after, flips, serving
+from tests.manual import page
 from tests.net.test_image_rights import DATA, MINE, NODE, OTHER, STRANGER, THEIRS, Lab, lab, world
 from tests.net.test_prime import MIB, QUICK, added, dirty, image_file, one, run
 from tests.ports import free_port
@@ -32,7 +33,7 @@ from trampoline import images
 __all__ = ["lab"]
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin")
 MIRROR = "127.0.0.31"
-PAGE = Path(__file__).resolve().parents[2] / "docs/mirrors.md"
+PAGE = page("mirrors")
 MAIN = """user root; daemon off; worker_processes 1; pid {0}/pid; error_log {0}/log;
 events {{ worker_connections 64; }}
 http {{ access_log off; client_body_temp_path {0}/b; proxy_temp_path {0}/p;

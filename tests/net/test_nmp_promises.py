@@ -1,4 +1,4 @@
-"""docs/nmp.md read as by somebody who trusts nothing in it: what it promises beyond what the other
+"""docs/nmp read as by somebody who trusts nothing in it: what it promises beyond what the other
 tests are about."""
 
 from __future__ import annotations

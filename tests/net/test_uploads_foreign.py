@@ -94,7 +94,7 @@ def test_a_foreign_client_hears_what_is_refused(
 
 
 def test_curl_sends_a_file_in_one_request(served: Served, file: Path) -> None:
-    """Send the file as docs/uploads.md says."""
+    """Send the file as docs/uploads says."""
     said = subprocess.run(
         [
             "curl",

@@ -1,4 +1,4 @@
-"""docs/vcm.md: its tables are those of the settings, its example manages a web farm against a real
+"""docs/vcm: its tables are those of the settings, its example manages a web farm against a real
 server."""
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from cod.vcm.libvirt.settings import CapacityTable, LibvirtTable
 from cod.vcm.settings import Settings, load, reference
 from cod.vcm.slurm.settings import NodesetTable, SlurmSettings, SlurmTable
 from tests.contexts import flow_context
+from tests.manual import page
 from tests.net.nmplab import NOW, enrolled, founded, port
 from tests.ports import free_port
 from tests.store import manager_world as world
@@ -40,7 +41,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/vcm.md").read_text()
+PAGE = page("vcm").read_text()
 
 
 def example(language: str, place: int = 0) -> str:

@@ -1,11 +1,10 @@
-"""The stories of docs/nmp.md are what happens: what COD owes a VCM in each of them, in that
+"""The stories of docs/nmp are what happens: what COD owes a VCM in each of them, in that
 order."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sqlalchemy import select
@@ -20,11 +19,12 @@ from cod.store import vcms as store
 from cod.store.engine import Tx
 from cod.store.scheduler import reclaims
 from tests.contexts import flow_context
+from tests.manual import page
 from tests.store import manager_world as world
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
-PAGE = (Path(__file__).parents[2] / "docs/nmp.md").read_text()
+PAGE = page("nmp").read_text()
 NOW = 1_000_000.0
 VCM = "vcm:pool"
 

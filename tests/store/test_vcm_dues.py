@@ -1,4 +1,4 @@
-"""What COD owes a VCM while its vcluster lives its life: every message that docs/nmp.md promises,
+"""What COD owes a VCM while its vcluster lives its life: every message that docs/nmp promises,
 by the flows that cause it, and each of them fit to be said."""
 
 from __future__ import annotations

@@ -354,7 +354,7 @@ def it_comes_to_rest(seen: SiteSnapshot) -> None:
 def taken_nodes_bring_the_grant(seen: SiteSnapshot) -> None:
     """When all that was taken and all that was on its way is there, whoever waited for it is
     granted: unless others of the same priority and age ask, too, of whom smaller ones may be
-    satisfied instead (docs/allocation.md)."""
+    satisfied instead (docs/allocation)."""
     done = decide(seen, POLICY, NOW)
     after = carried_out(seen, done)
     free_nodes: Counter[FreeNodes] = Counter(

@@ -1,4 +1,4 @@
-"""docs/api.md names every error code that there is, and the API's document says of every route who
+"""docs/api names every error code that there is, and the API's document says of every route who
 may use it."""
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from cod.web.api.openapi_texts import ERRORS, EXAMPLES, TAGS
 from cod.web.api.resources import ROUTES
 from cod.web.api.routes import CLAIMS, Route
 from cod.web.http import errors
+from tests.manual import page
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/api.md").read_text()
+PAGE = page("api").read_text()
 
 
 def codes() -> set[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""docs/attributes.md says what is: its attributes, operators, units and examples are those of the
+"""docs/attributes says what is: its attributes, operators, units and examples are those of the
 program."""
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from cod.policy.hardware.match import check, satisfies
 from cod.policy.hardware.operators import PHRASES
 from cod.site import load
 from cod.wire import xmldoc
+from tests.manual import page
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/attributes.md").read_text()
+PAGE = page("attributes").read_text()
 EXAMPLES = re.findall(r"```xml\n(.*?)```", PAGE, re.S)
 
 

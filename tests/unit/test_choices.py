@@ -26,6 +26,7 @@ from cod.choices import (
 from cod.model import Send
 from cod.power.drivers import consoles, drivers
 from cod.switches import drivers as switch_drivers
+from tests import manual
 from trampoline.burnin import run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,7 +136,7 @@ def test_every_driver_is_made_and_has_all_methods() -> None:
 
 
 def test_the_page_of_power_has_a_section_of_each_driver() -> None:
-    sections = re.findall(r"^## `(\w+)`$", (ROOT / "docs/power.md").read_text(), re.M)
+    sections = re.findall(r"^## `(\w+)`$", manual.page("power").read_text(), re.M)
     assert {*sections, "none"} == set(PowerDriverKind.names())
 
 
@@ -147,7 +148,7 @@ def test_the_page_of_power_has_a_section_of_each_driver() -> None:
     ],
 )
 def test_a_page_has_a_row_for_each(page: str, row: str, choice: type[Choice]) -> None:
-    text = (ROOT / "docs" / f"{page}.md").read_text()
+    text = manual.page(page).read_text()
     assert re.findall(row, text, re.M) == choice.names()
 
 

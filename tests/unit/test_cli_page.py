@@ -1,4 +1,4 @@
-"""docs/cli.md is true: every command takes --json, refusals are JSON with it, exit codes are these,
+"""docs/cli is true: every command takes --json, refusals are JSON with it, exit codes are these,
 shells complete."""
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,8 +18,9 @@ from click.testing import CliRunner
 
 from cod.cli.root import COMMANDS, NoServer, cod
 from cod.cli.wait import TimedOut
+from tests.manual import page
 
-PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+PAGE = page("cli").read_text()
 WITHOUT = {
     *("serve", "vcm sge", "vcm slurm", "lab exec", "monitoring dashboard", "monitoring alerts"),
     *("ssh", "completion"),

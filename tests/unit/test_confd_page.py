@@ -1,10 +1,9 @@
-"""docs/confd.md says what the code does: its examples are valid, its formulas are run, its worked
+"""docs/confd says what the code does: its examples are valid, its formulas are run, its worked
 example is true."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -18,8 +17,9 @@ from cod.wire import xmldoc
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import _KINDS, Heartbeat, decode
 from cod.wire.confd.protocol import AgentSide, Secret, ServerSide, verifier
+from tests.manual import page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "confd.md").read_text()
+PAGE = page("confd").read_text()
 AGENT_KEY, SERVER_KEY = b"\xcc" * 32, b"\xdd" * 32
 EXAMPLES = re.findall(r"```xml\n(.*?)\n```", PAGE, re.DOTALL)
 FORMULAS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -1,4 +1,4 @@
-"""docs/site-documents.md names each kind of documents with all its fields; the command line and
+"""docs/site-documents names each kind of documents with all its fields; the command line and
 the example do, too."""
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from pathlib import Path
 from cod.cli.documents import _lines, get
 from cod.cli.site_files import read
 from cod.web.api.resources.documents.kinds import KINDS
+from tests.manual import page
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/site-documents.md").read_text()
+PAGE = page("site-documents").read_text()
 
 
 def test_the_page_has_each_kind_with_its_fields() -> None:

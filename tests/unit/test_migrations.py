@@ -1,4 +1,4 @@
-"""Migrations only expand, or say since which release nothing uses what goes: docs/upgrading.md."""
+"""Migrations only expand, or say since which release nothing uses what goes: docs/upgrading."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def complaint(source: str) -> str:
     found = contractions(source)
     release = re.search(r'^unused_since = "(.*)"$', source, re.MULTILINE)
     if found and not release:
-        return (
-            f"contracts, and names no release with `unused_since` (docs/upgrading.md): {found[0]}"
-        )
+        return f"contracts, and names no release with `unused_since` (docs/upgrading): {found[0]}"
     if release and release[1] not in RELEASES:
         return f"names the release {release[1]}, which schema/releases.toml has not"
     if release and not found:

@@ -1,4 +1,4 @@
-"""docs/nmp.md says what the code does: its messages to the byte, its numbers, its states, its
+"""docs/nmp says what the code does: its messages to the byte, its numbers, its states, its
 reasons, its diagram."""
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from cod.store import vcms as store
 from cod.wire.nmp import frames, protocol, xml
 from cod.wire.nmp.frames import Decoder, encode
 from cod.wire.nmp.protocol import TRANSITIONS, VERBS, dot
+from tests.manual import page
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/nmp.md").read_text()
+PAGE = page("nmp").read_text()
 MESSAGES: list[str] = re.findall(r"```nmp\n(.*?)\n```", PAGE, re.DOTALL)
 RNG = "{http://relaxng.org/ns/structure/1.0}"
 

@@ -12,9 +12,10 @@ import pytest
 
 from cod.notice_texts import KINDS
 from cod.wire import webhook
+from tests.manual import page
 from tests.unit.test_notice_wire import NOTICE
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/notices.md").read_text()
+PAGE = page("notices").read_text()
 KEY = webhook.group_key(bytes(32), 3, "physics")
 
 

@@ -1,4 +1,4 @@
-"""How far plans are from the best there are, on a few small sites; docs/allocation.md has the
+"""How far plans are from the best there are, on a few small sites; docs/allocation has the
 figures of many."""
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def test_the_simulators_timeline_has_the_average_of_each_hour() -> None:
 
 @pytest.mark.nightly
 def test_courses_at_fixed_hours_find_their_nodes_awake_for_less_energy() -> None:
-    """The table of docs/energy.md, in four weeks: the waits are those of a reserve that is always
+    """The table of docs/energy, in four weeks: the waits are those of a reserve that is always
     awake, and a reserve that mostly sleeps lets people wait."""
     waits, kwh = {}, {}
     for name, high, weeks in (("awake", 14, 0), ("asleep", 4, 0), ("forecast", 14, 4)):

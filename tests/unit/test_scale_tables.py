@@ -1,4 +1,4 @@
-"""The tables of docs/scale.md, of a storm's figures."""
+"""The tables of docs/scale, of a storm's figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.bench import scale
-from tests.bench.arena import PAGES
+from tests.bench.arena import page
 
 
 def storm(**more: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def test_the_tables_are_written_into_the_page(
     page.write_text(f"before\n{scale.BEGIN}\nold\n{scale.END}\nafter\n")
     figures.write_text(json.dumps({"unknown": storm()}))
     fewer.write_text(json.dumps({"unknown": storm(machines=200)}))
-    monkeypatch.setattr(scale, "PAGES", tmp_path)
+    monkeypatch.setattr(scale, "page", lambda name: tmp_path / f"{name}.md")
     monkeypatch.setattr("sys.argv", ["scale", str(figures), str(fewer)])
     scale.main()
     lines = page.read_text().splitlines()
@@ -63,5 +63,5 @@ def test_the_tables_are_written_into_the_page(
 
 
 def test_the_page_has_a_place_for_them() -> None:
-    page = (PAGES / "scale.md").read_text()
-    assert page.index(scale.BEGIN) < page.index(scale.END)
+    text = page("scale").read_text()
+    assert text.index(scale.BEGIN) < text.index(scale.END)

@@ -47,7 +47,7 @@ def test_what_is_held_back_is_lent_to_a_preemptible_filler() -> None:
 def test_a_preemptible_filler_uses_all_nodes_and_hardly_delays_others(
     days: int, most: float
 ) -> None:
-    """docs/simulator.md has the figures of three days; one day has fewer jobs to average over."""
+    """docs/simulator has the figures of three days; one day has fewer jobs to average over."""
     found = {}
     for per_day in (0, 40000):
         scenario = tables.load("docs/examples/filler.toml")

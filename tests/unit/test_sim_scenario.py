@@ -13,6 +13,7 @@ import pytest
 from cod.model import Energy, Policy
 from cod.sim.scenario.records import Arrivals, Farm, Jobs, Queue, Runtime, Trace
 from cod.sim.scenario.tables import SHIPPED, BadScenario, change, load, read
+from tests.manual import page
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs/examples"
 SMALL = """
@@ -259,7 +260,7 @@ def test_examples_are_sound_and_explained(path: Path) -> None:
     made = read(load(str(path)))
     assert made.name == path.stem
     assert made.about
-    assert f"](examples/{path.name})" in (EXAMPLES.parent / "simulator.md").read_text()
+    assert f"/examples/{path.name})" in page("simulator").read_text()
 
 
 @pytest.mark.parametrize(

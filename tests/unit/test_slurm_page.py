@@ -1,15 +1,15 @@
-"""docs/slurm.md tells what sites have to set, and the numbers of the code."""
+"""docs/slurm tells what sites have to set, and the numbers of the code."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from cod.vcm.slurm import blackholes, system
+from tests.manual import page
 
-PAGE = " ".join((Path(__file__).parents[2] / "docs/slurm.md").read_text().split())
+PAGE = " ".join(page("slurm").read_text().split())
 
 
 @pytest.mark.parametrize(

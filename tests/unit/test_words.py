@@ -18,6 +18,7 @@ from tokenize import generate_tokens
 
 import pytest
 
+from tests import manual
 from tests.sources import statements
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +75,7 @@ def test_flows_say_vcluster() -> None:
     assert not found
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", manual.PAGES, ids=lambda page: page.stem)
 def test_pages_of_the_manual_begin_with_what_one_can_do(page: Path) -> None:
     _, first, *_ = page.read_text().split("\n\n")
     assert re.match(r"(With|After) (reading )?this page (you|a server)", first), first

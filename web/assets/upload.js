@@ -1,4 +1,4 @@
-/* Sends a file piece by piece, by the tus protocol (docs/uploads.md): goes on by itself after a break, can be paused,
+/* Sends a file piece by piece, by the tus protocol (docs/uploads): goes on by itself after a break, can be paused,
    and goes on after the page was loaded again if the same file is chosen. The form is of image-new.html. */
 "use strict";
 

@@ -229,7 +229,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
 )
 @with_json
 def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> None:
-    """Print the secret that signs the group's webhook (docs/notices.md).
+    """Print the secret that signs the group's webhook (docs/notices).
 
     \b
     Example:

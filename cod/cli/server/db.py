@@ -72,7 +72,7 @@ def upgrade(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
             raise click.ClickException(
                 f"the new schema {schema.head()} needs programs for {oldest} or later, and older"
                 f" ones were seen in the last minute on {names}: stop them, wait a minute, and try"
-                " again (docs/upgrading.md)"
+                " again (docs/upgrading)"
             )
         revision = schema.upgrade(engine)
         in_transaction(engine, groups.ensure, groups.SITE, time.time())

@@ -126,7 +126,7 @@ def simulate(*, keys: bool, **options: Any) -> None:
 
     if keys:
         print_table(("KEY", "DEFAULT", "MEANS"), tables.keys())
-        click.echo("policy.*, energy.*: as in the site file (docs/operations.md)")
+        click.echo("policy.*, energy.*: as in the site file (docs/operations)")
         return
     try:
         _simulate(**options)

@@ -54,7 +54,7 @@ def findings(
             if site.dns.port == 53
             else f", port {site.dns.port}; a delegation always leads to port 53"
         )
-        + ': see docs/names.md, "Delegate the domain"'
+        + ': see docs/names, "Delegate the domain"'
     )
     (found,) = answers([partial(_authority, site.domain, servers)])
     asked = f"this host's resolver ({', '.join(server for server, _ in servers)})"

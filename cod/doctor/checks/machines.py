@@ -37,7 +37,7 @@ def findings(context: Context) -> Iterator[Finding]:
             BAD,
             "the site file has no [[power]] rule: COD cannot switch machines, and a node that is"
             " released is quarantined unless somebody reboots it by hand",
-            "add a [[power]] rule; docs/power.md has the drivers",
+            "add a [[power]] rule; docs/power has the drivers",
         )
     known = _nodes(context.settings)
     if site.power and (driverless := driverless_names(known or [])):
@@ -102,8 +102,8 @@ def _boots_unordered(known: list[Node]) -> Iterator[Finding]:
             WARNING,
             f"{listed(names)}: UEFI, and no BMC that orders a network boot: a system that puts"
             " itself first in the boot order does not give the machine back",
-            "use images that leave the boot order alone (docs/install.md), or a BMC's driver"
-            " (docs/power.md)",
+            "use images that leave the boot order alone (docs/install), or a BMC's driver"
+            " (docs/power)",
         )
 
 

@@ -61,7 +61,7 @@ def findings(context: Context) -> Iterator[Finding]:
                 WARNING,
                 f"{each.server} runs version {each.version} (schema {each.database_schema}), and"
                 f" this host has {here[0]} (schema {here[1]})",
-                "upgrade the older one: docs/upgrading.md",
+                "upgrade the older one: docs/upgrading",
             )
     for address in sorted(_unseen(context.site, {a for each in others for a in each.addresses})):
         good = False

@@ -25,7 +25,7 @@ def findings(context: Context) -> Iterator[Finding]:
             WARNING,
             "all clusters share the provisioning network: a root user of one node can take another"
             " node's MAC address and read what is sent unencrypted",
-            "let clusters be isolated (docs/isolation.md), or have the switches put in option 82"
+            "let clusters be isolated (docs/isolation), or have the switches put in option 82"
             " and drop foreign addresses (docs/security.md)",
         )
     if site.policy.auto_approve:
@@ -40,5 +40,5 @@ def findings(context: Context) -> Iterator[Finding]:
             WARNING,
             f"the power drivers of {', '.join(blind)} cannot tell whether a machine is on, so a"
             " boot that nobody ordered waits for an administrator",
-            "use the machines' BMCs or switched outlets (docs/power.md)",
+            "use the machines' BMCs or switched outlets (docs/power)",
         )

@@ -55,7 +55,7 @@ def _fileservers(site: Site) -> Iterator[Finding]:
                 WARNING,
                 f"[[fileserver]] {each.name} has no ssh: it is changed on this host, which the part"
                 f" manager's user {partusers.USERS['manager'].name} may not do",
-                'set ssh = "root@localhost", ssh_key and known_hosts (docs/volumes.md)',
+                'set ssh = "root@localhost", ssh_key and known_hosts (docs/volumes)',
             )
 
 

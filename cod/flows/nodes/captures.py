@@ -79,7 +79,7 @@ def want(
         raise Refused(
             "invalid",
             "a template is made of a whole disk alone: write one with the captured map and "
-            "partitions (docs/capture.md)",
+            "partitions (docs/capture)",
             "template",
         )
     wanted = image if template is None and not what else template

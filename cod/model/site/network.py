@@ -126,13 +126,13 @@ class Boot(SiteTable):
     metadata_link_local: bool = site_key(
         False,
         "nodes may ask for their metadata at 169.254.169.254, port "
-        "80, too; an interface of this host has to have that address (docs/metadata.md)",
+        "80, too; an interface of this host has to have that address (docs/metadata)",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ImageMirror(SiteTable):
-    """An HTTP cache near some nodes, which fetch images through it (docs/mirrors.md). Repeat for
+    """An HTTP cache near some nodes, which fetch images through it (docs/mirrors). Repeat for
     more; a node has the first that is for it. Re-read on SIGHUP."""
 
     address: Address = field(

@@ -250,7 +250,7 @@ class Account(SiteTable):
     boot_nonce: bool = site_key(
         False,
         "preview: nodes with this account get a boot's secret only with the nonce that COD "
-        "hands their BMC (redfish and UEFI alone; docs/power.md)",
+        "hands their BMC (redfish and UEFI alone; docs/power)",
     )
 
 
@@ -267,7 +267,7 @@ class PowerRule(SiteTable):
     )
     address: Annotated[str, Read(_fillable)] = site_key(
         "",
-        "the driver's address of the node (docs/power.md); {name} and {mac} are filled in",
+        "the driver's address of the node (docs/power); {name} and {mac} are filled in",
         max_length=160,
     )
     account: str | None = site_key(None, "name of the [[account]] to sign in with")

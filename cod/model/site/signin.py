@@ -147,7 +147,7 @@ class SignInRules(SignInKeys):
 
 @dataclass(frozen=True, slots=True)
 class GroupRules(SiteTable):
-    """Groups that users create (docs/people.md). Re-read on SIGHUP; groups that exist stay as they
+    """Groups that users create (docs/people). Re-read on SIGHUP; groups that exist stay as they
     are."""
 
     creators: tuple[

@@ -1,4 +1,4 @@
-"""Answers nodes' questions about themselves (docs/metadata.md): who asks from which address, and
+"""Answers nodes' questions about themselves (docs/metadata): who asks from which address, and
 what is at that path.
 
 cloud-init asks some thirty paths one after the other, and many nodes boot together: what one

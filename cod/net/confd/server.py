@@ -1,4 +1,4 @@
-"""confd: the server's side of the agents' connections. See `docs/confd.md`; the protocol itself is
+"""confd: the server's side of the agents' connections. See `docs/confd`; the protocol itself is
 in `wire/confd/protocol`.
 
 A connection stays open for as long as its machine is in the trampoline, and is its sign of life.

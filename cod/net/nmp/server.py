@@ -1,4 +1,4 @@
-"""The NMP server: virtual cluster managers connect to it over TLS (docs/nmp.md).
+"""The NMP server: virtual cluster managers connect to it over TLS (docs/nmp).
 
 Each connection is a `VcmSession` (net/nmp/session.py). What is owed to VCMs is looked for twice a
 second for all of them in one read, and at once when a flow of this host says so. One sweep every

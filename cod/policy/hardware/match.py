@@ -4,7 +4,7 @@
 Hardware reports and requirements are trees. In a report (schema/report.rng) an XML attribute is a
 leaf of its element: ``<memory mib="4096"/>`` is the tree memory/mib with the value 4096.
 Requirements (schema/requires.rng) write the same tree with operators on its elements:
-``<memory><mib min="4GiB"/></memory>``. docs/attributes.md is the users' page.
+``<memory><mib min="4GiB"/></memory>``. docs/attributes is the users' page.
 
 The trees are compared from the root down. Elements of one name are matched one to one by augmenting
 paths (Kuhn's algorithm). Each pair of elements at the same place is compared once, so the cost is

@@ -31,9 +31,9 @@ mkdir -p {folder} && cd {folder} || exit 1
 def configuration(
     vcluster: str, servers: Sequence[str], *, tls: bool = True, invited: bool = False
 ) -> str:
-    """Return a VCM's configuration file (docs/vcm.md). `servers`: ADDRESS:PORT each."""
+    """Return a VCM's configuration file (docs/vcm). `servers`: ADDRESS:PORT each."""
     lines = [
-        "# A virtual cluster manager of COD. The other keys are in docs/vcm.md.",
+        "# A virtual cluster manager of COD. The other keys are in docs/vcm.",
         f"vcluster = {json.dumps(vcluster)}",
         f"servers = {json.dumps(list(servers))}",
     ]

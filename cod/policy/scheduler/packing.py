@@ -8,7 +8,7 @@ all); the large ones first (while blocks are still whole). In each, where one fi
 that has been placed is moved aside, if something else does for it; one is left out again where two
 find room instead; and what is placed is pushed together. The order that satisfies most requests is
 taken; of several the cheapest, then the first. At last they are moved so that all together cost
-less (`policy.scheduler.rebalance`). How near this comes to the best there is: docs/allocation.md.
+less (`policy.scheduler.rebalance`). How near this comes to the best there is: docs/allocation.
 """
 
 from __future__ import annotations

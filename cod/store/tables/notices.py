@@ -112,7 +112,7 @@ outbox = table(
     "outbox",
     Column("vcluster_id", Id, ForeignKey("vcms.vcluster_id"), primary_key=True),
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
-    not_null("verb", String(32), comment="as in docs/nmp.md"),
+    not_null("verb", String(32), comment="as in docs/nmp"),
     not_null("body", Document, comment="its fields, as JSON"),
     not_null("at", Time),
     comment="What COD owes its VCMs: kept until they have acknowledged it.",

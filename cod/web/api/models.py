@@ -178,7 +178,7 @@ class NoQuery(Query):
 
 
 class Paged(Filtered):
-    """Which part of a list, in which order. See docs/api.md."""
+    """Which part of a list, in which order. See docs/api."""
 
     limit: int = Field(default=100, ge=1, le=LONGEST, description="items in one answer at most")
     after: str = Field(default="", max_length=600, description="the `next` of the answer before")

@@ -141,7 +141,7 @@ def uploads(route: Route, operation: dict[str, Any]) -> dict[str, Any]:
         "parameters": [*operation["parameters"], *asked],
         "description": (
             operation["description"]
-            + " By the tus protocol 1.0 for resumable uploads, see docs/uploads.md"
+            + " By the tus protocol 1.0 for resumable uploads, see docs/uploads"
         ),
     }
     if route.method in ("POST", "PATCH"):

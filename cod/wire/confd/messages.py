@@ -1,4 +1,4 @@
-"""The messages of confd as records, and their XML (`schema/confd.rng`). See `docs/confd.md` for an
+"""The messages of confd as records, and their XML (`schema/confd.rng`). See `docs/confd` for an
 example of each.
 
 The file travels in the ramdisk: standard library only, and of ElementTree only what lxml's elements

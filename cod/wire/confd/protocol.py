@@ -1,7 +1,7 @@
 """The agent's protocol: XML over TCP, framed by length, each side proving itself to the other. No
 I/O in here.
 
-`docs/confd.md` is the protocol's page; this is its theory. The file travels in the ramdisk:
+`docs/confd` is the protocol's page; this is its theory. The file travels in the ramdisk:
 standard library only.
 
 **Frames.** A frame is four bytes of length (unsigned, most significant first) and that many bytes.

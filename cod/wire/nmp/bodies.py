@@ -1,4 +1,4 @@
-"""NMP: what stands in the bodies, as records. `wire/nmp/xml` writes and reads them; `docs/nmp.md`
+"""NMP: what stands in the bodies, as records. `wire/nmp/xml` writes and reads them; `docs/nmp`
 shows each.
 
 Times are seconds since the epoch, UTC; lengths of time are seconds; sizes are bytes; `requires` and

@@ -1,4 +1,4 @@
-"""NMP, the node management protocol: its frames, without sockets. `docs/nmp.md` is the protocol's
+"""NMP, the node management protocol: its frames, without sockets. `docs/nmp` is the protocol's
 page.
 
 A frame is a start line, header lines, an empty line and a body, as in HTTP/1.1 (RFC 9112), lines
@@ -37,7 +37,7 @@ LONGEST_TOLD = 16 * 1024 * 1024
 
 
 class Fault(PeerError):
-    """The peer has erred. `code` is stable (docs/nmp.md), `line` counts from 1 in the body; 0: it
+    """The peer has erred. `code` is stable (docs/nmp), `line` counts from 1 in the body; 0: it
     is not about one.
 
     fatal  the connection cannot go on

@@ -2,7 +2,7 @@
 Without sockets.
 
 `Conversation` knows what has been said, refuses what may not be said now, and matches answers with
-questions. The diagram in `docs/nmp.md` is printed from the tables (`dot`).
+questions. The diagram in `docs/nmp` is printed from the tables (`dot`).
 """
 
 from __future__ import annotations

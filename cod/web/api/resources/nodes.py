@@ -56,7 +56,7 @@ class NodeQuery(Paged):
     where: str = Field(
         default="",
         max_length=FILTER_LONGEST,
-        description="a filter: rack=r12 and state=free (docs/filters.md)",
+        description="a filter: rack=r12 and state=free (docs/filters)",
     )
     sort: Literal[
         "name",

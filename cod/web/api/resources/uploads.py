@@ -1,4 +1,4 @@
-"""Uploads: files on their way in, by the tus protocol (docs/uploads.md)."""
+"""Uploads: files on their way in, by the tus protocol (docs/uploads)."""
 
 from __future__ import annotations
 
