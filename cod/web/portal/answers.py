@@ -57,6 +57,7 @@ class Answer:
 def packed(answer: Answer, accepts: str | None) -> Answer:
     """Return the answer, by gzip where the browser takes that and it is worth it."""
     fits = answer.kind == HTML and len(answer.body) >= WORTH_PACKING and not answer.secret
+    fits = fits and "Content-Encoding" not in answer.headers
     if fits and "gzip" in (accepts or ""):
         answer.body = gzip.compress(answer.body, 5, mtime=0)
         answer.headers["Content-Encoding"] = "gzip"

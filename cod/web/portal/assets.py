@@ -1,19 +1,25 @@
-"""Style, script and pictures: read once, named after their content, so that browsers keep them for
-ever."""
+"""Files that are served as they are. Style, script and pictures of the portal are named after their
+content, so that browsers keep them for ever."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cod.web.portal.answers import HTML, Answer, PageRequest
+
 KINDS = {
+    ".html": HTML,
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
     ".png": "image/png",
     ".ico": "image/x-icon",
+    ".sh": "text/plain; charset=utf-8",
+    ".toml": "text/plain; charset=utf-8",
 }
 
 
@@ -32,7 +38,7 @@ class Assets:
     """The assets in `folder`. A file `style.css` is served as `style.0123456789abcdef.css`."""
 
     def __init__(self, folder: Path) -> None:
-        found = [_read(path) for path in sorted(folder.iterdir()) if path.suffix in KINDS]
+        found = [read(path) for path in sorted(folder.iterdir()) if path.suffix in KINDS]
         self._served = {each.name: each for each in found}
         self._names = {
             f"{each.name.split('.')[0]}.{each.name.rpartition('.')[2]}": each.name for each in found
@@ -47,7 +53,8 @@ class Assets:
         return self._served.get(name)
 
 
-def _read(path: Path) -> Asset:
+def read(path: Path) -> Asset:
+    """Return a file of one of the KINDS. Raises OSError."""
     content = path.read_bytes()
     tag = hashlib.sha256(content).hexdigest()[:16]
     packed = gzip.compress(content, 9, mtime=0)
@@ -58,3 +65,13 @@ def _read(path: Path) -> Asset:
         packed if len(packed) < len(content) else b"",
         tag,
     )
+
+
+def answer(asked: PageRequest, found: Asset, headers: Mapping[str, str]) -> Answer:
+    """Return the file, or that the browser's copy is still good."""
+    headers = {"ETag": f'"{found.tag}"', "Vary": "Accept-Encoding", **headers}
+    if asked.header("if-none-match") == headers["ETag"]:
+        return Answer(304, headers=headers)
+    if found.packed and "gzip" in (asked.header("accept-encoding") or ""):
+        return Answer(200, found.packed, found.kind, headers | {"Content-Encoding": "gzip"})
+    return Answer(200, found.content, found.kind, headers)

@@ -30,9 +30,8 @@ from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem, unexpected
 from cod.web.http.origin import check_host, same_origin
 from cod.web.http.request import unquoted
-from cod.web.portal import links, nav
+from cod.web.portal import assets, links, manual, nav
 from cod.web.portal.answers import Answer, PageRequest, packed, redirect
-from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Fields, Form, body_of
 from cod.web.portal.page import Action, Page, SessionAction
 from cod.web.portal.render import Templates
@@ -56,8 +55,9 @@ class Portal:
         self.doors = [each for each in actions if isinstance(each, SessionAction) and each.get]
         self.actions = tuple(each for each in actions if each not in self.doors)
         web = data.path("web")
-        self.assets = Assets(web / "assets")
+        self.assets = assets.Assets(web / "assets")
         self.templates = Templates(web / "templates", self.assets)
+        self.manual = manual.Manual(manual.built())
         self._served = frozenset(page.path for page in pages)
 
     async def answer(self, asked: PageRequest, refused: HttpProblem | None = None) -> Answer:
@@ -77,6 +77,8 @@ class Portal:
     async def _found(self, asked: PageRequest) -> Answer:
         if asked.path.startswith("/assets/") and asked.method == "GET":
             return self._asset(asked)
+        if f"{asked.path}/".startswith(f"{manual.ROOT}/") and asked.method == "GET":
+            return self.manual.answer(asked)
         if asked.method == "POST":
             return await self._post(asked)
         door = next((each for each in self.doors if each.path == asked.path), None)
@@ -117,16 +119,7 @@ class Portal:
         found = self.assets.get(asked.path.removeprefix("/assets/"))
         if found is None:
             raise HttpProblem(404, "not_found", "No such file.")
-        headers = {
-            "Cache-Control": "public, max-age=31536000, immutable",
-            "ETag": f'"{found.tag}"',
-            "Vary": "Accept-Encoding",
-        }
-        if asked.header("if-none-match") == f'"{found.tag}"':
-            return Answer(304, headers=headers)
-        if found.packed and "gzip" in (asked.header("accept-encoding") or ""):
-            return Answer(200, found.packed, found.kind, headers | {"Content-Encoding": "gzip"})
-        return Answer(200, found.content, found.kind, headers)
+        return assets.answer(asked, found, {"Cache-Control": "public, max-age=31536000, immutable"})
 
     def _to_sign_in(self, asked: PageRequest) -> Answer:
         back = links.changed(asked.path, asked.query)
