@@ -10,7 +10,7 @@ SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build bytecode prepared kills server-kills chaos sim demo test test-all try test-fast ledger attack check bench mutants science matrix deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build bytecode prepared kills server-kills chaos sim demo test test-all try test-fast ledger attack check bench mutants science matrix manual deb run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -46,8 +46,13 @@ demo: build
 try: build
 	.venv/bin/python -m cod.demo.tour
 
+# The manual, into build/manual; the portal serves it at /docs. Links that lead nowhere are errors.
+manual: dev
+	rm -rf build/manual
+	.venv/bin/python -m sphinx -q -E -W --keep-going -b dirhtml -d build/manual.trees docs build/manual
+
 # The Debian package, for the release that it is made on.
-deb:
+deb: manual
 	.ci/install-system deb
 	.ci/deb/build
 
