@@ -153,7 +153,7 @@ def annotated(values: Mapping[str, Any]) -> str:
 
 
 def reference() -> str:
-    """Return the site file's keys as Markdown tables, for docs/operations."""
+    """Return the site file's keys as Markdown tables, for docs/site-file."""
     lines = []
     for shown, table in [
         ("**top level**", SiteFile),

@@ -17,7 +17,6 @@ from cod.site import load
 from cod.site.file import SiteFile, keys
 from cod.site.load import ConfigError
 from cod.site.own_address import on_host
-from tests.manual import page
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """
@@ -698,12 +697,6 @@ def test_the_first_power_rule_that_fits_is_used() -> None:
 
 
 # ---------------------------------------------------------------- docs
-
-
-def test_the_operators_guide_has_the_site_files_keys_as_they_are() -> None:
-    """After a change: `python -c 'from cod.init import reference; print(reference())'`, and paste
-    it."""
-    assert init.reference() in page("operations").read_text()
 
 
 def test_the_systemd_units_run_parts_that_there_are() -> None:

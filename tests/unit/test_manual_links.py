@@ -64,7 +64,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_pages_that_code_names_exist() -> None:
     lost = []
     for path in CODE:
-        for name in re.findall(r"\bdocs/([a-z][\w./-]*\w)", path.read_text()):
+        for name in re.findall(r"(?<![\w/])docs/([a-z][\w./-]*\w)", path.read_text()):
             if name not in NAMES and not list(DOCS.glob(f"{name}*")):
                 lost.append(f"{path.relative_to(ROOT)}: docs/{name}")
     assert lost == []

@@ -126,7 +126,7 @@ def simulate(*, keys: bool, **options: Any) -> None:
 
     if keys:
         print_table(("KEY", "DEFAULT", "MEANS"), tables.keys())
-        click.echo("policy.*, energy.*: as in the site file (docs/operations)")
+        click.echo("policy.*, energy.*: as in the site file (docs/site-file)")
         return
     try:
         _simulate(**options)

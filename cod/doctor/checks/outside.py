@@ -32,7 +32,7 @@ AT_ONCE = 16
 DEFAULT_PORTS = {"ldap": 389, "ldaps": 636, "http": 80, "https": 443}
 NFS, SSH = 2049, 22
 FEW = 5  # names that a finding tells
-TABLE = "`cod fault list` has all of them; docs/operations tells when each is over"
+TABLE = "`cod fault list` has all of them; docs/troubleshooting tells when each is over"
 
 Resolve = Callable[[str], list[str]]
 
