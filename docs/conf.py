@@ -40,9 +40,17 @@ def fill(_app: Any, _name: str, source: list[str]) -> None:
 INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
+# What the theme leaves out, for readers who hear the page or have no pointer.
+ACCESSIBLE = {
+    'role="heading">': 'role="heading" aria-level="2">',
+    '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+    "<pre>": '<pre tabindex="0">',
+}
+
+
 def externalise(app: Any, error: Exception | None) -> None:
     """Move scripts and styles that stand in pages into files: the portal's Content-Security-Policy
-    runs no others."""
+    runs no others. Add what makes pages accessible."""
     if error:
         return
     out = Path(app.outdir)
@@ -59,6 +67,8 @@ def externalise(app: Any, error: Exception | None) -> None:
             return f'<link rel="stylesheet" href="{up}{name}">'
 
         text = INLINE.sub(moved, page.read_text())
+        for before, after in ACCESSIBLE.items():
+            text = text.replace(before, after)
         page.write_text(re.sub(r' style="(display|opacity): ([^;"]+);?"', r' \1="\2"', text))
 
 

@@ -54,9 +54,9 @@ def test_links_lead_somewhere(page: Path) -> None:
         if re.match("[a-z]+:", target):
             continue
         there = (page.parent / target).resolve() if target else page
-        if not there.exists() or (
-            anchor and there.suffix == ".md" and anchor not in anchors(there)
-        ):
+        if there.suffix != ".md" or "<!-- generated: " in there.read_text():
+            anchor = ""  # Sphinx knows those that are filled in
+        if not there.exists() or (anchor and anchor not in anchors(there)):
             dead.append(f"{target}#{anchor}")
     assert dead == []
 
