@@ -20,8 +20,8 @@ extensions = ["myst_parser"]
 exclude_patterns = ["examples", "systemd"]
 nitpicky = True
 myst_heading_anchors = 4
-# Examples are cut short with an ellipsis; measured tables begin at the third level; decisions are in
-# their own list alone.
+# Examples are cut short with an ellipsis; measured tables begin at the third level; decisions are
+# in their own list alone.
 suppress_warnings = ["misc.highlighting_failure", "myst.header", "toc.not_included"]
 highlight_language = "none"
 html_theme = "furo"

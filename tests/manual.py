@@ -17,7 +17,7 @@ PAGES = [
 
 
 def page(name: str, below: Path = DOCS) -> Path:
-    """Return the page `name` of the manual in a folder. Raises `ValueError` if no page or several have it."""
+    """Return the page `name` of the manual. Raises `ValueError` if no page or several have it."""
     (found,) = below.rglob(f"{name}.md")
     return found
 
