@@ -93,7 +93,7 @@ def test_what_the_package_says_of_itself(package: Path) -> None:
 
 
 def test_the_package_lists_what_is_inside(package: Path) -> None:
-    """Its bill of materials, in CycloneDX, names the versions of the wheels that are in it."""
+    """The bill of materials, in CycloneDX, names the versions of the wheels that are in it."""
     listed = subprocess.run(
         ["dpkg-deb", "--fsys-tarfile", package], check=True, capture_output=True
     ).stdout

@@ -37,7 +37,7 @@ def examples(page: str) -> list[str]:
         for line in lines
         for part in re.split(r";\s+(?=cod )", line)
     ]
-    return [re.sub(r"^cod --(server|site) \S+", "cod", part) for part in parts]
+    return [re.sub(r"^cod --(server|site|ca-file) \S+", "cod", part) for part in parts]
 
 
 def named(words: list[str], among: set[str]) -> str | None:

@@ -448,7 +448,7 @@ def release(
 @click.option("--template", help="NAME or NAME@REVISION. [default: each node's own]")
 @click.option(
     "--at-once",
-    type=click.IntRange(1),
+    type=click.IntRange(0),
     default=0,
     help="Nodes at a time; where one is lost, the others keep their system. [default: all]",
 )

@@ -13,7 +13,7 @@ from cod.states import UNDECIDED, RequestState
 from cod.store.engine import Tx
 from cod.store.people import groups as group_rows
 from cod.store.scheduler import feed
-from cod.store.scheduler.feed import Booked, Leased
+from cod.store.scheduler.feed import Booked, LeasedVcluster
 
 KEPT = 30 * 86400.0  # seconds for which what has ended or was cancelled stays in the feed
 MOST = 2000  # vclusters, and reservations: the newest
@@ -70,7 +70,7 @@ def read(tx: Tx, *, who: Who, base: str, site: Site, now: float) -> Feed:
     return Feed(name, tuple(sorted(entries, key=lambda one: (one.start, one.uid))))
 
 
-def _lease(one: Leased, start: float, base: str, domain: str) -> Entry:
+def _lease(one: LeasedVcluster, start: float, base: str, domain: str) -> Entry:
     end = one.expires_at if one.ended_at is None else one.ended_at
     lasts = 1 + max(0, int((one.expires_at or start) - start))
     return Entry(
@@ -85,7 +85,7 @@ def _lease(one: Leased, start: float, base: str, domain: str) -> Entry:
     )
 
 
-def _reservation(one: Booked, vcluster: Leased, base: str, domain: str) -> Entry:
+def _reservation(one: Booked, vcluster: LeasedVcluster, base: str, domain: str) -> Entry:
     """Return the entry of a reservation; that of a cluster's first nodes becomes the entry of its
     lease."""
     first = one.kind == "create"
@@ -107,7 +107,7 @@ def _reservation(one: Booked, vcluster: Leased, base: str, domain: str) -> Entry
     )
 
 
-def _uid(vcluster: Leased, domain: str) -> str:
+def _uid(vcluster: LeasedVcluster, domain: str) -> str:
     return f"vcluster-{vcluster.id}@{domain}"
 
 

@@ -13,7 +13,7 @@ from cod.store.engine import Tx
 _v, _r = t.vclusters.c, t.node_requests.c
 
 
-class Leased(NamedTuple):
+class LeasedVcluster(NamedTuple):
     """A vcluster, with its group's name."""
 
     id: int
@@ -46,7 +46,7 @@ class Booked(NamedTuple):
     nodes: int
 
 
-def leased(tx: Tx, groups: frozenset[int] | None, since: float, limit: int) -> list[Leased]:
+def leased(tx: Tx, groups: frozenset[int] | None, since: float, limit: int) -> list[LeasedVcluster]:
     """Return vclusters of those groups (None: of all) that have not ended, or not before `since`:
     the newest `limit`, the newest first."""
     own = true() if groups is None else _v.group_id.in_(groups)
@@ -66,7 +66,7 @@ def leased(tx: Tx, groups: frozenset[int] | None, since: float, limit: int) -> l
         .order_by(_v.id.desc())
         .limit(limit)
     )
-    return [Leased(*row) for row in tx.execute(found)]
+    return [LeasedVcluster(*row) for row in tx.execute(found)]
 
 
 def booked(tx: Tx, groups: frozenset[int] | None, since: float, limit: int) -> list[Booked]:
