@@ -422,7 +422,7 @@ def test_groups_and_conflicts(served: Served) -> None:
     made = as_json(served, "group", "create", "physics", "--priority", "10", "--max-lease", "14d")
     assert (made["priority"], made["max_lease"], made["default_lease"]) == (10, 1209600.0, None)
     listed = run(served, "group", "list").stdout.splitlines()[1].split()
-    assert listed == ["physics", "10", "-", "14", "d", "50001", *["-"] * 7]
+    assert listed == ["physics", "10", "-", "14", "d", "50001", *["-"] * 8]
     assert (
         run(served, "group", "create", "physics", code=1).stderr
         == "Error: there is a group 'physics' already\n"

@@ -237,7 +237,7 @@ def test_a_search_keeps_the_order(site_of: Served) -> None:
         ("/requests", {"sort": "priority"}),
     ):
         fields = dict(
-            browser.get(path, **query).tree.xpath("//form[@role='search']")[0].form_values()
+            browser.get(path, **query).tree.xpath("//main//form[@role='search']")[0].form_values()
         )
         assert fields["sort"] == query["sort"], path
 

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import Column, Float, Integer, MetaData, String, Table, create_engine
 
 from cod.model import Node, Refused
+from cod.model.records import record
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.rows import Mismatch, Rows
@@ -146,7 +147,7 @@ def test_a_field_without_a_column_that_fits_is_refused(
         Rows(Shelf, table(*columns))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RemarkedNode(Node):
     """A node with a field more."""
 
