@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cod.policy.reservations import admission
+from cod.policy.reservations import admission, free_nodes
 from cod.policy.reservations.forecast import Forecast
 from cod.policy.scheduler import reasons
 from cod.policy.scheduler.allocate import decide
@@ -64,6 +64,14 @@ def test_a_request_that_waits_says_which_maintenance_it_waits_for() -> None:
     found = explain(rack(leased(1, 2, 5000.0)), POLICY, NOW, 1)
     assert found.code == "maintenance"
     assert "maintenance of @r12 begins" in found.sentence
+
+
+def test_nodes_are_not_shown_as_free_while_their_window_is_on() -> None:
+    both = replace(rack(), free_nodes=[free(4, RACK), free(2, OTHER)])
+    found = free_nodes.of_types(both, POLICY, NOW, NOW + 5000)
+    assert found[SMALL] == [(NOW, 6), (BEGINS, 2), (ENDS, 6)]
+    drained = replace(both, windows=DRAIN)
+    assert free_nodes.of_types(drained, POLICY, NOW, NOW + 5000)[SMALL] == [(NOW, 2)]
 
 
 def test_other_nodes_are_granted_and_a_longer_request_does_not_get_those_of_the_window() -> None:

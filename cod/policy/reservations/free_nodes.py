@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from cod.model import Policy
 from cod.policy.reservations.forecast import Forecast
 from cod.policy.scheduler.feasibility import Feasibility
-from cod.policy.scheduler.snapshot import SiteSnapshot
+from cod.policy.scheduler.snapshot import SiteSnapshot, WindowTimes
 
 Steps = Sequence[tuple[float, int]]
 """(from when, nodes), in order."""
@@ -26,7 +26,8 @@ def of_types(
     found = Forecast(snapshot, Feasibility(snapshot, now), policy, now).free(until)
     for kind, steps in found.items():
         before = 0
-        for time, count in steps:
+        closed = [one for bit, one in snapshot.windows.items() if kind.windows & bit]
+        for time, count in _outside(steps, closed, now, until):
             changes[kind.type][time] += count - before
             before = count
     return {type_id: _summed(each) for type_id, each in changes.items()}
@@ -37,6 +38,21 @@ def least(steps: Steps, start: float) -> int:
     known."""
     at_start = [count for time, count in steps if time <= start][-1:]
     return min([*at_start, *(count for time, count in steps if time > start)], default=0)
+
+
+def _outside(
+    steps: Steps, closed: Sequence[WindowTimes], now: float, until: float
+) -> list[tuple[float, int]]:
+    """Return the steps with no nodes while a maintenance window is on."""
+    if not closed:
+        return list(steps)
+    edges = {edge for one in closed for edge in (one.begins, one.ends) if now < edge < until}
+    found = []
+    for time in sorted({now, *edges, *(time for time, _ in steps)}):
+        count = next((count for begin, count in reversed(steps) if begin <= time), 0)
+        shut = any(one.begins <= time < one.ends for one in closed)
+        found.append((time, 0 if shut else count))
+    return found
 
 
 def _summed(changes: dict[float, int]) -> list[tuple[float, int]]:
