@@ -48,6 +48,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, empty_sqlite: Path) -
         return
     engine = request.getfixturevalue("mariadb_engine")
     with engine.begin() as tx:
+        tx.execute(tables.groups.update().values(parent_id=None))  # a group refers to a group
         for table in reversed(tables.metadata.sorted_tables):
             tx.execute(table.delete())
     yield engine

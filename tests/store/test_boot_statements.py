@@ -49,7 +49,7 @@ def tx(engine: Engine) -> Iterator[Tx]:
     ("known", "limits"),
     [
         (False, {"script": 1, "mint": 3, "open": 7, "report": 13}),
-        (True, {"script": 1, "mint": 4, "open": 10, "report": 9}),
+        (True, {"script": 1, "mint": 4, "open": 10, "report": 10}),
     ],
 )
 def test_a_boot_takes_few_statements(

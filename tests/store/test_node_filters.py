@@ -278,11 +278,10 @@ def test_nothing_that_is_meant_is_refused(tx: Tx, names: str, where: str, field:
     assert refused.value.field == field
 
 
-def test_more_than_one_action_is_for_are_refused(tx: Tx, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "MOST", 6)
+def test_more_than_one_action_is_for_are_refused(tx: Tx) -> None:
     for names, where in (("n[1-11]", ""), ("", "name ~ n")):
         with pytest.raises(Refused, match="more than 6 nodes are meant"):
-            selection.selected(tx, names, where, ADMIN, NOW)
+            selection.selected(tx, names, where, ADMIN, NOW, most=6)
 
 
 # ---------------------------------------------------------------- actions
