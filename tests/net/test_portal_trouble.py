@@ -54,6 +54,7 @@ def test_an_administrator_sees_what_maintenance_takes_plans_moves_and_cancels_it
     browser = signed_in(there)
     page = browser.get("/maintenance", names="@r12")
     assert "No maintenance is planned." in page.words
+    assert browser.get("/maintenance", part="windows").status == 200  # as a live page asks
     page = check(
         page,
         begins_at="2040-12-14T08:00",

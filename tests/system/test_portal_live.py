@@ -130,7 +130,7 @@ def test_nothing_is_fetched_between_a_form_and_its_answer(
             "cod:transition", () => { document.body.dataset.heard = "" });
         }"""
     )
-    page.get_by_text("Name, block and power").click()
+    page.get_by_text("Name, place, tags and power").click()
     page.get_by_label("Name", exact=True).fill("renamed")
     page.clock.pause_at(
         page.evaluate("Date.now() / 1000 + 1")
