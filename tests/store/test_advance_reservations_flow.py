@@ -250,7 +250,7 @@ def test_two_that_do_not_fit_are_refused_and_withdrawing_makes_room(
         Refused, match=r"4 nodes reserved for vcluster web \(request \d+\)"
     ) as refused:
         reserve(engine, running, 2, DAY - 60, DAY, name="other")
-    assert "The next start at which they would be is 1970-01-04 00:20 UTC" in refused.value.sentence
+    assert "The next start at which they would be is 1970-01-04 00:21 UTC" in refused.value.sentence
     # it would lengthen the lease of the first's nodes
     with pytest.raises(Refused, match="No later start is known"):
         reserve(engine, running, 2, DAY + 60, DAY, name="web")

@@ -372,11 +372,11 @@ def test_vclusters_have_accounts_that_outlive_them(tx: Tx) -> None:
         ("physics", 14400.0, pytest.approx(0.4 * KWH)),
     ]
     assert [line.grams for line in report.lines] == pytest.approx([100.0, 200.0])
-    assert flow.of_vcluster(tx, "more", other) == report.lines[0]
+    assert flow.of_vcluster(tx, "more", other, RULES) == report.lines[0]
     [group] = flow.report(tx, since=NOON, until=NOON, by="group", now=NOON + 7200).lines
     assert (group.joules, group.grams) == pytest.approx((0.6 * KWH, 300.0))
     others = flow.report(
         tx, since=NOON, until=NOON, by="vcluster", groups=frozenset({physics + 1}), now=NOON
     )
     assert others.lines == (), "only who sees the group sees its vclusters"
-    assert flow.of_vcluster(tx, "new", other + 1).joules == 0.0
+    assert flow.of_vcluster(tx, "new", other + 1, RULES).joules == 0.0
