@@ -59,35 +59,35 @@ class Table(BaseModel):
 class Settings(Table):
     """What every VCM needs to know."""
 
-    vcluster: str = Field(pattern=f"^{DNS_LABEL}$", description="for whom it speaks")
+    vcluster: str = Field(pattern=f"^{DNS_LABEL}$", description="the virtual cluster's name")
     servers: tuple[Server, ...] = Field(
         min_length=1, description="ADDRESS:PORT of the site's servers, tried in turn"
     )
-    certificate: str = Field("vcm.crt", description="its certificate")
+    certificate: str = Field("vcm.crt", description="the VCM's certificate")
     key: str = Field("vcm.key", description="the certificate's key")
     authority: str = Field("ca.crt", description="the site's authority")
     tls: bool = Field(
         True, description="false: plain TCP, where the site knows VCMs by their addresses"
     )
     invitation: str = Field(
-        "", description="what it trades for its certificate, on a node of its vcluster"
+        "", description="file that the VCM trades for its certificate, on a node of its cluster"
     )
     more: str = Field(
-        "", description="file with further keys, if it is there; they come before those of this one"
+        "", description="file with further keys, if it exists; its keys override those of this file"
     )
-    state: str = Field("state.json", description="what it must not forget")
+    state: str = Field("state.json", description="the VCM's memory")
     interval: Seconds = Field(15.0, description="seconds between looks at the pool")
     template: str = Field(
-        "", description="of the nodes that it asks for; empty: the vcluster's own"
+        "", description="template of requested nodes; empty: that of the virtual cluster"
     )
     requires: Requirements = Field(
-        "", description="requirements of its nodes (XML); empty: the vcluster's own"
+        "", description="requirements of requested nodes (XML); empty: those of the virtual cluster"
     )
     extend: float = Field(
         0.0,
         ge=0,
         le=1e9,
-        description="seconds by which it extends the lease when it is warned; 0: the lease may end",
+        description="seconds by which the VCM extends a lease before its end; 0: it may end",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="debug, info, warning or error"

@@ -82,7 +82,7 @@ ROWS = (
     (
         "",
         "machines are virtual, and cloned in 300 to 600 s",
-        "[virtual hosts](vcm.md#virtual-hosts), a preview that was not tried on KVM",
+        "[virtual hosts](virtual-hosts.md), a preview that was not tried on KVM",
         "part",
     ),
     (

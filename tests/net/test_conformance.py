@@ -80,9 +80,9 @@ def test_the_example_in_the_shell_passes() -> None:
 
 @pytest.mark.slow
 def test_the_framework_in_python_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the example of docs/vcm; the Grid Engine VCM is the same framework with another
+    """By the example of docs/write-a-vcm; the Grid Engine VCM is the same framework with another
     pool."""
-    (found,) = re.findall(r"```python\n(.*?)```", page("vcm").read_text(), re.DOTALL)
+    (found,) = re.findall(r"```python\n(.*?)```", page("write-a-vcm").read_text(), re.DOTALL)
     (tmp_path / "webfarm.py").write_text(found)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     kit = Kit(

@@ -1,5 +1,5 @@
-"""docs/vcm: its tables are those of the settings, its example manages a web farm against a real
-server."""
+"""The pages for authors of VCMs: their tables are those of the settings, their example manages a
+web farm against a real server."""
 
 from __future__ import annotations
 
@@ -41,35 +41,45 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 
 ROOT = Path(__file__).parents[2]
-PAGE = page("vcm").read_text()
+EXAMPLE = page("write-a-vcm").read_text()
 
 
-def example(language: str, place: int = 0) -> str:
-    found: list[str] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    return found[place]
+def example(language: str, text: str = EXAMPLE) -> str:
+    """Return the first block of code in that language."""
+    found: list[str] = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    return found[0]
 
 
 @pytest.mark.parametrize(
-    "table",
-    [Settings, BatchTable, GridEngineTable, SlurmTable, NodesetTable, LibvirtTable, CapacityTable],
+    ("name", "table"),
+    [
+        ("vcm", Settings),
+        ("batch-pools", BatchTable),
+        ("gridengine", GridEngineTable),
+        ("slurm", SlurmTable),
+        ("slurm", NodesetTable),
+        ("virtual-hosts", LibvirtTable),
+        ("virtual-hosts", CapacityTable),
+    ],
 )
-def test_the_page_has_the_settings_as_they_are(table: Any) -> None:
+def test_the_page_has_the_settings_as_they_are(name: str, table: Any) -> None:
     """After a change: `python -c 'from cod.vcm.settings import *; print(reference(Settings))'`, and
     paste it; the same with the tables of cod.vcm.batch.settings, cod.vcm.gridengine.settings and
     cod.vcm.slurm.settings."""
-    assert reference(table) in PAGE
+    assert reference(table) in page(name).read_text()
 
 
 def test_the_page_s_slurm_file_can_be_read(tmp_path: Path) -> None:
-    (tmp_path / "vcm.toml").write_text(example("toml", 2))
+    _, kinds = re.findall(r"```toml\n(.*?)```", page("slurm").read_text(), re.DOTALL)
+    (tmp_path / "vcm.toml").write_text(f'vcluster = "batch"\nservers = ["10.77.0.1:8071"]\n{kinds}')
     assert [one.name for one in load(tmp_path / "vcm.toml", SlurmSettings).slurm.nodesets] == [
-        "standard",
+        "small",
         "gpu",
     ]
 
 
 def test_the_page_s_grid_engine_file_can_be_read(tmp_path: Path) -> None:
-    (tmp_path / "vcm.toml").write_text(example("toml", 1))
+    (tmp_path / "vcm.toml").write_text(example("toml", page("gridengine").read_text()))
     assert load(tmp_path / "vcm.toml", GridEngineSettings).gridengine.slots == 8
 
 
@@ -255,7 +265,7 @@ def test_its_metrics_are_those_of_the_page(farm: Farm) -> None:
     farm.rests_at(1)
     text = until(lambda: shown(metrics, 'cod_vcm_members{vcluster="farm"} 1\n'), farm.log)
     assert re.findall(r"^(\w+)\{vcluster=\"farm\"\} [\d.]+$", text, re.MULTILINE) == re.findall(
-        r"^\| `(cod_vcm_\w+)`", PAGE, re.MULTILINE
+        r"^\| `(cod_vcm_\w+)`", page("vcm").read_text(), re.MULTILINE
     )
     days = re.search(r"certificate_days.* ([\d.]+)\n", text)
     assert days

@@ -13,16 +13,16 @@ class BatchTable(Table):
 
     path: str = Field("", description="folder of the batch system's commands; empty: PATH")
     environment: dict[str, str] = Field(
-        {}, description="variables that they need and that are not in the environment"
+        {}, description="environment variables that these commands need"
     )
-    idle_limit: Seconds = Field(300.0, description="seconds after which an idle node goes back")
+    idle_limit: Seconds = Field(300.0, description="seconds after which an idle node leaves")
     lifetime: float = Field(
         0.0,
         ge=0,
         le=1e9,
         description=(
-            "seconds after which a node takes no more jobs, and goes "
-            "back when those that it has are over; 0: no such end"
+            "seconds after which a node takes no new jobs, and leaves when its jobs have ended; "
+            "0: no limit"
         ),
     )
     park: float = Field(
@@ -30,46 +30,43 @@ class BatchTable(Table):
         ge=0,
         le=1e9,
         description=(
-            "seconds more for which such a node stays booted, parked, unless a request needs it; "
-            "0: none does"
+            "further seconds for which an idle node stays booted, parked, unless a request needs "
+            "it; 0: none"
         ),
     )
-    park_maximum: int = Field(8, ge=0, description="parked nodes at most")
-    reserve: int = Field(0, ge=0, description="idle nodes that stay all the same")
-    minimum: int = Field(0, ge=0, description="nodes of the pool at least")
-    maximum: int = Field(64, ge=0, description="nodes of the pool at most")
+    park_maximum: int = Field(8, ge=0, description="most parked nodes")
+    reserve: int = Field(0, ge=0, description="idle nodes that always stay")
+    minimum: int = Field(0, ge=0, description="fewest nodes of the pool")
+    maximum: int = Field(64, ge=0, description="most nodes of the pool")
     calm: float = Field(
         60.0,
         ge=0,
-        description=(
-            "seconds after growth, and after the last job that waited, in which no node goes back"
-        ),
+        description=("seconds without a node leaving, after growth and after the last waiting job"),
     )
     keep: tuple[str, ...] = Field(
-        (), description="hostnames of the vcluster that are no execution hosts: its head"
+        (), description="host names of the cluster that are no execution hosts: its head"
     )
     unheard_limit: Seconds = Field(
         300.0,
         description=(
-            "seconds after which a node whose daemon does not report is "
-            "given back, its jobs put back into the queue"
+            "seconds after which a node with a silent daemon is released, and its jobs return to "
+            "the queue"
         ),
     )
     join_time: Seconds = Field(
         120.0,
-        description=(
-            "seconds that a node's execution daemon has to report; then the node is given back"
-        ),
+        description=("seconds in which a new node's daemon must report; else the node is released"),
     )
     start: Command = Field(
         "",
         description=(
-            "command that starts the execution daemon on a node: {hostname} and "
-            "{address} are filled in; empty: its image does so by itself"
+            "command that starts the execution daemon on a node, with {hostname} and {address} "
+            "filled in; empty: the image starts it"
         ),
     )
     stop: Command = Field(
-        "", description="the same before the node is given back; empty: the batch system's own way"
+        "",
+        description="command that stops it before the node leaves; empty: the batch system's own way",
     )
     drain: bool = Field(
         False,
@@ -78,16 +75,16 @@ class BatchTable(Table):
     save: Command = Field(
         "",
         description=(
-            "command that saves the jobs of a node that has to leave, before they are "
-            "put back into the queue: {jobs} is their numbers, with commas"
+            "command that saves the jobs of a node that must leave, before they return to the "
+            "queue; {jobs}: their numbers, with commas"
         ),
     )
     save_time: Seconds = Field(
         60.0,
         description=(
-            "seconds that it may take; after them, and when it fails, the node leaves all the same"
+            "longest time of `save`; after it, or after a failure, the node leaves all the same"
         ),
     )
     restore: Command = Field(
-        "", description="command that is run for a node that joins, before it takes jobs"
+        "", description="command that runs for a node that joins, before it takes jobs"
     )

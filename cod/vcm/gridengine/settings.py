@@ -12,19 +12,18 @@ class GridEngineTable(BatchTable):
     """What a cell needs beside what every batch system does."""
 
     queue: str = Field("all.q", min_length=1, description="the cluster queue that nodes join")
-    hostgroup: str = Field(
-        "@cod", pattern="^@", description="the host group that they are put into"
-    )
+    hostgroup: str = Field("@cod", pattern="^@", description="the host group of these nodes")
     slots: int = Field(1, ge=1, le=100_000, description="slots of one node")
     offers: dict[str, str] = Field(
-        {}, description="what a node offers to -l beside what the pool's hosts show: { gpu = '1' }"
+        {},
+        description="resources of a node for -l beside those that hosts show: { gpu = '1' }",
     )
-    jobs_per_node: int = Field(1, ge=1, description="one node more for so many queued jobs")
+    jobs_per_node: int = Field(1, ge=1, description="queued jobs for each further node")
     placeholder: str = Field(
         "",
         description=(
-            "host that stands in the queue, disabled, so that there is one while the "
-            "pool is empty; empty: the first of keep, or the master's"
+            "disabled host that keeps the queue from having none; "
+            "empty: the first of `keep`, or the master"
         ),
     )
 

@@ -23,8 +23,8 @@ class CapacityTable(Table):
     """What a node of a type offers to virtual machines."""
 
     type: str = Field("", description="the node type's name; empty: all types not named")
-    cpus: int = Field(ge=1, description="processors of all its machines together at most")
-    memory: int = Field(ge=1, description="MiB of all its machines together at most")
+    cpus: int = Field(ge=1, description="most processors of all machines of a node")
+    memory: int = Field(ge=1, description="most MiB of all machines of a node")
 
     @property
     def size(self) -> Size:
@@ -36,25 +36,23 @@ class LibvirtTable(Table):
 
     uri: Annotated[str, AfterValidator(_uri)] = Field(
         "qemu+ssh://root@{address}/system",
-        description="how virsh reaches a node: {hostname} and {address} are filled in",
+        description="libvirt's address of a node, with {hostname} and {address} filled in",
     )
     machines: Path = Field(
         description="folder with a libvirt domain document NAME.xml for each machine that runs"
     )
     capacities: tuple[CapacityTable, ...] = Field(
         min_length=1,
-        description=(
-            "what nodes offer, tables of their own; new nodes are expected to be as the first says"
-        ),
+        description=("sizes of nodes, a table each; the VCM requests nodes of the first"),
     )
-    minimum: int = Field(0, ge=0, description="nodes of the pool at least")
-    maximum: int = Field(64, ge=0, description="nodes of the pool at most")
-    idle_limit: Seconds = Field(300.0, description="seconds after which an empty node goes back")
+    minimum: int = Field(0, ge=0, description="fewest nodes of the pool")
+    maximum: int = Field(64, ge=0, description="most nodes of the pool")
+    idle_limit: Seconds = Field(300.0, description="seconds after which an empty node leaves")
     stop_time: Seconds = Field(
-        60.0, description="seconds that machines have to shut down; then they are ended"
+        60.0, description="seconds in which machines must shut down; then they are ended"
     )
     keep: tuple[str, ...] = Field(
-        (), description="hostnames of the vcluster that are no virtual hosts: its head"
+        (), description="host names of the cluster that are no virtual hosts: its head"
     )
 
 

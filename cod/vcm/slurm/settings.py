@@ -32,19 +32,21 @@ class NodesetTable(Table):
     )
     cpus: int = Field(1, ge=1, le=100_000, description="CPUs of a node, as `slurmd -C` counts them")
     threads: int = Field(
-        1, ge=1, le=64, description="its threads of a core, where Slurm gives jobs whole cores"
+        1, ge=1, le=64, description="threads of a core, where Slurm gives jobs whole cores"
     )
-    memory: int = Field(0, ge=0, description="its memory in MiB (RealMemory); 0: any job fits")
+    memory: int = Field(
+        0, ge=0, description="memory of a node in MiB (RealMemory); 0: any job fits"
+    )
     gres: Annotated[str, AfterValidator(_gres)] = Field(
-        "", description="its generic resources: `gpu:a100:2,nvme:1`"
+        "", description="generic resources of a node: `gpu:a100:2,nvme:1`"
     )
     features: tuple[str, ...] = Field(
-        (), description="features that it has beside `feature`; the VCM sets them"
+        (), description="features beside `feature`; the VCM sets them"
     )
     requires: Requirements = Field(
-        "", description="requirements of such nodes (XML); empty: those of the whole file"
+        "", description="requirements of these nodes (XML); empty: those of the file"
     )
-    template: str = Field("", description="template of such nodes; empty: that of the whole file")
+    template: str = Field("", description="template of these nodes; empty: that of the file")
 
     def kind(self, feature: str) -> NodeKind:
         return NodeKind(
@@ -73,17 +75,17 @@ class SlurmTable(BatchTable):
     feature: str = Field(
         "cod",
         min_length=1,
-        description="feature of every node of the pool, by which it is in the partition's NodeSet",
+        description="feature of each node of the pool, which puts it into the partition's NodeSet",
     )
     fresh: bool = Field(
-        False, description="each job gets nodes of its own, which are given back when it is over"
+        False, description="true: each job gets nodes of its own, which leave after it"
     )
     nodesets: Annotated[tuple[NodesetTable, ...], AfterValidator(_distinct)] = Field(
         (),
         description=(
-            "kinds of nodes, tables of their own: a job gets the first that could run it; `minimum`"
-            " and `reserve` are of the very first; none: all nodes are like those that have joined,"
-            " and one is asked for to see"
+            "kinds of nodes, a table each: a job gets the first that could run it, and `minimum`"
+            " and `reserve` are of the first; none: all nodes are like those that have joined, and the"
+            " VCM requests one to see"
         ),
     )
 
