@@ -66,7 +66,7 @@ class BatchTable(Table):
     )
     stop: Command = Field(
         "",
-        description="command that stops it before the node leaves; empty: the batch system's own way",
+        description="command that stops it before the node leaves; empty: the system's own way",
     )
     drain: bool = Field(
         False,
