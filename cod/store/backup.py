@@ -236,8 +236,8 @@ def _disbelieve(tx: Tx, now: float) -> None:
         .where(or_(p.c.seq > 0, boots))
         .values(seq=p.c.seq + 1, wished_at=now, next_at=now, attempts=0, reason="", given_up=False)
     )
-    # What runs may have been installed after the backup, for another group: a running system's disks
-    # are foreign, so that they are erased whole when it is given back, and kept for nobody.
+    # A system that runs may have been installed after the backup, for another group. Its disks are
+    # foreign, so that they are erased whole when the node is given back, and kept for nobody.
     disk = case((n.c.state == NodeState.ACTIVE, Disk.FOREIGN), else_=Disk.DIRTY)
     tx.execute(
         update(n).values(disk=disk, cached_template_id=None, cached_group_id=None, last_seen=None)

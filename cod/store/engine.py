@@ -1,5 +1,5 @@
-"""Opening the database: one URL, SQLite or MariaDB/MySQL, of one host or several; what each needs to
-be safe; which errors merit a retry."""
+"""Opening the database: one URL, SQLite or MariaDB/MySQL, of one host or several; what each needs
+to be safe; which errors merit a retry."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The metadata service's documents: one record written in the forms that images and programs
 understand.
 
-========================  ======================================================================================
+========================  ========================================================================
 ``/latest/meta-data/``    EC2's tree, as cloud-init and many others crawl it; a folder's answer
                           lists its names
 ``/latest/user-data``     the template's user data; also as `vendor-data`
@@ -9,7 +9,7 @@ understand.
 ``/nocloud/``             what cloud-init's data source NoCloud reads
 ``/machinefeatures/``     machine/job features (HEP Software Foundation, HSF-TN-2016-02); beside it
                           ``/jobfeatures/``
-========================  ======================================================================================
+========================  ========================================================================
 
 In place of `latest` stands any version of EC2's interface: an older one has nothing less. Values in
 EC2's tree have no line break at their ends, because cloud-init takes a value with one for a list.

@@ -31,7 +31,8 @@ wait
 """
 ANY = """\
 #!/bin/bash
-# What any machine runs: $2 is its domain, whose first word is the vcluster. Those without a batch system run nothing.
+# What any machine runs: $2 is its domain, whose first word is the vcluster. A vcluster without a
+# batch system runs nothing.
 folder={stand}/batch-${{2%%.*}}
 [ -x $folder/system ] && exec $folder/system $1
 exec sleep infinity

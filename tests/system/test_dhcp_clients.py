@@ -327,7 +327,7 @@ for turn in range(20):
             if data[0] == 134:
                 print(data.hex(), struct.unpack("i", extra[0][2])[0], source[0][:4])
                 sys.exit()
-    except OSError:  # no answer; or the kernel has not given the interface its link-local address yet
+    except OSError:  # no answer; or the interface has no link-local address yet
         time.sleep(0.1)
 """
     done = subprocess.run(

@@ -1,6 +1,6 @@
-/* What is typed into a form with `data-check` is looked at by the server while it is typed: the form is posted to that
-   address, and the answer, a part of the page, takes the place of the element whose `data-part` is `data-check-part`.
-   Without this script a button of the form does the same. */
+/* The server checks a form with `data-check` while somebody types: the script posts the form to that
+   address, and the answer, a part of the page, replaces the element whose `data-part` is
+   `data-check-part`. Without this script a button of the form does the same. */
 "use strict";
 
 const PAUSE = 400; // milliseconds without typing

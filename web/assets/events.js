@@ -32,7 +32,8 @@ class Events {
     this.end();
   }
 
-  begin(live, after, first) { // `first`: the listener that misses nothing, because the stream begins where it is
+  // `first`: the listener that misses nothing, because the stream begins where it is
+  begin(live, after, first) {
     const from = after === undefined ? live : `${live}?after=${after}`;
     const stream = this.stream = new EventSource(from);
     stream.onopen = () => {

@@ -1,5 +1,6 @@
-/* Sends a file piece by piece, by the tus protocol (docs/uploads): goes on by itself after a break, can be paused,
-   and goes on after the page was loaded again if the same file is chosen. The form is of image-new.html. */
+/* Sends a file piece by piece, by the tus protocol (docs/uploads): goes on by itself after a break,
+   can be paused, and goes on after the page was loaded again if the same file is chosen. The form is
+   of image-new.html. */
 "use strict";
 
 const PIECE = 16 * 1024 * 1024; // bytes

@@ -57,8 +57,8 @@ def check(tx: Tx, *, name: str, site: Site) -> Result[SwitchView]:
 def ports(
     tx: Tx, *, site: Site, switch: str | None = None, node: str | None = None
 ) -> list[SwitchPortView]:
-    """Return the ports that are known, by switch and port: all, those of a switch, or those of a
-    node's NICs. Raises `Refused` for a switch that is not in the site file and has left no ports."""
+    """Return the known ports, by switch and port: all, those of a switch, or those of a node's
+    NICs. Raises `Refused` for a switch that is not in the site file and has left no ports."""
     found = store.listed(tx, switch, node)
     if switch and not found and policy.named(site.switches, switch) is None:
         raise _no_switch(switch)

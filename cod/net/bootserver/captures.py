@@ -1,13 +1,13 @@
 """The image server's door for captured disks: what a node's agent reads comes in here, piece by
 piece.
 
-========================  =======================================================================================
+========================  ========================================================================
 ``GET /captures/ID``      how far the disk is there: ``{"at": BYTES}``
 ``PUT /captures/ID/AT``   the next piece (`cod.wire.capture`), where what is there ends at AT; 409
                           where it does not
 ``POST /captures/ID``     all is there: ``{"size": …, "at": …, "partitions": […]}``; the image is
                           made and can be seen
-========================  =======================================================================================
+========================  ========================================================================
 
 ID is the agent's order; its secret is the bearer token of each request, and is asked about before a
 body is read. Work with files is done in threads, for each capture one thing after the other. What

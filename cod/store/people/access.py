@@ -16,7 +16,7 @@ def owned(tx: Tx, kind: str, key: str) -> Owned | None:
     """Return who owns the `kind` of thing named `key`; None where there is no such thing.
 
     kind  '' (nothing in particular), 'group', 'vcluster', 'series', 'node', 'user' by name;
-          'image', 'template' by full name; 'volume' by full name; 'request', 'reclaim', 'notice', 'upload',
+          'image', 'template', 'volume' by full name; 'request', 'reclaim', 'notice', 'upload',
           'invitation' by id
     """
     return _KINDS[kind](tx, key)

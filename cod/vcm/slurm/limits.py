@@ -8,8 +8,8 @@ there, is remembered, and so is its association: without nodes they count no mor
 over, and then only one of them does, to see. Each time in vain doubles the pause.
 
 What is not yet known to be limited would bring as many nodes as it wants before the first pause. So
-where the site enforces limits, an association whose jobs are not known to run here is `untried`, and
-gets a few nodes at first (`cod.vcm.slurm.needs.FIRST_NODES`).
+where the site enforces limits, an association whose jobs are not known to run here is `untried`,
+and gets a few nodes at first (`cod.vcm.slurm.needs.FIRST_NODES`).
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ class SlurmTable(BatchTable):
         (),
         description=(
             "kinds of nodes, a table each: a job gets the first that could run it, and `minimum`"
-            " and `reserve` are of the first; none: all nodes are like those that joined, and the VCM"
-            " requests one to see"
+            " and `reserve` are of the first; none: all nodes are like those that joined, and the"
+            " VCM requests one to see"
         ),
     )
 
