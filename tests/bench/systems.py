@@ -95,37 +95,37 @@ ROWS = (
     (
         "",
         "CPUs and memory have factors of their own",
-        "[shares and guarantees of a type](sharing.md#shares-and-guarantees-of-a-type), [ranks by"
-        " dominant shares](sharing.md#ranks-by-dominant-shares)",
+        "[shares and guarantees of a type](shares.md#shares-and-guarantees-of-a-type), [ranks by"
+        " dominant shares](shares.md#ranks-by-dominant-shares)",
         "part: whole nodes only",
     ),
     (
         "",
         "users have shares below their project's",
-        "subgroups, and [users' shares inside a group](sharing.md#users-shares-inside-a-group)",
+        "subgroups, and [users' shares inside a group](shares.md#users-shares-inside-a-group)",
         "whole",
     ),
     (
         "FaSS",
         "instances have a lifetime, without which fair shares mean nothing",
-        "[leases](sharing.md#leases) have a maximum, [node-hours](sharing.md#node-hours-of-a-month)"
+        "[leases](sharing.md#leases) have a maximum, [node-hours](shares.md#node-hours-of-a-month)"
         " bound them; those who wait are told [when they"
         " start](allocation.md#expected-starts); [whole clusters are"
-        " reserved](sharing.md#reservations-in-advance)",
+        " reserved](reservations.md)",
         "whole",
     ),
     (
         "OPIE",
         "preemptible instances run where nothing else wants the room; criteria choose which end",
         "the larger pool preemptible: the smaller one's jobs wait {preempted}, {anew} jobs of the"
-        " larger are begun anew; [`victims`](sharing.md#preemptible-clusters)",
+        " larger are begun anew; [`victims`](preemptible.md)",
         "whole",
     ),
     (
         "Partition Director",
         "nodes go from a batch system to a cloud and back, drained, by a time that is readable on"
         " the node",
-        "[moves](sharing.md#moving-nodes-to-another-vcluster) with a deadline, drained by the VCM,"
+        "[moves](moving-nodes.md) with a deadline, drained by the VCM,"
         " the time in the node's [metadata](metadata.md)",
         "whole",
     ),
