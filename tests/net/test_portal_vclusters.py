@@ -238,7 +238,9 @@ def test_the_forms_and_the_reclaims_alarm_are_parts_that_come_live(there: Served
         assert words in change
     (alarm,) = browser.get("/vclusters/farm").tree.xpath("//*[@data-part='reclaims']")
     assert "notice" in alarm.get("data-on").split()
-    assert "1 node will be reclaimed" in browser.get("/vclusters/farm", part="reclaims").words
+    told = browser.get("/vclusters/farm", part="reclaims").words
+    assert "1 node will be reclaimed" in told
+    assert "in block rack1. Choose which nodes to release" in told
 
 
 def test_a_form_that_was_wrong_is_fetched_from_its_page(there: Served) -> None:
