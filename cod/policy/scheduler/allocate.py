@@ -119,7 +119,7 @@ def decide(
 
 
 class _Choice:
-    """Decides request after request, remembering what is still to be had."""
+    """Decides one request after another, and counts what is still available."""
 
     def __init__(
         self, snapshot: SiteSnapshot, feasibility: Feasibility, policy: Policy, now: float
@@ -159,8 +159,8 @@ class _Choice:
         )
 
     def move(self, request: PendingRequest) -> None:
-        """Grant what is free of the nodes that are reserved for a move, or say what it waits for.
-        One that nothing is reserved for any more has come to its end."""
+        """Grant the free nodes among those reserved for a move, or say why the move waits. A move
+        without reserved nodes has ended."""
         holder = self._snapshot.holders.get(request.vcluster_id)
         source = self._snapshot.holders.get(request.source_id or 0)
         # it ends with the lease: see `core.requests.suspend`
@@ -200,7 +200,7 @@ class _Choice:
             self._refusals.append(reasons.moving(request, coming, taking, portless.total()))
 
     def reserve(self) -> None:
-        """Grant reservations whose start has come, and keep for the others what they will need."""
+        """Grant reservations whose start has come, and keep nodes for the later ones."""
         seen = forecast.Forecast(self._snapshot, self._feasibility, self._policy, self._now)
         for one in seen.placed:
             want = self._want(one.request)
@@ -318,7 +318,8 @@ class _Choice:
         )
 
     def _meanwhile(self, want: Want) -> bool:
-        """Use what is held back for others, if it gives it back before they could use it."""
+        """Use nodes that are held back for other requests, if this lease ends before those requests
+        could start."""
         if not (self._inventory.held or self._inventory.booked):
             return False
         end = back(want.request, self._snapshot, self._policy, self._now)
@@ -403,8 +404,8 @@ class _Choice:
         self._candidates.gain(request, found.places, waits=waits)
 
     def _awaits(self, want: Want, *, meanwhile: bool = False) -> bool:
-        """Let the request wait in the right place, if it has one; `meanwhile`: also for what is
-        held back for others and comes back in time."""
+        """Let the request wait for its best place, if it has one. `meanwhile`: consider nodes too
+        that are held back for others and return in time."""
         if not want.request.may_wait:
             return False
         want = self._entitled(want)
@@ -428,8 +429,8 @@ class _Choice:
             self._refuse(want.request, refusal)
 
     def _refuse(self, request: PendingRequest, refusal: RequestRefusal) -> None:
-        """Let nodes stay that were being taken for the request and that it does not count on any
-        more: last what is taken first."""
+        """Cancel preemptions for the request on which it no longer counts, those first that would
+        be carried out last."""
         self._refusals.append(refusal)
         self._backfill.decided(request)
         unused = Counter() if refusal.final else self._inventory.unused(request.id)
@@ -457,7 +458,8 @@ class _Choice:
         )
 
     def _entitled(self, want: Want) -> Want:
-        """Return the request with what of its group's it stays within by now."""
+        """Return the request with the entitlement of its group (guarantee, share) that it still
+        fits into."""
         within = self._candidates.within(want.request)
         return want if within == want.within else replace(want, within=within)
 
@@ -492,7 +494,7 @@ class _Choice:
                     yield Share(position, one.template_id, free, part)
 
     def _wait(self, want: Want, found: FoundPlaces) -> RequestRefusal:
-        """Keep the free nodes that the request would use, and take what it is short of."""
+        """Keep the free nodes of the request's place, and preempt the missing ones."""
         request, coming = want.request, 0
         taking = sum(victim.nodes for victim in found.victims)
         for one, place in zip(request.tuples, found.places, strict=True):
@@ -513,12 +515,11 @@ _Key = tuple[str, Fit, bool, str]
 
 
 class _Failures:
-    """What has been tried in vain: who asks the same or more later fails too, because what is to be
-    had only shrinks.
+    """The failed attempts of a pass. A later request for the same or more nodes fails, too, because
+    availability only shrinks.
 
-    A request that has something reserved, or that cannot take what others can, is like no other: it
-    always tries.
-    """
+    A request that has reserved nodes, or that cannot preempt nodes that others can, is always
+    tried."""
 
     def __init__(self) -> None:
         self._least: dict[_Key, int] = {}

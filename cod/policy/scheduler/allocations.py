@@ -11,7 +11,7 @@ from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, SiteSnapshot
 
 @dataclass(slots=True)
 class VclusterSum:
-    """What one vcluster holds of the kinds that would do."""
+    """The nodes that one vcluster holds, of the kinds that match."""
 
     holder: VclusterHolder
     count: int = 0

@@ -47,7 +47,7 @@ class _Room:
         return self.now + sum(count for _, count in self.ends)
 
     def when(self, wanted: int, now: float) -> float:
-        """Return when there are so many."""
+        """Return the time from which on `wanted` nodes are there."""
         have = self.now
         for time, count in ((now, 0), *self.ends):
             have += count
@@ -91,8 +91,7 @@ class Backfill:
         self._vain.clear()
 
     def decided(self, request: PendingRequest) -> None:
-        """Count what is reserved for a request no longer: it is counted among what `give` was told,
-        or may stay."""
+        """Stop counting the request's reserved nodes: `give` has counted them, or they may stay."""
         self._undecided.pop(request.id, None)
 
     def give(self, request: PendingRequest, found: FoundPlaces) -> None:
@@ -114,12 +113,12 @@ class Backfill:
                 )
 
     def holds(self) -> tuple[Hold, ...]:
-        """Return what is held back, as far as nobody has got it who gives it back in time."""
+        """Return the nodes that are held back and that no short lease uses meanwhile."""
         left = self._inventory.held
         return tuple(replace(one, free=min(one.free, left[one.kind].free)) for one in self._made)
 
     def hold(self, want: Want) -> bool:
-        """Hold nodes back for a request that cannot be served, nor wait for nodes of its own, if it
+        """Hold nodes back for a request that can neither start nor wait for nodes of its own, if it
         is its turn."""
         since = want.request.submitted_at + self._policy.hold_after
         if (
@@ -175,8 +174,8 @@ class Backfill:
     def _find(
         self, want: Want, level: Level | None
     ) -> tuple[Mapping[NodeKind, _Room], Counter[NodeKind] | None]:
-        """Return what it could have, and where, and what of that it would use. `level`: see
-        `_room`."""
+        """Return the place that the request could have, and the nodes that it would use there.
+        `level`: see `_room`."""
         rooms = {
             kind: self._room(kind, want.request, level)
             for fit in set(want.fits)
@@ -187,8 +186,8 @@ class Backfill:
         )
 
     def _can_preempt(self, request: PendingRequest, needs: Mapping[NodeKind, int]) -> bool:
-        """Return whether all nodes that are counted on can be taken together. One vcluster may lose
-        so many, of whichever kind."""
+        """Return whether all nodes that are counted on can be preempted together. A vcluster can
+        lose only a limited number of nodes, of all kinds together."""
         level, soon, victims = self._level(request), self._inventory.soon_for(request.id), []
         if level is None:
             return True
@@ -206,8 +205,8 @@ class Backfill:
         return max(self._candidates.levels(request, ""), default=None)
 
     def _room(self, kind: NodeKind, request: PendingRequest, level: Level | None) -> _Room:
-        """Return the room for a request. Its own vcluster's nodes it cannot get; those that can be
-        taken for it, from priorities up to `level`, count once. None: nothing is to be taken."""
+        """Return the room of a kind for a request, without the nodes of its own vcluster. Nodes
+        that it can preempt from priorities up to `level` count once. None: nothing is preempted."""
         victims = 0 if level is None else self._candidates.most(kind, level, request.vcluster_id)
         ends = []
         for time, holder, count in self._returns().get(kind, ()):
@@ -268,7 +267,7 @@ class Backfill:
     # ------------------------------------------------------------ where
 
     def _whole(self, want: Want, rooms: Mapping[NodeKind, _Room]) -> Counter[NodeKind] | None:
-        """Return each tuple where it can be served first."""
+        """Return the place of each tuple at which it can start first."""
         try:
             kinds = whole(
                 [
@@ -287,8 +286,8 @@ class Backfill:
     def _soonest(
         self, count: int, fit: Fit, rooms: Mapping[NodeKind, _Room]
     ) -> tuple[NodeKind, ...]:
-        """Return the kinds that would do, by when there are so many; of equals the one that has
-        most now."""
+        """Return the matching kinds by the time at which `count` nodes are there; of equal ones the
+        kind with most nodes now first."""
         times = {kind: rooms[kind].when(count, self._now) for kind in fit.kinds}
         return tuple(
             sorted(
@@ -298,7 +297,8 @@ class Backfill:
         )
 
     def _spread(self, want: Want, rooms: Mapping[NodeKind, _Room]) -> Counter[NodeKind] | None:
-        """Return what is there now, wherever; what is short of what comes back first."""
+        """Return the nodes that are there now, of all kinds; for the missing ones, those that
+        return first."""
         demands = want.demands()
         shares = fill(demands, {kind: room.now for kind, room in rooms.items()})
         left = {kind: [*room.ends] for kind, room in rooms.items()}

@@ -33,12 +33,12 @@ from cod.policy.scheduler.snapshot import (
 
 @dataclass(frozen=True, slots=True)
 class TypeMatch:
-    """A node type, as the request sees it.
+    """A node type from the request's view.
 
-    site, free, coming, held   nodes of it: of the site; to be had now; on their way to the reserve;
-    held by vclusters
-    lacks   for each tuple of the request that its nodes would not do for: (position, phrases that
-            say why)
+    site, free, coming, held  its nodes: of the site; available now; on their way to the reserve;
+                              held by vclusters
+    lacks                     for each tuple that the type does not match: (position, phrases that
+                              say why)
     """
 
     type_id: int
@@ -73,14 +73,14 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class VclusterHeld:
-    """Nodes that would do and that a vcluster holds.
+    """Matching nodes that a vcluster holds.
 
     priority   None: it is preemptible
-    takeable   how many of them may be taken for the request now
+    takeable   how many of them the request may preempt now
     protected  what keeps the rest: 'priority', 'inertia', 'floor', 'guarantee' or 'share' of its
-               group, 'leaving' (taken already) or 'draining' (they come back by themselves); ''
+               group, 'leaving' (preempted already) or 'draining' (they return by themselves); ''
                when nothing does
-    until      when that ends, if it is known
+    until      when that protection ends, if known
     sentence   what keeps the rest, for people
     ours       it is of the request's group
     """
@@ -98,8 +98,8 @@ class VclusterHeld:
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Something that will, or may, give back `count` nodes that would do, at `at`. `sentence`
-    leaves time and number to whoever shows it."""
+    """An event that will, or may, return `count` matching nodes, at the time `at`. `sentence` names
+    neither time nor number."""
 
     at: float | None
     count: int
@@ -108,16 +108,16 @@ class Chance:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a request waits.
+    """The reasons why a request waits.
 
-    code      what the next pass makes of it: 'granted', or the code of its `RequestRefusal`
-    wanted    nodes that it wants; `fitting` of the site would do for some of its tuples
-    own, aside  of these its vcluster has already; are in quarantine, or off where nothing can
-                switch them on
-    portless    further nodes that match, but for their switch ports: its vcluster is isolated
-    position  its place among the requests that wait for the same types of nodes, the first is 1:
-              `ahead` has the others
-    sentence  the summary; `reason` its first sentence: why it waits, as the request itself is told
+    code        its outcome in the next pass: 'granted', or the code of its `RequestRefusal`
+    wanted      the requested nodes; `fitting` nodes of the site match at least one of its tuples
+    own, aside  of these: nodes that its vcluster holds already; nodes in quarantine, or off without
+                a power driver
+    portless    further nodes that match but have no usable switch port, for an isolated vcluster
+    position    its place among the requests that wait for the same types of nodes, from 1; `ahead`
+                has the others
+    sentence    the summary; `reason` is its first sentence, which is also stored with the request
     """
 
     request_id: int
@@ -397,8 +397,8 @@ def _chances(
 
 
 def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises) -> Iterator[Chance]:
-    """Yield what the loser's VCM has promised, as far as it is still wanted, and what COD takes at
-    the deadline."""
+    """Yield the nodes that the loser's VCM has promised and that are still needed, and the nodes
+    that COD takes at the deadline."""
     count, by = promises.get(one.id, (0, one.deadline))
     count, by = min(count, one.open), min(by, one.deadline)
     if count:

@@ -52,18 +52,16 @@ def lacking(wanted: str, document: str, attributes: str) -> Lacking:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What would do for a tuple on one subnet; the same for all tuples that the same types would do
-    for.
+    """The node kinds that match a tuple on one subnet. Tuples that the same types match share one.
 
-    tiers   eligible kinds by cost, the cheapest first; within a cost the largest blocks of the site
-            first; not those whose maintenance comes too early
-    kinds   the same in one row
-    blocks  how many nodes each block has, or would have with all that are set aside, in
-            maintenance or not
-    site_of   nodes of each eligible type on that subnet, whoever holds them
-    site      of all of them
-    largest   of the largest block
-    parted    do they lie in more than one block?
+    tiers    eligible kinds by cost, the cheapest first; within a cost the largest blocks of the
+             site first; without kinds whose maintenance comes too early
+    kinds    the same in one row
+    blocks   how many nodes each block has, with all nodes that are set aside, in maintenance or not
+    site_of  nodes of each eligible type on that subnet, of all holders
+    site     nodes of all eligible types
+    largest  nodes of the largest block
+    parted   the nodes lie in more than one block
     """
 
     tiers: tuple[tuple[NodeKind, ...], ...]
@@ -83,7 +81,7 @@ class Fit:
 
 
 class Feasibility:
-    """What the site has, by what is asked of it at `now`."""
+    """The nodes of the site that match requests at `now`."""
 
     def __init__(self, snapshot: SiteSnapshot, now: float) -> None:
         self._snapshot, self._now = snapshot, now
@@ -141,13 +139,12 @@ class Feasibility:
         return self._snapshot.types[type_id].name
 
     def fit(self, one: RequestTuple, request: PendingRequest) -> Fit:
-        """Return what would do for a tuple of a request: on its vcluster's subnet, for an isolated
-        vcluster with switch ports that can be put into its VLAN, and without maintenance before its
-        lease ends."""
+        """Return the kinds that match a tuple of a request: on its vcluster's subnet, with usable
+        switch ports for an isolated vcluster, and without maintenance before its lease ends."""
         return self._found(one, request.subnet, request.isolated, self.closed(request))
 
     def anywhere(self, request: PendingRequest) -> tuple[Fit, ...]:
-        """Return what would do for each tuple, whatever the switch ports and the maintenance."""
+        """Return the kinds that match each tuple, with any switch port and any maintenance."""
         return tuple(self._found(one, request.subnet, False, 0) for one in request.tuples)
 
     def _found(self, one: RequestTuple, subnet: str, isolated: bool, closed: int) -> Fit:
@@ -192,9 +189,9 @@ class Feasibility:
         return "; ".join(self._snapshot.windows[bit].said for bit in sorted(bits) if bit & closed)
 
     def portless(self, request: PendingRequest) -> tuple[int, int, int]:
-        """Return how many nodes of the site match a request, whatever their switch ports; how many
-        of these its vcluster cannot have because it is isolated; and how many have usable ports.
-        Nobody knows that of those that are set aside. Zeros for a vcluster that is not isolated."""
+        """Return three numbers: nodes of the site that match a request, with any switch port; those
+        of them that its isolated vcluster cannot have; and those with usable ports. The ports of
+        nodes that are set aside are unknown. All are zero for a vcluster that is not isolated."""
         if not request.isolated:
             return 0, 0, 0
         fits = {self.fit(one, replace(request, isolated=False)) for one in request.tuples}
@@ -206,7 +203,7 @@ class Feasibility:
         return matching, sum(self.sizes[kind] for kind in kinds) - usable, usable
 
     def lacks(self, one: RequestTuple) -> Mapping[int, Lacking]:
-        """Return by type of the site what it lacks for a tuple: nothing where it is eligible."""
+        """Return what each type of the site lacks for a tuple: nothing for an eligible type."""
         key = one.attributes, one.template_id
         if key not in self._lacks:
             document = self._snapshot.templates[one.template_id]
@@ -251,8 +248,8 @@ class Feasibility:
     # ------------------------------------------------------------ what a vcluster could ever get
 
     def others(self, request: PendingRequest, fit: Fit) -> dict[NodeKind, int]:
-        """Return how many nodes each eligible block would have for the request if nobody else held
-        any."""
+        """Return the number of nodes in each eligible block that no other vcluster than the
+        request's could keep from it."""
         own = self._allocations.get(request.vcluster_id, Counter[NodeKind]())
         return {
             kind: max(0, min(size - own[kind], self._of_type(kind.type, request)))

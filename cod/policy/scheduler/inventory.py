@@ -48,12 +48,12 @@ class HeldBack:
 
 
 class Inventory:
-    """What is to be had; shrinks while it is given out.
+    """The available nodes of a pass, which shrink with each grant.
 
-    free  unreserved nodes to be had now, by kind
-    soon  those and the unreserved ones that are on their way
-    held  what is held back of both, by kind: it is in neither
-    booked  the same for reservations in advance, in the order of their starts
+    free    unreserved nodes that are available now, by kind
+    soon    those, and unreserved nodes on their way to the reserve
+    held    nodes of both that are held back, by kind: neither `free` nor `soon` has them
+    booked  nodes held for reservations in advance, in the order of their starts
     """
 
     def __init__(self, snapshot: SiteSnapshot, kinds: Iterable[NodeKind], now: float) -> None:
@@ -117,13 +117,13 @@ class Inventory:
         return self.free if own is None else _sum(self.free, own.free)
 
     def soon_for(self, request_id: int) -> Mapping[NodeKind, int]:
-        """Return what it can have now or when what is on its way is there."""
+        """Return the nodes that the request can have now, or as soon as nodes on their way arrive."""
         own = self.own.get(request_id)
         return self.soon if own is None else _sum(self.soon, own.free, own.coming)
 
     def unused(self, request_id: int) -> Counter[NodeKind]:
-        """Return what is still to be given back for it and was not counted on by `keep`, by
-        kind."""
+        """Return, by kind, the nodes that will return for the request and that `keep` has not
+        counted."""
         own = self.own.get(request_id)
         return Counter() if own is None else +own.taking
 
@@ -140,13 +140,12 @@ class Inventory:
     def keep(
         self, kind: NodeKind, count: int, request_id: int, wanted: Cache
     ) -> tuple[list[tuple[FreeNodes, int]], Missing]:
-        """Set up to `count` nodes aside for a request that waits: the free ones of them, and how
-        many are missing.
+        """Set up to `count` nodes aside for a waiting request. Return the free ones of them, and
+        the number of missing ones.
 
-        What is reserved for it counts first. Then nodes that are awake, then those that are waking
-        and only then those asleep: else another would be woken in each pass. What others are still
-        to give back counts last: they need not, as far as there is enough without it.
-        """
+        Nodes reserved for the request count first, then awake nodes, then waking ones, and sleeping
+        ones last: otherwise each pass would wake another node. Nodes that others have still to
+        return count after all of these, because they may stay if the request has enough."""
         own = self.own.get(request_id) or Own()
         kept = self._draw(kind, request_id, count, wanted)
         left = count - _count(kept)
@@ -167,8 +166,8 @@ class Inventory:
     def hold(
         self, kind: NodeKind, count: int, request_id: int, until: float
     ) -> tuple[int, int, int]:
-        """Hold back up to `count` nodes of a kind for a request, those that are its own counted in:
-        how many are free, how many are on their way, and how many it is short of then."""
+        """Hold back up to `count` nodes of a kind for a request, its own reserved ones included.
+        Return the numbers of free nodes, of nodes on their way, and of missing nodes."""
         own = self.own.get(request_id) or Own()
         left = max(0, count - own.free[kind] - own.coming[kind])
         free = min(left, self.free[kind])
@@ -178,8 +177,8 @@ class Inventory:
         return free, coming, left - free - coming
 
     def until(self, end: float) -> dict[NodeKind, int]:
-        """Return what is held back that somebody may have who gives it back by `end`, with what is
-        free of the same kinds."""
+        """Return the held nodes that a lease ending by `end` may use, with the free ones of the
+        same kinds."""
         back = {
             kind: sum(held.free for held in self._all_held(kind) if held.until >= end)
             for kind in {**self.held, **self.booked}
@@ -187,8 +186,7 @@ class Inventory:
         return {kind: self.free[kind] + count for kind, count in back.items() if count}
 
     def let(self, kind: NodeKind, count: int, end: float) -> None:
-        """Give out so many, which come back by `end`: what is not free of them comes out of what is
-        held back."""
+        """Give out `count` nodes that return by `end`: free ones first, then held ones."""
         left = max(0, count - self.free[kind])
         for held in self._all_held(kind) if left else ():
             part = min(left, held.free) if held.until >= end else 0
@@ -199,8 +197,8 @@ class Inventory:
                 self.soon[each] += part
 
     def book(self, kind: NodeKind, until: float, count: int) -> None:
-        """Hold nodes back for a reservation, after those that begin earlier: free ones before those
-        on their way, which may come too late."""
+        """Hold nodes for a reservation, after the reservations that begin earlier. Take free nodes
+        before nodes on their way, which may come too late."""
         free = min(count, self.free[kind])
         self._use(kind, free, free)
         self._wait(kind, count - free, waking_only=False)
@@ -241,9 +239,9 @@ class Inventory:
         return drawn
 
     def _use(self, kind: NodeKind, free: int, soon: int) -> None:
-        """Count out free nodes, and those that are free soon. Those with usable ports are counted
-        on their own, too; where it is not known which nodes are meant, it is others as far as there
-        are others."""
+        """Count out free nodes, and nodes that are free soon. Nodes with usable ports have counts
+        of their own: unless the nodes are known, those without usable ports are counted out first.
+        """
         for each in kind.counted:
             self.free[each] = max(self.free[each] - free, 0)
             self.soon[each] = max(self.soon[each] - soon, 0)
@@ -254,8 +252,9 @@ class Inventory:
 
 
 def _rank(free: FreeNodes, wanted: Cache) -> tuple[object, ...]:
-    """Return nodes that isolated vclusters cannot have first, then those that hold what is wanted,
-    then those awake; last come those that hold software of others, who may want it again."""
+    """Return the order in which nodes are used: first those that isolated vclusters cannot have,
+    then those that hold the wanted software, then awake ones; last those with other groups'
+    software, which these may want again."""
     return (
         free.kind.port == USABLE,
         free.cache != wanted,

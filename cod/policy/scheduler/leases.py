@@ -57,7 +57,7 @@ def latest(began: float, group: Group, policy: Policy) -> float:
 
 
 def end(vcluster: Vcluster, now: float) -> float:
-    """Return when the vcluster's lease ends; as late as any could, where it has no end."""
+    """Return the end of the vcluster's lease; the latest possible time for a lease without end."""
     return now + LONGEST if vcluster.expires_at is None else vcluster.expires_at
 
 
@@ -71,13 +71,14 @@ def extended(
     *,
     clip: bool = False,
 ) -> float:
-    """Return the end of a lease that shall last `asked` seconds from now. It never becomes earlier.
+    """Return the end of a lease that should last `asked` seconds from now. An extension never makes
+    a lease shorter.
 
-    began  when the lease began: the group's maximum, or the site's, bounds its whole length
-    clip   as far as the maximum allows, instead of refusing what goes beyond: for programs, which
-           read the new end
+    began  when the lease began: the group's maximum, or the site's, bounds the whole length
+    clip   shorten the extension to the maximum instead of refusing it: for programs, which read the
+           new end
 
-    Raise `Refused` where nothing can be gained, or where `asked` goes beyond the maximum.
+    Raise `Refused` if the lease cannot become longer, or if `asked` exceeds the maximum.
     """
     end, bound = now + asked, latest(began, group, policy)
     if end > bound and (expires_at >= bound or not clip):
@@ -110,12 +111,10 @@ AnyMember = TypeVar("AnyMember", bound=Member)
 
 
 def victims(held: Iterable[AnyMember], count: int) -> list[AnyMember]:
-    """Return the nodes that a vcluster gives up when it shrinks by `count` and its owner names
-    none.
+    """Return the nodes that a vcluster gives up when it shrinks by `count` without named nodes.
 
-    Those that do not run its software yet go first, then the newest members; names settle what is
-    left.
-    """
+    Nodes that do not run its software yet go first, then the newest members. Names decide between
+    equals."""
     order = sorted(
         held,
         key=lambda node: (node.state == NodeState.ACTIVE, -(node.assigned_at or 0.0), node.name),
@@ -127,12 +126,11 @@ def victims(held: Iterable[AnyMember], count: int) -> list[AnyMember]:
 
 
 def warnings(snapshot: SiteSnapshot, policy: Policy, now: float) -> tuple[tuple[int, float], ...]:
-    """Return (vcluster id, seconds) of those whose lease ends within so many seconds and that have
-    not been told.
+    """Return (vcluster id, seconds) for each lease that ends within so many seconds without a
+    warning.
 
-    One that several warnings are due for gets the most urgent only. A warning is due again once the
-    lease has been extended, when what was said last is no longer in `snapshot.warned`.
-    """
+    If several warnings are due, the most urgent one counts. An extension makes a warning due again,
+    because the last warning is then no longer in `snapshot.warned`."""
     due = []
     for holder in snapshot.holders.values():
         if holder.expires_at is None or holder.drain_until is not None or holder.expires_at <= now:
@@ -144,9 +142,8 @@ def warnings(snapshot: SiteSnapshot, policy: Policy, now: float) -> tuple[tuple[
 
 
 def begun(seconds: float, policy: Policy) -> float | None:
-    """Return what counts as the last warning of a lease that begins, or is extended, with `seconds`
-    to go: nobody has to be warned of an end that was in sight from the beginning.
-    """
+    """Return the value that counts as the last warning of a lease that begins, or is extended, with
+    `seconds` left. No warning is due for an end that was near from the beginning."""
     return min((ahead for ahead in policy.lease_warnings if seconds <= ahead), default=None)
 
 
@@ -173,7 +170,7 @@ def expired(snapshot: SiteSnapshot, now: float) -> tuple[int, ...]:
 
 
 def overdue(snapshot: SiteSnapshot, now: float) -> tuple[int, ...]:
-    """Return reclaims of which something is open past their deadline."""
+    """Return the reclaims that are past their deadline with nodes still open."""
     return tuple(
         sorted(
             reclaim.id for reclaim in snapshot.reclaims if reclaim.open and reclaim.deadline <= now

@@ -69,8 +69,8 @@ class GroupLimits:
                 )
 
     def admitted(self, wants: Sequence[Want]) -> tuple[list[Want], list[Want]]:
-        """Return the requests that may all be met, and the others. They are counted in order; types
-        that have no room for a tuple are taken out of what would do for it."""
+        """Return the requests that may all be granted, and the others. They count in their order. A
+        type without room for a tuple is removed from the tuple's matching types."""
         if not self._entitlements:
             return list(wants), []
         counted: dict[int, dict[float, Counter[int]]] = {}
@@ -113,8 +113,8 @@ class GroupLimits:
     def _able(
         self, want: Want, entitlement: Entitlement, levels: Sequence[Counter[int]]
     ) -> Want | None:
-        """Return the request with what its group may still get of what would do for it; None where
-        that is too few nodes, or a tuple has nothing left of what it had."""
+        """Return the request with the matching kinds that its group may still get. None: these are
+        too few nodes, or a tuple has none left."""
         if (
             entitlement.limit is not None
             and _peak(levels, ALL) + size(want.request) > entitlement.limit
@@ -160,7 +160,7 @@ class GroupLimits:
     # ------------------------------------------------------------ what is given out
 
     def give(self, request: PendingRequest, found: FoundPlaces) -> None:
-        """Count what a request got, or waits for with nodes of its own."""
+        """Count the nodes that a request got, or for which it waits with nodes of its own."""
         for place in found.places if self._entitlements and not request.preemptible else ():
             self._use(
                 request.group_id, place, NOW, back(request, self._snapshot, self._policy, self._now)

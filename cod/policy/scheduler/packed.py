@@ -11,14 +11,14 @@ from cod.policy.scheduler.snapshot import NodeKind
 
 
 class PackedRequests:
-    """Who is where; shrinks and grows, and can be put back as it was.
+    """The places of requests in a packing, which can be restored to an earlier state.
 
-    sizes   nodes of each kind, whoever has them
-    free    those that are left
+    sizes   nodes of each kind, used or not
+    free    unused nodes
     at      ids of the requests that have nodes of a kind
-    found   by id, the requests that have a place
-    cost    of all that have a place
-    effort  looks that may still be taken, a bound for many requests at the same time
+    found   the placed requests, by id
+    cost    of all placed requests
+    effort  attempts that are left: a bound for many requests at the same time
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class PackedRequests:
         self._changed: list[tuple[Want, FoundPlaces | None]] = []
 
     def put(self, want: Want) -> bool:
-        """Give the request the best place; return False where it gets none."""
+        """Give the request the best place. Return False if there is none."""
         found = at_once(want, self.free)
         if found is not None:
             self.move(want, found)

@@ -47,7 +47,7 @@ def pack(
 
 
 def _greed(want: Want) -> float:
-    """Return a sort key: large tuples that few nodes would do for come first."""
+    """Return a sort key that puts large tuples with few matching nodes first."""
     return -max(
         one.count / max(1, fit.site)
         for one, fit in zip(want.request.tuples, want.fits, strict=True)
@@ -82,8 +82,8 @@ class _Packing:
             pushed = len(self.left) == before and not self._exchange() and rebalance.fill_up(placed)
 
     def _put_by_moving(self, want: Want, depth: int = DEPTH) -> bool:
-        """Move one of the placed, for which another may have to move; where that does not help, all
-        is as before."""
+        """Place the request by moving a placed one, which may have to move another. Restore
+        everything if this does not help."""
         placed = self.placed
         for other, found in list(placed.found.values()) if placed.effort > 0 else ():
             if placed.effort > 0 and self._might_help(want, found):

@@ -23,7 +23,7 @@ Place = Mapping[NodeKind, int]
 
 
 class FoundPlaces(NamedTuple):
-    """Where each tuple of a request is served, and who is to lose nodes for that."""
+    """The places of a request's tuples, and the vclusters that lose nodes for them."""
 
     places: Sequence[Place]
     victims: Sequence[Victim] = ()
@@ -31,11 +31,12 @@ class FoundPlaces(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """A request, with what would do for each of its tuples.
+    """A request, with the kinds that match each of its tuples.
 
-    anchors  kinds that something of is reserved for it, or being taken
-    special  it can have what others cannot, or cannot have what others can
-    within   what of its group's it stays within: then it may take from equals that hold more
+    anchors  kinds of which nodes are reserved for it, or being preempted
+    special  it can have nodes that others cannot have, or cannot have some that others can
+    within   the entitlement of its group that it fits into: then it may preempt nodes of equal
+             priority that their groups hold beyond theirs
     """
 
     request: PendingRequest
@@ -46,21 +47,20 @@ class Want:
 
     @property
     def alone(self) -> tuple[int, Fit] | None:
-        """(count, what would do) of its only tuple; None where it has several or may be spread."""
+        """(count, matching kinds) of its only tuple; None if it has several or may be spread."""
         if len(self.fits) > 1 or self.request.may_spread:
             return None
         return self.request.tuples[0].count, self.fits[0]
 
     def demands(self) -> list[KindDemand]:
-        """Return its tuples, each with the kinds that would do for it in the order in which they
-        are tried."""
+        """Return its tuples, each with its matching kinds in the order of attempts."""
         return [
             KindDemand(one.count, fit.kinds)
             for one, fit in zip(self.request.tuples, self.fits, strict=True)
         ]
 
     def anchored(self) -> list[KindDemand]:
-        """Return its tuples, each with the kinds that would do: anchors first."""
+        """Return its tuples, each with its matching kinds, anchors first."""
         return [
             KindDemand(
                 one.count, tuple(sorted(one.kinds, key=lambda kind: kind not in self.anchors))
@@ -74,7 +74,7 @@ class Want:
 
 
 def at_once(want: Want, free: Mapping[NodeKind, int]) -> FoundPlaces | None:
-    """Return a place in what is free: of the cheapest type the block with most free nodes."""
+    """Return a place among free nodes: the block of the cheapest type with most free nodes."""
     if want.alone is None:
         return _together(want, _by_room(want, free), free)
     count, fit = want.alone
@@ -110,14 +110,13 @@ def _by_room(want: Want, free: Mapping[NodeKind, int]) -> list[KindDemand]:
 def later(
     want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int], candidates: Candidates
 ) -> FoundPlaces | None:
-    """Return a place in what is on its way too; else with what is `taking`, still to be given back
-    for it; else with what may be taken beside that, from as low priorities as will do.
+    """Return a place that also uses nodes on their way; else also nodes in `taking`, which are
+    still to be returned for it; else also nodes that may be preempted, from priorities as low as
+    possible.
 
-    So nothing goes on being taken once there is enough without it, wherever. Where the request has
-    something reserved, of the ways of one sort the first that uses any of it comes before all
-    others. The usual order of kinds is tried before anchors are: as long as nothing has changed, it
-    leads to the same place as before.
-    """
+    So no preemption goes on once other nodes suffice. If the request has reserved nodes, the first
+    place that uses some of them precedes the other places of its sort. The usual order of kinds is
+    tried before anchors: as long as nothing has changed, it leads to the same place as before."""
     return (
         _first(want, _expecting(want, soon))
         or (_given_back(want, soon, taking) if taking else None)
@@ -247,7 +246,8 @@ def _together(
 
 
 def most(fit: Fit, room: Mapping[NodeKind, int], may_spread: bool) -> int:
-    """Return what there is of all kinds that would do, or of the one that there is most of."""
+    """Return the number of nodes of all matching kinds if the request may be spread, else that of
+    the kind with most nodes."""
     rooms = [room[kind] for kind in fit.kinds]
     return sum(rooms) if may_spread else max(rooms, default=0)
 
@@ -271,7 +271,7 @@ def _each_with_victims(
 def with_victims(
     want: Want, soon: Mapping[NodeKind, int], candidates: Candidates
 ) -> Mapping[NodeKind, int]:
-    """Return what there is when all that may be taken is taken, of the kinds that would do."""
+    """Return the nodes of the matching kinds, with all that may be preempted."""
     levels = candidates.levels(want.request, want.within)
     if not levels:
         return soon

@@ -18,8 +18,7 @@ from cod.policy.scheduler.snapshot import OTHERS, FreeNodes, PassPlan, Sharing, 
 
 
 def sharing(snapshot: SiteSnapshot) -> Sharing:
-    """Return how groups share the site in `snapshot`. The acts of its plan are checked against
-    it."""
+    """Return how groups share the site in `snapshot`. The acts of the plan are checked against it."""
     apart = snapshot.apart
     shares = {
         (group_id, pool): share
@@ -32,12 +31,10 @@ def sharing(snapshot: SiteSnapshot) -> Sharing:
 
 
 def plan(snapshot: SiteSnapshot, policy: Policy, energy: Energy, now: float) -> PassPlan:
-    """Return what the manager does about the site as it is in `snapshot`, at `now` (seconds since
-    the epoch).
+    """Return the manager's actions for the site in `snapshot`, at `now` (seconds since the epoch).
 
-    Waits are in it only when their reason has changed: planning again when nothing has changed
-    gives an empty plan.
-    """
+    A waiting request is in it only if its reason has changed: planning again without a change gives
+    an empty plan."""
     decision = decide(snapshot, policy, now)
     told = {request.id: request.reason for request in snapshot.requests}
     granted: Counter[FreeNodes] = Counter()

@@ -30,12 +30,12 @@ from cod.policy.scheduler.snapshot import (
 
 
 class Beyond(NamedTuple):
-    """Nodes that a group holds beyond what it is sure of, those that leave it already not counted.
+    """Nodes that a group holds beyond its entitlement, without those that are leaving already.
 
-    guarantee  beyond its guarantee: requests of higher priority may take them, and those of any
-               priority that stay within their groups' guarantees
-    own        beyond its guarantee and its share (`Entitlement.own`): so may requests of its own
-               priority that stay within their groups' shares
+    guarantee  beyond its guarantee: requests of higher priority may preempt them, and requests of
+               any priority within their groups' guarantees
+    own        beyond its guarantee and its share (`Entitlement.own`): requests of its own priority
+               within their groups' shares may preempt them, too
     """
 
     guarantee: int
@@ -47,8 +47,8 @@ EARLIEST = float("-inf")
 
 
 def beyond(entitlement: Entitlement | TypeEntitlement, kept: int) -> Beyond:
-    """Return what a group holds beyond what it is sure of. `kept`: nodes of its vclusters whose
-    leases run, but for those that leave it already."""
+    """Return what a group holds beyond its entitlement. `kept`: nodes of its vclusters with running
+    leases, without those that are leaving already."""
     return Beyond(max(0, kept - entitlement.guarantee), max(0, kept - entitlement.own))
 
 
@@ -56,7 +56,7 @@ Within = Literal["", "share", "guarantee"]
 
 
 def within(entitlement: Entitlement | TypeEntitlement, kept: int, wanted: int) -> Within:
-    """Return what of its group's a request for `wanted` nodes stays within; `kept` as in
+    """Return the entitlement of its group that a request for `wanted` nodes fits into; `kept` as in
     `beyond`."""
     if kept + wanted <= entitlement.guarantee:
         return "guarantee"
@@ -64,7 +64,7 @@ def within(entitlement: Entitlement | TypeEntitlement, kept: int, wanted: int) -
 
 
 def weakest(found: Iterable[Within]) -> Within:
-    """Return what a request stays within by all of its parts."""
+    """Return the entitlement that all parts of a request fit into."""
     return min(found, key=("", "share", "guarantee").index, default="")
 
 
@@ -115,22 +115,22 @@ def takeable(
     beyond: Beyond = EVERYTHING,
     within: Within = "",
 ) -> int:
-    """Return how many of `mobile` nodes, which are outside their inertia, a request may take from
+    """Return how many of `mobile` nodes, which are past their inertia, a request may preempt from
     `holder`.
 
-    priority, vcluster_id   of the request
-    open_   nodes of `holder.leaving` that leave for this request: a reclaim is carried out by the
-            same rule
-    beyond  of the holder's group, with what is open counted as kept
-    within  what of its own group's the request stays within
+    priority, vcluster_id  of the request
+    open_                  nodes of `holder.leaving` that leave for this request: a reclaim is
+                           carried out by the same rule
+    beyond                 of the holder's group, with open nodes counted as kept
+    within                 the entitlement of its own group that the request fits into
 
-    A vcluster loses nodes only to requests of strictly higher priority of other vclusters, to those
-    of any priority that stay within their groups' guarantees, or to those of its own priority that
-    stay within their groups' shares, as far as its group holds more than it is sure of; and it
-    never falls below its creation size, unless it is preemptible (`snapshot.PREEMPTIBLE`): then it
-    has the lowest priority and no floor, nor does its group's entitlement protect it. A vcluster
-    whose lease has run out loses nothing more: its nodes come back anyway. A reclaim that was open
-    before is carried out all the same.
+    A vcluster loses nodes only to requests of other vclusters: those of strictly higher priority,
+    those of any priority within their groups' guarantees, and those of its own priority within
+    their groups' shares, as far as its group holds nodes beyond its entitlement. It never falls
+    below its creation size. A preemptible vcluster (`snapshot.PREEMPTIBLE`) has the lowest
+    priority, no creation size and no protection by its group's entitlement. A vcluster whose lease
+    has ended loses nothing more, because its nodes return anyway. A reclaim that was open before is
+    still carried out.
     """
     if holder.id == vcluster_id:
         return 0
@@ -144,9 +144,9 @@ def takeable(
 
 
 def movable(held: int, leaving: int) -> int:
-    """Return how many nodes an owner may move out of a vcluster that holds so many, of which some
-    leave already. Its owner decides, as about releasing nodes: its creation size protects it from
-    others only; one node stays."""
+    """Return how many nodes an owner may move out of a vcluster that holds `held` nodes, of which
+    `leaving` leave already. One node stays. The creation size protects owners from others only, and
+    does not count."""
     return max(0, held - leaving - 1)
 
 
@@ -163,8 +163,8 @@ def outranks(priority: int, other: int) -> bool:
 
 
 def inertia(priority: int, policy: Policy) -> float:
-    """Return the seconds for which a newly assigned node stays with a holder of that priority,
-    whoever wants it; a preemptible vcluster has none."""
+    """Return the seconds for which a newly assigned node is protected with a holder of that
+    priority. A preemptible vcluster has none."""
     return (
         0.0 if priority == PREEMPTIBLE else policy.inertia_by_priority.get(priority, policy.inertia)
     )
@@ -176,13 +176,13 @@ def longest_grace(policy: Policy) -> float:
 
 
 def grace(group: Group, policy: Policy) -> float:
-    """Return the seconds in which a vcluster of the group gives nodes back after a reclaim."""
+    """Return the seconds from a reclaim to its deadline, for a vcluster of the group."""
     return policy.reclaim_grace if group.grace is None else min(group.grace, longest_grace(policy))
 
 
 def assigned_by(policy: Policy, now: float) -> tuple[float, dict[int, float]]:
-    """Return the latest assignment that no longer protects a node at `now`, and those that hold
-    instead for holders of certain priorities."""
+    """Return the latest assignment that no longer protects a node at `now`, and the exceptions by
+    the holder's priority."""
     return now - policy.inertia, {
         one: now - inertia(one, policy) for one in policy.inertia_by_priority
     }
@@ -249,7 +249,7 @@ class GroupHoldings:
         self._awaited[group_id, pool] += nodes
 
     def beyond(self, group_id: int, pool: int = OTHERS) -> Beyond:
-        """Return what a group holds beyond what it is sure of."""
+        """Return what a group holds beyond its entitlement."""
         if not self.any:
             return EVERYTHING
         key = group_id, pool
@@ -259,7 +259,7 @@ class GroupHoldings:
         return self._beyond[key]
 
     def within(self, request: PendingRequest) -> Within:
-        """Return what of its group's a request stays within; nothing for one of a preemptible
+        """Return the entitlement of its group that a request fits into; none for a preemptible
         vcluster."""
         if not self.any or request.preemptible:
             return ""
@@ -275,7 +275,7 @@ class GroupHoldings:
 
 
 def _apart(snapshot: SiteSnapshot, apart: Set[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (vcluster, type, nodes that it keeps) for what is held of types that are apart."""
+    """Yield (vcluster, type, nodes that it keeps) for held nodes of types that are apart."""
     if not apart:
         return
     for allocation in snapshot.allocations:
@@ -292,12 +292,11 @@ def size(request: PendingRequest) -> int:
 
 
 class Level(NamedTuple):
-    """From whom nodes are taken: from holders up to a priority; with `equals`, from those that the
-    request does not outrank only what may be taken by one that stays within that.
+    """The holders that may lose nodes: those up to a priority. With `equals`, also those that the
+    request does not outrank, as far as its entitlement allows.
 
-    asked     types of the nodes that the request asks for, where some are apart: it stays within
-              what its group is sure of by these, and takes only these from holders that it does
-              not outrank
+    asked     types of the requested nodes, if some are apart: these decide about the request's
+              entitlement, and only these are preempted from holders that it does not outrank
     outranks  holders below that priority
     """
 
@@ -348,14 +347,14 @@ class Candidates:
         self._most: dict[NodeKind, dict[Level, int]] = defaultdict(dict)
 
     def within(self, request: PendingRequest) -> Within:
-        """Return what of its group's a request stays within, by what the group has now."""
+        """Return the entitlement of its group that a request fits into, by the group's present
+        nodes."""
         return self._kept.within(request)
 
     def gain(
         self, request: PendingRequest, places: Iterable[Mapping[NodeKind, int]], *, waits: bool
     ) -> None:
-        """Count the nodes that a request gets, or `waits` for with nodes of its own, as its
-        group's."""
+        """Count the nodes that a request gets, or `waits` for with nodes of its own, for its group."""
         if self._kept.any and not request.preemptible:
             count = self._kept.wait if waits else self._kept.add
             for place in places:
@@ -415,7 +414,7 @@ class Candidates:
         return victims
 
     def _first(self, kind: NodeKind, able: dict[int, int]) -> Iterator[tuple[int, int]]:
-        """Yield (holder, nodes) in the order in which they are taken."""
+        """Yield (holder, nodes) in the order of preemption."""
         preemptible = {
             holder: most for holder, most in able.items() if self._priority[holder] == PREEMPTIBLE
         }
@@ -458,7 +457,7 @@ class Candidates:
         )
 
     def _work(self, kind: NodeKind, count: int, but: int) -> float:
-        """Return seconds of work that are lost for each node when so many of a kind are taken."""
+        """Return the seconds of lost work for each node when `count` nodes of a kind are preempted."""
         lost = wanted = 0.0
         for time, _, nodes in self._latest(kind, dict(self._able(kind, Level(PREEMPTIBLE), but))):
             part = min(nodes, count - wanted)

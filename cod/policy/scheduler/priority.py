@@ -35,8 +35,8 @@ from cod.policy.sharing.shares import dominant_share
 def ordered(
     snapshot: SiteSnapshot, policy: Policy, feasibility: Feasibility, now: float
 ) -> list[PendingRequest]:
-    """Return the requests that wait, the one that is looked at first in front. The order of two
-    depends on no third, but for what a group asked for earlier of its guarantee."""
+    """Return the waiting requests in their order of precedence. The order of two requests depends
+    on no third one, except on earlier requests of a group that use its guarantee."""
     return [request for group in peers(snapshot, policy, feasibility, now) for request in group]
 
 
@@ -103,9 +103,9 @@ WAITED, WITHIN, BEYOND = range(3)
 
 
 class _Place(NamedTuple):
-    """What decides about the order before requests' ages do.
+    """The precedence of a request before its age counts.
 
-    beyond    it does not stay within its group's guarantee
+    beyond    it exceeds its group's guarantee
     priority  its priority, negative
     stage     WAITED long, WITHIN its group's share, or BEYOND
     rank      of its group; by dominant shares: the dominant share for each unit of its share
@@ -124,9 +124,9 @@ def _places(
     now: float,
     user_ranks: Mapping[int, int],
 ) -> dict[int, _Place]:
-    """Return the place of each request whose group has an entitlement. Of several of a group those
-    that were submitted first have the guarantee, and the share; where it has users' shares, those
-    that have waited long and then those of the best user."""
+    """Return the place of each request whose group has an entitlement. Earlier requests of a group
+    use its guarantee and its share first. With users' shares, requests that have waited long come
+    first, then those of the best user."""
     kept = GroupHoldings(snapshot, now)
     holds = _Dominance(snapshot, feasibility) if policy.fair == "dominant" else None
     places = {}
@@ -172,7 +172,7 @@ class _Dominance:
 
     def rank(self, request: PendingRequest, part: float) -> float | Fraction:
         """Return the dominant share of a request's group for each unit of the group's share of the
-        site; then count the nodes of the request, each as of the cheapest type that would do."""
+        site. Then count the nodes of the request, as nodes of the cheapest matching type."""
         held = self._held[request.group_id]
         found = dominant_share(held, self._site) / Fraction(part) if part else math.inf
         for one in request.tuples if not request.preemptible else ():
@@ -191,7 +191,7 @@ def age(request: PendingRequest, policy: Policy) -> float:
 
 
 def choice(request: PendingRequest, feasibility: Feasibility) -> int:
-    """Return how many nodes of the site would do for its most constraining tuple, in blocks that
+    """Return how many nodes of the site match the request's most constraining tuple, in blocks that
     are large enough."""
     fits = ((one, feasibility.fit(one, request)) for one in request.tuples)
     return min(fit.site if request.may_spread else fit.in_blocks_of(one.count) for one, fit in fits)

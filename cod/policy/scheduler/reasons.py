@@ -112,8 +112,8 @@ def waiting(request: PendingRequest, coming: int, taking: int) -> RequestRefusal
 
 
 def moving(request: PendingRequest, coming: int, taking: int, portless: int) -> RequestRefusal:
-    """Say what a move waits for; one that waits for nothing is over. `portless`: nodes that have
-    come without a usable switch port, which an isolated vcluster needs."""
+    """Say what a move waits for. A move that waits for nothing has ended. `portless`: nodes that
+    have arrived without a usable switch port, which an isolated vcluster needs."""
     if portless and not coming and not taking:
         return RequestRefusal(
             request.id,

@@ -85,7 +85,7 @@ def _fit(placed: PackedRequests, part: TuplePart) -> Fit:
 
 
 def _share_out(placed: PackedRequests, first: NodeKind, second: NodeKind) -> bool:
-    """Share nodes out: as many as possible of what is in either go to the first."""
+    """Distribute the nodes of two places: the first gets as many as possible of all of them."""
     before = [part for part in _parts(placed, first) if second in _fit(placed, part).blocks]
     after = [part for part in _parts(placed, second) if first in _fit(placed, part).blocks]
     placed.effort -= len(before) + len(after)
@@ -122,7 +122,7 @@ def _fullest(parts: Sequence[TuplePart], room: int) -> list[TuplePart]:
 
 
 def _shift(placed: PackedRequests, part: TuplePart, new: NodeKind) -> None:
-    """Give a tuple nodes of another kind in place of those of one kind."""
+    """Replace a tuple's nodes of one kind by nodes of another kind."""
     want, found = placed.found[part.request_id]
     places = [Counter(place) for place in found.places]
     places[part.position][part.kind] -= part.nodes

@@ -81,13 +81,11 @@ def power_changes(
     energy: Energy,
     granted: Mapping[FreeNodes, int] = NOTHING,
 ) -> tuple[PowerChange, ...]:
-    """Return which nodes to wake and which to put to sleep now; wakes come first, those of the
-    cheapest types before others.
+    """Return which nodes to wake and which to put to sleep now. Wakes come first, those of the
+    cheapest types before others. Each pool occurs at most once.
 
-    A pool is in it once at most.
-
-    kept     how many nodes of each pool are kept by requests that wait
-    granted  how many of each pool this same plan grants (who is granted a cold node wakes it)
+    kept     nodes of each pool that waiting requests keep
+    granted  nodes of each pool that this plan grants (a granted cold node wakes with its grant)
     """
     by_type: dict[int, list[FreeNodes]] = defaultdict(list)
     for free in sorted(snapshot.free_nodes, key=_order):
@@ -116,8 +114,8 @@ def power_changes(
 
 
 def _order(free: FreeNodes) -> tuple[object, ...]:
-    """Return the sort key by which pools are woken and put to sleep: pools without any group's
-    software on their disks come first."""
+    """Return the sort key of pools for waking and sleeping: pools without a group's software on
+    their disks come first."""
     return free.cache is not None, free.kind, free.cache or (), free.readiness, free.reserved
 
 

@@ -67,15 +67,15 @@ class NodeKind(NamedTuple):
         return (self.any_port, self) if self.port == USABLE else (self.any_port,)
 
     def among(self, kinds: Set[NodeKind]) -> bool:
-        """Return whether nodes of this kind would do where `kinds` would."""
+        """Return whether nodes of this kind count where `kinds` match."""
         return self in kinds or (self.port != "" and self.any_port in kinds)
 
 
 class WindowTimes(NamedTuple):
-    """A maintenance window, as the planner sees it.
+    """The planner's view of a maintenance window.
 
     begins  no lease on its nodes may last longer, with its grace; minus infinity: none may begin
-    ends    leases may begin again; infinity: nobody knows when
+    ends    leases may begin again; infinity: unknown
     said    why a request waits for it, for people
     """
 
@@ -112,9 +112,9 @@ class FreeNodes:
 
 @dataclass(frozen=True, slots=True)
 class IncomingNodes:
-    """Nodes that nobody holds and that are on their way to the reserve.
+    """Nodes without a holder on their way to the reserve.
 
-    waking  they are being woken from the cold reserve (they come clean, and soon)
+    waking  they wake from the cold reserve: they come clean, and soon
     since   when the last of them entered its present state; None: unknown
     """
 
@@ -163,23 +163,24 @@ OTHERS = 0
 
 @dataclass(frozen=True, slots=True)
 class Entitlement:
-    """What a group may hold, and what it is sure of; from `policy.sharing.entitlements`.
+    """A group's limits, guarantee and share; made by `policy.sharing.entitlements`.
 
-    limit       nodes that it may hold at once; None: no limit
-    type_limits  the same of a type, by the type's id
-    guarantee   nodes that are not taken from it for others
-    share       nodes that are its share of the site among the groups that hold or want nodes
-                (`entitlements.among`): equals may have what it holds beyond; None: shares are off
-    rank        among groups of its priority, by their shares and what they have used: 1 is the
-                best, equals have the same; 0: shares are off
-    used_up     it has used all node-hours of the period, and gets no more nodes before it is over
-    weight      its shares, in proportion to its siblings'
-    parent      id of the group that it is a subgroup of; 0: of none
-    apart       by types whose nodes are apart (`SiteSnapshot.apart`): what else is said here, but
-                for the limits and the rank, is of the nodes of all other types
-    part        of the whole site that is its share, 0 to 1; 0: shares are off
-    odd         one node of its share is an odd one, which it has for a turn (`sharing.turns`);
-                `had_odd`: it was given one earlier in this turn
+    limit        most nodes that it may hold at once; None: no limit
+    type_limits  the same for a type, by the type's id
+    guarantee    nodes that contention never takes from it
+    share        its share of the site, in nodes, among the groups that hold or want nodes
+                 (`entitlements.among`): groups of equal priority may preempt what it holds beyond;
+                 None: shares are off
+    rank         its rank among groups of its priority, by shares and usage: 1 is the best, equals
+                 have the same; 0: shares are off
+    used_up      it has used all node-hours of the period, and gets no more nodes in it
+    weight       its shares, in proportion to its siblings'
+    parent       id of its parent group; 0: it is no subgroup
+    apart        by types whose nodes are apart (`SiteSnapshot.apart`): the other fields, except
+                 limits and rank, are then of the nodes of all other types
+    part         its share as a part of the whole site, 0 to 1; 0: shares are off
+    odd          one node of its share is an odd one, which it has for a turn (`sharing.turns`);
+                 `had_odd`: it had one earlier in this turn
     """
 
     limit: int | None = None
@@ -201,8 +202,8 @@ class Entitlement:
 
     @property
     def own(self) -> int:
-        """Nodes that are its own: who is below may have them from equals, and no equal takes
-        them."""
+        """The nodes that are the group's own: it may preempt them from groups of equal priority,
+        and none of these may preempt them."""
         return max(self.guarantee, self.share or 0)
 
 
@@ -215,9 +216,9 @@ class VclusterHolder:
     reclaims.
 
     expires_at   end of its lease; None: it has none, or the vcluster is pending
-    drain_until  set: its lease has run out, its nodes come back at that time by themselves
-    group_id     its group, whose entitlement counts; 0 where no group has one, and for preemptible
-                 vclusters
+    drain_until  set: its lease has ended, and its nodes return at that time by themselves
+    group_id     the group whose entitlement counts; 0: no group has one, or the vcluster is
+                 preemptible
     """
 
     id: int
@@ -251,17 +252,17 @@ class OpenReclaim:
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A pending request, with what the plan needs to know of its vcluster.
+    """A pending request, with the facts of its vcluster that a plan needs.
 
-    subnet  the vcluster's block of addresses is in it, so its nodes must be on it
-    own     nodes that the vcluster holds already, by type: it cannot get those
-    reason  what was last said about why it waits
-    lease   seconds that its vcluster lasts if it begins now; endless where nobody knows
-    starts_at  set: it is reserved in advance, and begins then (`policy.reservations`)
-    isolated  its vcluster is in a VLAN of its own: its nodes need switch ports that COD can change
+    subnet     the subnet of the vcluster's addresses, on which its nodes must be
+    own        nodes that the vcluster holds already, by type: it cannot get those
+    reason     the last reported reason why it waits
+    lease      seconds of its vcluster's lease if it begins now; infinite where unknown
+    starts_at  set: it is a reservation in advance, and begins then (`policy.reservations`)
+    isolated   its vcluster is in a VLAN of its own: its nodes need switch ports that COD can change
     source_id  of a move: the vcluster whose nodes it gets, and no others; None: it is no move
-    parts   (type, nodes) where nodes of types that are apart would do; (): all are of others
-    user_rank  of its user among those of its group, 1 is the best; 0: they are not ranked
+    parts      (type, nodes) for matching nodes of types that are apart; (): all are of others
+    user_rank  rank of its user among those of its group, 1 is the best; 0: users have no ranks
     """
 
     id: int
