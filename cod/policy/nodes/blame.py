@@ -53,10 +53,10 @@ def fault(state: NodeState, held: bool, cause: str = "") -> Fault:
 
 @dataclass(frozen=True, slots=True)
 class FormerFailures:
-    """What is known of former failures, without the one that is judged.
+    """The known former failures, without the one being judged.
 
-    template  other nodes that failed with the template revision, which had no success since
-    group     nodes in quarantine by requests of the group, which no administrator has looked at
+    template  other nodes that failed with the template revision, without a success since
+    group     nodes in quarantine after requests of the group that no administrator has looked at
     """
 
     template: int = 0

@@ -124,11 +124,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class OwnDisk:
-    """The disk that a node's own system is on.
+    """The disk of a node's own system.
 
-    signature  by which a BIOS machine finds it; None: it has none, or was primed before COD kept
-               signatures
-    written    by COD since it was last booted
+    signature  the mark by which a BIOS machine finds it; None: it has none, or was primed before
+               COD kept signatures
+    written    COD has written it since its last boot
     """
 
     signature: int | None
@@ -321,11 +321,8 @@ def _is_next_option(
 def bootfile(
     query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float
 ) -> str | None:
-    """Return the file that a client loads next: option 67 and the `file` field. Machines of
-    architectures that are not in `policy.nodes.architecture` do not come this far.
-
-    No machine of another architecture than those of `policy.nodes.architecture` comes this far.
-    """
+    """Return the file that a client loads next: option 67 and the `file` field. The caller has
+    refused machines of architectures that are not in `policy.nodes.architecture`."""
     base = f"http://{subnet.server}:{site.boot.http_port}"
     goes_on = _is_next_option(query, client, site.policy, now)
     if query.stage == "ipxe":

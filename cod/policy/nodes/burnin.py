@@ -39,8 +39,7 @@ def check(node: Node) -> None:
 
 
 def tests(wanted: Iterable[str]) -> tuple[str, ...]:
-    """Return the tests in the order in which they run. Raises `Refused` for an unknown one, and for
-    none."""
+    """Return the tests in their order. Raises `Refused` for an unknown test, and for none."""
     wanted = set(wanted)
     if unknown := sorted(wanted - set(BurninTest.names())):
         raise Refused(

@@ -20,8 +20,8 @@ _DESCRIPTION = 2000  # characters, as in schema/template.rng
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The disk to be read: `rule` as `orders.Order.disk`, of those that have at least so many
-    bytes, and sectors of `sector` bytes (0: any)."""
+    """The disk to read: `rule` as `orders.Order.disk`, among disks with at least `least` bytes and
+    sectors of `sector` bytes (0: any)."""
 
     rule: str
     least: int
@@ -69,10 +69,9 @@ def leave(cause: str, power: str | None = None) -> Step:
 
 
 def where(source: Configuration | None, images: Mapping[str, Image]) -> Where:
-    """Return the disk that a node's system is on: the one that its template, if it is known, was
-    written to.
+    """Return the disk of a node's system: the one that its template, if known, was written to.
 
-    images  rows by name, those of the template that there still are
+    images  rows by name, of those images of the template that still exist
     """
     if source is None:
         return Where("first", 0)
@@ -99,9 +98,8 @@ def document(
     """Return the template that puts the image onto other nodes.
 
     size    bytes of the image
-    source  the document that the captured disk was written by: what it requires, whether its nodes
-            are kept, seeded and waited for stays as it is. None: nobody knows; other nodes must
-            have the same kind of firmware
+    source  the document that the captured disk was written by: requirements, kept disks, seed and
+            readiness stay as in it. None: unknown; other nodes must have the same kind of firmware
     """
     root = ElementTree.fromstring(source) if source else _unknown(node)
     root.set("name", name)

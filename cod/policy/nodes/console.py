@@ -23,13 +23,13 @@ REFUSED_PAUSE = 3600.0
 
 
 def tenure(vcluster_id: int | None, assigned_at: float | None) -> str:
-    """Return what a stretch is called that was recorded while `vcluster_id` (None: nobody) held the
-    node since `assigned_at`: part of a file's name."""
+    """Return the name of a stretch that was recorded while `vcluster_id` (None: no vcluster) held
+    the node since `assigned_at`: part of a file's name."""
     return FREE if vcluster_id is None else f"v{vcluster_id}-{round((assigned_at or 0.0) * 1000)}"
 
 
 def unrecorded(rules: ConsoleRules, name: str, driver: str) -> str:
-    """Return why the console of the node `name` is not recorded; '' where it is to be."""
+    """Return why the console of the node `name` is not recorded; '' if it is."""
     if driver not in PowerDriverKind.names():
         return f"the driver {driver} has no consoles"
     if why := PowerDriverKind(driver).can.no_console:

@@ -39,7 +39,7 @@ counted."""
 
 
 class Nodes(NamedTuple):
-    """So many nodes of a type are in a state for a group and vcluster (0: nobody's)."""
+    """A number of nodes of a type in one state, for a group and a vcluster (0: none)."""
 
     state: str
     type_id: int
@@ -49,8 +49,8 @@ class Nodes(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """So many nodes of a type and vcluster (0: nobody's) have been in a state for a while, and
-    their BMCs measure `watts` together."""
+    """A number of nodes of a type and vcluster (0: none) that have been in one state for a while,
+    whose BMCs measure `watts` together."""
 
     type_id: int
     state: str
@@ -60,7 +60,7 @@ class Measured(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What nodes draw now, in watts, and what they would draw if they did not sleep."""
+    """The watts that nodes draw now, and those that they would draw without sleep."""
 
     nodes: Nodes
     watts: float
@@ -110,8 +110,8 @@ def _means(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
 
 
 def uses(drawn: Iterable[Draw], since: float, until: float, carbon: float = 0.0) -> list[EnergyUse]:
-    """Return what it comes to between two moments (seconds since the epoch), by day, group and
-    type, in that order.
+    """Return the energy used between two moments (seconds since the epoch), by day, group and type,
+    in that order.
 
     carbon  grams of CO2 for each kWh
     """
@@ -189,6 +189,7 @@ def cost(rules: Energy, seconds: float, joules: float) -> float | None:
 
 
 def anew(before: float, now: float) -> bool:
-    """Return whether counting begins anew, because the clock must have been wrong. One that was set
-    back by less than a day is waited for: that time is put down already."""
+    """Return whether counting starts again, because the clock must have been wrong. After a clock
+    was set back by less than a day, counting waits until it is past the time that is counted
+    already."""
     return not -DAY <= now - before <= LONGEST

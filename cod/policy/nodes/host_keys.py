@@ -16,8 +16,8 @@ _SHA256 = 2
 
 
 def seed_part(key: HostKey, private: str) -> SeedPart:
-    """Return the part with an Ed25519 key; cloud-init then makes no host keys of its own. It is for
-    the node alone."""
+    """Return the seed's part with an Ed25519 key, for the node alone. cloud-init then makes no host
+    keys of its own."""
     config = {
         "ssh_keys": {"ed25519_private": private, "ed25519_public": f"{key.algorithm} {key.key}"}
     }

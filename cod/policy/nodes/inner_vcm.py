@@ -43,8 +43,7 @@ def configuration(
 
 
 def head(hostnames: Collection[str], wanted: str | None) -> str:
-    """Return the vcluster's node that its VCM runs on: the one that is wanted, or the first of
-    those that there are."""
+    """Return the vcluster's node that its VCM runs on: the `wanted` one, or the first by name."""
 
     def order(name: str) -> tuple[str, int]:
         found = re.fullmatch(r"(.*?)([0-9]*)", name)
@@ -80,13 +79,12 @@ def check(configuration: Configuration) -> None:
 
 
 def words(vcluster_id: int, enrolled_at: float, order_id: str) -> str:
-    """Return what an invitation belongs to: whoever is enrolled anew, or primed anew, has another
-    one."""
+    """Return the text that an invitation is bound to. A new enrolment and a new priming change it."""
     return f"{vcluster_id} {enrolled_at!r} {order_id}"
 
 
 def seed_part(vcluster: str, servers: Sequence[str], authority: str, invitation: str) -> SeedPart:
-    """Return the VCM's part of the seed of its node."""
+    """Return the VCM's part of its node's seed."""
     found = {
         CONFIGURATION: configuration(vcluster, servers, invited=True),
         AUTHORITY: authority,

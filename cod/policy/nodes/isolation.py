@@ -102,9 +102,9 @@ def room(prefix: int, rules: Isolation) -> int:
 
 
 def size(asked: int | None, count: int, rules: Isolation) -> int:
-    """Return the prefix length of the subnet of a vcluster of `count` nodes: what it `asked` for,
-    or the site's default, or what `count` needs if that is more. Raise `Refused` for what cannot be
-    had."""
+    """Return the prefix length of the subnet of a vcluster of `count` nodes: the `asked` one, or
+    the site's default, or a larger subnet if `count` needs it. Raise `Refused` for an impossible
+    one."""
     sizes = range(SMALLEST, rules.largest_size - 1, -1)
     fitting = next((prefix for prefix in sizes if room(prefix, rules) >= count), None)
     if asked is not None and asked not in sizes:

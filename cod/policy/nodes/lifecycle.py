@@ -38,13 +38,13 @@ def settle(
     *,
     tables: bool = True,
 ) -> Step:
-    """Return what a node in state *trampoline* that has reported does next. `wanted`: what its
-    holder wants it to run.
+    """Return the next step of a node in state *trampoline* that has reported. `wanted`: the system
+    that its holder wants on it.
 
-    capture  its disk is to be saved as an image, which comes first: nothing has written to it since
-             that was asked for
-    burnin   the burn-in that it owes; it comes before anybody is given the node
-    tables   the site lets nodes be kept for a group with nothing but their tables zeroed
+    capture  its disk will be saved as an image. This comes first, because nothing has written to
+             the disk since the capture was requested
+    burnin   the burn-in that it owes. It comes before any grant
+    tables   the site allows nodes to be kept for a group with only their partition tables erased
     """
     if capture:
         return Step(NodeEvent.CAPTURE_ORDERED, "its disk is to be saved as an image")
@@ -84,12 +84,10 @@ def assign(node: Node, wanted: Assignment) -> Step:
 
 
 def lacks(wanted: Assignment) -> str:
-    """Return what the node's hardware, as it reported last, lacks of what it was granted for; '' if
-    nothing.
+    """Return what the node's hardware, by its last report, lacks for its grant; '' if nothing.
 
     A node is granted as one of its type. If its type has changed since (a memory module died), it
-    may not do any more.
-    """
+    may no longer match."""
     if not wanted.hardware:
         return ""
     lacking = [
@@ -111,8 +109,8 @@ def cached_fits(node: Node, wanted: Assignment) -> bool:
 
 def may_keep_disk(node: Node, document: str) -> bool:
     """Return whether a node that leaves its vcluster, whose template is `document`, may keep its
-    disk for the group's next use. Only one that ran what was primed, with the same disks marked
-    keep all the time, and was not captured."""
+    disk for the group's next use. The node must have run the primed system, with the same disks
+    marked keep all the time, and must not have been captured."""
     primed = node.disk in (Disk.DIRTY, Disk.CACHED)
     return node.state == NodeState.ACTIVE and primed and template.parse(document).cache
 
@@ -168,7 +166,7 @@ def given_back(
 
 
 def rest(attempts: int) -> float:
-    """Return seconds that a node stays in the trampoline after so many failures on its way."""
+    """Return the seconds that a node stays in the trampoline after `attempts` failures."""
     return min(FIRST_REST * 4 ** (attempts - 1), LONGEST_REST) if attempts else 0.0
 
 

@@ -38,12 +38,11 @@ def by_switch(
     known: Sequence[str | None],
     switches: tuple[Switch, ...],
 ) -> str | None:
-    """Return the port that the NIC is on, by the switches' tables of MAC addresses; None: they do
-    not say.
+    """Return the NIC's port by the switches' tables of MAC addresses; None: they do not tell it.
 
-    heard  the ports that they name, one of a switch at most, each with all its names
+    heard  the ports that they name, at most one of a switch, each with all its names
     home   the node's remembered port: a name that cannot be the driver's is not compared
-    known  names by which the port is called elsewhere, such as by LLDP
+    known  names of the port from elsewhere, such as LLDP
     """
     if home is not None and not _is_for_nodes(home, switches):
         return None
@@ -62,8 +61,8 @@ def _is_for_nodes(port: str, switches: tuple[Switch, ...]) -> bool:
 
 
 def moved(node: Node, port: str | None, policy: Policy, source: str) -> str:
-    """Return why the node, reporting from `port`, is not where it was, a sentence; '' if it is, or
-    if nothing tells."""
+    """Return why the node, reporting from `port`, is at another place than before, a sentence; ''
+    if it is not, or if this is unknown."""
     if policy.moves == "follow" or None in (port, node.home_port) or port == node.home_port:
         return ""
     return (
@@ -73,8 +72,8 @@ def moved(node: Node, port: str | None, policy: Policy, source: str) -> str:
 
 
 def remembered(node: Node, port: str | None, policy: Policy, now: float) -> dict[str, Any]:
-    """Return the columns of an approved node that change because it has booted, proven, from where
-    it is now: what was not known of its place, or all of it where the site follows moves."""
+    """Return the columns of an approved node that change because it has booted, proven, from its
+    present place: the unknown ones, or all of them if the site follows moves."""
     if node.state in UNAPPROVED or node.boot_unordered:
         return {}
     here = {

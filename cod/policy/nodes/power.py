@@ -50,8 +50,8 @@ def hands_nonce(accounts: Iterable[Account], name: str | None) -> bool:
 
 
 def needs_nonce(node: Node, accounts: Iterable[Account]) -> bool:
-    """Return whether the node gets a boot's secret only with a nonce. A machine that waits for its
-    approval has booted by nobody's order, and gets nothing that is secret."""
+    """Return whether the node gets a boot's secret only with a nonce. A machine that waits for
+    approval was booted without an order, and gets no secrets."""
     return node.state not in UNAPPROVED and hands_nonce(accounts, node.power_account)
 
 

@@ -36,15 +36,16 @@ def resolve(
     rules: TypeRules | None = None,
     mirror: str = "",
 ) -> Parts:
-    """Return what the template means for the node whose hardware report is `attributes` (XML).
+    """Return what the template means for the node with the hardware report `attributes` (XML).
 
     images    rows by name, at least those of the images that the template names
     base_url  where the images' folders are served, without a slash at the end, e.g.
               http://10.0.0.1:8069/images
-    rules     what makes the site's node types
+    rules     the site's rules of node types
     mirror    like `base_url`, on a cache near the node; '': there is none
-    Raises Refused when the hardware is not what the template requires, or no image fits it. Like
-    the manager, it compares the canonical form, so that all nodes of a type are treated alike.
+
+    Raises `Refused` when the hardware lacks what the template requires, or no image matches it.
+    Like the manager, it compares the canonical form, so that all nodes of a type are treated alike.
     """
     kind = canonical(attributes, rules)
     configuration = needs.with_facts(configuration, images)
@@ -148,8 +149,8 @@ def check_images(configuration: Configuration, images: Mapping[str, Image]) -> N
 
 
 def _check_seed(configuration: Configuration, images: Mapping[str, Image]) -> None:
-    """Raise Refused where the seed's partition would find no free slot. What a program makes of an
-    image, or an image elsewhere has, nobody knows here."""
+    """Raise `Refused` if the seed's partition would find no free slot. The partitions of an image
+    made by a program, or of one elsewhere, are unknown here."""
     if not configuration.seed or configuration.diskless is not None:
         return
     if configuration.table == "mbr" and len(configuration.partitions) == 4:

@@ -59,8 +59,8 @@ def login_keys(keys: Sequence[str]) -> SeedPart:
 
 
 def metadata_service(url: str, *others: str) -> SeedPart:
-    """Return the part that tells the node where it asks for its metadata: at `url`, then at the
-    `others`; each ends in /."""
+    """Return the part that tells the node the addresses of its metadata: `url`, then the `others`;
+    each ends in /."""
     more = {"cod-metadata-others": [f"{each}latest/" for each in others]} if others else {}
     return SeedPart({"cod-metadata": f"{url}latest/", **more})
 
@@ -74,16 +74,15 @@ def seed_files(
     parts: Sequence[SeedPart] = (),
     url: str = "",
 ) -> dict[str, str]:
-    """Return files of the NoCloud seed (cloud-init's data source), by name; empty when the template
-    wants none.
+    """Return the files of the NoCloud seed (cloud-init's data source), by name; none if the
+    template has no seed.
 
-    instance  changes whenever the node is primed anew, so that cloud-init runs again (an order's id
-              will do)
-    fqdn      the node's name with its domain; cloud-init makes its first word the host name
-    mac       the NIC that asks DHCP. Left to itself, cloud-init takes the first one with a cable
-    url       of the metadata service, which cloud-init asks for all else where the template says
-              so. Keys of this meta-data would then hide those of the service, and vendor data would
-              never be read
+    instance  changes with each priming, so that cloud-init runs again (an order's id will do)
+    fqdn      the node's name with its domain; cloud-init takes its first word as the host name
+    mac       the NIC that uses DHCP. Without it cloud-init takes the first one with a cable
+    url       of the metadata service, which cloud-init reads for everything else if the template
+              says so. Keys of this meta-data would hide those of the service, and its vendor data
+              would never be read
     """
     if not configuration.seed:
         return {}

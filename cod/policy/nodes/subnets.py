@@ -14,10 +14,10 @@ NOWHERE = "0.0.0.0"
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """A subnet in numbers. `avoid`: addresses of the network itself, of COD and of the router;
-    nobody's to be given.
+    """A subnet in numbers. `avoid`: addresses of the network itself, of COD and of the router,
+    which are never assigned.
 
-    isolated  it is the network of an isolated vcluster: only that vcluster's systems are answered
+    isolated  it is the network of an isolated vcluster: only this vcluster's systems are answered
               there
     """
 
@@ -94,12 +94,8 @@ class Subnets:
         return query.kind == "REQUEST" and query.server_id in self._others
 
     def of(self, query: DhcpQuery) -> Net | None:
-        """Return the subnet that the client is on: its relay says so; its own address, when it
-        renews; or the socket.
-
-        A renewal comes straight to the server, perhaps through routers, from another subnet than
-        the socket's.
-        """
+        """Return the client's subnet, by its relay, by its own address when it renews, or by the
+        socket."""
         there = self._nets.get(query.subnet or "")
         # on its wire: what a machine says of where it is counts for nothing
         if there is not None and there.isolated:

@@ -37,9 +37,9 @@ __all__ = ["LAST", "Admission", "bound", "largest", "over_hours", "verdict"]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Whether a reservation can be accepted.
+    """The answer whether a reservation can be accepted.
 
-    sentence  why not; '' where it can
+    sentence  why not; '' if it can
     later     the next start at which it could; None: none is known
     """
 
@@ -50,8 +50,8 @@ class Admission:
 def verdict(
     snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float
 ) -> Admission:
-    """Return whether a reservation can be accepted beside those of `snapshot`, which does not have
-    it yet."""
+    """Return whether a reservation can be accepted beside those of `snapshot`, which does not
+    contain it yet."""
     seen = _with(snapshot, request)
     feasibility = Feasibility(seen, now)
     want = Want(request, tuple(feasibility.fit(one, request) for one in request.tuples))
@@ -117,9 +117,9 @@ def largest(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now
 def over_hours(
     snapshot: SiteSnapshot, request: PendingRequest, limit: float, used: float, now: float
 ) -> str:
-    """Return in which month the reservation would bring its group over its limit of node-hours; ''
-    where in none. `used`: node-seconds of this month so far. What running leases will use is not
-    known and does not count."""
+    """Return the month in which the reservation would exceed its group's limit of node-hours, as a
+    sentence; '' for none. `used`: node-seconds of this month so far. The future use of running
+    leases is unknown and does not count."""
     own: defaultdict[int, float] = defaultdict(float)
     others: defaultdict[int, float] = defaultdict(float)
     for one in (request, *(one for one in reserved(snapshot) if one.group_id == request.group_id)):

@@ -39,18 +39,19 @@ ROUNDS = 8
 class PlacedReservation:
     """A reservation with its place.
 
-    start, gone, end  when its nodes are wanted, when its lease and grace are over, and when its
-                nodes are free again
-    place       how many nodes of which kind, `own` of them reserved for it already or being taken
-                for it
-    victims     what is to be taken from others
-    ready       where it can be granted now; None: it cannot
-    whole       False: there is too little for it; `place` has what there is
-    sure        False: some of it may come too late: it is on its way, or would have to be taken
-                from others, and the start is near; or it begins now, with what others count on
-    limit       a sentence: which limit of its group stands against it
-    usable      how many nodes of those that may have any switch ports have usable ones: no others
-                are left
+    start, gone, end  when its nodes are needed, when its lease and grace are over, and when its
+                      nodes are free again
+    place             the number of nodes of each kind; `own` of them are reserved for it already,
+                      or being preempted for it
+    victims           the nodes to preempt
+    ready             the place where it can be granted now; None: it cannot
+    whole             False: there are too few nodes, and `place` has those there are
+    sure              False: some nodes may come too late, because they are on their way or must be
+                      preempted and the start is near; or it begins now with nodes on which others
+                      count
+    limit             the limit of its group that forbids it, a sentence
+    usable            how many of its nodes with any switch ports have usable ones: no others are
+                      left
     """
 
     request: PendingRequest
@@ -84,8 +85,8 @@ def slowest(snapshot: SiteSnapshot, types: Collection[int], policy: Policy) -> f
 
 
 def earliest(snapshot: SiteSnapshot, types: Collection[int], policy: Policy, now: float) -> float:
-    """Return the earliest start for which nodes of those types can still be taken from others:
-    their grace, and then the erasing, are over by then."""
+    """Return the earliest start for which nodes of those types can still be preempted: grace and
+    erasing are over by then."""
     return now + longest_grace(policy) + slowest(snapshot, types, policy) + reasons.PUNCTUAL
 
 
@@ -97,8 +98,7 @@ def margin(snapshot: SiteSnapshot, vcluster_id: int, policy: Policy) -> float:
 
 
 def reserved(snapshot: SiteSnapshot) -> list[PendingRequest]:
-    """Return the requests that begin at a time to come, in the order in which they were
-    submitted."""
+    """Return the requests with a future start, in the order of their submission."""
     return sorted(
         (request for request in snapshot.requests if request.starts_at is not None),
         key=lambda request: request.id,
@@ -111,8 +111,8 @@ def late(request: PendingRequest, now: float) -> bool:
 
 
 def lengthened(snapshot: SiteSnapshot, now: float) -> SiteSnapshot:
-    """Return the site with leases that last as long as their vclusters' reservations will make
-    them: also those that would have ended while a reservation is late."""
+    """Return the site with leases that last as long as the reservations of their vclusters, also
+    leases that would have ended while a reservation is late."""
     holders = dict(snapshot.holders)
     for request in reserved(snapshot):
         holder = holders.get(request.vcluster_id)
@@ -185,14 +185,13 @@ class Forecast:
         return {request.id for request in _unsure(self.placed)}
 
     def lost(self, before: Forecast) -> set[int]:
-        """Return the ids of reservations that have no place any more, or none that is sure, which
-        had such `before`."""
+        """Return the ids of reservations that had a sure place in `before` and have none now."""
         lost = (self.failed - before.failed) | (self.unsure - before.unsure)
         worse = self._merit(self.placed) > before._merit(before.placed)
         return lost or (self.unsure if worse else set())
 
     def _merit(self, placed: Sequence[PlacedReservation]) -> tuple[int, float]:
-        """Return what is the matter with places, to compare: reservations that have none, and the
+        """Return the defects of places, for comparison: reservations without a place, and the
         seconds by which the others may begin late."""
         grace = longest_grace(self._policy)
         return len(_failed(placed)), sum(
@@ -208,8 +207,8 @@ class Forecast:
         )
 
     def expected(self, one: PlacedReservation) -> float | None:
-        """Return when a reservation whose start is over can begin, as leases and reclaims stand
-        now, and nodes on their way are expected. None: nobody knows."""
+        """Return when a reservation whose start is over can begin, by the present leases and
+        reclaims, and the expected times of nodes on their way. None: unknown."""
         request = one.request
         want = Want(request, tuple(self._feasibility.fit(each, request) for each in request.tuples))
         kinds = {kind for fit in want.fits for kind in fit.kinds}
@@ -240,8 +239,8 @@ class Forecast:
         return None
 
     def layers(self) -> tuple[Reserved, ...]:
-        """Return, by kind and start, how many more of those that are free, or on their way, only
-        leases may use that end by then."""
+        """Return, by kind and start, how many further nodes that are free or on their way only
+        leases may use that end by this start."""
         found = []
         rest = [one for one in self.placed if one.ready is None]
         starts = sorted({one.start for one in rest})
@@ -266,7 +265,8 @@ class Forecast:
         return tuple(found)
 
     def counted_on(self) -> list[Victim]:
-        """Return what vclusters hold and reservations count on: nobody else may take it."""
+        """Return the nodes that vclusters hold and on which reservations count. No others may
+        preempt them."""
         victims = list(self._supply.preempted)
         for kind in sorted({kind for one in self.placed for kind in one.place}):
             used = max(
@@ -378,8 +378,8 @@ class Forecast:
     def _ready(
         self, want: Want, most: Mapping[NodeKind, int], times: Sequence[float], *, sure: bool
     ) -> FoundPlaces | None:
-        """Return where a reservation whose start is over can begin now, with so many of each kind
-        at most."""
+        """Return the place where a reservation whose start is over can begin now, with at most
+        `most` nodes of each kind."""
         own = self._supply.own_free[want.request.id]
         room = {
             kind: max(0, min(count, self._supply.free[kind] - self._given[kind] + own[kind]))
@@ -453,7 +453,7 @@ class Forecast:
     def _preempted(
         self, one: PlacedReservation, firm: Mapping[NodeKind, int], short: Mapping[NodeKind, float]
     ) -> PlacedReservation:
-        """Return a place of which what is not `firm` is taken from others."""
+        """Return a place whose nodes are preempted except for those in `firm`."""
         lacking = {kind: count - firm[kind] for kind, count in one.place.items()}
         victims = self._supply.preempt(lacking, one.request, one.start, short)
         taken = sum(victim.nodes for victim in victims)
@@ -463,8 +463,8 @@ class Forecast:
     def _firm(
         self, kind: NodeKind, times: Sequence[float], own: Counter[NodeKind], sure: bool = False
     ) -> int:
-        """Return what there is at all those times without taking any; `sure`: of nodes on their way
-        to the reserve only what is there in time, however long they take."""
+        """Return the nodes of a kind that are there at all those times without preemption. `sure`:
+        of nodes on their way to the reserve only those that will surely be there in time."""
         if not self._supply.apart:
             return max(0, min(self._left(kind, time, sure) for time in times) + own[kind])
         usable = min(self._left(kind.usable, time, sure) for time in times)
@@ -515,8 +515,8 @@ def _surest(
 def _filled(
     want: Want, sure: Mapping[NodeKind, int], firm: Mapping[NodeKind, int]
 ) -> Counter[NodeKind] | None:
-    """Return a place of a request that may be spread in which all nodes are sure that can be: which
-    of those on their way come in time is not known. None where that leaves too few."""
+    """Return a place of a request that may be spread, with as many sure nodes as possible: which
+    nodes on their way come in time is unknown. None: too few nodes are left."""
     place: Counter[NodeKind] = Counter()
     left = [one.count for one in want.request.tuples]
     for room in (sure, firm):

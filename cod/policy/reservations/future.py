@@ -59,8 +59,8 @@ class _FreeKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """Nodes of one kind that a vcluster holds: those that may be taken, those that leave by
-    reclaims, and (until when, how many) are within their inertia. `started`: see `Allocation`."""
+    """Nodes of one kind that a vcluster holds: those that may be preempted, those that leave by
+    reclaims, and (until when, how many) those within their inertia. `started`: see `Allocation`."""
 
     mobile: int = 0
     leaving: int = 0
@@ -72,8 +72,8 @@ class _Held:
         return self.mobile + self.leaving + sum(count for _, count in self.immune)
 
     def reclaim(self, count: int) -> None:
-        """Let so many of the mobile nodes leave by a reclaim; of a preemptible vcluster the latest
-        first."""
+        """Let `count` of the mobile nodes leave by a reclaim; the latest first for a preemptible
+        vcluster."""
         self.mobile -= count
         self.leaving += count
         while count and self.started:
@@ -83,7 +83,7 @@ class _Held:
             count -= part
 
     def spare(self, count: int, now: float) -> None:
-        """Let so many stay after all."""
+        """Let `count` leaving nodes stay after all."""
         self.mobile += count
         self.leaving -= count
         if self.started:
@@ -196,7 +196,7 @@ class Future:
                 )
 
     def _use(self, seconds: float) -> None:
-        """Count what groups use in so many seconds."""
+        """Count the groups' usage in `seconds`."""
         if self._policy.fair_half_life <= 0 or not self._groups:
             return
         rates: defaultdict[int, float] = defaultdict(float)
@@ -255,7 +255,7 @@ class Future:
                 count -= part
 
     def _end(self, holder: VclusterHolder) -> None:
-        """Take all nodes of a vcluster; what it asked for is asked for no longer."""
+        """Take all nodes of a vcluster, and withdraw its requests."""
         for reclaim in [one for one in self._reclaims.values() if one.vcluster_id == holder.id]:
             self._seize(reclaim)
         for kind, one in self._held.pop(holder.id, {}).items():
@@ -267,7 +267,7 @@ class Future:
     # ------------------------------------------------------------ what the policy sees and does
 
     def snapshot(self) -> SiteSnapshot:
-        """Return the site as it is then."""
+        """Return the site at the simulated time."""
         coming: Counter[tuple[NodeKind, int, float]] = Counter()
         for at, kind, count, reserved in self._back:
             # `supply.expected` adds the turnaround again

@@ -26,8 +26,8 @@ def zone(name: str) -> ZoneInfo:
 
 
 def on_days(days: Sequence[str], starts_at: float, clock: ZoneInfo) -> tuple[str, ...]:
-    """Return the days of the week of a series, in their order; those of its first start where none
-    is named."""
+    """Return the days of the week of a series, in their order; without named days, that of its
+    first start."""
     return tuple(one for one in DAYS if one in days) or (
         DAYS[datetime.fromtimestamp(starts_at, clock).weekday()],
     )
@@ -58,7 +58,7 @@ def next_start(series: Series, now: float) -> float | None:
 
 
 def outcome(one: Occurrence, state: str | None, began: bool, now: float) -> SeriesStart:
-    """Return what has become of a start.
+    """Return the outcome of a start.
 
     state  of its vcluster; None: it is forgotten
     began  whether the vcluster has had nodes

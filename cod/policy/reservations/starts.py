@@ -34,10 +34,10 @@ TOO_FAR = "too much happens before it to tell"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """When a request is expected to start.
+    """The expected start of a request.
 
-    at       None: nobody can tell; `why` says why not
-    sooner   (how many nodes, when): with so many it would start by then; None: it would not
+    at      None: unknown; `why` says why
+    sooner  (nodes, time): with so few nodes it would start by then; None: it would not
     """
 
     request_id: int
@@ -53,10 +53,10 @@ def predicted(
     groups: Iterable[Group] = (),
     go_on: Callable[[], bool] = lambda: True,
 ) -> list[Start]:
-    """Return the starts of all requests that wait in `snapshot`.
+    """Return the starts of all waiting requests of `snapshot`.
 
-    groups  with what they have used; needed where shares are on
-    go_on  asked before each moment; False: those without a start by now get none
+    groups  with their usage; needed if shares are on
+    go_on   asked before each moment; False: requests without a start by then get none
     """
     found: dict[int, Start] = {}
     hints: dict[int, tuple[int, float]] = {}
@@ -103,8 +103,8 @@ def predicted(
 
 
 def _grain(waiting: int) -> float:
-    """Return by what share of the time until then moments are looked at together: where many wait,
-    each costs much, and what is far off need not be told to the second."""
+    """Return the fraction of the remaining time within which moments are merged. With many waiting
+    requests each moment costs much, and distant starts need no precision of seconds."""
     return min(COARSE, max(0, waiting - FINE) / PER_GRAIN)
 
 
@@ -115,8 +115,8 @@ def _hint(
     hints: dict[int, tuple[int, float]],
     now: float,
 ) -> None:
-    """Note for requests of one kind of nodes how many they could have had at `now`: the first time
-    that it is half of what they want, else the most."""
+    """Note, for requests of one kind of nodes, how many nodes they could have had at `now`: the
+    first time at which it is half of the request, else the largest number."""
     waiting = {
         refusal.request_id
         for refusal in decision.refusals
@@ -137,7 +137,7 @@ def _hint(
 
 
 def _left(seen: SiteSnapshot, decision: Decision) -> Counter[NodeKind]:
-    """Return the nodes that are free after a decision and that nobody keeps, by kind."""
+    """Return the nodes that are free after a decision and not kept for a request, by kind."""
     free: Counter[NodeKind] = Counter()
     for one in seen.free_nodes:
         if not one.reserved:
@@ -168,8 +168,8 @@ QUANTILES = (0.5, USUALLY, 0.95)
 
 
 def errors(compared: Iterable[tuple[float | None, float | None, float]]) -> list[float]:
-    """Return the seconds by which starts were wrong that were told at least a minute before, in
-    order: of (start that was told first, when it was told, when the request began)."""
+    """Return the errors, in seconds and in order, of starts that were told at least a minute
+    before: of (first told start, when it was told, actual begin)."""
     return sorted(
         abs(began - start)
         for start, told_at, began in compared

@@ -30,18 +30,18 @@ SLACK = 20.0
 
 
 class Supply:
-    """What there is, and will be, by kind; `preempted` grows while reservations are placed.
+    """The present and future nodes, by kind; `preempted` grows while reservations are placed.
 
-    Nodes with usable switch ports are counted in both of their kinds, but for `own`, which has each
-    node once: in the kind that its request asks for.
+    Nodes with usable switch ports are counted in both of their kinds. `own` has each node once, in
+    the kind of its request.
 
-    apart     nodes are told apart by their ports
-    free      unreserved nodes to be had now; `base`: those and the ones on their way
-    returns   (when, from which vcluster, how many) come back by themselves, in order; nodes that
-              move count as their new vcluster's
-    own       by request: nodes reserved for it, or being taken for it; `own_free`: those of them to
-              be had now; `taking`: those that others still hold
-    preempted  what vclusters are to lose for reservations
+    apart      nodes are told apart by their ports
+    free       unreserved nodes that are available now; `base`: those, and nodes on their way
+    returns    (time, vcluster, number) of nodes that return by themselves, in order; nodes that
+               move count as their new vcluster's
+    own        by request: nodes reserved for it, or being preempted for it; `own_free`: those that
+               are available now; `taking`: those that others still hold
+    preempted  nodes that vclusters will lose for reservations
     """
 
     def __init__(self, snapshot: SiteSnapshot, policy: Policy, now: float) -> None:
@@ -128,8 +128,8 @@ class Supply:
         return back_at(holder, self._policy, turnaround(self._snapshot, kind.type, self._policy))
 
     def there(self, kind: NodeKind, time: float, request_id: int = 0) -> int:
-        """Return how many are to be had at that time: of those that are reserved for a request, or
-        for none, the ones that are free now, and those on their way that are expected by then."""
+        """Return how many nodes are available at that time, reserved for the request or for none:
+        free ones, and those on their way that are expected by then."""
         free = self.own_free[request_id] if request_id else self.free
         return free[kind] + sum(
             count for at, count in self._arrivals.get((request_id, kind), ()) if at <= time
@@ -152,8 +152,8 @@ class Supply:
     def preemptible(
         self, kind: NodeKind, request: PendingRequest, start: float, short: float
     ) -> int:
-        """Return how many vclusters of lower priority can lose by `start`. `short`: when there are
-        too few of the kind for the last time; what is back by then is counted on already."""
+        """Return how many nodes vclusters of lower priority can lose by `start`. `short`: the last
+        time at which the kind lacks nodes; nodes that return by then are counted on already."""
         return sum(
             self._able(holder, kind, request, start, short)
             for holder in self._holders.get(kind, ())
@@ -166,8 +166,8 @@ class Supply:
         start: float,
         short: Mapping[NodeKind, float],
     ) -> list[Victim]:
-        """Take so many, or as many as there are: from the lowest priority first. `short`: see
-        `preemptible`."""
+        """Preempt `wanted` nodes, or as many as there are, from the lowest priority first. `short`:
+        see `preemptible`."""
         victims = []
         for kind, count in sorted(wanted.items()):
             left = count
@@ -247,7 +247,7 @@ def lead(snapshot: SiteSnapshot, type_id: int, policy: Policy) -> float:
 
 
 def back_at(holder: VclusterHolder, policy: Policy, erasing: float) -> float | None:
-    """Return when nodes of a vcluster that take `erasing` seconds (`turnaround`) are free again, if
-    its lease is not extended; None: nobody knows."""
+    """Return when nodes of a vcluster that need `erasing` seconds are free again, if its lease is
+    not extended. None: unknown."""
     gone = gone_at(holder, policy)
     return None if gone == math.inf else gone + erasing

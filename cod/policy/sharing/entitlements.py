@@ -77,7 +77,7 @@ def of(
     """Return the entitlements of those groups that have any, by their ids. Their shares are those
     among all groups: see `among`.
 
-    nodes        of the site, whoever holds them
+    nodes        of the site, of all holders
     type_limits  nodes of a type that a group may hold, by the group's id and the type's
     used         node-seconds of the period so far, by the group's id
     now          decides which groups have the odd nodes of their shares
@@ -151,12 +151,12 @@ def among(
     wanted: Mapping[int, int],
     turn: int,
 ) -> dict[int, Entitlement]:
-    """Return entitlements with shares of the `nodes` of the site, but for those of types that are
-    apart, among those groups that hold or want nodes.
+    """Return entitlements with shares of the site's `nodes`, without those of types that are apart,
+    among the groups that hold or want nodes.
 
-    held    nodes that a group holds, with those that leave it by reclaims: what a reclaim is made
-            by must not change by it, or it would not be carried out
-    wanted  nodes that it waits for. Those beyond its limit it does not get, and they do not count
+    held    nodes that a group holds, with those that leave it by reclaims: a reclaim must not
+            change the numbers that justify it
+    wanted  nodes that it waits for. Nodes beyond its limit do not count
     turn    decides which groups have the odd nodes of their shares
     """
     parts = _portions(entitled, OTHERS, nodes, held, wanted)
@@ -235,9 +235,9 @@ def shared(snapshot: SiteSnapshot) -> SiteSnapshot:
 
 
 def _parted(snapshot: SiteSnapshot, apart: Set[int]) -> SiteSnapshot:
-    """Return the site with what requests ask for of types that are apart. What nodes of several of
-    these would do for counts as of the one with the smallest id; what others would do for, too, as
-    of these."""
+    """Return the site, with the requested nodes by the types that are apart. Nodes that match
+    several of these types count for the one with the smallest id; nodes that match other types,
+    too, count for these."""
     feasibility = Feasibility(replace(snapshot, windows={}), 0.0)  # maintenance passes
     requests = []
     for request in snapshot.requests:
@@ -283,8 +283,8 @@ def guaranteed_from(
     nodes: int,
     now: float,
 ) -> float | None:
-    """Return when a group can call in all that it is guaranteed, at the latest: `now`, or when
-    enough leases of other groups have ended that nobody extends. None: the site has too few nodes.
+    """Return when a group can call in its whole guarantee, at the latest: `now`, or when enough
+    leases of other groups have ended without an extension. None: the site has too few nodes.
 
     floors  (group, creation size, end of the lease) of the running vclusters; else as in
             `creation_size`

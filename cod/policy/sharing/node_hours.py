@@ -39,7 +39,7 @@ class Bound(NamedTuple):
 def bound(
     limit: float, used: float, others: Sequence[Use], nodes: int, until: float, now: float
 ) -> Bound | None:
-    """Return what bounds a lease of so many nodes from now on; None: it can last `until`.
+    """Return the bound of a lease of `nodes` nodes from now on; None: it can last `until`.
 
     limit  node-hours of a month; used: node-hours of this month so far
     """

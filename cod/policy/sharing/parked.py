@@ -16,7 +16,7 @@ from cod.policy.hardware.match import satisfies
 
 
 class ParkedNode(NamedTuple):
-    """A parked node. `template_id`: what it runs; None: nothing that is known."""
+    """A parked node. `template_id`: the template of its system; None: unknown."""
 
     hostname: str
     type_id: int
@@ -40,13 +40,14 @@ def needed(
     unheld: Mapping[int, int],
     types: Mapping[int, str],
 ) -> list[str]:
-    """Return the hostnames of the parked nodes that the waiting tuples need.
+    """Return the host names of the parked nodes that the waiting tuples need.
 
     waiting  the tuples, the first request's first
-    unheld   nodes that nobody holds, by type, with those on their way back
+    unheld   nodes without a holder, by type, with those on their way back
     types    canonical attributes (XML), by the type's id
-    A vcluster's own request needs no node that it parks with the template that is asked for: the
-    VCM that made the request knows of that node.
+
+    A vcluster's own request does not need nodes that the same vcluster parks with the requested
+    template: the VCM that made the request knows them.
     """
     free, left, found = Counter(unheld), list(parked), list[str]()
     kinds = {node.type_id for node in left}

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class GroupDemand:
-    """What a group wants of the site, and how much weight it has.
+    """A group's demand for nodes of the site, and its weight.
 
-    shares  what it is to have, in proportion to its siblings
+    shares  its part, in proportion to its siblings'
     wanted  nodes that it holds or waits for
-    sure    nodes that it is guaranteed
-    parent  id of the group that it is a subgroup of; 0: of none
+    sure    nodes of its guarantee
+    parent  id of its parent group; 0: it is no subgroup
     """
 
     id: int
@@ -39,7 +39,7 @@ class GroupDemand:
 
 
 def portions(demands: Iterable[GroupDemand], nodes: float) -> dict[int, float]:
-    """Return the portion of `nodes` of each group, by its id: at most what it wants."""
+    """Return the portion of `nodes` of each group, by its id: at most the nodes that it wants."""
     there = {demand.id: demand for demand in demands}
     families: dict[int, list[GroupDemand]] = defaultdict(list)
     for demand in there.values():
@@ -63,8 +63,8 @@ def portions(demands: Iterable[GroupDemand], nodes: float) -> dict[int, float]:
 
 
 def _filled(demands: Sequence[GroupDemand], nodes: float) -> dict[int, float]:
-    """Return each demand's portion, between its least and what it wants, at the level at which the
-    nodes are used up."""
+    """Return each demand's portion, between its least and its wanted nodes, at the level at which
+    all nodes are used."""
     level = _level(demands, nodes)
     return {
         demand.id: min(max(demand.shares * level, demand.least), demand.wanted)
@@ -73,8 +73,8 @@ def _filled(demands: Sequence[GroupDemand], nodes: float) -> dict[int, float]:
 
 
 def _level(demands: Sequence[GroupDemand], nodes: float) -> float:
-    """Return nodes for each share. Walks over the levels at which a demand begins to rise above its
-    least, and at which it has what it wants."""
+    """Return the number of nodes for each share. The levels are tried in order, from one at which a
+    demand exceeds its least, or reaches its wanted nodes, to the next."""
     rising = [demand for demand in demands if demand.shares > 0 and demand.wanted > demand.least]
     steps = [(demand.least / demand.shares, demand.shares) for demand in rising]
     steps += [(demand.wanted / demand.shares, -demand.shares) for demand in rising]

@@ -30,11 +30,11 @@ Number = float | Fraction
 
 @dataclass(frozen=True, slots=True)
 class ShareAccount:
-    """A group that shares the site with others.
+    """A group's shares and usage.
 
-    shares  what it is to have, in proportion to its siblings'
+    shares  its part, in proportion to its siblings'
     usage   faded node-seconds of its own, without its subgroups'
-    parent  id of the group that it is a subgroup of; 0: of none
+    parent  id of its parent group; 0: it is no subgroup
     """
 
     id: int
@@ -45,12 +45,11 @@ class ShareAccount:
 
 @dataclass(frozen=True, slots=True)
 class ShareStanding:
-    """Where a group stands. A larger `ratio` and `factor` (0 to 1) are better; `rank` 1 is the
-    best, equals have the same.
+    """A group's rank and its factors. A larger `ratio` and `factor` (0 to 1) are better; `rank` 1
+    is the best, equals have the same.
 
-    ratio  of its share to its usage, both as fractions of its siblings'; infinite while it has used
-           nothing
-    share  what of the whole site is its share, 0 to 1
+    ratio  of its share to its usage, both as fractions of its siblings'; infinite without usage
+    share  its share of the whole site, 0 to 1
     """
 
     id: int
@@ -61,8 +60,8 @@ class ShareStanding:
 
 
 def faded(usage: float, seconds: float, half_life: float, rate: float = 0.0) -> float:
-    """Return usage after `seconds`, of which `rate` more was used in each second. A clock that was
-    set back counts as one that stood still."""
+    """Return the usage after `seconds`, with `rate` more of it in each second. A clock that was set
+    back counts as one that stood still."""
     seconds = max(seconds, 0.0)
     left = math.exp2(-seconds / half_life)
     return usage * left + rate * half_life / math.log(2) * (1.0 - left)
@@ -164,8 +163,8 @@ def dominant(
 def _families(
     accounts: Iterable[ShareAccount],
 ) -> tuple[list[ShareAccount], Mapping[int, list[ShareAccount]]]:
-    """Return groups at the top, with the usage of their subgroups, and the families of those that
-    have any."""
+    """Return the top groups, with the usage of their subgroups, and the families of those that have
+    subgroups."""
     there = {account.id: account for account in accounts}
     families: dict[int, list[ShareAccount]] = defaultdict(list)
     for account in there.values():
@@ -220,10 +219,9 @@ _first = itemgetter(0)
 
 
 def _merged(placed: Iterable[Placed]) -> list[list[Placed]]:
-    """Return groups in order, the largest ratio first and those of equal ratio together.
+    """Return groups in order, the largest ratio first, with groups of equal ratio together.
 
-    Rounding keeps the order, so that fractions are only compared where their floats are equal.
-    """
+    Rounding keeps the order, so fractions are compared only where their floats are equal."""
     near: dict[float, list[Placed]] = defaultdict(list)
     for one in placed:
         near[_rounded(one[0])].append(one)
@@ -237,8 +235,8 @@ def _merged(placed: Iterable[Placed]) -> list[list[Placed]]:
 def _ranked(
     places: Iterable[list[Placed]], families: Mapping[int, list[ShareAccount]]
 ) -> Iterator[list[Placed]]:
-    """Yield groups in order, those of equal rank together: in the place of groups that have
-    subgroups their families, the best of which are equals of the groups without."""
+    """Yield groups in order, with those of equal rank together. Families stand in the place of
+    their parent groups, and the best of a family are equals of groups without a family."""
     for place in places:
         alone = [one for one in place if one[2].id not in families]
         inner = _merged(

@@ -37,10 +37,10 @@ def number(policy: Policy, now: float) -> int:
 def whole(
     shares: Mapping[int, float], turn: int, keeping: Set[int] = frozenset()
 ) -> dict[int, int]:
-    """Return the whole nodes that each group has of its share in that turn, by its id.
+    """Return the whole nodes of each group's share in that turn, by its id.
 
     shares   in nodes. All groups together have the whole nodes of all shares together
-    keeping  groups that have an odd node since earlier in this turn
+    keeping  groups that have had an odd node since earlier in this turn
     """
     found = {one: math.floor(share) for one, share in shares.items()}
     rest = {one: share - found[one] for one, share in shares.items() if share > found[one]}
@@ -66,7 +66,7 @@ def whole(
 
 
 def evenness(parts: Mapping[int, float]) -> float | None:
-    """Return Jain's index of what groups had for each unit of their shares: 1 where all had the
-    same, 1/n where one of n had all; None where nobody had anything."""
+    """Return Jain's index of what groups had for each unit of their shares: 1 if all had the same,
+    1/n if one of n had everything, None if nobody had anything."""
     squares = sum(part * part for part in parts.values())
     return sum(parts.values()) ** 2 / len(parts) / squares if squares else None

@@ -53,7 +53,7 @@ def in_turn(
 
 
 def apart(queue: Iterable[T], rank: Callable[[T], tuple[int, int]]) -> list[list[T]]:
-    """Return the queue in parts, in none of which a group has requests of two ranks.
+    """Return the queue in parts, so that no part has requests of two ranks of one group.
 
     rank  the request's group, and the rank of its user; 0: the group's users are not ranked
     """
