@@ -128,7 +128,7 @@ def read(path: Path, table: str) -> Iterator[dict[str, Any]]:
 
 
 def _worked_with(tx: Tx) -> str:
-    """Return what somebody has put into the database; '' where it is as `cod init` made it."""
+    """Return what people have entered into the database; '' if it is as `cod init` made it."""
     for name, table in (
         ("nodes", t.nodes),
         ("users", t.users),

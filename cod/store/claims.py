@@ -48,7 +48,7 @@ class Lost(Exception):
 
 
 def find(tx: Tx, name: str) -> Claim | None:
-    """Return the claim; None where nobody ever had it."""
+    """Return the claim; None if it was never held."""
     return _ROWS.get(tx, name)
 
 
@@ -61,14 +61,14 @@ def hold(
     held: Claim | None = None,
     over: Claim | None = None,
 ) -> Claim | None:
-    """Get the claim, or renew `held`, until `now + seconds`; None while somebody else has it.
+    """Get the claim, or renew `held`, until `now + seconds`; None while another owner has it.
 
-    over  another's claim that has been found to be over: this owner has it from now on if it has
-          not changed. None: another's is over when it has expired by `now`
+    over  a claim of another owner that was found to be over: this owner takes it if it has not
+          changed. None: another's claim is over when it has expired by `now`
 
-    Renewing keeps the generation. An owner that asks without holding it has been started anew: it
-    takes over from its former self at once, and the new generation keeps that one from acting,
-    should it still be alive.
+    Renewing keeps the generation. An owner that asks without holding the claim was restarted: it
+    takes the claim over from its former self at once. The new generation keeps the former self from
+    acting, if it is still alive.
     """
     row = _ROWS.get(tx, name, lock=True)
     until = now + seconds
@@ -113,7 +113,7 @@ def confirm(tx: Tx, claim: Claim) -> None:
 
 
 def interrupt(tx: Tx, name: str) -> None:
-    """Refuse the acts that are under way: the claim's owner has to get it anew."""
+    """Refuse the actions under way: the claim's owner has to get it again."""
     tx.execute(update(t.claims).values(generation=_c.generation + 1).where(_c.name == name))
 
 
@@ -132,6 +132,6 @@ def give_up(tx: Tx, claim: Claim) -> None:
 
 
 def left(tx: Tx, name: str, now: float) -> float:
-    """Return the seconds that the claim is still valid for, whoever has it; 0 where nobody has."""
+    """Return the seconds that the claim is still valid, for any owner; 0 without a claim."""
     until = tx.scalar(select(_c.expires_at).where(_c.name == name))
     return max(0.0, (until or 0.0) - now)

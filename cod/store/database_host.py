@@ -11,10 +11,10 @@ from cod.store.engine import Tx
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """How a host of MariaDB is set up.
+    """The settings of a MariaDB host.
 
-    lossy         settings with which a commit that was reported may be lost by a power cut
-    cluster_size  nodes of its Galera cluster; 0: it is part of none
+    lossy         settings with which a power cut may lose a reported commit
+    cluster_size  nodes of its Galera cluster; 0: it is in none
     node_state    of a Galera node, e.g. Synced
     """
 

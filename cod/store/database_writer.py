@@ -16,8 +16,8 @@ _NO_TABLE = 1146
 
 
 def lease(tx: Tx, nobody: DatabaseLease) -> DatabaseLease | None:
-    """Return the lease as this host has it; `nobody` where it was never taken; None where the
-    database has no such table."""
+    """Return the lease as this host has it; `nobody` if it was never taken; None if the database
+    has no such table."""
     try:
         return _ROWS.get(tx, 1) or nobody
     except exc.ProgrammingError as error:

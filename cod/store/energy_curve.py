@@ -27,12 +27,12 @@ _ROWS = Rows(Stored, t.energy_curve)
 
 
 def find(tx: Tx, source: str | None = None) -> Stored | None:
-    """Return the curve of that source (None: of whichever); None where there is none."""
+    """Return the curve of that source (None: of any source); None if there is none."""
     return _ROWS.find(tx, *([] if source is None else [_c.source == source]))
 
 
 def put(tx: Tx, stored: Stored) -> None:
-    """Replace what there is of whichever source."""
+    """Replace the curve, whatever its source."""
     tx.execute(delete(t.energy_curve).where(_c.source != stored.source))
     values = stored._asdict()
     own = update(t.energy_curve).where(_c.source == stored.source)
@@ -41,5 +41,5 @@ def put(tx: Tx, stored: Stored) -> None:
 
 
 def forget(tx: Tx) -> None:
-    """Delete what there is: the site has no curve any more."""
+    """Delete the curve."""
     tx.execute(delete(t.energy_curve))

@@ -188,8 +188,8 @@ def _sqlite_begin(connection: Connection) -> None:
 
 
 def of_one_moment(engine: Engine) -> Engine:
-    """Return the engine for transactions that only read, and see one moment of the database each;
-    nobody who writes waits for them."""
+    """Return the engine for transactions that only read, each of one moment of the database.
+    Writers do not wait for them."""
     if engine.dialect.name == "sqlite":
         return engine.execution_options(reading=True)
     # there, each statement of an ordinary transaction sees what is new
@@ -228,8 +228,8 @@ def slices(ids: Sequence[Key], size: int = 500) -> Iterable[Sequence[Key]]:
 
 @contextmanager
 def savepoint(tx: Tx, *, keep: bool = True) -> Iterator[None]:
-    """Run a part of a transaction by itself: where it raises, what it has written is undone, and
-    the rest of the transaction stays. `keep`: what it has written stays where it does not raise."""
+    """Run a part of a transaction by itself. If the part raises, its writes are undone, and the
+    rest of the transaction stays. `keep`: its writes stay if it does not raise."""
     part = tx.begin_nested()
     try:
         yield
@@ -245,7 +245,7 @@ def savepoint(tx: Tx, *, keep: bool = True) -> Iterator[None]:
 
 
 def trial(tx: Tx) -> AbstractContextManager[None]:
-    """Run a part of a transaction for its result alone: what it has written is undone."""
+    """Run a part of a transaction for its result alone. Its writes are undone."""
     return savepoint(tx, keep=False)
 
 
@@ -278,7 +278,7 @@ def is_full(error: BaseException) -> bool:
 
 
 def code(error: exc.DBAPIError) -> int | None:
-    """Return MariaDB's number of the error; None where it has none."""
+    """Return MariaDB's number of the error; None if it has none."""
     return _number(error.orig)
 
 

@@ -44,8 +44,8 @@ def transitions(tx: Tx, node_id: int | None = None, after: int = 0) -> Iterator[
 
 
 def owners(tx: Tx) -> Iterator[tuple[int, str, str, bool]]:
-    """Yield each vcluster that there ever was: its id, name, its group's name, and whether it had
-    templates of which any revision keeps disks."""
+    """Yield each vcluster that ever existed: its id, name, its group's name, and whether any
+    revision of its templates keeps disks."""
     caches = _c.document.contains('cache="yes"', autoescape=True)
     named = select(_c.id).where(_c.name.in_(select(_c.name).where(caches)))
     keeping = set(tx.scalars(named))
@@ -58,7 +58,7 @@ def owners(tx: Tx) -> Iterator[tuple[int, str, str, bool]]:
 
 
 def rows(tx: Tx, node_id: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield each node, or one, with what it has now by its holder."""
+    """Yield each node, or one, with its holder's facts."""
     users = _lists(tx, _users(node_id))
     addresses = _lists(tx, _addresses(node_id))
     blocks = _lists(tx, select(*(t.vcluster_blocks.c[name] for name in _BLOCK)))

@@ -160,7 +160,7 @@ def vclusters(
     state: str | None = None,
     group: str | None = None,
 ) -> Listed[VclusterView]:
-    """Return vclusters; those that have ended only if `ended`."""
+    """Return vclusters, with ended ones only if `ended`."""
     v, g = t.vclusters.c, t.groups.c.name
     query = views.vcluster_query(groups, ended, {g: group})
     query = query.where(
@@ -287,7 +287,7 @@ def history(
 def deliveries(
     tx: Tx, page: Page, group_id: int, *, state: str | None = None, channel: str | None = None
 ) -> Listed[tuple[Send, Notice]]:
-    """Return what was, or is to be, delivered to a group, the newest first; `state`: of them
+    """Return the past and pending deliveries to a group, the newest first. `state`: only those
     (`choices.DeliveryState`)."""
     s, n = t.notice_sends.c, t.notices.c
     in_state: Mapping[str | None, Sequence[ColumnElement[bool]]] = {

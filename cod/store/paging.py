@@ -22,11 +22,12 @@ def page_of(
     *,
     count: bool = True,
 ) -> Listed[Any]:
-    """Return the rows of that part of `query`, which has no order yet.
+    """Return the rows of one page of `query`, which has no order yet.
 
-    keys     what it can be ordered by; none may be null
-    unique   decides between rows that have the same key
-    count    count the whole list, too: up to `COUNTED` rows
+    keys    columns to order by; none may be null
+    unique  decides between rows with the same key
+    count   count the whole list, too: up to `COUNTED` rows
+
     Raises `Refused`.
     """
     name, down = page.key(default)

@@ -35,8 +35,8 @@ def node_history(tx: Tx, before: float, limit: int) -> int:
 
 
 def node_requests(tx: Tx, before: float, limit: int) -> int:
-    """Delete decided requests with their tuples; not those that a node, a reservation or a reclaim
-    names."""
+    """Delete decided requests with their tuples, except those that a node, a reservation or a
+    reclaim names."""
     r = t.node_requests.c
     free = (
         _unnamed(r.id, column)
@@ -55,7 +55,7 @@ def node_requests(tx: Tx, before: float, limit: int) -> int:
 
 
 def reclaims(tx: Tx, before: float, limit: int) -> int:
-    """Delete reclaims that are over; not those that a reservation names."""
+    """Delete reclaims that are over, except those that a reservation names."""
     c = t.reclaims.c
     return _delete(
         tx,
@@ -69,7 +69,7 @@ def reclaims(tx: Tx, before: float, limit: int) -> int:
 
 
 def notices(tx: Tx, before: float, limit: int) -> int:
-    """Delete notices with their deliveries; not those of which one is still under way."""
+    """Delete notices with their deliveries, except notices with a delivery under way."""
     n, s = t.notices.c, t.notice_sends.c
     return _delete(
         tx,
@@ -134,9 +134,8 @@ def _delete(
     *where: ColumnElement[bool],
     with_: Column[int] | None = None,
 ) -> int:
-    """Delete the oldest rows of which all of `where` is true, and those of another table whose
-    column `with_` names them.
-    """
+    """Delete the oldest rows that meet all conditions `where`, and the rows of another table whose
+    column `with_` names them."""
     newest = select(func.max(table.alias().c.id)).scalar_subquery()
     query = (
         select(table.c.id).where(at < before, table.c.id < newest, *where).order_by(at).limit(limit)

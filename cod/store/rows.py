@@ -50,12 +50,12 @@ class Mismatch(Exception):
 class Rows(Generic[Record]):
     """The rows of a table as records of one class: a dataclass or a NamedTuple.
 
-    columns  what the record's fields are read from, in their order; `select` reads them
-    width    how many they are; `names`: of the fields
+    columns  the columns of the record's fields, in the fields' order; `select` reads them
+    width    their number; `names`: of the fields
     values   of a record, in that order
 
-    Methods that take `key` are for tables whose primary key is one column. Those that take `lock`
-    keep others from changing what they find until the transaction ends.
+    Methods with `key` are for tables whose primary key is one column. Methods with `lock` lock the
+    rows until the transaction ends.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class Rows(Generic[Record]):
     ) -> None:
         """Find the columns of the record's fields.
 
-        noun       what a row is called where there is none of a name
-        name       the column of that name
-        elsewhere  what is read for fields that are no columns of the table, from `source`, which
-                   joins the table with others
+        noun       the word for a row, in errors about a missing one
+        name       the column of the row's name
+        elsewhere  the columns of fields that are not of the table, from `source`, which joins the
+                   table with others
         without    the record's last fields that are not read
 
         Raises `Mismatch`.
@@ -106,7 +106,7 @@ class Rows(Generic[Record]):
 
     @property
     def _key(self) -> Column[Any]:
-        """The column that tells rows apart; ValueError where it takes several."""
+        """The column of the primary key. Raises ValueError if the key has several columns."""
         [column] = self._table.primary_key
         return column
 
@@ -130,7 +130,7 @@ class Rows(Generic[Record]):
     def all(
         self, tx: Tx, query: Select[Any], values: Mapping[str, Any] | None = None
     ) -> list[Record]:
-        """Return what `query`, made of `select`, finds with the `values` of its parameters."""
+        """Return the records that `query`, made of `select`, finds with the parameters `values`."""
         record = self._record
         return [record(*row) for row in tx.execute(query, values).all()]  # faster than row by row
 
@@ -154,8 +154,7 @@ class Rows(Generic[Record]):
         return next(iter(self.every(tx, *where, order=order, limit=1, lock=lock)), None)
 
     def lock(self, tx: Tx, keys: Iterable[int]) -> list[Record]:
-        """Return the records with those keys, by key; nobody else changes their rows until this
-        transaction ends."""
+        """Return the records with those keys, by key, with their rows locked."""
         return [
             one
             for part in slices(sorted(keys))
@@ -215,7 +214,7 @@ class Rows(Generic[Record]):
             _write(tx, self._update_by_key(), columns, of_key=key)
 
     def change(self, tx: Tx, record: Record, **columns: Any) -> Record:
-        """Set columns of the record's row; returns the record as it is now."""
+        """Set columns of the record's row. Return the new record."""
         self.set(tx, getattr(record, self._key.name), **columns)
         return self.changed(record, columns)
 
@@ -262,8 +261,8 @@ class Rows(Generic[Record]):
         return self.known(tx, key) if won.rowcount == 1 else None
 
     def settle(self, tx: Tx, record: Record, *where: ColumnElement[bool], **columns: Any) -> bool:
-        """End the claim that `record` has of its row, and set what came of it; False, and nothing
-        is set, when the claim is no longer valid: its server or its count of attempts has
+        """End the claim that `record` has of its row, and set the outcome. Return False, and set
+        nothing, when the claim is no longer valid because its server or its count of attempts has
         changed."""
         own = (self._table.c[name] for name in (self._key.name, "claimed_by", "attempts"))
         done = tx.execute(
@@ -288,9 +287,8 @@ def _write(
 ) -> CursorResult[Any]:
     """Run an INSERT or UPDATE of `columns`, whose conditions have these `values`.
 
-    Columns as parameters of a statement that is made once cost a fifth of what they cost as parts
-    of a new one. Only expressions have to be parts of it.
-    """
+    Columns as parameters of a prepared statement cost a fifth of columns as parts of a new one.
+    Only expressions must be parts of it."""
     parts = {name: value for name, value in columns.items() if isinstance(value, ClauseElement)}
     if parts:
         statement = statement.values(**parts)

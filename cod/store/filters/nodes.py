@@ -43,7 +43,7 @@ FEW = 500  # nodes that are named to the database one by one
 
 def condition(tx: Tx, tree: Filter) -> ColumnElement[bool]:
     """Return the condition for rows of `views.node_query`. It is never null, so that `Not` means
-    all others. What words find is looked up here, where it is few."""
+    all others. Words are looked up here if they find few nodes."""
     match tree:
         case AllOf():
             return and_(*(condition(tx, part) for part in tree.parts))
@@ -155,7 +155,7 @@ def _address_part(text: str) -> _NodeIds | None:
 
 
 def _tagged(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
-    """Return what finds nodes by tags, each of which is between spaces."""
+    """Return the condition for nodes with tags. Each stored tag stands between spaces."""
     wanted = [f" {str(value).lower()} " if comparison == "=" else str(value) for value in values]
     column = _labelled.c.tags
     return select(_labelled.c.id).where(or_(*(contains(column, each) for each in wanted)))

@@ -35,11 +35,10 @@ def meant(tx: Tx, names: Collection[str], group: str, *, lock: bool = False) -> 
 def meant_by(
     tx: Tx, names: Mapping[str, Collection[str]], *, lock: bool = False
 ) -> dict[str, dict[str, Image]]:
-    """Return what `meant` does for several groups, by group.
+    """Return the results of `meant` for several groups, by group.
 
-    Of an own image and the site's of the same bare name, one that is ready goes first: while the
-    own one is being taken in, or has failed, templates go on with the site's.
-    """
+    If a group and the site have an image of the same bare name, a ready one comes first: while the
+    group's own image is being taken in, or has failed, templates go on with the site's."""
     there = named(
         tx,
         {

@@ -37,10 +37,9 @@ def usable(tx: Tx, name: str, group_id: int, field: str = "template") -> Templat
     """Return the template that `name` stands for on nodes of the group: its own, or the site's.
     Raises `Refused`.
 
-    Who looks at things of two groups cannot bring the one's images onto nodes where the other's
-    people are root. A template of another group is refused as one that does not exist, so that
-    nobody learns of it.
-    """
+    A person who sees things of two groups cannot bring one group's images onto nodes where the
+    other group's people are root. The refusal of another group's template is the same as for an
+    unknown one, so that it tells nothing."""
     group = groups.get(tx, group_id).name
     own, at, revision = name.partition("@")
     live = next((row for full in meant(own, group) if (row := find(tx, full))), None)
@@ -64,14 +63,14 @@ def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
 
 
 def for_matching(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
-    """Return documents by id with what is known of the added images that they name, in <known>: see
+    """Return documents by id, with the known facts of their added images in <known>: see
     `nodes.template`."""
     rows = tx.execute(select(_c.id, _c.name, _c.document).where(_c.id.in_(list(template_ids))))
     return with_known(tx, {row.id: (row.name, row.document) for row in rows})
 
 
 def with_known(tx: Tx, wanted: Mapping[int, tuple[str, str]]) -> dict[int, str]:
-    """Return documents with what is known of their images; `wanted` are templates' full names and
+    """Return documents with the known facts of their images. `wanted`: full names of templates, and
     documents."""
     there = _images(tx, wanted.values())
     known = {

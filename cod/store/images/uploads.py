@@ -26,15 +26,15 @@ def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Upload]:
 
 
 def expired(tx: Tx, now: float) -> list[Upload]:
-    """Return those that have waited too long for more."""
+    """Return the uploads that have waited too long for more data."""
     return ROWS.every(tx, _c.expires_at <= now)
 
 
 def taken(tx: Tx, group_id: int, *, lock: bool = False) -> tuple[int, int | None]:
-    """Return (bytes that a group's images, in served form or while they are taken in as they came,
-    and its uploads have; the group's own quota of them, None where it has none).
+    """Return (bytes of a group's images, in served form or as they came, and of its uploads; the
+    group's own quota, None if it has none).
 
-    lock  the group's row is locked, so that two who ask for room cannot both get the last of it
+    lock  lock the group's row, so that two uploads cannot both get the last room
     """
     query = select(t.groups.c.image_quota).where(t.groups.c.id == group_id)
     own = tx.scalar(query.with_for_update() if lock else query)

@@ -72,8 +72,7 @@ def with_node(tx: Tx, mac: str, address: str, now: float) -> tuple[Binding, Node
 
 
 def mac_at(tx: Tx, address: str) -> str | None:
-    """Return the client that was last given that address, which nobody else has been given since;
-    None: there is none."""
+    """Return the client that got that address last; None if there is none."""
     try:
         number = ipv4(address)
     except OSError:
@@ -97,16 +96,15 @@ def of_systems(tx: Tx, node_ids: Collection[int]) -> list[Binding]:
 
 
 def taken(tx: Tx, first: int, last: int, now: float) -> set[int]:
-    """Return addresses of a range that nobody may be given now."""
+    """Return the addresses of a range that cannot be assigned now."""
     return set(
         tx.scalars(select(_b.address).where(_b.address.between(first, last), _b.expires_at > now))
     )
 
 
 def giving_way(tx: Tx, first: int, last: int, before: float, limit: int) -> list[Binding]:
-    """Return boot bindings in a range that may be taken from those that have them: of machines that
-    never reported, until `before` at most, then those that were declined. Those that end first come
-    first."""
+    """Return boot bindings in a range that may be reassigned: those of machines that never
+    reported, valid until `before` at most, then declined ones. Those that end first come first."""
     new = (
         select(t.nodes.c.id)
         .where(t.nodes.c.id == _b.node_id, t.nodes.c.state.in_(UNREPORTED))
@@ -123,14 +121,14 @@ def giving_way(tx: Tx, first: int, last: int, before: float, limit: int) -> list
 
 
 def forget(tx: Tx, addresses: Iterable[int]) -> None:
-    """Delete what is recorded at those addresses."""
+    """Delete the bindings at those addresses."""
     gone = list(addresses)
     if gone:
         tx.execute(delete(t.bindings).where(_b.address.in_(gone)))
 
 
 class Reserve(NamedTuple):
-    """A node that is to have an address in its vcluster: for which NIC, and under which name."""
+    """A node that gets an address in its vcluster, with its NIC and its host name."""
 
     node_id: int
     mac: str
@@ -144,13 +142,12 @@ def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now
 
 
 def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
-    """Reserve the first free address of its vcluster's blocks for each node's operating system, one
-    after the other; returns the addresses.
+    """Reserve an address for each node's operating system, the first free one of its vcluster's
+    blocks, in order. Return the addresses.
 
-    Addresses ending in .0 and .255 are left out: too many systems take them for a network's own.
-    What a node had before as a vcluster's member is given up. Raises `Refused` ('conflict') when
-    the blocks are full.
-    """
+    Addresses ending in .0 and .255 are left out, because many systems take them for a network's
+    own. A node's earlier address as a vcluster's member is given up. Raises `Refused` ('conflict')
+    when the blocks are full."""
     for part in slices([one.node_id for one in wanted]):
         tx.execute(delete(t.bindings).where(_b.node_id.in_(part), _b.kind == "vcluster"))
     holders = {one.vcluster.id: one.vcluster for one in wanted}
@@ -182,8 +179,7 @@ def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
 
 
 def _taken(tx: Tx, blocks: Sequence[AddressBlock], now: float) -> set[int]:
-    """Return the addresses in those blocks that somebody has now; nobody else changes what is
-    recorded there until this transaction ends."""
+    """Return the addresses in those blocks that are assigned now, with their rows locked."""
     ends = {f"first{n}": block.first for n, block in enumerate(blocks)}
     ends |= {f"last{n}": block.last for n, block in enumerate(blocks)}
     found = tx.scalar(_TAKEN, {**_NOWHERE, **ends, "now": now})
@@ -193,9 +189,8 @@ def _taken(tx: Tx, blocks: Sequence[AddressBlock], now: float) -> set[int]:
 def _free(
     tx: Tx, blocks: Iterable[AddressBlock], there: Set[int], now: float
 ) -> Iterator[tuple[int, str]]:
-    """Yield the addresses that are free in the blocks, in order, with their subnets; then those
-    that a system has left, the one that has been gone for longest first. `there`: those that are
-    not free."""
+    """Yield the free addresses of the blocks, in order, with their subnets; then those that a
+    system has left, the one left longest ago first. `there`: the assigned ones."""
     for block in blocks:
         for address in block.addresses:
             if address not in there and address & 0xFF not in (0, 0xFF):
@@ -212,9 +207,10 @@ def _free(
 
 
 def release(tx: Tx, node_id: int, until: float | None) -> None:
-    """Take the address from a node that leaves its vcluster. Where nobody can switch the node off,
-    its system may use the address `until` its lease of it is over: if the system has asked for it,
-    it is given on only where nothing else is free, until the node has reported (`returned`)."""
+    """Take the address from a node that leaves its vcluster. If the node has no power driver, its
+    system may use the address `until` the address's lease ends. If the system has asked for the
+    address, COD assigns it only when nothing else is free, until the node has reported
+    (`returned`)."""
     if until is not None:
         tx.execute(
             update(t.bindings)

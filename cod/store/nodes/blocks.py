@@ -30,8 +30,7 @@ def add(tx: Tx, name: str) -> int:
 
 
 def by_name(tx: Tx, name: str, *, lock: bool = False) -> int | None:
-    """Return the id of the block with that name; with `lock`, nobody else changes it until this
-    transaction ends."""
+    """Return the id of the block with that name, with its row locked if `lock`."""
     query = select(_b.id).where(_b.name == name)
     found = tx.scalar(query.with_for_update() if lock else query)
     return None if found is None else int(found)
@@ -44,7 +43,7 @@ def names(tx: Tx) -> dict[int, str]:
 
 def types(tx: Tx, block_id: int | None = None) -> dict[int, dict[str, int]]:
     """Return how many nodes of each type (by name; '' for none yet) are in each block, or in the
-    one that is named."""
+    named one."""
     query = (
         select(_n.block_id, func.coalesce(t.node_types.c.name, ""), func.count())
         .select_from(t.nodes)
@@ -75,7 +74,7 @@ def delete(tx: Tx, block_id: int) -> bool:
 
 
 def put(tx: Tx, node_ids: Sequence[int], block_id: int | None) -> None:
-    """Put nodes into a block, out of whichever they are in; None: into none."""
+    """Move nodes into a block; None: into none."""
     for part in slices(node_ids):
         tx.execute(update(t.nodes).where(_n.id.in_(part)).values(block_id=block_id))
 

@@ -35,8 +35,8 @@ def wanted(tx: Tx, node_id: int) -> Burnin | None:
 
 
 def owed(tx: Tx, node_id: int) -> tuple[bool, Burnin | None]:
-    """Return what the node owes in the trampoline: whether it is to be captured, and its burn-in as
-    of `wanted`."""
+    """Return whether the node waits to be captured in the trampoline, and the burn-in that it owes,
+    as of `wanted`."""
     capture, tested = tx.execute(_OWED, {"node": node_id}).one()
     return capture == CaptureState.WANTED, wanted(tx, node_id) if tested else None
 
@@ -53,8 +53,8 @@ def running(tx: Tx, but: int) -> list[Burnin]:
 
 
 def stale(tx: Tx, before: float) -> int | None:
-    """Return the id of a free, idle node of which no burn-in was asked for since `before`; None
-    where there is none, and while any burn-in is open."""
+    """Return the id of a free, idle node without a requested burn-in since `before`; None if there
+    is none, and while any burn-in is open."""
     if ROWS.exists(tx, _b.state.in_(OPEN)):
         return None
     n = t.nodes.c

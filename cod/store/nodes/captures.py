@@ -22,7 +22,7 @@ get = ROWS.get
 
 
 def is_wanted(tx: Tx, node_id: int) -> bool:
-    """Return whether the node is to be captured as soon as it is in the trampoline."""
+    """Return whether the node waits to be captured in the trampoline."""
     return tx.scalar(select(_c.state).where(_c.node_id == node_id)) == CaptureState.WANTED
 
 
@@ -32,7 +32,7 @@ def is_done(tx: Tx, node_id: int) -> bool:
 
 
 def of_nodes(tx: Tx, node_ids: Sequence[int]) -> set[int]:
-    """Return those of the nodes that have been captured, or are to be."""
+    """Return those of the nodes that were captured, or wait for it."""
     return {
         one
         for part in slices(node_ids)

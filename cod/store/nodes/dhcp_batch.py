@@ -65,8 +65,7 @@ FIRST_LOOK, SECOND_LOOK = 4, 128
 
 
 def clients(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
-    """Return the nodes that own those of `macs` that are known, with what the boot decision needs
-    of them."""
+    """Return the nodes that own known `macs`, with the facts that a boot decision needs."""
     return {
         row[0]: DhcpClient(*row[1:]) for row in tx.execute(_CLIENTS, {"macs": list(macs)}).all()
     }
@@ -123,12 +122,12 @@ class BindingBatch:
         return self._of.get((mac, kind, subnet))
 
     def at(self, address: int) -> Binding | None:
-        """Return what is recorded at that address."""
+        """Return the binding at that address."""
         self.look([address])
         return self._at[address]
 
     def look(self, addresses: Iterable[int]) -> None:
-        """Read what is recorded at those addresses, unless it has been read."""
+        """Read the bindings at those addresses that were not read yet."""
         unseen = [address for address in addresses if address not in self._at]
         if unseen:
             found = [Binding(*row) for row in self._tx.execute(_AT, {"addresses": unseen}).all()]
@@ -188,7 +187,7 @@ class BindingBatch:
         self._changed.add(row.address)
 
     def drop(self, row: Binding) -> None:
-        """Forget what is recorded at that address."""
+        """Forget the binding at that address."""
         self._unlink(row)
         self._at[row.address] = None
         self._changed.add(row.address)

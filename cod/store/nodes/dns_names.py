@@ -21,7 +21,7 @@ _MEMBERS = (
 
 
 def vclusters(tx: Tx, names: Collection[str]) -> set[str]:
-    """Return those of the names that are of vclusters which have not ended."""
+    """Return those of the names that belong to vclusters that have not ended."""
     return set(tx.scalars(select(_v.live_name).where(_v.live_name.in_(names)))) if names else set()
 
 

@@ -67,8 +67,8 @@ def reserve(tx: Tx) -> dict[tuple[int, str], int]:
 
 
 def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
-    """Add to the accounts. For whoever has moved the mark in this transaction: the days' rows are
-    written anew."""
+    """Add to the accounts. The caller has moved the mark in this transaction. The rows of these
+    days are replaced."""
     new: dict[tuple[int, int, int], tuple[Any, ...]] = {}
     for use in uses:
         _put(new, astuple(use))
@@ -129,8 +129,7 @@ def by_day(tx: Tx, group_id: int) -> list[tuple[int, float]]:
 
 
 def fold(tx: Tx, group_id: int, into: int) -> None:
-    """Make the accounts of a group those of the group `into`; of a day and type that both have, the
-    sum."""
+    """Add the accounts of a group to those of the group `into`."""
     for use in ROWS.every(tx, _e.group_id == group_id):
         both = (_e.day == use.day, _e.type_id == use.type_id)
         added = tx.execute(

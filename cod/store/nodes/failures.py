@@ -78,8 +78,8 @@ def set_aside_by(tx: Tx, group_id: int, but: int) -> int:
 
 
 def succeeded(tx: Tx, template_id: int) -> None:
-    """Note that a node has become ready with the revision: former failures do not count against it
-    any more."""
+    """Note that a node has become ready with the revision, so that its former failures no longer
+    count."""
     tx.execute(
         update(t.node_failures).where(_f.template_id == template_id).values(template_id=None)
     )
@@ -87,8 +87,8 @@ def succeeded(tx: Tx, template_id: int) -> None:
 
 
 def looked_at(tx: Tx, node_id: int) -> None:
-    """Note that an administrator has looked at the node: its failures do not count against any
-    group any more."""
+    """Note that an administrator has looked at the node, so that its failures count against no
+    group."""
     tx.execute(update(t.node_failures).where(_f.node_id == node_id).values(set_aside=False))
     _drop_spent(tx)
 

@@ -41,11 +41,9 @@ def take(
     now: float,
     position: int | None = None,
 ) -> Node:
-    """Give a free node to `vcluster`; returns the node as it is now. `position`: of the request's
-    tuple.
+    """Give a free node to `vcluster`. Return the new node. `position`: of the request's tuple.
 
-    Raises `Stale` when the node has moved on or somebody holds it: then nothing may be committed.
-    """
+    Raises `Stale` when the node has moved on or has a holder: then nothing may be committed."""
     columns = held_by(vcluster.id, request_id, position, template_id, hostname, now)
     nodes = t.nodes
     done = tx.execute(
@@ -126,7 +124,8 @@ def follow(tx: Tx, taken: Sequence[Taken], now: float) -> None:
 
 
 def _is_cached(one: Taken) -> bool:
-    """Return whether the node's disk holds what it is to run, kept for its holder's group."""
+    """Return whether the node's disk holds the system that it will run, kept for its holder's
+    group."""
     cached = (one.node.disk, one.node.cached_template_id, one.node.cached_group_id)
     return cached == (Disk.CACHED, one.template_id, one.vcluster.group_id)
 
@@ -140,16 +139,15 @@ def give_back(
     one_group: bool = False,
     wipe: str = "",
 ) -> Node:
-    """Take `node` from its holder; returns the node as it is now. A node that nobody holds is left
-    as it is.
+    """Take `node` from its holder. Return the new node. A node without a holder stays as it is.
 
-    up_until   until when its system may be using its address, where nobody can switch it off;
-               None: it is switched off
+    up_until   the time until which its system may use its address, for a node without a power
+               driver; None: the node is switched off
     keep_disk  its disk holds its template, written whole, and may be kept for the same group;
-               otherwise the disks count as dirty, whatever they held: its holder may have written
-               anywhere
-    one_group  nothing on its disks is of another group than its holder's
-    wipe       how its disks are to be erased at least
+               otherwise all disks count as dirty, because the holder may have written anywhere
+    one_group  no data of other groups than its holder's are on its disks
+    wipe       the weakest erasure of its disks that is allowed
+
     Raises `Stale` when the node has moved on.
     """
     if node.vcluster_id is None:
@@ -181,7 +179,7 @@ def give_back(
 
 
 def assignment(tx: Tx, node: Node) -> Assignment | None:
-    """Return what the node is to run for its holder; None when nobody holds it."""
+    """Return the system that the node will run for its holder; None without a holder."""
     if node.vcluster_id is None or node.template_id is None:
         return None
     c, v, k, r = t.config_templates.c, t.vclusters.c, t.node_types.c, t.request_tuples.c
@@ -212,13 +210,13 @@ def set_installation(
 
 
 def installed_in(tx: Tx, node_id: int) -> int | None:
-    """Return the generation in which the node was installed for its holder; None: it was not."""
+    """Return the generation in which the node was installed for its holder; None if it was not."""
     i = t.install_images.c
     return tx.scalar(select(i.generation).where(i.node_id == node_id))
 
 
 def set_installed(tx: Tx, node_ids: Sequence[int], now: float) -> None:
-    """Note that nothing is to be installed on those nodes: they have it."""
+    """Note that those nodes are installed."""
     i = t.install_images
     for part in slices(node_ids):
         tx.execute(update(i).where(i.c.node_id.in_(part)).values(state="done", reason="", at=now))

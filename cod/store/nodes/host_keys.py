@@ -61,8 +61,7 @@ def written(tx: Tx, node_id: int) -> None:
 
 
 def forget(tx: Tx, node_id: int) -> bool:
-    """Forget the keys of a node whose disk does not hold them any more; return whether there were
-    any."""
+    """Forget the keys of a node whose disk no longer holds them. Return whether there were any."""
     return tx.execute(delete(t.host_keys).where(_k.node_id == node_id)).rowcount > 0
 
 

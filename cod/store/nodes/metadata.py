@@ -17,14 +17,14 @@ _b, _n, _v, _r = t.bindings.c, t.nodes.c, t.vclusters.c, t.reclaims.c
 
 
 class Found(NamedTuple):
-    """A node in its own system, what it runs, and names of what it belongs to.
+    """A node in its own system, with its template and the names of its vcluster and group.
 
     mac, subnet  of the binding of its address
-    wanted       without what only priming needs
+    wanted       without the parts that only priming needs
     revision     of its template
     primed       generation of the node in which it was primed last
-    taken_at     by when an open reclaim takes it: as its VCM has promised, or the reclaim's
-                 deadline; None: none does
+    taken_at     the time by which an open reclaim takes it: promised by its VCM, or the reclaim's
+                 deadline; None: there is none
     """
 
     node: Node
@@ -43,8 +43,8 @@ class Found(NamedTuple):
 
 
 def at(tx: Tx, address: str) -> Found | None:
-    """Return the node whose system, running or booting, has been given that address of its
-    vcluster; None: there is none. An address of a boot pool is nobody's here."""
+    """Return the node whose system, running or booting, has that address of its vcluster; None if
+    there is none. Addresses of boot pools belong to no node here."""
     try:
         number = ipv4(address)
     except OSError:

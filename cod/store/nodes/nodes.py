@@ -94,34 +94,33 @@ class Outdated(Stale):
 
 
 class Changed(Outdated):
-    """What the plan was made of is not there any more: so many nodes of a kind, or somebody who may
-    lose them."""
+    """A change since the plan was made: too few nodes of a kind, or of a holder that may lose them,
+    are left."""
 
     def __init__(self, sentence: str) -> None:
         super(Stale, self).__init__(sentence)
 
 
 def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
-    """Return nodes by those of `macs` that are known."""
+    """Return the nodes that own known `macs`."""
     query = select(t.nics.c.mac, *ROWS.columns).join_from(t.nics, t.nodes)
     rows = tx.execute(query.where(t.nics.c.mac.in_(list(macs))))
     return {row[0]: ROWS.read(row, 1) for row in rows}
 
 
 def by_mac(tx: Tx, mac: str, *, lock: bool = False) -> Node | None:
-    """Return the node that owns `mac`; nobody else changes a locked one until this transaction
-    ends."""
+    """Return the node that owns `mac`, with its row locked if `lock`."""
     row = tx.execute(_BY_MAC[lock], {"nic": mac}).one_or_none()
     return None if row is None else ROWS.read(row)
 
 
 class Neighbours(NamedTuple):
-    """What touches a node by its MACs, UUID or places.
+    """The other nodes and places that a node's MACs, UUID or places concern.
 
     macs    all of the node itself
     owners  the other nodes that own any of the MACs in question, by MAC
     twins   other nodes with the same DMI UUID, and expected ones with the same serial number
-    placed  the node has been heard at other places than the one that is remembered
+    placed  the node has been heard at places other than the remembered one
     """
 
     macs: set[str]
@@ -272,7 +271,7 @@ def add_expected(
     actor: str,
 ) -> None:
     """Add machines that COD has not seen, in state expected: (name and further columns, the same
-    for all; MACs, the one that it boots from first)."""
+    for all; MACs, the one of its first boot attempt first)."""
     plain = {"state": NodeState.EXPECTED, "since": now, "disk": Disk.FOREIGN}
     ids = _insert(
         tx, [plain | columns | {"boot_mac": next(iter(macs), "")} for columns, macs in machines]
@@ -320,7 +319,7 @@ def remove_macs(tx: Tx, macs: Sequence[str]) -> None:
 
 
 def unasked_macs(tx: Tx, node_ids: Sequence[int]) -> dict[int, list[str]]:
-    """Return the MACs of each of the nodes by which nobody has asked for an address."""
+    """Return, for each of the nodes, the MACs that have never asked for an address."""
     asked = exists().where(t.bindings.c.mac == t.nics.c.mac)
     found: dict[int, list[str]] = {}
     for part in slices(node_ids):
@@ -351,7 +350,7 @@ def set_labels(tx: Tx, node_id: int, labels: Collection[tuple[str, str]]) -> Non
 
 
 def labels_of(tx: Tx, kind: NodeLabel) -> dict[str, str]:
-    """Return a label of that kind by the name of its node, of all that have any."""
+    """Return the labels of that kind, by the names of their nodes."""
     of = t.node_labels.c
     query = select(_n.name, of.label).join_from(t.node_labels, t.nodes).where(of.kind == kind)
     return {row[0]: row[1] for row in tx.execute(query)}
@@ -378,10 +377,10 @@ def count_in(tx: Tx, *states_: NodeState) -> int:
 
 def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) -> list[int]:
     """Return the ids of machines that were first seen before a time and have never reported, the
-    oldest first; nobody else changes them until this transaction ends. Those that somebody has
-    named, put in a block or marked disks of are left out.
+    oldest first, with their rows locked. Machines that were named, put in a block, or whose disks
+    were marked are left out.
 
-    quiet  without those that have had an address since
+    quiet  without machines that have had an address since
     """
     n, b = _n, t.bindings.c
     untouched = and_(
@@ -430,7 +429,7 @@ def reported_after(tx: Tx, node_id: int, limit: int, holding: str = "") -> list[
 
 
 def change(tx: Tx, node: Node, **columns: Any) -> Node:
-    """Set columns other than state, generation and deadline; returns the node as it is now."""
+    """Set columns other than state, generation and deadline. Return the new node."""
     assert not columns.keys() & {"state", "generation", "deadline", "since"}
     return ROWS.change(tx, node, **columns)
 
@@ -547,7 +546,8 @@ def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) 
 
 
 def note_erased(tx: Tx, moved: Node, document: str) -> None:
-    """Keep with the transition that brought `moved` where it is how disks were erased before it."""
+    """Store, with the transition that brought `moved` into its state, how its disks were erased
+    before."""
     h = t.node_history
     tx.execute(
         update(h)
@@ -588,8 +588,7 @@ def count_lost(tx: Tx, since: float) -> int:
 
 
 def places(tx: Tx, node_id: int) -> list[NodePlace]:
-    """Return the places where the node's MACs were heard besides the one that is remembered, the
-    oldest first."""
+    """Return the places of the node's MACs besides the remembered one, the oldest first."""
     return _PLACES.all(tx, _PLACES_OF, {"node": node_id})
 
 

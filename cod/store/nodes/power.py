@@ -29,12 +29,11 @@ def due(
     only: Collection[int] | None = None,
     but: Collection[int] = (),
 ) -> list[PowerAction]:
-    """Return open wishes that may be tried now, the longest due first; none of nodes whose driver
-    is among `passing_over`, none of the nodes `but`, and with `only` those of these nodes alone.
+    """Return open wishes that may be tried now, the longest due first. Without wishes of nodes
+    whose driver is in `passing_over`, and of the nodes `but`; with `only`, of these nodes alone.
 
-    A node of which any wish is being carried out has to wait: two commands to one switch at once
-    would end in whichever order they like.
-    """
+    A node waits while one of its wishes is carried out: two commands to one switch at once would
+    end in any order."""
     other = t.power_actions.alias()
     busy = exists().where(
         and_(other.c.node_id == _a.node_id, other.c.done_at.is_(None), other.c.claim_expires > now)
@@ -88,8 +87,7 @@ def again(tx: Tx, action: PowerAction, next_at: float, error: str, stage: int) -
 
 
 def trouble(tx: Tx, node: Node) -> str:
-    """Return what is wrong with the newest wish of the node's generation; '' when nothing is, or
-    nothing was wished."""
+    """Return the failure of the newest wish of the node's generation; '' if there is none."""
     query = (
         select(_a.error)
         .where(_a.node_id == node.id, _a.generation == node.generation)

@@ -121,8 +121,8 @@ def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:
 
 
 def set_sent(tx: Tx, sent: Iterable[tuple[int, int, str]]) -> None:
-    """Record (node id, epoch of its connection, order's id): the order that was sent last, '' for
-    none."""
+    """Record, for each (node id, epoch of its connection, order's id), the order that was sent
+    last; '' for none."""
     # by id, as `touch` meets them: two that lock each other's rows would both have to begin again
     rows = [{"node": node, "begun": epoch, "order": order} for node, epoch, order in sorted(sent)]
     if rows:
@@ -142,7 +142,7 @@ def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, AgentSess
 
 def image_receivers(tx: Tx, node_ids: Collection[int]) -> list[ImageReceiver]:
     """Return the nodes that are being primed with the templates of those nodes and whose agents
-    have reported: as their priming began, those that began together by block and switch port."""
+    have reported, in the order in which their priming began; equals by block and switch port."""
     n, v, some = t.nodes.c, t.vclusters.c, t.nodes.alias().c
     own = and_(n.disk == Disk.TABLES, n.cached_group_id == v.group_id)
     near = (func.coalesce(n.block_id, 0), func.coalesce(n.remote, ""), func.coalesce(n.circuit, ""))

@@ -112,8 +112,8 @@ def detach(tx: Tx, node_ids: Sequence[int]) -> None:
 
 
 def due(tx: Tx, switch: str, now: float, limit: int) -> list[SwitchPort]:
-    """Return the switch's ports that are to be changed or verified now: wishes first, the longest
-    due first."""
+    """Return the switch's ports that are due for a change or a verification: wishes first, the
+    longest due first."""
     order = case((_p.applied_seq == _p.seq, 1), else_=0), _p.next_at, _p.id
     return ROWS.every(tx, _p.switch == switch, _p.next_at <= now, order=order, limit=limit)
 
@@ -133,7 +133,7 @@ def outcome(tx: Tx, port: SwitchPort, **columns: Any) -> bool:
 
 
 def verify_soon(tx: Tx, port_ids: Collection[int], now: float) -> None:
-    """Have those ports read again now: nobody knows what they are in."""
+    """Make those ports due for reading, because their VLANs are unknown."""
     tx.execute(
         update(t.switch_ports)
         .where(

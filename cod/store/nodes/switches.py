@@ -22,7 +22,7 @@ get, shorten = ROWS.get, ROWS.shorten
 
 
 def every(tx: Tx) -> list[SwitchSession]:
-    """Return what is known of every switch, by name."""
+    """Return the known facts of every switch, by name."""
     return ROWS.every(tx, order=_s.name)
 
 

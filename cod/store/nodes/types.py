@@ -26,12 +26,11 @@ def every(tx: Tx) -> list[NodeType]:
 
 
 def of(tx: Tx, canonical: str, now: float, *, like: NodeType | None = None) -> NodeType:
-    """Return the type with those canonical attributes (`policy.hardware.match.canonical`), made now
-    if they were never seen.
+    """Return the type with those canonical attributes (`policy.hardware.match.canonical`). Make it
+    if they are new.
 
-    A rack of equal machines reports at once, to several servers: whoever is second takes what the
-    first has made. A type that is made takes cost, marks and watts from `like`.
-    """
+    A rack of equal machines reports at once, to several servers: the second server takes the type
+    that the first has made. A new type takes cost, marks and watts from `like`."""
     digest = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
     found = ROWS.find(tx, _k.digest == digest)
     if found is not None:

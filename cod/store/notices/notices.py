@@ -41,7 +41,7 @@ def add(tx: Tx, targets: Iterable[tuple[str, str]], *, now: float, **columns: An
 
 
 def add_all(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add notices that are delivered to nobody, only shown; each with the same columns."""
+    """Add notices that are only shown, and delivered to no target; each with the same columns."""
     if rows:
         tx.execute(insert(t.notices), rows)
 
@@ -70,10 +70,7 @@ def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
 
 def due(tx: Tx, now: float, limit: int) -> list[tuple[str, str, int]]:
     """Return (channel, target, id of its most urgent delivery) for targets that may be sent to now,
-    the longest due first.
-
-    A target to which another delivery is under way is left out.
-    """
+    the longest due first. A target with a delivery under way is left out."""
     other = t.notice_sends.alias()
     busy = exists().where(
         other.c.channel == _s.channel,
@@ -130,7 +127,7 @@ def rest(tx: Tx, channel: str, target: str | None, until: float) -> None:
 def give_up(
     tx: Tx, channel: str, target: str | None, before: float, now: float, error: str
 ) -> None:
-    """Give up what is open to `target` (None: to any of the channel) of notices older than
+    """Give up the open deliveries to `target` (None: to any of the channel) of notices older than
     `before`."""
     old = select(_n.id).where(_n.at <= before)
     idle = or_(_s.claim_expires.is_(None), _s.claim_expires <= now)
@@ -150,7 +147,7 @@ def _open(channel: str, target: str | None) -> list[Any]:
 
 
 def redirect(tx: Tx, group_id: int, channel: str, target: str, now: float) -> None:
-    """Send what is open to the group by that channel to `target` from now on; '': give it up."""
+    """Send the group's open deliveries of that channel to `target` from now on; '': give them up."""
     own = (
         _s.done_at.is_(None),
         _s.channel == channel,

@@ -37,13 +37,13 @@ def readers(tx: Tx) -> dict[str, list[Group]]:
 
 
 def mark(tx: Tx, kind: str) -> int | None:
-    """Return up to which row events were posted; None: nobody has them posted yet."""
+    """Return the row up to which events were posted; None: no group posts them yet."""
     found = watermarks.at(tx, _name(kind))
     return None if found is None else int(found)
 
 
 def begin(tx: Tx, kind: str) -> None:
-    """Post events from now on: not what is past."""
+    """Post events from now on, without past ones."""
     newest = tx.scalar(select(func.max(_TABLES[kind].c.id))) or 0
     watermarks.move(tx, _name(kind), None, float(newest))
 
@@ -94,8 +94,8 @@ def _vclusters(tx: Tx, after: int) -> list[Happened]:
 
 
 def _nodes(tx: Tx, after: int) -> list[Happened]:
-    """Return the nodes' events with the vcluster that each left, where it left one: the row says
-    only where it is afterwards."""
+    """Return the nodes' events, each with the vcluster that the node left, if any: the row has only
+    the vcluster after the event."""
     h, n, v = t.node_history.c, t.nodes.c, t.vclusters.alias()
     query = (
         select(

@@ -50,7 +50,7 @@ def theirs(
 def theirs_or_shared(
     column: ColumnElement[int | None], groups: frozenset[int] | None
 ) -> list[ColumnElement[bool]]:
-    """Return the condition for images and templates: those of the site (null) are everybody's."""
+    """Return the condition for images and templates of the groups, and of the site (null)."""
     return [] if groups is None else [column.is_(None) | column.in_(groups)]
 
 
@@ -98,7 +98,7 @@ def _template(tx: Tx, key: str) -> Owned | None:
 
 
 def _user(tx: Tx, key: str) -> Owned | None:
-    """Return the groups that a user is in: who is in one of them, too, may see the user."""
+    """Return the groups of a user. People in one of them may see the user."""
     u, p = t.users.c, t.group_permissions.c
     user_id = tx.scalar(select(u.id).where(u.name == key))
     if user_id is None:

@@ -29,7 +29,7 @@ def every(tx: Tx) -> list[Group]:
 
 
 def have_odd(tx: Tx, given: Mapping[int, int | None]) -> None:
-    """Remember the turn for which each group has an odd node of its share; None: it has none."""
+    """Store the turn in which each group has an odd node of its share; None: it has none."""
     for group_id, turn in given.items():
         tx.execute(update(t.groups).where(t.groups.c.id == group_id).values(odd_turn=turn))
 
@@ -169,20 +169,19 @@ def owned(tx: Tx, group_id: int) -> dict[str, int]:
 
 
 def still_there(tx: Tx, ids: Collection[int], since: float) -> set[int]:
-    """Return those of the groups that existed at `since`. They cannot be removed until this
-    transaction ends."""
+    """Return those of the groups that existed at `since`, with their rows locked against removal."""
     query = select(t.groups.c.id).where(t.groups.c.id.in_(ids), t.groups.c.created_at <= since)
     return set(tx.scalars(query.order_by(t.groups.c.id).with_for_update(read=True)))
 
 
 def remove(tx: Tx, group_id: int, site_id: int) -> None:
-    """Remove a group that owns nothing any more, its members' roles, and links and tokens into it.
+    """Remove a group that owns nothing any longer, with its members' roles, and links and tokens
+    into it.
 
-    Its ended vclusters and retired templates become those of the group `site_id`, and not the
-    site's own, which everybody may see: nodes' histories go on naming them. The energy that it used
-    becomes that group's, too, and its audit is for administrators: SQLite gives its id to the next
-    group, which must not inherit them.
-    """
+    Its ended vclusters and retired templates move to the group `site_id`, and not to the site,
+    which everybody may see: nodes' histories go on naming them. Its energy moves to that group,
+    too. Its audit moves to administrators: SQLite gives its id to the next group, which must not
+    inherit the entries."""
     # see `still_there`
     tx.execute(select(t.groups.c.id).where(t.groups.c.id == group_id).with_for_update())
     audit.disown(tx, group_id)

@@ -74,5 +74,5 @@ def remove_by(tx: Tx, name: str, group_id: int | None = None, but: Collection[in
 
 
 def remove_of_user(tx: Tx, user_id: int) -> None:
-    """Delete the links by which that user could set a new password."""
+    """Delete the links with which that user could set a new password."""
     tx.execute(delete(t.invitations).where(_i.user_id == user_id, _i.used_at.is_(None)))

@@ -65,8 +65,8 @@ def tree_of(tx: Tx, vcluster_id: int) -> NodeTree | None:
 
 
 def _accounts(admins: bool) -> ColumnElement[bool]:
-    """Return the condition for users who have an account where a vcluster is the group's. Each half
-    of it has an index: of a site's many users those of one group are read."""
+    """Return the condition for users with an account where a vcluster is the group's. Each half of
+    it has an index, so that only the users of one group are read."""
     of_group = select(_p.user_id).where(_p.group_id == bindparam("group"), _p.role.in_(_LOGS_IN))
     some = union(of_group, select(_u.id).where(_u.admin)) if admins else of_group
     return and_(

@@ -79,8 +79,7 @@ def add(tx: Tx, name: str, now: float, *, posix: PosixRules = POSIX, **columns: 
 
 
 def change(tx: Tx, user_id: int, **columns: Any) -> None:
-    """Change columns of the user. Home directories are asked for anew where that decides about
-    them."""
+    """Change columns of the user. Request home directories again if a column decides about them."""
     on_nodes = [_u[name] for name in _ON_NODES & columns.keys()]
     before = (
         tx.execute(select(_u.admin, *on_nodes).where(_u.id == user_id)).one_or_none()
@@ -100,7 +99,7 @@ _ON_NODES = frozenset({"uid", "gid", "admin", "disabled_at", "absent_at"})
 
 
 def _make_homes(tx: Tx, *conditions: ColumnElement[bool]) -> None:
-    """Ask file servers anew for the directories in home volumes."""
+    """Make file servers due for the directories in home volumes."""
     v = t.volumes.c
     tx.execute(
         update(t.volumes)
@@ -209,10 +208,10 @@ def set_role(
     rights: Collection[SingleRight] | None = None,
     shares: float | None = None,
 ) -> None:
-    """Make the user `role` in the group; None: take the user out. `rights`: the single rights;
-    None: those of before; an owner has none, as all are an owner's anyway. `shares`: among the
-    group's users; None: those of before. The group's home volume gets a directory for each member:
-    its file server is asked anew."""
+    """Make the user `role` in the group; None: remove the user. `rights`: the single rights; None:
+    keep those of before. An owner has all rights, and none of them singly. `shares`: among the
+    group's users; None: keep those of before. The file server of the group's home volume becomes
+    due, to make a directory for each member."""
     _make_homes(tx, t.volumes.c.group_id == group_id)
     own = (_p.group_id == group_id, _p.user_id == user_id)
     before = tx.execute(select(_p.rights, _p.shares).where(*own)).one_or_none() or ("", 1.0)

@@ -13,8 +13,8 @@ _i = t.posix_ids.c
 
 
 def give(tx: Tx, kinds: tuple[str, ...], first: int, last: int, holder: str, now: float) -> int:
-    """Return a number between `first` and `last` that nobody ever had, given to `holder` as each of
-    `kinds` ('uid', 'gid'). Raises `Refused` where all are given."""
+    """Return a number between `first` and `last` that was never used, given to `holder` as each of
+    `kinds` ('uid', 'gid'). Raises `Refused` when all are used."""
     # A locking read: two servers that give a number at once wait for each other, or one of them is
     # run again.
     within = select(_i.number).where(_i.number.between(first, last))

@@ -16,8 +16,7 @@ _r = t.replies.c
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An answer: HTTP status and body ('' where it has none, or none that is kept), and to which
-    question."""
+    """A stored answer: HTTP status, body ('' if it has none, or none is kept), and its question."""
 
     question: str
     status: int
@@ -28,8 +27,8 @@ _ROWS = Rows(Kept, t.replies)
 
 
 def begin(tx: Tx, key: str, question: str, now: float) -> Kept | None:
-    """Claim the key; None: it is new, so the question is to be answered. Of two at once the second
-    waits for the end of the first one's transaction, and then sees its answer."""
+    """Claim the key. None: the key is new, and the question needs an answer. The second of two
+    simultaneous callers waits for the first one's transaction, and then gets its answer."""
     there = _ROWS.get(tx, key)
     if there is not None:
         return there

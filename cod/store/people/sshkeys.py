@@ -17,13 +17,13 @@ ROWS = Rows(SshKey, t.ssh_keys)
 
 
 def of_user(tx: Tx, user_id: int) -> list[SshKey]:
-    """Return the user's keys, in the order in which they came."""
+    """Return the user's keys, the oldest first."""
     return ROWS.every(tx, _k.user_id == user_id, order=_k.id)
 
 
 def of_group(tx: Tx, group_id: int) -> list[tuple[str, SshKey]]:
-    """Return (user's name, key) of those who work with the group's nodes, owners and members who
-    may sign in; by name, then in the order in which the keys came."""
+    """Return (user's name, key) of the group's owners and members who may sign in, by name; a
+    user's oldest key first."""
     query = (
         select(_u.name, *ROWS.columns)
         .join_from(t.ssh_keys, t.users, _k.user_id == _u.id)
@@ -42,7 +42,7 @@ def add(tx: Tx, key: SshKey) -> SshKey:
 
 
 def remove(tx: Tx, user_id: int, key_id: int) -> bool:
-    """Forget a key of the user; False where it is not theirs."""
+    """Forget a key of the user. Return False if the user has no such key."""
     return (
         tx.execute(delete(t.ssh_keys).where(_k.user_id == user_id, _k.id == key_id)).rowcount == 1
     )

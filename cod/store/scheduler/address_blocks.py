@@ -52,8 +52,8 @@ def free_room(tx: Tx, subnet: Subnet) -> int:
 
 
 def claim(tx: Tx, vcluster_id: int, subnet: Subnet, nodes: int) -> bool:
-    """Give the vcluster the lowest free blocks of `subnet` that have addresses for so many further
-    nodes. False: too few are free, and it gets none."""
+    """Give the vcluster the lowest free blocks of `subnet` that have addresses for `nodes` further
+    nodes. Return False, and give none, if too few are free."""
     for attempt in range(_ROUNDS):
         rows: list[dict[str, object]] = []
         room = 0
@@ -87,7 +87,7 @@ def claim(tx: Tx, vcluster_id: int, subnet: Subnet, nodes: int) -> bool:
 
 
 def add(tx: Tx, vcluster_id: int, block: AddressBlock) -> None:
-    """Give the vcluster that block, which nobody has."""
+    """Give the vcluster that free block."""
     tx.execute(
         insert(t.vcluster_blocks).values(
             first_address=block.first,
@@ -124,7 +124,7 @@ def give_back(tx: Tx, vcluster_id: int, kept: int = 0) -> None:
 
 
 def _free_runs(tx: Tx, subnet: Subnet) -> Iterator[AddressRange]:
-    """Yield what is free of the block pool, in order: runs of whole blocks."""
+    """Yield the free parts of the block pool, in order: runs of whole blocks."""
     lowest, highest = (ipv4(address) for address in subnet.block_pool)
     size = subnet.block_size
     end = highest + 1 - (highest + 1 - lowest) % size

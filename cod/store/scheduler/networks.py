@@ -49,7 +49,7 @@ def every(tx: Tx) -> list[VclusterNetwork]:
 
 
 def taken(tx: Tx) -> list[VclusterNetwork]:
-    """Return all networks that are not free, those of ended vclusters among them, by address."""
+    """Return all networks in use, those of ended vclusters included, by address."""
     return ROWS.every(tx, order=_n.first_address)
 
 

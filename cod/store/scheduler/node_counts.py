@@ -87,7 +87,7 @@ class NodeKindRow(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """What nodes are told apart by, beside what is in their index."""
+    """The facts by which nodes are told apart, beside those in their index."""
 
     ports: bool = False
     windows: bool = False
@@ -149,7 +149,7 @@ class Held(NamedTuple):
 
 
 class AssignedBy(NamedTuple):
-    """A time, and those that hold instead for nodes of holders of certain priorities."""
+    """A time, and the exceptions for nodes of holders of certain priorities."""
 
     time: float
     by_priority: Mapping[int, float]
@@ -163,10 +163,10 @@ def _kind(row: Sequence[Any], many: bool, port: str = "", windows: int = 0) -> N
 
 
 class Kept(NamedTuple):
-    """So many nodes with reservations are alike: of whom, what they are (as `free` and `coming`
-    have it), what kind.
+    """A number of equal nodes with reservations: their holder, their state (as of `free` and
+    `coming`) and their kind.
 
-    request_id  for which request; 0 where a vcluster still holds them
+    request_id  the request that has reserved them; 0 while a vcluster still holds them
     since       when they entered their states
     """
 
@@ -226,10 +226,10 @@ def free_rows(idle_since: float, apart: Apart = TOGETHER) -> Select[Any]:
 def free(
     tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float, apart: Apart = TOGETHER
 ) -> list[Free]:
-    """Return nodes that nobody holds and that can be had now.
+    """Return the nodes without a holder that are available now.
 
     kept        all nodes with reservations
-    idle_since  a warm node that has been so since then, and that its switch can wake, is idle
+    idle_since  a warm node that its driver can wake is idle if it has been warm since then
     """
     counts: Counter[FreeKey] = Counter()
     idles: Counter[FreeKey] = Counter()
@@ -264,11 +264,11 @@ def _idle(since: float) -> ColumnElement[bool]:
 
 
 class Coming(NamedTuple):
-    """What makes nodes on their way to the reserve alike.
+    """The facts that make nodes on their way to the reserve equal.
 
-    request_id  for which request they are kept; 0: none
+    request_id  the request that has reserved them; 0: none
     soon        they come clean, and soon: from sleep or a reset
-    since       when the last of them entered its state, up to `PERIOD` later; None: nobody asked
+    since       when the last of them entered its state, up to `PERIOD` later; None: not requested
     """
 
     kind: NodeKindRow
@@ -280,8 +280,8 @@ class Coming(NamedTuple):
 def coming(
     tx: Tx, kept: Sequence[Kept], many: bool, apart: Apart = TOGETHER, times: bool = False
 ) -> dict[Coming, int]:
-    """Return how many nodes that nobody holds are on their way to the reserve. `times`: those that
-    entered their states at other times are counted apart."""
+    """Return how many nodes without a holder are on their way to the reserve. `times`: count those
+    that entered their states at different times apart."""
     counts: Counter[Coming] = Counter()
     alike: tuple[Any, ...] = *_KIND, case((_CLEAN_SOON, 1), else_=0)
     alike = *alike, *((_n.since,) if times else ()), *apart.columns
@@ -316,7 +316,7 @@ def waking(tx: Tx) -> int:
 
 
 def silent(tx: Tx, type_ids: Collection[int]) -> int:
-    """Return how many nodes of those types that nobody holds are passed over, because their power
+    """Return how many nodes of those types without a holder are passed over because their power
     driver does not answer."""
     return nodes.ROWS.count(tx, ~_ANSWERS, _NOBODYS, _n.type_id.in_(list(type_ids)))
 
@@ -429,8 +429,8 @@ def reclaimed(tx: Tx) -> dict[int, int]:
 
 
 def by_type(tx: Tx, held: Iterable[Held] | None = None) -> dict[int, int]:
-    """Return how many nodes the site has of each type, whoever holds them; those set aside count,
-    they can be restored. `held`: what vclusters hold, where that has been counted."""
+    """Return how many nodes the site has of each type, of all holders. Nodes out of service count,
+    because they can be restored. `held`: the nodes of vclusters, if counted already."""
     ours = _n.type_id.is_not(None), _n.state.not_in(_NOT_OURS)
     query = select(_n.type_id, func.count()).where(*ours).group_by(_n.type_id)
     if held is not None:
@@ -448,8 +448,8 @@ def expected(tx: Tx) -> int:
 
 
 def by_kind(tx: Tx, vcluster_id: int, many: bool) -> dict[tuple[NodeKindRow, bool], int]:
-    """Return how many nodes the site has of each kind, whoever holds them, and whether that
-    vcluster does; those set aside are not in it."""
+    """Return how many nodes the site has of each kind, of all holders, and whether that vcluster
+    holds them. Nodes out of service are left out."""
     own = case((_n.vcluster_id == vcluster_id, 1), else_=0)
     query = select(*_KIND, own, func.count()).where(
         _n.type_id.is_not(None),
@@ -501,12 +501,12 @@ def pick_free(
     idle_since: float | None = None,
     group_id: int | None = None,
 ) -> list[Node]:
-    """Return `count` free nodes that are alike as `key` says, those with the lowest ids, locked.
-    `Changed` if there are fewer.
+    """Return `count` free nodes that are equal as of `key`, those with the lowest ids, locked.
+    Raises `Changed` if there are fewer.
 
     idle_since  only those that may be put to sleep (see `free`)
-    group_id    who gets them: nodes that were left to that group come first, those that were left
-                to others, and have to be erased before, last
+    group_id    the group that gets them: nodes kept for this group come first; nodes kept for
+                others, which must be erased before, come last
     """
     query = select(_n.id).where(_FREE, _n.state == key.state, _alike(key, many))
     if idle_since is not None:
@@ -522,9 +522,9 @@ def pick_free(
 
 
 def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey, list[Node]]:
-    """Return so many free nodes of each sort, those with the lowest ids, locked; fewer where fewer
-    are left. None of a sort of which `pick_free` would choose others for one group than for
-    another, or that is told apart by switch ports or maintenance."""
+    """Return the wanted number of free nodes of each sort, those with the lowest ids, locked; fewer
+    if fewer are left. Return none of a sort that is told apart by switch ports or maintenance, or
+    whose order in `pick_free` depends on the group."""
     picked: dict[int, FreeKey] = {}
     alike: defaultdict[FreeKey, list[FreeKey]] = defaultdict(list)
     for key in wanted:
@@ -607,8 +607,8 @@ def _erased_first(group_id: int | None) -> tuple[ColumnElement[int], ...]:
 
 
 def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
-    """Return how many nodes, alike as `key` says but for their state, came to `state` at that very
-    time and are nobody's."""
+    """Return how many nodes without a holder, equal as of `key` except for their state, entered
+    `state` exactly at `at`."""
     came = _n.state == state, _n.since == at
     return nodes.ROWS.count(tx, _NOBODYS, _n.released == 0, *came, _alike(key, many))
 
@@ -660,7 +660,7 @@ def _held_alike(shape: NodeKindRow, many: bool) -> Select[Any]:
 def pick_held(
     tx: Tx, vcluster_id: int, kind: NodeKindRow, many: bool, assigned_by: float
 ) -> list[Node]:
-    """Return the vcluster's nodes of a kind that are kept for nobody and were assigned at
+    """Return the vcluster's nodes of a kind that are not reserved and were assigned at
     `assigned_by` or before, locked."""
     query = select(_n.id).where(
         _n.vcluster_id == vcluster_id,

@@ -13,7 +13,7 @@ from cod.store.people.access import theirs
 
 
 def pool(tx: Tx) -> dict[str, int]:
-    """Return how many nodes are in which state."""
+    """Return the number of nodes in each state."""
     query = select(t.nodes.c.state, func.count()).group_by(t.nodes.c.state)
     return {row[0]: row[1] for row in tx.execute(query)}
 

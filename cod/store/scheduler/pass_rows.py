@@ -25,12 +25,11 @@ from cod.store.scheduler.row_digest import digest
 
 
 class Digests(NamedTuple):
-    """What the longest of lists have been made of: where it is the same again, they are. None:
-    nobody knows.
+    """Digests of the longest lists: an equal digest means an equal list. None: unknown.
 
-    held      of what vclusters hold, with what else plays a part there
+    held      of the nodes of vclusters, with all that affects them
     requests  of vclusters that have not ended, and of pending requests
-    free      of nodes that can be had now, with what else plays a part there
+    free      of available nodes, with all that affects them
     """
 
     held: tuple[object, ...] | None = None
@@ -41,17 +40,17 @@ class Digests(NamedTuple):
 class PassRows(NamedTuple):
     """The site at one moment.
 
-    groups      by id; `type_limits`, `type_terms` of them by the type's id; `used`: node-seconds of
-                the month so far, of groups that have a limit
-    coming      see `node_counts.coming`; `site`: nodes of each type; `pending`: of vclusters that
-                have not ended
-    templates   documents by id, of those that pending requests name
-    deserted    ids of vclusters that can end
-    version     of the reservations in advance (`watermarks.RESERVED`)
-    expected    nodes that may turn out to be of any type
-    users       of the groups that have users' shares
-    windows     maintenance windows that are not over; `reclaimed`: the windows of the nodes that
-                reclaims have chosen, by the reclaim's id
+    groups     by id; `type_limits`, `type_terms` of them by the type's id; `used`: node-seconds of
+               the month so far, of groups that have a limit
+    coming     see `node_counts.coming`; `site`: nodes of each type; `pending`: of vclusters that
+               have not ended
+    templates  documents by id, of the templates that pending requests name
+    deserted   ids of vclusters that can end
+    version    of the reservations in advance (`watermarks.RESERVED`)
+    expected   nodes that may turn out to be of any type
+    users      of the groups that have users' shares
+    windows    maintenance windows that are not over; `reclaimed`: the windows of the nodes that
+               reclaims have chosen, by the reclaim's id
     """
 
     types: list[NodeType]
@@ -87,10 +86,11 @@ def read(
     apart: node_counts.Apart = node_counts.TOGETHER,
     times: bool = False,
 ) -> PassRows:
-    """Return what is there now. `by`, `many`, `idle_since`, `apart`, `times`: see `node_counts`;
-    `month`: its first day; `before`: an earlier scene: what is known to be the same is not read
-    again, nor are requests' tuples. With it, all has to be read at one moment (`engine.snapshot`):
-    else a change that is undone between a digest and its rows would stay unseen."""
+    """Return the rows for a pass. `by`, `many`, `idle_since`, `apart`, `times`: see `node_counts`;
+    `month`: its first day; `before`: an earlier result, whose unchanged lists, and whose tuples of
+    requests, are not read again. With `before`, the transaction must read one moment
+    (`engine.of_one_moment`): otherwise a change that is undone between a digest and its rows would
+    stay unseen."""
     # first: what is read later is as new, or newer
     version = watermarks.version(tx, watermarks.RESERVED)
     kept = node_counts.kept(tx, idle_since, apart)

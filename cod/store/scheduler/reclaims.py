@@ -40,9 +40,9 @@ class ReclaimKey(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """A reclaim that is to be opened.
+    """A reclaim to be opened.
 
-    attributes  what the request wants of nodes (XML) or '', for whoever answers
+    attributes  the request's requirements of nodes (XML) or '', for the answer
     node_ids    the nodes that were chosen for it
     """
 
