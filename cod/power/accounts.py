@@ -17,7 +17,7 @@ class NoPassword(PowerError):
 
 
 def sign_in(site: Site, name: str | None) -> SignIn | None:
-    """Return the account `name` with its password as it is now; None when none is named. Raises
+    """Return the account `name` with its present password; None if no name is given. Raises
     `PowerError`."""
     if name is None:
         return None

@@ -137,8 +137,8 @@ class PowerEdge(Claimer):
         return max(0, min(rules.power_at_once - self._busy[driver], started))
 
     def _lane_size(self) -> int:
-        """Return how many silent machines of a driver are asked at a time, beside the others: half
-        as many, since one that answers after all is switched."""
+        """Return how many silent machines of a driver are tried at a time, beside the others: half
+        as many, because one that answers after all is switched."""
         return max(1, min(LANE, self._site.current.policy.power_at_once // 2))
 
     def _counts(self, place: Place) -> dict[str, int]:

@@ -99,12 +99,11 @@ def parse(text: str) -> Outlet:
 
 
 class Snmp:
-    """SNMP by pysnmp, which wants an asyncio loop: one in a thread of its own, begun with the first
-    exchange.
+    """SNMP by pysnmp, which needs an asyncio loop: one in a thread of its own, started with the
+    first exchange.
 
-    An engine is dear to make and remembers the keys of users by their names: there is one for each
-    account.
-    """
+    An engine is expensive to make, and remembers the keys of users by their names: each account has
+    its own engine."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -203,7 +202,7 @@ def _pass_on(ended: Future[T], done: Deferred[T]) -> None:
 
 
 def credentials(snmp: Any, sign_in: SignIn) -> Any:
-    """Return the account as pysnmp takes it: of SNMPv3, or of v2c where it has no user."""
+    """Return the account in pysnmp's form: of SNMPv3, or of v2c for an account without a user."""
     if not sign_in.user:
         return snmp.CommunityData(sign_in.password, mpModel=1)
     return snmp.UsmUserData(

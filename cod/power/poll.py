@@ -14,7 +14,8 @@ class PowerPoll(Poller):
     about = "power"
 
     def can(self, driver: PowerDriver) -> bool:
-        """Return whether that driver can tell; one that cannot switch a machine off cannot."""
+        """Return whether that driver can report the power state. A driver that cannot switch a
+        machine off cannot."""
         return driver.switches_off
 
     async def ask(self, driver: PowerDriver, target: Target) -> str | None:

@@ -33,10 +33,10 @@ log = logging.getLogger("cod.power")
 
 
 class Poller(Service, ABC):
-    """One server's rounds. `reactor` keeps its time for pauses, `clock()` is the time of day for
+    """One server's rounds. `reactor` keeps the time of its pauses, `clock()` is the time of day for
     the rows.
 
-    about  what is asked: the name of the claim, and the subject in the log
+    about  the polled subject: the name of the claim, and the subject in the log
     """
 
     about = ""

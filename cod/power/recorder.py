@@ -53,8 +53,7 @@ log = logging.getLogger("cod.consoles")
 
 @dataclass(slots=True, eq=False)
 class Console:
-    """One console: what it is, and how far following it has come. `line`: None while it is not
-    followed."""
+    """One console, and the progress of following it. `line`: None while it is not followed."""
 
     what: Followed
     next_at: float
@@ -69,7 +68,8 @@ class Console:
 
     @property
     def where(self) -> tuple[str, str, str | None]:
-        """Return where the console is followed: one that is elsewhere is another."""
+        """Return where the console is followed. The same console at another place counts as another
+        one."""
         return self.what.driver, self.what.address, self.what.account
 
 
@@ -117,7 +117,7 @@ class Recorder(Service):
             timer.startService()
 
     def reread(self) -> None:
-        """The site file was read again: what was refused may not be any more."""
+        """Try refused consoles again, after the site file was read again."""
         for each in self._consoles.values():
             each.next_at = min(each.next_at, self._reactor.seconds())
 

@@ -173,7 +173,7 @@ class RedfishDriver(Plain):
 
 
 class _Talk:
-    """What is said to one BMC. `path` is of its system, '' where that is to be found."""
+    """An exchange with one BMC. `path` is of its system, '' until it is found."""
 
     def __init__(self, bmcs: Bmcs, target: Target, base: str, path: str, trust: Trust) -> None:
         self._bmcs, self._target, self._base, self._trust = bmcs, target, base, trust
@@ -286,7 +286,8 @@ def _part(value: Any, key: str) -> dict[str, Any]:
 
 
 def _link(value: Any, key: str) -> str:
-    """Return a path on the same BMC: what it says goes nowhere else, and the password with it."""
+    """Return a path on the same BMC: a BMC's answer never leads to another host, which would get
+    the password."""
     found = value.get(key) if isinstance(value, dict) else None
     if (
         not isinstance(found, str)

@@ -27,9 +27,8 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re
 @implementer(IPolicyForHTTPS)
 @dataclass(frozen=True)
 class Trust:
-    """What is trusted. `authorities`: certificates in PEM, '' for the system's; `fingerprint`:
-    SHA-256, hex; a BMC with that is trusted whoever signed it. `anyone`: the peer is not
-    checked."""
+    """The trusted certificates. `authorities`: in PEM, '' for the system's; `fingerprint`: SHA-256,
+    hex, of a BMC's own certificate, with any signer; `anyone`: the peer is not checked."""
 
     authorities: str = ""
     fingerprint: str = ""
@@ -64,8 +63,8 @@ class Noting:
 
 
 def trust_of(options: dict[str, str]) -> Trust:
-    """Return the trust by an address's options ca, fingerprint and insecure, of which one may be
-    given. Raises `PowerError`."""
+    """Return the trust by an address's options ca, fingerprint and insecure, of which at most one
+    may be given. Raises `PowerError`."""
     if len(options) > 1:
         raise PowerError(f"of {', '.join(sorted(options))} one may be given", lasting=True)
     if "ca" in options:
@@ -117,8 +116,8 @@ class _Pinned:
 def _is(
     fingerprint: str, _connection: object, certificate: Any, _error: int, depth: int, _ok: int
 ) -> bool:
-    """Return whether the certificate is the expected one. The peer's own counts; those that signed
-    it do not matter."""
+    """Return whether the certificate is the expected one. Only the peer's own certificate counts,
+    not its signers'."""
     return depth > 0 or _digest(certificate) == fingerprint
 
 

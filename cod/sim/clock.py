@@ -8,7 +8,8 @@ from typing import Any
 
 
 class Clock:
-    """`now` is in seconds since the start of the run; `events` counts those that have happened."""
+    """The simulated clock. `now` is in seconds since the start of the run; `events` counts past
+    events."""
 
     def __init__(self) -> None:
         self.now = 0.0

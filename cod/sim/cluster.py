@@ -107,9 +107,9 @@ class ClusterOwner(Protocol):
 class Cluster:
     """A virtual cluster. `held`: its machines in the order they came; `creation_size` is its floor.
 
-    stopped            nodes that it lacks, and whose requests are stopped
-    seen, seen_until   what the manager sees of its machines, and until when that is so; None when
-                       it has changed
+    stopped           missing nodes whose requests are stopped
+    seen, seen_until  the manager's view of its machines, and until when it is valid; None after a
+                      change
     """
 
     id: int
@@ -154,7 +154,7 @@ class Cluster:
             request.pending = None
 
     def as_holder(self) -> VclusterHolder:
-        """Return the cluster as the holder of its nodes, in the form that the manager sees."""
+        """Return the cluster as the holder of its nodes, in the manager's form."""
         if self.holder is None:
             self.holder = preemption.holder(self, self.group.priority, len(self.held), self.leaving)
         return self.holder

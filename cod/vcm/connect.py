@@ -25,11 +25,9 @@ def over_tls(
     key: bytes,
     authority: bytes,
 ) -> Callable[[Link], Deferred[Any]]:
-    """Return what connects a link to the next of `servers`, each an (address, port) pair. All else
-    is PEM; without a certificate none is shown.
-
-    Raises ValueError when one of them is not what it should be.
-    """
+    """Return a function that connects a link to the next of `servers`, each an (address, port)
+    pair. The other arguments are PEM; without a certificate none is shown. Raises ValueError for
+    invalid PEM."""
     try:
         own = {}
         if certificate:

@@ -64,8 +64,8 @@ def load(settings: Settings, folder: Path) -> Credentials:
 
 
 def _renewed(file: Path) -> tuple[Credentials, datetime] | None:
-    """Return what is in the file, and since when it is valid; None where nothing is in it that can
-    be used."""
+    """Return the file's credentials, and since when they are valid; None if the file has no usable
+    ones."""
     try:
         content = file.read_bytes()
         certificate, authority = x509.load_pem_x509_certificates(content)

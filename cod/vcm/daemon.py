@@ -31,10 +31,10 @@ S = TypeVar("S", bound=Settings)
 def main(
     vcm: str, pool: Callable[[S], Pool], kind: type[S], words: Sequence[str] | None = None
 ) -> int:
-    """Run the command line of a VCM of one's own, ``NAME CONFIG [--dry-run]``; return the exit
-    status.
+    """Run the command line of a VCM written by its users, ``NAME CONFIG [--dry-run]``. Return the
+    exit status.
 
-    vcm   what it is: 'webfarm 1.0'
+    vcm   its name and version: 'webfarm 1.0'
     pool  makes the pool of the settings in the file, which are of `kind`
     """
     parser = argparse.ArgumentParser(
@@ -130,8 +130,8 @@ def _started(reactor: Any, service: VcmService) -> None:
 
 
 def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], Any]:
-    """Return what connects a link. The files are read each time: a VCM that is enrolled anew need
-    not be started anew."""
+    """Return a function that connects a link. It reads the files each time, so that a new enrolment
+    needs no restart."""
     from twisted.internet.defer import ensureDeferred
 
     from cod.vcm import connect as reach
@@ -184,7 +184,7 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
 
 
 def _serve_metrics(reactor: Any, settings: Settings, folder: Path, service: VcmService) -> None:
-    """Serve a page for Prometheus: what the pool has, and what it waits for."""
+    """Serve a page for Prometheus: the pool's nodes and requests."""
     if not settings.metrics:
         return
     from twisted.web.resource import Resource

@@ -29,7 +29,7 @@ log = logging.getLogger("cod.vcm")
 
 
 class EnrollmentFailed(Exception):
-    """The connection ended without a certificate; why, as COD says it where it does."""
+    """The end of a connection without a certificate, with COD's reason if there is one."""
 
 
 def is_invited(settings: Settings, folder: Path) -> bool:

@@ -45,10 +45,10 @@ class Link(Protocol):
     """The VCM's end of a connection.
 
     reactor   needs callLater
-    hello     what is said first
+    hello     the first message
     welcomed  called with its answer
-    told      called with (sequence, body) for what COD says unasked; sequence 0 where it is not
-              kept, None for a body that cannot be understood
+    told      called with (sequence, body) for unrequested messages of COD; sequence 0 if the
+              message is not kept, body None if it cannot be understood
     lost      called with a sentence when the connection has ended
     """
 

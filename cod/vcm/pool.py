@@ -59,17 +59,15 @@ class Member(bodies.Member):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a pool wants.
+    """The demand of a pool.
 
-    grow      by nodeset, so many nodes more than it has and than are coming
-    leave     hostnames that may go
-    drain     hostnames that go as soon as the work on them has ended: `recall` names them with no
-              end in time
-    withdraw  by the nodeset's name, so many of those asked for and not granted yet are not needed
-              any more
-    why       for the log, and for COD's own pages
-    parked    hostnames that go as soon as a request that waits at COD, of any vcluster's, needs
-              them
+    grow      by nodeset, nodes beyond its present ones and those on their way
+    leave     host names that may go
+    drain     host names that go as soon as their work has ended: `recall` names them with an
+              infinite time
+    withdraw  by the nodeset's name, requested and not yet granted nodes that are no longer needed
+    why       the reason, for the log and COD's own pages
+    parked    host names that go as soon as a waiting request at COD, of any vcluster, needs them
     """
 
     grow: Mapping[Nodeset, int] = field(default_factory=dict)
@@ -93,9 +91,9 @@ class Pool(Protocol):
     """A pool that runs on a vcluster's nodes."""
 
     def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
-        """Return what is wanted. Asked every `interval`.
+        """Return the demand. Called every `interval`.
 
-        members  by hostname: nodes that were added; `coming`: nodes asked for, or granted and not
+        members  by host name: nodes that were added; `coming`: nodes requested, or granted and not
                  yet added, by the nodeset's name
         """
         ...
@@ -107,11 +105,9 @@ class Pool(Protocol):
     def choose(
         self, reclaim: Reclaim, members: Mapping[str, Member], now: float
     ) -> Sequence[Named]:
-        """Name the nodes that COD gets back, each with the seconds within which it can be had.
+        """Name the nodes that COD gets back, each with the seconds until it can leave.
 
-        Among `members` are only those that would do. Nodes that are named are removed, then given
-        back.
-        """
+        `members` has only matching nodes. Named nodes are removed, then released."""
         ...
 
     def remove(self, member: Member, lost: bool) -> None:
@@ -128,9 +124,9 @@ class Recalling(Protocol):
     """What a pool may have besides, if it lets work end before a node goes."""
 
     def recall(self, promised: Mapping[str, float]) -> None:
-        """Take back the nodes that `choose` named before the VCM was started anew, and that have
-        not been given back: by hostname, when each was promised, in seconds since the epoch
-        (infinity for those that `look` drains). Called first of all, and must not block."""
+        """Take back the nodes that `choose` named before a restart of the VCM and that are still
+        here: by host name, the promised time in seconds since the epoch (infinity for those that
+        `look` drains). Called before all other functions; must not block."""
         ...
 
 
@@ -139,6 +135,6 @@ class Ending(Protocol):
     """What a pool may have besides, if what runs on its nodes wants to know that the lease ends."""
 
     def ending(self, left: float, members: Mapping[str, Member]) -> None:
-        """Prepare for the lease's end, of which COD has warned: so many seconds are left, and this
-        may be the last call before that end. Called before each `look`."""
+        """Prepare for the lease's end, of which COD has warned: `left` seconds remain, and this may
+        be the last call before the end. Called before each `look`."""
         ...

@@ -27,14 +27,14 @@ log = logging.getLogger("cod.vcm")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a VCM goes about it.
+    """The options of a VCM.
 
-    vcluster, vcm   whom it acts for, what it is
-    state      the file it remembers in
-    interval   seconds between looks at the pool
-    template, requires   of the nodes it asks for; '' the vcluster's own
-    extend     seconds to extend the lease by when COD warns of its end; 0: let it end
-    dry_run    say what would be done, and do nothing
+    vcluster, vcm       its vcluster; its name and version
+    state               the file of its memory
+    interval            seconds between looks at the pool
+    template, requires  of requested nodes; '' the vcluster's own
+    extend              seconds to extend the lease by when COD warns of its end; 0: let it end
+    dry_run             log the actions, and do nothing
     """
 
     vcluster: str

@@ -186,7 +186,7 @@ class VcmService(Service):
             self._link.acknowledge(self.state.seen)
 
     def _react(self, body: Body) -> None:
-        """Do what a message means beside what is remembered of it."""
+        """Carry out what a message requires beside the change of the memory."""
         if isinstance(body, Refusal) and body.key in self.state.requests:
             self.reconciler.pause_requests(self.state.requests[body.key].nodeset.name)
             count = self.state.requests[body.key].count
@@ -213,7 +213,7 @@ class VcmService(Service):
     # ------------------------------------------------------------ rounds
 
     def _wake(self, seconds: float) -> None:
-        """Begin a round in so many seconds at the latest."""
+        """Begin a round in at most `seconds`."""
         if not self.running:
             return
         if self._timer is not None and self._timer.active():

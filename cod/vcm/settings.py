@@ -105,8 +105,7 @@ T = TypeVar("T", bound=Settings)
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """Return the settings in a file, and in the one that it names as `more`. Raises
-    `BadSettings`."""
+    """Return the settings in a file, and in the file that it names as `more`. Raises `BadSettings`."""
     values = _values(path)
     more = values.get("more")
     if isinstance(more, str) and more and (path.parent / more).exists():
@@ -131,8 +130,8 @@ def _values(path: Path) -> dict[str, Any]:
 
 
 def reference(table: type[Table]) -> str:
-    """Return the keys of a table as a Markdown table, without those that it has from another, and
-    those that open a table of their own."""
+    """Return the keys of a table as a Markdown table, without inherited keys and without keys that
+    open a table of their own."""
     lines = ["| Key | Default | Meaning |", "|---|---|---|"]
     for key, field in table.model_fields.items():
         if key not in table.__annotations__ or (

@@ -30,9 +30,9 @@ from cod.wire.nmp.bodies import (
 
 @dataclass(slots=True)
 class OwnNode:
-    """A node of the vcluster: `added` to the pool; `leaving`: why it is to be given back ('' it is
-    not); `reclaim`: for which reclaim it was named, 0 for none; `within`: when, in seconds since
-    the epoch, it was promised, or infinity for one that leaves when its work has ended."""
+    """A node of the vcluster: `added` to the pool; `leaving`: why it will be released ('' it will
+    not); `reclaim`: the reclaim that it was named for, 0 for none; `within`: when it was promised,
+    in seconds since the epoch, or infinity for one that leaves after its work."""
 
     member: Member
     added: bool = False
@@ -63,16 +63,17 @@ class OpenRequest:
 
 @dataclass(slots=True)
 class VcmState:
-    """Everything. `seen`: the last sequence number dealt with; `keys`: how many requests have been
-    made, ever.
+    """The VCM's memory. `seen`: the last processed sequence number; `keys`: the number of requests
+    ever made.
 
-    birth   tells this file's keys from those of a file that was lost before it
-    sure    is this all there is to know? If not, COD is asked for the whole picture
-    warned  COD has warned of the lease's end, and nothing has been done about that
-    ends    the end that COD has warned of, in seconds since the epoch; 0: it has not since the
+    birth   tells this file's keys from those of a lost file before it
+    sure    the memory is complete; otherwise COD is asked for the whole picture
+    warned  COD has warned of the lease's end, and nothing has been done about it
+    ends    the end that COD has warned of, in seconds since the epoch; 0: no warning since the
             lease was extended
-    nodes by the site's name, a lost one that has come anew by both its names; requests by key;
-    reclaims by number, those not answered yet
+
+    Nodes are by the site's name, a lost one that has come again by both its names; requests by key;
+    reclaims by number, those not answered yet.
     """
 
     vcluster: str = ""
@@ -87,8 +88,8 @@ class VcmState:
     ends: float = 0.0
 
     def hosts(self) -> dict[str, OwnNode]:
-        """Return the nodes by hostname, without those that are lost: another may have got the name
-        of one."""
+        """Return the nodes by host name, without lost ones: another node may have got the name of
+        one."""
         return {node.member.hostname: node for node in self.nodes.values() if not node.lost}
 
     def coming(self) -> Counter[str]:
@@ -139,7 +140,7 @@ class VcmState:
             self.ends = body.expires if self.warned else 0.0
 
     def learn(self, now: Vcluster) -> None:
-        """Take in the whole picture: what it does not show is not so."""
+        """Take in the whole picture, and forget what it does not show."""
         there = {member.node: member for member in now.members}
         for name, node in list(self.nodes.items()):
             member = there.get(name)
@@ -205,7 +206,7 @@ class BadState(Exception):
 
 
 def load(path: Path, vcluster: str) -> VcmState | None:
-    """Return what is remembered; None when there is nothing. Raises `BadState`."""
+    """Return the memory; None if there is none. Raises `BadState`."""
     try:
         known = json.loads(path.read_bytes())
         state = _state(known)

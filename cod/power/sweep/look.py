@@ -193,5 +193,5 @@ class _Presence(DatagramProtocol):
             self._end(True)
 
     def connectionRefused(self) -> None:
-        """Take the port's refusal as the answer: nobody listens there."""
+        """Take the port's refusal as the answer: no service listens there."""
         self._end(False)

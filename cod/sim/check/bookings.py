@@ -16,8 +16,7 @@ MINUTE = 60.0  # after its start a reservation is late
 
 
 def of_moves(seen: SiteSnapshot, planned: PassPlan, groups: Groups) -> Iterator[str]:
-    """Yield what is wrong with moves: each has the nodes that are reserved for it, as they come,
-    and no others."""
+    """Yield faults of moves: each must have the nodes reserved for it as they come, and no others."""
     moves = {request.id: request for request in seen.requests if request.source_id is not None}
     free, others = Counter[int](), Counter[int]()
     for nodes in seen.free_nodes:
@@ -54,8 +53,8 @@ def of_moves(seen: SiteSnapshot, planned: PassPlan, groups: Groups) -> Iterator[
 def of_reservations(
     seen: SiteSnapshot, planned: PassPlan, policy: Policy, groups: Groups, now: float
 ) -> Iterator[str]:
-    """Yield what is wrong with reservations in advance: none begins before its start, or takes
-    nodes earlier than it has to; at the start it has its nodes."""
+    """Yield faults of reservations in advance: none may begin before its start, or preempt nodes
+    too early; at the start it must have its nodes."""
     requests = {request.id: request for request in seen.requests if request.starts_at is not None}
     for one in (grant.request_id for grant in planned.grants if grant.request_id in requests):
         if (starts_at := requests[one].starts_at or 0.0) > now:
@@ -144,8 +143,8 @@ def _given_away(
     groups: Groups,
     now: float,
 ) -> Iterator[str]:
-    """Yield a reservation that had all its nodes for sure, and has not after the plan, even if all
-    nodes that are on their way come in time. Said only where it is the only one."""
+    """Yield a reservation that surely had all its nodes, and has not after the plan, even if all
+    nodes on their way come in time. Checked only for a single reservation."""
     if len(requests) != 1:
         return
     (request,) = requests.values()

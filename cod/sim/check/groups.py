@@ -110,7 +110,7 @@ class Groups:
                 yield from not_filled(self._seen, self.pools, pool)
 
     def _asked(self) -> Iterator[str]:
-        """Yield requests that count for other types than those that they ask for."""
+        """Yield requests that count for other types than the requested ones."""
         for request in self._seen.requests if self.pools.apart else ():
             asked = self.pools.asked(request)
             if matches_alone(request, self._seen) and dict(request.asked) != asked:
@@ -127,8 +127,8 @@ class Groups:
             yield preempt, right, request, (holder.group_id, self.pools.of(preempt.kind.type))
 
     def _victims(self) -> Iterator[str]:
-        """Yield groups that lose what they are sure of: their guarantees to anybody, their shares
-        to equals."""
+        """Yield groups that lose nodes of their entitlement: of their guarantees to any group, of
+        their shares to equals."""
         equals: Counter[Key] = Counter()
         for preempt, right, _, key in self._by_right():
             equals[key] += preempt.count if right == "share" else 0

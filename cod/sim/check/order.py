@@ -22,9 +22,9 @@ from cod.sim.check.pools import Key, Pools, matches_alone, sure
 
 
 def passed_over(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: float) -> Iterator[str]:
-    """Yield requests that wait although a request behind them is granted nodes that would have
-    been enough for them. Where nodes are kept for others, who may use them depends on leases, and
-    nothing is said."""
+    """Yield waiting requests although a request behind them is granted nodes that would have
+    sufficed for them. Where nodes are kept for others, leases decide about their use, and nothing
+    is checked."""
     if planned.holds or planned.reserved or seen.dear or not planned.grants:
         return
     if any(request.user_rank for request in seen.requests):
@@ -57,9 +57,9 @@ Place = tuple[bool, int, int, Fraction | float, float]
 
 
 def _places(seen: SiteSnapshot, policy: Policy, now: float) -> dict[int, Place]:
-    """Return where requests stand: within a guarantee first, then by priority; where there are
-    shares, those that have waited long, then those within shares, by ranks; then by age. Requests
-    whose rank cannot be told have no place."""
+    """Return the requests' precedence: within a guarantee first, then by priority; with shares,
+    those that have waited long, then those within shares, by ranks; then by age. Requests of
+    unknown rank have none."""
     groups, kept = Groups(seen, PassPlan(), now), Counter[Key]()
     dominance = _DominantRanks(seen, groups.pools) if policy.fair == "dominant" else None
     places: dict[int, Place] = {}
@@ -99,9 +99,9 @@ def _places(seen: SiteSnapshot, policy: Policy, now: float) -> dict[int, Place]:
 
 
 class _DominantRanks:
-    """Dominant shares as progressive filling meets them: what groups hold of each type, and what
-    they asked for before. A group that asked for what is not of one cheapest type is not told about
-    from there on."""
+    """Dominant shares by progressive filling: the nodes that groups hold of each type, and those of
+    their earlier requests. The rank of a group is unknown after a request that does not match one
+    cheapest type."""
 
     def __init__(self, seen: SiteSnapshot, pools: Pools) -> None:
         self._seen, self._pools = seen, pools
@@ -112,8 +112,8 @@ class _DominantRanks:
                 self._held[holder.group_id, allocation.kind.type] += allocation.count
 
     def rank(self, request: PendingRequest, part: float) -> Fraction | None:
-        """Return the largest part of a type that the group has, in proportion to its part of the
-        site, before the request; None where it cannot be told."""
+        """Return the group's largest part of a type, in proportion to its part of the site, before
+        the request; None if unknown."""
         group_id = request.group_id
         if group_id in self._unknown or part <= 0:
             return None

@@ -16,7 +16,7 @@ Key = tuple[int, int]
 
 class Pools:
     """The types whose nodes are apart, each a pool of its own, and `OTHERS`, all other nodes; and
-    which pools requests ask for."""
+    the pools of requests."""
 
     def __init__(self, seen: SiteSnapshot) -> None:
         self._seen = seen
@@ -35,7 +35,7 @@ class Pools:
         return sum(count for one, count in self._seen.site.items() if self.of(one) == pool)
 
     def types(self, one: RequestTuple) -> list[int]:
-        """Return the types that would do for a tuple of a request, as far as its attributes say."""
+        """Return the types that match a tuple of a request, by its attributes alone."""
         return [
             type_id
             for type_id, row in sorted(self._seen.types.items())
@@ -69,7 +69,7 @@ def of_type(pool: int) -> str:
 
 
 def held_apart(seen: SiteSnapshot, apart: Set[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (vcluster, type, nodes that it keeps) for what is held of types that are apart."""
+    """Yield (vcluster, type, nodes that it keeps) for held nodes of types that are apart."""
     for allocation in seen.allocations:
         if allocation.kind.type in apart:
             yield allocation.vcluster_id, allocation.kind.type, allocation.count

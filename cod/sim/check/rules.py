@@ -166,13 +166,12 @@ def _may_take(
 def _no_more_than_short(
     seen: SiteSnapshot, planned: PassPlan, requests: Mapping[int, PendingRequest]
 ) -> Iterator[str]:
-    """Yield complaints about requests that take more nodes than they lack. With what is reserved
-    for it where nodes are taken, now or since before, a request never has more than it wants; nor,
-    where it is the only one that waits, with what is free and on its way there.
+    """Yield requests that preempt more nodes than they lack. With the nodes reserved for it at the
+    place of a preemption, now or since before, a request never has more than it wants; nor, if it
+    is the only waiting one, with the free nodes and those on their way there.
 
-    What it has elsewhere does not count, unless it may be spread: a request that has lost its place
-    in one block may begin anew in another.
-    """
+    Its nodes elsewhere do not count, unless it may be spread: a request that has lost its place in
+    one block may begin again in another."""
     granted = {grant.request_id for grant in planned.grants}
     takers = {preempt.request_id for preempt in planned.preemptions}
     yield from (f"request {one}: is granted and takes" for one in granted & takers)
@@ -206,7 +205,7 @@ def _no_more_than_short(
 
 
 def _open(seen: SiteSnapshot, planned: PassPlan) -> dict[int, Counter[NodeKind]]:
-    """Return what is being taken for each request when the plan is carried out, by kind."""
+    """Return the nodes being preempted for each request after the plan, by kind."""
     open_: dict[int, Counter[NodeKind]] = defaultdict(Counter)
     for preempt in planned.preemptions:
         open_[preempt.request_id][preempt.kind] += preempt.count
@@ -218,7 +217,8 @@ def _open(seen: SiteSnapshot, planned: PassPlan) -> dict[int, Counter[NodeKind]]
 
 
 def _had(seen: SiteSnapshot) -> Counter[tuple[NodeKind, int]]:
-    """Return what is free or on its way, by kind and whom it is reserved for."""
+    """Return the nodes that are free or on their way, by kind and by the request that has reserved
+    them."""
     had: Counter[tuple[NodeKind, int]] = Counter()
     for free in seen.free_nodes:
         had[free.kind, free.reserved] += free.count
@@ -250,8 +250,8 @@ def _leases(seen: SiteSnapshot, planned: PassPlan, now: float) -> Iterator[str]:
 
 
 def _reserve(planned: PassPlan) -> Iterator[str]:
-    """Yield changes of power of nodes that are not as they have to be: warm, idle and nobody's, or
-    asleep."""
+    """Yield changes of power of nodes in a wrong state: they must be warm, idle and without a
+    holder, or asleep."""
     for change in planned.power_changes:
         free = change.free_nodes
         if change.sleep and (free.readiness != 0 or free.reserved or change.count > free.idle):

@@ -10,8 +10,8 @@ from cod.sim.check.pools import Key, Pools, of_type
 
 
 def not_filled(seen: SiteSnapshot, pools: Pools, pool: int) -> Iterator[str]:
-    """Yield groups whose share of the nodes of a pool is not the one by water-filling, rounded
-    either way, among those that hold or want such nodes. Of a family the sum is looked at."""
+    """Yield groups whose share of a pool's nodes is not the one by water-filling, rounded either
+    way, among those that hold or want such nodes. Of a family the sum counts."""
     wants = {one: each for one, each in seen.entitlements.items() if each.share is not None}
     families: dict[int, list[int]] = defaultdict(list)
     for group_id, own in wants.items():
@@ -43,7 +43,7 @@ class _Claim:
         self.weight, self.least, self.most = weight, least, most
 
     def at(self, level: float) -> float:
-        """Return what it gets when each unit of weight gets so much."""
+        """Return its nodes when each unit of weight gets `level`."""
         return min(self.most, max(self.least, level * self.weight))
 
 

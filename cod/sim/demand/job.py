@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class SimJob:
     """A job of `size` nodes that is submitted at `at` and runs for `runtime` seconds.
 
-    lease        run time that its user asks for, in seconds; None for an estimate by the rule of
-                 the demand
-    queue, user  names that it counts under; empty: the demand's name, and nobody's
+    lease        run time that its user requests, in seconds; None: an estimate by the rule of the
+                 demand
+    queue, user  names that it counts under; '': the demand's name, and no user
     """
 
     at: float

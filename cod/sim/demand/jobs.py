@@ -66,9 +66,9 @@ class JobOwner(BaseOwner):
             self.world.delete(cluster)
 
     def lost(self, machine: SimMachine, cluster: Cluster, why: str) -> None:
-        """Stop the job that lost a node; it begins anew when there is another in its place. COD
-        replaces a node that broke; one that was taken from a preemptible vcluster is asked for
-        again."""
+        """Stop the job that lost a node. It begins again with another node in its place: COD
+        replaces a node that broke, and the owner requests one for a node taken from a preemptible
+        vcluster."""
         run = self._running.get(cluster.id)
         if run is not None:
             run.up = sum(one.state is NodeState.ACTIVE for one in cluster.held)

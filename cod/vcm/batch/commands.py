@@ -16,11 +16,11 @@ _TASKS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 
 
 class CommandFailed(Exception):
-    """A command failed; the sentence has what it said."""
+    """A failed command, with its message."""
 
 
 class NotUnderstood(Exception):
-    """The output is not what is expected of this program; the sentence says where."""
+    """Output of an unexpected form. The sentence names the place."""
 
 
 def task_ranges(text: str) -> list[range]:

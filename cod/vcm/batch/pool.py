@@ -52,8 +52,8 @@ class BatchPool:
     # ------------------------------------------------------------ what is wanted
 
     def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
-        """Return what the pool wants by `resize.resize`; nodes that are not heard of any more go
-        first of all, then those that have become too old."""
+        """Return the pool's demand by `resize.resize`. Nodes with silent daemons leave first, then
+        nodes that have become too old."""
         ours = [name for name in members if name not in self._table.keep]
         hosts, wants = self._system.look(ours, coming)
         self._watch(hosts, ours, now)
@@ -126,8 +126,7 @@ class BatchPool:
                 self._warn(hosts[name], left)
 
     def _hosts(self, age: float = 0.0) -> Mapping[str, Host]:
-        """Return the hosts as they were so many seconds ago, or later. Threads that ask at a time
-        share an answer."""
+        """Return the hosts as of at most `age` seconds ago. Simultaneous threads share an answer."""
         asked = self._clock() - age
         with self._asking:
             now = self._clock()
@@ -274,9 +273,9 @@ class BatchPool:
         return host is not None and host.closed and host.heard and bool(host.jobs)
 
     def _empty(self, member: Member, host: Host, lost: bool) -> None:
-        """Put the host's jobs back into the queue, and see that they are gone: one that is leaked
-        goes on running where nobody looks. Those of a host that is lost have no daemon to end with;
-        while the batch system thinks that they run, nobody runs them again."""
+        """Put the host's jobs back into the queue, and check that they are gone: a leaked job would
+        go on running unseen. A lost host has no daemon to end its jobs, and the batch system does
+        not run them again while it takes them for running."""
         now = self._clock()
         if not host.jobs:
             return
@@ -301,8 +300,8 @@ class BatchPool:
         raise NotYet(f"jobs on {host.name} are being put back into the queue")
 
     def _warn(self, host: Host, left: float) -> None:
-        """Send the jobs that have so many seconds left the signal that they want before their end:
-        once, by whichever thread, as a job may be on several nodes."""
+        """Send the jobs that have `left` seconds the signal that they want before their end. Send
+        it once from all threads, because a job may be on several nodes."""
         if not isinstance(self._system, EndSignals):
             return
         with self._warning:

@@ -37,8 +37,8 @@ class PoolChange:
     """The changes of a batch pool.
 
     grow      nodes to request, by nodeset
-    leave     host names of nodes to give back
-    withdraw  requested nodes that are not needed any more, by nodeset
+    leave     host names of nodes to release
+    withdraw  requested nodes that are no longer needed, by nodeset
     why       the reason, for the log
     parked    host names of nodes that stay booted until a request needs them
     """
@@ -60,12 +60,12 @@ def resize(
     rules: BatchTable,
     now: float,
 ) -> PoolChange:
-    """Return what the pool should do now.
+    """Return the changes that the pool should make now.
 
-    size        hosts that COD gave and that have joined, without those that leave
+    size        joined hosts that COD gave, without those that leave
     going       hosts that leave, perhaps only when their work has ended
-    coming      nodes asked for, or granted and not yet joined
-    idle_since  by idle host: since when it has been seen idle
+    coming      nodes requested, or granted and not yet joined
+    idle_since  by idle host: since when it is known to be idle
     wanted_at   by host: when a job that could start there last waited, or when the pool last grew
     """
     idle, idle_limit = len(idle_since), rules.idle_limit + rules.park

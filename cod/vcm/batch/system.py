@@ -33,12 +33,12 @@ class Job:
 class Host:
     """A host that the batch system knows.
 
-    address  as the batch system knows it; '' where it goes by names
+    address  as the batch system knows it; '' if it knows names only
     heard    its daemon reports
     closed   it was told to take no more jobs
     usable   it takes jobs
-    jobs     that run there; one on several hosts is found at each
-    planned  the batch system's scheduler counts on it for a job that waits: it goes later
+    jobs     the jobs running there; a job on several hosts is found at each
+    planned  the batch system's scheduler counts on it for a waiting job: it leaves later
     """
 
     name: str
@@ -57,14 +57,14 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What the jobs that wait are worth.
+    """The demand of the waiting jobs.
 
-    nodes  by nodeset, nodes beyond those that are there; those that are coming are among them
-    jobs   that could start on a node of this pool
-    kept   hosts on which a job that waits could start, now or when what runs there has ended
+    nodes  by nodeset, nodes beyond the present ones; nodes on their way are included
+    jobs   jobs that could start on a node of this pool
+    kept   hosts on which a waiting job could start, now or after their present work
     spent  hosts that were for one job, which is over
     never  a sentence for each job that no node of this pool could run
-    spare  what nodes are that are asked for without a job: for `minimum` and `reserve`
+    spare  the nodeset of nodes requested without a job: for `minimum` and `reserve`
     """
 
     nodes: Mapping[Nodeset, int] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class EndSignals(Protocol):
 
 @runtime_checkable
 class OneHost(Protocol):
-    """What a batch system does beside that, where it can be asked about one host for little."""
+    """The further functions of a batch system that can be asked cheaply about one host."""
 
     def host(self, name: str) -> Host | None:
         """Return what the batch system knows of a host, without its jobs; None for nothing."""

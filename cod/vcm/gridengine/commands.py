@@ -54,7 +54,7 @@ class GridEngine:
         return offered(self._output("qstat", "-F", "-xml"), self.queue, members)
 
     def relops(self) -> dict[str, str]:
-        """Return how each complex value is compared with what is wanted of it."""
+        """Return the operator by which each complex value is compared with a request."""
         listed = self._output("qconf", "-sc").decode(errors="replace")
         rows = [line.split() for line in listed.splitlines() if line and not line.startswith("#")]
         return {row[0]: row[3] for row in rows if len(row) > 3}
@@ -143,10 +143,9 @@ class GridEngine:
     # ------------------------------------------------------------ setting up
 
     def prepare(self, placeholder: str) -> None:
-        """Make the host group if there is none, put it into the queue, and `placeholder` into it,
-        disabled: where a queue has no host at all, qsub turns users away. A host that is in the
-        queue already is left as it is.
-        """
+        """Make the host group if it is missing, put it into the queue, and put `placeholder` into
+        the group, disabled: qsub turns users away while a queue has no host. A host that is in the
+        queue already stays as it is."""
         listed = (
             self._output("qconf", "-shgrpl", nothing_is_fine=True).decode(errors="replace").split()
         )

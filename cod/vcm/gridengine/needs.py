@@ -18,14 +18,15 @@ from cod.vcm.gridengine.view import Waiting, amount
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """What one node of the pool's template offers: complex values by name (as -l asks for them) and
-    its slots.
+    """The resources of one node of the pool's template: complex values by name (as -l requests
+    them), and its slots.
 
-    whole   parallel environments whose jobs have to fit on one host (allocation rule $pe_slots)
-    relops  how each complex value is compared with what is wanted (complex(5)); '<=' where it is
-            not named
-    queue, hostgroup   what -q may name
-    most    slots of all hosts when the pool is as large as it may be
+    whole             parallel environments whose jobs must fit on one host (allocation rule
+                      $pe_slots)
+    relops            the operator by which each complex value is compared with a request
+                      (complex(5)); '<=' if it is not named
+    queue, hostgroup  the names that -q may have
+    most              slots of all hosts when the pool is at its maximum
     """
 
     slots: int

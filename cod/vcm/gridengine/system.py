@@ -15,7 +15,7 @@ from cod.vcm.pool import ANY, Member
 
 
 class GridEngineSystem:
-    """See the module. `prepare`: set the queue up where it is not."""
+    """Grid Engine as a batch system: see the module. `prepare`: set the queue up if it is not."""
 
     def __init__(
         self, table: GridEngineTable, cell: GridEngine | None = None, *, prepare: bool = True
@@ -92,7 +92,7 @@ class GridEngineSystem:
             self._cell.disable(host.name)
 
     def requeue(self, job: Job) -> None:
-        """Reschedule a job that runs; one on its way back is left alone, one that its owner has
+        """Reschedule a running job. A job on its way back is left alone, and one that its owner has
         deleted is deleted."""
         number, _, task = job.id.partition(".")
         if "d" in job.state:

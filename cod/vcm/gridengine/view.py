@@ -34,15 +34,14 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job that has not started: `tasks` pieces of it, each of which wants `slots` slots.
+    """A job that has not started: `tasks` tasks, each of which needs `slots` slots.
 
-    state      as qstat writes it: qw, hqw, Eqw, Rq …
-    parallel   its parallel environment, or ''
-    resources  hard requests (-l) by name
-    queues     the queues that it has to run in (-q), as it names them; none: in any
-    considered the scheduler has given it a priority; before it has looked at a job, and before a
-    job's time (-a) has
-               come, it has none
+    state       as qstat writes it: qw, hqw, Eqw, Rq …
+    parallel    its parallel environment, or ''
+    resources   hard requests (-l) by name
+    queues      the queues that it must run in (-q), as it names them; none: any queue
+    considered  the scheduler has given it a priority: it has none before the scheduler has looked
+                at it, and before its time (-a) has come
     """
 
     job: int
@@ -63,8 +62,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host of the pool. `states` has the letters of its queue instance: d disabled, u unheard of,
-    o orphaned, E …
+    """A host of the pool. `states` has the letters of its queue instance: d disabled, u unheard, o
+    orphaned, E …
 
     heard  its execution daemon has reported since the master knows it
     """

@@ -45,13 +45,13 @@ class VirtualHost:
 
     @property
     def room(self) -> Size:
-        """Return what is left of the capacity; less than nothing where it was lowered."""
+        """Return the unused capacity; negative after the capacity was lowered."""
         return self.capacity - sum(self.running.values(), Size())
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Machines to start, each with its host; and those that wait for a host."""
+    """The machines to start, each with its host, and the machines that wait for a host."""
 
     start: Mapping[str, str]
     waiting: tuple[str, ...]

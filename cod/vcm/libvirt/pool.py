@@ -165,13 +165,13 @@ class HostPool:
         return found
 
     def _capacity(self, member: Member) -> Size:
-        """Return what is declared of a node; nothing of a type that is not declared."""
+        """Return the declared capacity of a node; none for a type without a declaration."""
         declared = {one.type: one.size for one in self._table.capacities}
         return declared.get(member.type, declared.get("", Size()))
 
     def _see(self, member: Member) -> bool:
-        """Look at what runs on a node. False where it does not answer: what was last seen is taken
-        to run on, and nothing is started there."""
+        """Look at the machines of a node. Return False if it does not answer: the machines seen
+        last then count as running, and none is started there."""
         name = member.hostname
         try:
             self._seen[name] = self._link(member).machines()

@@ -71,15 +71,15 @@ def owned(document: str, owner: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    """Return a machine's name as a word for virsh. Raises `NotUnderstood` where it could be more
-    than a word: names come from nodes, and virsh has commands that write local files."""
+    """Return a machine's name as a word for virsh. Raises `NotUnderstood` for a name that could be
+    more than a word: names come from nodes, and virsh has commands that write local files."""
     if not (name.isascii() and name.isprintable()) or "'" in name:
         raise NotUnderstood(f"a machine's name is {name!r}")
     return f"'{name}'"
 
 
 class Virsh:
-    """One process. It is started when it is needed, and anew after it has ended."""
+    """One process of virsh, started when it is needed and again after its end."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri

@@ -57,7 +57,7 @@ class View:
 
 
 class Slurm:
-    """A cluster. `environment`: SLURM_CONF, where it is not the process's own; `path`: of the
+    """A cluster. `environment`: SLURM_CONF, if it differs from the process's own; `path`: of the
     commands."""
 
     def __init__(self, partition: str, environment: Mapping[str, str], path: str = "") -> None:
@@ -104,8 +104,8 @@ class Slurm:
 
     @contextmanager
     def _layout(self) -> Iterator[Layout]:
-        """Find out once how this Slurm is read; anew when it cannot be read: another release may
-        have taken its place. The error says which release could not be read."""
+        """Find out once how this Slurm is read, and again when it cannot be read: another release
+        may have been installed. The error names the release that could not be read."""
         try:
             layout = self._known_layout  # another thread may forget it meanwhile
             if layout is None:
@@ -132,8 +132,8 @@ class Slurm:
         return self._version
 
     def rules(self, limit: int) -> Rules:
-        """Return what the configuration says of what jobs share, for a pool of so many nodes.
-        Raises `CommandFailed` where there is no such partition."""
+        """Return the configuration's rules of what jobs share, for a pool of `limit` nodes. Raises
+        `CommandFailed` for an unknown partition."""
         partition = self._output(
             "scontrol", "--oneliner", "show", "partition", self.partition
         ).decode(errors="replace")
@@ -190,9 +190,9 @@ class Slurm:
     # ------------------------------------------------------------ jobs
 
     def requeue(self, job: str) -> bool:
-        """Put a job that has not ended back into the queue, also one whose owner said that it
-        should not run again; one that has ended stays as it is. Return False for a job that is no
-        batch job: there is nothing to run again."""
+        """Put a job that has not ended back into the queue, also one whose owner has forbidden it.
+        A job that has ended stays as it is. Return False for a job that is not a batch job: it
+        cannot run again."""
         # Incomplete: a job that has ended since it was listed would run a second time
         text = self._do(
             "scontrol", "requeue", "Incomplete", job, done=f"{NO_JOB}|presently disabled|batch jobs"
@@ -254,8 +254,7 @@ class Slurm:
     # ------------------------------------------------------------ running them
 
     def _do(self, *command: str, done: str = "^$") -> str:
-        """Run a command; return what it complained of, which is among what `done` matches. Raises
-        `CommandFailed`."""
+        """Run a command. Return its complaint, which must match `done`. Raises `CommandFailed`."""
         ended = run(command, self.environment, self.path)
         text = ended.stderr.decode(errors="replace").strip()
         if text and re.search(done, text, re.IGNORECASE):
@@ -280,8 +279,8 @@ def _failed(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -
 
 
 def _in_step(nodes: Mapping[str, SlurmNode], jobs: list[SlurmJob]) -> dict[str, SlurmNode]:
-    """Return the nodes as the jobs show them, which were listed a moment later: one on which no job
-    is any more is free, one on which the first has started since is not."""
+    """Return the nodes in agreement with the jobs, which were listed a moment later: a node without
+    jobs is free, and a node on which the first job has started since is not."""
     running: dict[str, list[SlurmJob]] = {}
     for job in jobs:
         for name in job.nodes:

@@ -57,9 +57,9 @@ class AccountingLimits:
         counts: Callable[[SlurmJob], bool],
         nodes: bool,
     ) -> list[SlurmJob]:
-        """Return the jobs without those that a limit would keep if the partition had a node.
+        """Return the jobs without those that a limit would stop if the partition had a node.
 
-        counts  whether a job waits for room, as Slurm says
+        counts  whether a job waits for room, by Slurm's reason
         nodes   whether the partition has a node that takes jobs
         """
         now = self._clock()
@@ -96,8 +96,7 @@ class AccountingLimits:
                 self._unlimited |= set(_keys(job)[1:])
 
     def untried(self, job: SlurmJob) -> list[Key]:
-        """Return those of the job's associations of which Slurm has not yet shown that a node is of
-        use to their jobs."""
+        """Return those of the job's associations for which no node has proved useful yet."""
         return [key for key in _keys(job)[1:] if key not in self._unlimited]
 
     def _notice(self, kept: Sequence[SlurmJob], now: float) -> None:

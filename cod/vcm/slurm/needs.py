@@ -59,12 +59,12 @@ class NodeKind:
 
 @dataclass(slots=True)
 class Room:
-    """What is free on a node. `name` is '' for one that is not there yet; `kind`: its nodeset, None
-    for one that is.
+    """The free resources of a node. `name` is '' for a node that is not there yet; `kind`: its
+    nodeset, None for a present node.
 
     all_memory  of the node, free or not
     unit        CPUs that no two jobs share: those of a core, where Slurm gives jobs whole cores
-    used        do jobs run there?
+    used        jobs run there
     """
 
     name: str
@@ -79,7 +79,7 @@ class Room:
 
     @classmethod
     def on(cls, node: SlurmNode, rules: Rules) -> Room:
-        """Return what is free on a node that is there."""
+        """Return the free resources of a present node."""
         free = {name: count - node.gres_used.get(name, 0) for name, count in node.gres.items()}
         unit = {"core": node.threads, "socket": node.threads * node.cores}.get(rules.unit, 1)
         return cls(
@@ -136,14 +136,13 @@ class Rules:
 
 @dataclass(slots=True)
 class Plan:
-    """Where the jobs that wait go.
+    """The places of the waiting jobs.
 
-    nodes   by nodeset, how many of those that are not there yet they fill: coming ones, then new
-            ones
+    nodes   by nodeset, how many future nodes they fill: those on their way, then new ones
     jobs    how many could start on a node of this pool
-    sizes   what those ask for
-    placed  which of them fit on nodes that are there, by name (of an array's task: ARRAY_TASK), and
-            on which
+    sizes   what those request
+    placed  the jobs that fit on present nodes, by name (a task of an array: ARRAY_TASK), with these
+            nodes
     never   a sentence for each job that no node could run
     """
 
@@ -163,14 +162,13 @@ def plan(
     fixed: Collection[str] = (),
     untried: Callable[[SlurmJob], Collection[Hashable]] = lambda job: (),
 ) -> Plan:
-    """Put every job that waits and counts somewhere.
+    """Place every waiting job that counts.
 
-    there   nodes that take jobs
-    coming  nodes asked for, or granted and not yet joined, by the nodeset's name
-    fixed   those of the nodes that are there that COD did not give
-    untried associations of a job that want `FIRST_NODES` at first, or what one job needs, as a
-    limit
-            may keep their jobs from every node
+    there    nodes that take jobs
+    coming   nodes requested, or granted and not yet joined, by the nodeset's name
+    fixed    those of `there` that COD did not give
+    untried  associations of a job that get `FIRST_NODES` at first, or what one job needs, because a
+             limit may keep their jobs from every node
     """
     found = Plan()
     known = [Room.on(node, rules) for node in there]
@@ -252,8 +250,7 @@ def _too_large(
     rules: Rules,
     fixed: Collection[str],
 ) -> str:
-    """Return why a job would not start if the pool were as large as it may be; '' where it
-    would."""
+    """Return why a job would not start even in the largest possible pool; '' if it would."""
     others = [Room.whole(node, rules) for node in there if node.name in fixed]
     ours = [Room.whole(node, rules) for node in there if node.name not in fixed]
     most = max(rules.limit, len(ours))
@@ -327,9 +324,9 @@ def _place(
     kinds: Sequence[NodeKind],
     rules: Rules,
 ) -> list[Room]:
-    """Put one piece onto nodes that are there, else with those that are coming or were counted for
-    earlier jobs, else with new ones; return them. `first`: by size, the first of the rooms that was
-    not yet found too small for it all: rooms become no larger."""
+    """Place one piece on present nodes, else also on those that are coming or were counted for
+    earlier jobs, else also on new ones. Return these. `first`: by size, the first room that was not
+    yet found too small: rooms never grow."""
     if not size.most or size.least == 1:
         at = first.get(size, 0)
         while at < len(rooms) and _fitting(size, rooms[at], rules) < size.tasks:
@@ -361,8 +358,7 @@ def _place(
 
 
 def _lacking_nodes(size: JobSize, fitting: Sequence[tuple[int, Room]], each: int) -> int:
-    """Return how many nodes, each of which takes `each` tasks, a job needs beside those that fit
-    it."""
+    """Return how many nodes, each for `each` tasks, a job needs beside those that fit it."""
     if size.most:
         best = sorted((count for count, _ in fitting), reverse=True)
         for more in range(1, size.most + 1):

@@ -26,7 +26,7 @@ _OPTION = re.compile(r"--si(?:g(?:n(?:al?)?)?)?")
 
 @dataclass(frozen=True, slots=True)
 class EndSignal:
-    """A signal that a job wants so many seconds before its end.
+    """A signal that a job wants a number of seconds before its end.
 
     batch  its shell alone gets it; else its steps do, and the shell does not
     """
@@ -37,9 +37,8 @@ class EndSignal:
 
 
 def end_signal(script: str) -> EndSignal | None:
-    """Return the signal that a job's script asks for before its end; None: none. The last line that
-    asks counts, and lines after the script's first command do not; nor does what is beyond `MOST`
-    or `LONGEST`."""
+    """Return the signal that a job's script requests before its end; None: none. The last such line
+    counts. Lines after the script's first command, and those beyond `MOST` or `LONGEST`, do not."""
     wanted = None
     for line in script[:MOST].splitlines():
         if line.strip() and not line.startswith("#"):

@@ -211,8 +211,8 @@ class SlurmSystem:
     # ------------------------------------------------------------ joining
 
     def begin(self, member: Member) -> None:
-        """Strike off a record of its name that has another address: a node that registers under it
-        would keep that. What ran there goes back into the queue."""
+        """Delete a record of the node's name with another address, and put its jobs back into the
+        queue: a node that registers under it would keep that address."""
         self._departed.pop(member.hostname, None)
         self._joining.add(member.hostname)
         host = self.host(member.hostname)
@@ -311,8 +311,8 @@ class SlurmSystem:
                 self._departed[name] = host.address
 
     def _strike_off_revived(self, seen: View, coming: Counter[str]) -> None:
-        """Delete nodes again that have left: a controller that was killed forgets what it was told
-        last, and would start jobs there. One that reports may be new, where nodes are coming."""
+        """Delete records of nodes that have left again: a killed controller forgets the last
+        changes, and would start jobs there. One that reports may be new, if nodes are coming."""
         hosts = self._hosts(seen)
         for host in [
             hosts[name] for name in list(self._departed) if name in hosts and not self._dry_run
@@ -348,8 +348,7 @@ class SlurmSystem:
         return f"cod-{self._table.partition}-{job}"
 
     def _job_of(self, reservation: Reservation) -> str:
-        """Return the name of the job that a reservation is for; '' for one that is not this
-        pool's."""
+        """Return the name of a reservation's job; '' for a reservation of another pool."""
         job = reservation.name.removeprefix(self._reservation(""))
         return job if job != reservation.name and re.fullmatch(r"\d+(_\d+)?", job) else ""
 

@@ -93,18 +93,17 @@ class JobSize:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job; the tasks of an array that wait are one of them.
+    """A job. The waiting tasks of an array are one.
 
-    id         its number
-    name       as commands name it: the number, or ARRAY_TASK
-    array      number of the array it is of; `array_tasks`: those of its tasks that wait here
-               ("1-9:2,20%4"); `limit`: how many may run at a time; 0 and '': none
-    nodes      where it is
-    started, ended   seconds since the epoch; of one that is not over, when it ends at the latest
-    restarts   how often it was put back into the queue
-    batch      was it submitted by sbatch? Others cannot be put back into the queue
-    eligible   nothing but room keeps it from starting: no dependency, no time before which it may
-               not start
+    id              its number
+    name            as commands name it: the number, or ARRAY_TASK
+    array           number of its array; `array_tasks`: the waiting tasks ("1-9:2,20%4"); `limit`:
+                    how many may run at a time; 0 and '': none
+    nodes           the nodes it runs on
+    started, ended  seconds since the epoch; `ended` of a running job: its latest end
+    restarts        how often it was put back into the queue
+    batch           it was submitted by sbatch. Other jobs cannot be put back into the queue
+    eligible        only missing room keeps it from starting: no dependency, no earliest time
     """
 
     id: int

@@ -29,13 +29,13 @@ SILENT = "slurmctld does not answer"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How some releases of Slurm are asked, and read.
+    """The commands and readers for some releases of Slurm.
 
-    releases  for people
-    queue, nodes   commands that list all jobs, and all nodes
-    node      the command that lists a node by its name, and perhaps others
-    read_jobs      returns the jobs, also those that are over
-    read_nodes     returns the nodes by name, without those that only say what nodes may be (FUTURE)
+    releases      for people
+    queue, nodes  commands that list all jobs, and all nodes
+    node          the command that lists a node by its name, and perhaps others
+    read_jobs     returns the jobs, also those that are over
+    read_nodes    returns the nodes by name, without those that only say what nodes may be (FUTURE)
     """
 
     releases: str
@@ -47,7 +47,7 @@ class Layout:
 
 
 class Shape(BaseModel):
-    """A part of a document, of which more may be said than is read."""
+    """A part of a document, which may have further fields that are not read."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 

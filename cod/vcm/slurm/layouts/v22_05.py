@@ -28,8 +28,8 @@ class _Nodes(Document):
 
 
 def jobs(output: bytes) -> list[SlurmJob]:
-    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` where
-    the output has errors."""
+    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` if the
+    output has errors."""
     return [
         one.job((one.job_state,), one.shared == "none")
         for one in document("squeue", output, _Jobs).jobs
@@ -37,7 +37,7 @@ def jobs(output: bytes) -> list[SlurmJob]:
 
 
 def nodes(output: bytes) -> dict[str, SlurmNode]:
-    """Return the nodes by name, without those that only say what nodes may be (FUTURE). Raises as
+    """Return the nodes by name, without those that only describe future nodes (FUTURE). Raises as
     `jobs` does."""
     found = {}
     for one in document("sinfo", output, _Nodes).nodes:

@@ -34,8 +34,7 @@ FLAGS = (
 
 
 def _value(said: Any) -> Any:
-    """Return the number, None where it is not set or without bounds; what is no such number is left
-    to the validator to refuse."""
+    """Return the number, None if it is not set or infinite. The validator refuses anything else."""
     match said:
         case {"set": bool(), "infinite": bool(), "number": int()}:
             return said["number"] if said["set"] and not said["infinite"] else None
@@ -48,7 +47,7 @@ def _count(said: Any) -> Any:
 
 
 def _only_gres(resources: str) -> str:
-    """Return a list of resources without what is said elsewhere: cpu=2 is there for `-c2`."""
+    """Return a list of resources without those that other fields have: cpu=2 is there for `-c2`."""
     return ",".join(one for one in resources.split(",") if one.startswith("gres"))
 
 
@@ -109,8 +108,8 @@ def layout(parser: str) -> Layout:
 
 
 def jobs(output: bytes) -> list[SlurmJob]:
-    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` where
-    the output has errors."""
+    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` if the
+    output has errors."""
     found = []
     for one in document("squeue", output, _Jobs).jobs:
         flags = [flag for flag in FLAGS if flag in one.job_state]
@@ -119,7 +118,7 @@ def jobs(output: bytes) -> list[SlurmJob]:
 
 
 def nodes(output: bytes) -> dict[str, SlurmNode]:
-    """Return the nodes by name, without those that only say what nodes may be (FUTURE). Raises as
+    """Return the nodes by name, without those that only describe future nodes (FUTURE). Raises as
     `jobs` does."""
     found = {}
     for one in document("scontrol", output, _Nodes).nodes:
