@@ -26,8 +26,7 @@ _DISK = re.compile(r"([0-9a-f]{8})(-or-first)?")  # as `policy.nodes.boot` names
 
 
 def disk_loader(name: str) -> bytes | None:
-    """Return the program that starts the disk that `name` says, below /boot/disk/; None where it
-    says none."""
+    """Return the program that starts the disk of `name`, below /boot/disk/; None for another name."""
     said = _DISK.fullmatch(name)
     return diskloader.loader(int(said[1], 16), lenient=said[2] is not None) if said else None
 

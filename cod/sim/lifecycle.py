@@ -100,7 +100,7 @@ class MachineLifecycle:
         self._power_on(machine)
 
     def sleep(self, machine: SimMachine) -> None:
-        """Switch the machine off; its disk keeps what it has."""
+        """Switch the machine off. Its disk keeps its content."""
         self.sleeps += 1
         self._pool.move(machine, E.POWERED_DOWN)
 

@@ -21,16 +21,15 @@ from cod.states import NodeEvent, NodeState, after
 
 
 class MachinePool:
-    """All machines, in buckets as the manager counts them, and what they have consumed.
+    """All machines, in buckets as the manager counts them, and their consumption.
 
-    spent    seconds by state, of all machines
-    kept     the machines that are reserved for a request
-    held     seconds in which they were held by somebody
-    healthy  seconds of machines that were not failing; `lost`: of those that were set aside though
-             they were healthy
-    joules   consumed; `spared`: what would have been consumed on top, had sleeping machines idled
-    by_group joules consumed by machines while a group held them; `held_by_group`: seconds in which
-    it held them
+    spent     seconds by state, of all machines
+    kept      the machines that are reserved for a request
+    held      seconds with a holder
+    healthy   seconds of machines that were not failing; `lost`: of those out of service though
+              healthy
+    joules    consumed; `spared`: the further consumption if sleeping machines had idled
+    by_group  joules of machines while a group held them; `held_by_group`: seconds of that
     """
 
     def __init__(self, clock: Clock, types: Iterable[sc.Type], energy: Energy, seed: int) -> None:
@@ -105,7 +104,7 @@ class MachinePool:
         return sum(self._watts[machine.kind.type, machine.state] for machine in self.machines)
 
     def place(self, machine: SimMachine) -> None:
-        """Put a machine into the bucket of its present state. Call it after each change."""
+        """Put a machine into the bucket of its present state. Call this after each change."""
         new = _counted_as(machine)
         if new == machine.counted_as:
             return

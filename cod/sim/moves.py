@@ -31,9 +31,9 @@ def start(
     within: float | None,
     label: str,
 ) -> ClusterRequest:
-    """Move `count` nodes from `source` to `target`; return the request. Raise `NotMoved`.
+    """Move `count` nodes from `source` to `target`. Return the request. Raise `NotMoved`.
 
-    within  seconds that the source has to give the nodes back; None: the grace of its group
+    within  seconds until the source must release the nodes; None: the grace of its group
     """
     now = world.clock.now
     if source is None or target is None:
@@ -69,7 +69,7 @@ def start(
 
 
 def _able(world: World, source: Cluster, target: Cluster) -> list[SimMachine]:
-    """Return the nodes of `source` that may move: they match, and leave for nobody else."""
+    """Return the nodes of `source` that may move: they match, and leave for no other purpose."""
     document = world.templates[target.template_id]
     matching = {
         type_id
@@ -80,7 +80,7 @@ def _able(world: World, source: Cluster, target: Cluster) -> list[SimMachine]:
 
 
 def _check_room(world: World, target: Cluster, chosen: Sequence[SimMachine]) -> None:
-    """Raise `NotMoved` where the group of `target` may not hold so many more nodes."""
+    """Raise `NotMoved` if the group of `target` may not hold that many further nodes."""
     own = world.snapshot().entitlements.get(target.group_id, ANYTHING)
     held: Counter[int] = Counter()
     for machine in world.pool.machines:
@@ -130,13 +130,13 @@ def _take(
 
 
 def staying(source: Cluster, due: Sequence[SimMachine]) -> list[SimMachine]:
-    """Return those of the nodes that are due to move that stay, so that one node is left."""
+    """Return those nodes of a due move that stay, so that one node is left."""
     most = preemption.movable(len(source.held), source.leaving - len(due))
     return cast(list[SimMachine], leases.victims(cast(Any, due), len(due)))[most:]
 
 
 def conclude(world: World, request: ClusterRequest) -> None:
-    """End a move for which no node is kept any more: it has brought what there was."""
+    """End a move without reserved nodes: it has brought all nodes there were."""
     if any(one.request is request for one in world.reclaims.values()) or any(
         machine.reserved == request.id for machine in world.pool.kept
     ):

@@ -12,8 +12,8 @@ DAY, HOUR = 86400.0, 3600.0
 
 
 def stream(seed: int, *names: object) -> Random:
-    """Return a stream of its own for each thing that draws: the same for the same seed and names,
-    on any machine."""
+    """Return a separate random stream for each use: the same for the same seed and names, on any
+    machine."""
     return Random("/".join(map(str, (seed, *names))))
 
 

@@ -211,7 +211,7 @@ class World:
             self.stir()
 
     def restore(self, cluster: Cluster, machines: Iterable[SimMachine]) -> None:
-        """Shrink the vcluster by these machines; those that were reclaimed go on to who waits for
+        """Shrink the vcluster by these machines. Reclaimed ones go to the request that waits for
         them."""
         for machine in machines:
             self.stats.given += bool(machine.reclaim)
@@ -515,8 +515,7 @@ class World:
         return [replace(group, faded_usage=self._usage[group.id]) for group in self.groups.values()]
 
     def remember_odd(self, given: Mapping[int, int | None]) -> None:
-        """Remember the turn for which each group has an odd node of its share; None: it has
-        none."""
+        """Remember the turn in which each group has an odd node of its share; None: it has none."""
         for name, group in self.groups.items():
             if group.id in given:
                 self.groups[name] = replace(group, odd_turn=given[group.id])
@@ -534,9 +533,8 @@ class World:
     def creation_size(
         self, cluster: Cluster, granted: Iterable[SimMachine], sharing: Sharing
     ) -> int:
-        """Return how many of the nodes that a vcluster is granted with count for its creation size:
-        of each type that is apart, and of the others, by what is guaranteed of these to other
-        groups."""
+        """Return how many nodes of a vcluster's grant count for its creation size: of each type
+        that is apart, and of the others, without those guaranteed to other groups."""
         parts = Counter(sharing.pool(machine.kind.type) for machine in granted)
         guarantees: dict[int, dict[int, int]] = defaultdict(dict)
         for group in self.groups.values():

@@ -26,8 +26,7 @@ class BadPiece(PeerError, ValueError):
 
 
 class Sent(NamedTuple):
-    """A chunk of a piece: where it lies on the disk, its frame, and the digest that it was sent
-    with, hex."""
+    """A chunk of a piece: its place on the disk, its frame, and the digest it was sent with, hex."""
 
     raw_offset: int
     raw_length: int
@@ -41,8 +40,8 @@ def pack(raw_offset: int, raw_length: int, frame: bytes) -> bytes:
 
 
 def unpack(body: bytes) -> Iterator[Sent]:
-    """Yield the chunks of a piece. Raises `BadPiece` where it is cut short; what they say of
-    themselves is not checked."""
+    """Yield the chunks of a piece, with their unchecked digests. Raises `BadPiece` for a truncated
+    one."""
     at = 0
     while at < len(body):
         if len(body) - at < HEAD.size:

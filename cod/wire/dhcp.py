@@ -187,8 +187,8 @@ def query(packet: Packet, subnet: str | None) -> DhcpQuery:
 
 
 def _relay_info(value: bytes) -> tuple[str | None, str | None]:
-    """Return circuit id and remote id in hex (RFC 3046 §2.0), cut to what is kept of them; the rest
-    of option 82, and what is malformed, tells nothing."""
+    """Return circuit id and remote id in hex (RFC 3046 §2.0), truncated. The rest of option 82 and
+    malformed parts are ignored."""
     found: dict[int, str] = {}
     at = 0
     while at + 2 <= len(value) and at + 2 + value[at + 1] <= len(value):
@@ -198,12 +198,11 @@ def _relay_info(value: bytes) -> tuple[str | None, str | None]:
 
 
 def stage(options: Mapping[int, bytes]) -> str:
-    """Return who is speaking: see `model.DhcpQuery`.
+    """Return the stage of the client: see `model.DhcpQuery`.
 
-    iPXE says so in its user class (with or without RFC 3004's length byte) and by option 175,
-    whatever it was loaded by. PXELINUX speaks through the firmware that loaded it, but asks for its
-    own options 209 and 210.
-    """
+    iPXE tells itself by its user class (with or without RFC 3004's length byte) and by option 175,
+    however it was loaded. PXELINUX uses the firmware that loaded it, but requests its own options
+    209 and 210."""
     vendor = options.get(VENDOR_CLASS, b"")
     if vendor.startswith(b"cod-trampoline"):
         return "trampoline"

@@ -117,7 +117,7 @@ def decode(data: bytes, *, stream: bool = False) -> Query:
 
 
 def refused(query: Query) -> bytes:
-    """Return the refusal of a name that is not ours, and of which nobody else is asked."""
+    """Return the refusal of a name outside COD's zones that is not forwarded."""
     return _empty(query.record, "REFUSED")
 
 
@@ -199,7 +199,7 @@ def notify(zone: str, number: int) -> bytes:
 
 
 def notified(data: bytes) -> int | None:
-    """Return the number of the NOTIFY that a message answers; None where it is no such answer."""
+    """Return the number of the NOTIFY that a message answers; None if it answers none."""
     if len(data) < 12 or not data[2] & 0x80 or data[2] >> 3 & 0xF != OPCODE.NOTIFY:
         return None
     return int.from_bytes(data[:2], "big")

@@ -233,7 +233,7 @@ _COMPARISONS = (
 
 
 def _filter(value: Any, deep: int, left: list[int]) -> LdapFilter:
-    """Return a filter; `left` counts down those that the search may still have."""
+    """Return a filter; `left` counts down the filters that the search may still have."""
     left[0] -= 1
     if not deep or left[0] < 0:
         raise PeerError(

@@ -24,12 +24,12 @@ def message(
     to: Sequence[str],
     remedy: str = "",
 ) -> bytes:
-    """Return the mail, with CR LF. It is the same at each attempt, its Message-ID too: mail systems
-    drop repeats.
+    """Return the mail, with CR LF. It is the same at each attempt, its Message-ID too, because mail
+    systems drop repeats.
 
-    remedy         what can be done about it, and where: a line of its own; '' for nothing
-    site, domain   the site's name and DNS suffix
-    sender, to     plain addresses, already checked (`policy.people.delivery.addresses`)
+    remedy        a line that says what to do and where; '' for none
+    site, domain  the site's name and DNS suffix
+    sender, to    plain addresses, already checked (`policy.people.delivery.addresses`)
     """
     mail = EmailMessage(policy=WRITTEN)
     mail["From"] = Address(f"COD {_one_line(site)}", addr_spec=sender)

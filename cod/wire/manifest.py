@@ -38,7 +38,7 @@ class BadManifest(PeerError):
 
 
 class Chunk(NamedTuple):
-    """One used chunk: where it lies in the raw image and in data.zst; digest of the compressed
+    """One used chunk: its places in the raw image and in data.zst, and the digest of its compressed
     bytes, hex."""
 
     raw_offset: int
@@ -65,7 +65,7 @@ def digest(data: bytes | bytearray | memoryview) -> str:
 
 
 def digest_of(file: BinaryIO) -> str:
-    """Return the digest of what is left to read in `file`."""
+    """Return the digest of the unread rest of `file`."""
     state = blake2b(digest_size=32)
     while block := file.read(CHUNK):
         state.update(block)

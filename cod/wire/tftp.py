@@ -88,14 +88,14 @@ class TftpRequest:
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What a session grants and endures.
+    """The limits of a session.
 
-    timeout     seconds before the first retransmission, when the client does not say
-    retries     retransmissions without progress before giving up, once the client has answered
-    unanswered  the same before it has: whoever forges a sender's address gets little traffic for it
-    amplified   bytes that an address which never answered is sent, without options, for a byte that
-                came from there
-    window_bytes  bytes in a window, whatever windowsize says (a socket's buffer must hold them)
+    timeout       seconds before the first retransmission, unless the client sets it
+    retries       retransmissions without progress before the end, once the client has answered
+    unanswered    the same before its first answer: a forged sender's address gets little traffic
+    amplified     bytes sent to an address that never answered, without options, for each byte from
+                  there
+    window_bytes  bytes in a window, with any windowsize (a socket's buffer must hold them)
     """
 
     blksize: int = 65464

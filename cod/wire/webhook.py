@@ -42,8 +42,8 @@ def body(
 
 
 def document_of(notice: Notice, group: str | None, vcluster: str | None) -> dict[str, Any]:
-    """Return a notice by names: `group` is null where it is for the site's administrators.
-    `events`: what happened, where it is for programs."""
+    """Return a notice by names: `group` is null for the site's administrators. `events`: the events
+    of a notice for programs."""
     document = {
         "id": notice.id,
         "at": notice.at,
@@ -71,8 +71,8 @@ def headers(key: bytes, site: str, notice: Notice, now: float, content: bytes) -
 
 
 def unique(site: str, notice: Notice) -> str:
-    """Return the id by which a receiver knows a repeat. The row's id alone is none: a database that
-    was restored gives it again."""
+    """Return the id by which a receiver knows a repeat. The row's id alone does not suffice: a
+    restored database assigns it again."""
     digest = hashlib.blake2b(
         f"{site} {notice.at!r}".encode(errors="replace"), digest_size=8
     ).hexdigest()

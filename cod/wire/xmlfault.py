@@ -33,8 +33,7 @@ class Faults:
         self._looked = 0
 
     def _read(self, path: Path) -> Any:
-        """Take in the definitions of the file and of those that it includes; return where documents
-        begin."""
+        """Take in the definitions of the file and of its includes. Return where documents begin."""
         root = etree.parse(str(path), etree.XMLParser(remove_comments=True)).getroot()
         start = None
         for include in root.iter(f"{{{_RNG}}}include"):

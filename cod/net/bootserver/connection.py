@@ -189,7 +189,7 @@ class Connection(Protocol):
         return wanted
 
     def patience(self, seconds: float) -> None:
-        """Allow so many seconds in which nothing happens."""
+        """Allow `seconds` without progress."""
         self.deadline = self._server.seconds() + seconds
 
     def _take(self, event: h11.EndOfMessage | h11.Data) -> None:
@@ -280,7 +280,7 @@ class Connection(Protocol):
 
 
 class _Sized:
-    """Stands for so many bytes that reach the socket by another way (h11's recipe for sendfile)."""
+    """A stand-in for bytes that reach the socket by another way (h11's recipe for sendfile)."""
 
     def __init__(self, length: int) -> None:
         self._length = length

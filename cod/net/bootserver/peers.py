@@ -180,5 +180,5 @@ class Peers(Claimer):
 
 
 def _common(subnet: Subnet, host: HostPart) -> str:
-    """Return the host's address on a subnet of this host; '' where it has none."""
+    """Return the host's address on a subnet of this host; '' if it has none."""
     return next((each for each in subnet.others if each in host.addresses), "")

@@ -17,14 +17,13 @@ TURN = 1 << 20  # bytes in one turn of the reactor: one fast reader must not mak
 
 @implementer(IPullProducer)
 class SendFile:
-    """Sends `length` bytes from `start` behind whatever `transport` has been told to write.
+    """Sends `length` bytes from `start` after the data already written to `transport`.
 
     The transport asks for more (`resumeProducing`) once its own buffer is empty. From then on each
     of its turns to write is this sender's: the transport's own would try its empty buffer, and
-    leave and enter the reactor's set of writers, at each turn. What the socket does not take stays
-    in the page cache. `done` fires with None when everything is in the socket; if the connection
-    ends first it never fires. `at` is the next offset, `begin` the first.
-    """
+    leave and enter the reactor's set of writers, at each turn. Data that the socket does not take
+    stay in the page cache. `done` fires with None when everything is in the socket; if the
+    connection ends first it never fires. `at` is the next offset, `begin` the first."""
 
     def __init__(self, transport: Any, file: OpenFile, start: int, length: int) -> None:
         self.begin = self.at = start

@@ -141,7 +141,7 @@ class HttpServer(Service):
             return self.reactor.adoptStreamPort(own.fileno(), socket.AF_INET, factory)
 
     def stopService(self) -> Deferred[Any]:
-        """Stop listening and cut off what is open; clients fetch again, from where they were."""
+        """Stop listening and cut open transfers. Clients continue from where they were."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._scan.stopService()
         for connection in list(self._connections):
@@ -289,7 +289,7 @@ class HttpServer(Service):
         self._answer(connection, "metadata", status, body, *headers)
 
     def _image(self, connection: Connection, request: h11.Request, digest: str, name: str) -> None:
-        """Send a file of an image to those who may have it; for others it is not there."""
+        """Send a file of an image to clients that may have it; for others it does not exist."""
         try:
             file: OpenFile | None = self._images.open(f"{digest}/{name}")
         except NoSuchFile:

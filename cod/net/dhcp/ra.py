@@ -37,8 +37,7 @@ class RouterAdvertiser(SocketService):
         self.count = 0
 
     def startService(self) -> None:
-        """Open the socket. Where the kernel has no IPv6, machines ask nobody: that is logged, and
-        no error."""
+        """Open the socket. A kernel without IPv6 has no clients: this is logged, and no error."""
         try:
             super().startService()
         except OSError as error:

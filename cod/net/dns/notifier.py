@@ -63,7 +63,7 @@ class ZoneNotifier(Periodic):
         super().startService()
 
     def stopService(self) -> Any:
-        """End; what nobody has answered is told again at the next start."""
+        """End. Unanswered notifications are sent again at the next start."""
         for _, call in self._waiting.values():
             call.cancel()
         self._waiting.clear()

@@ -196,7 +196,7 @@ class DnsServer(SocketService):
     # ------------------------------------------------------------ whole zones
 
     def _transfer(self, query: wire.Query, peer: str, stream: Stream) -> None:
-        """Send a zone to a secondary of the site's; to nobody else."""
+        """Send a zone to the site's secondaries only."""
         site = self._site.current
         if (
             peer not in {address for address, _ in site.dns.secondaries}
@@ -257,7 +257,7 @@ class DnsServer(SocketService):
 
 
 class _ForwardedQuery(DatagramProtocol):
-    """One question with other servers, one after the other, from a port of its own (RFC 5452)."""
+    """One question to other servers, one after the other, from a port of its own (RFC 5452)."""
 
     transport: Any
 
@@ -305,7 +305,7 @@ class _ForwardedQuery(DatagramProtocol):
         self._end(number + data[2:], "passed on")
 
     def connectionRefused(self) -> None:
-        """Leave the question to its time limit: nobody listens there."""
+        """Leave the question to its time limit: no server listens there."""
 
     def _end(self, data: bytes, code: str) -> None:
         if self._timer is not None and self._timer.active():

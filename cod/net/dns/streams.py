@@ -26,9 +26,8 @@ Asked = Callable[[bytes, str, "Stream"], object]
 class Stream(Int16StringReceiver, TimeoutMixin):
     """A client's connection: questions and answers, each behind its length.
 
-    While the client does not take its answers, or too many of its questions wait for theirs,
-    nothing is read of it; a zone that is being sent waits, too.
-    """
+    Reading stops while the client does not take its answers, or while too many of its questions
+    wait. A zone transfer then waits, too."""
 
     MAX_LENGTH = LONGEST
     transport: Any

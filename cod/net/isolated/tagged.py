@@ -29,9 +29,8 @@ _SETTINGS = {
 
 
 def join(subnet: Subnet) -> None:
-    """Make the subnet's interface, unless it is there, give it the server's address and switch it
-    on. Raises OSError: the interface that it is to be made on is missing, or this server may
-    not."""
+    """Make the subnet's interface if it is missing, give it the server's address and switch it on.
+    Raises OSError: the parent interface is missing, or this server lacks the right."""
     assert subnet.interface is not None
     name = subnet.interface
     trunk, _, vlan = name.rpartition(".")
@@ -46,7 +45,7 @@ def join(subnet: Subnet) -> None:
 
 
 def leave(rules: Isolation | None, there: Sequence[Subnet]) -> None:
-    """Take down the interfaces of VLANs that no vcluster has: those that COD made go, others lose
+    """Take down the interfaces of VLANs without a vcluster: COD's own are removed, others lose
     their address."""
     if rules is None or rules.interface is None:
         return

@@ -29,7 +29,7 @@ log = logging.getLogger("cod.ldapserver")
 
 
 class Server(Protocol):
-    """What a connection needs of its server."""
+    """The parts of a server that a connection needs."""
 
     def admitted(self, connection: LdapConnection, address: str) -> bool:
         """Return whether there is room for one more connection of that address."""
@@ -233,8 +233,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
 
 
 def _bound(request: wire.Bind) -> tuple[LdapCode, str]:
-    """Return the answer to somebody who says who they are: the address alone decides what is
-    shown."""
+    """Return the answer to a bind: the address alone decides what is shown."""
     if request.version != 3:
         return LdapCode.PROTOCOL_ERROR, "this server speaks LDAP version 3"
     if not request.simple:

@@ -105,7 +105,7 @@ class NmpConnection(protocol.Protocol, ABC):
         """Carry out a message. Raises nothing."""
 
     def opened(self, quota: Quota) -> None:
-        """Open the connection of a known peer, with what it may still send."""
+        """Open the connection of a known peer, with its remaining quota."""
         self.is_open, self._quota = True, quota
         self._begun = self._host.reactor.seconds()
         self._decoder.longest = LONGEST_BODY

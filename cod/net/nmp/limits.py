@@ -69,7 +69,8 @@ class Quota:
 
 
 class Quotas:
-    """What is remembered of VCMs beyond their connections: who comes again does not begin anew.
+    """The quotas of VCMs, which outlive their connections, so that a new connection does not renew
+    them.
 
     clock  any seconds that do not run backwards
     """

@@ -99,7 +99,7 @@ class NmpServer(Service):
         return ensureDeferred(self._stop())
 
     def poll(self) -> None:
-        """See what is owed to the VCMs that are connected here."""
+        """Look for messages to the VCMs that are connected here."""
         if self._looking:
             self._again = True
         elif self.sessions and self.running:

@@ -46,12 +46,12 @@ class ShownIdentity(Protocol):
 
 
 class Server(connection.Host, Protocol):
-    """What a session needs of its server.
+    """The parts of a server that a session needs.
 
     sessions   open ones, by the vcluster's id
-    quotas     what each may send still
-    identity   what the peer of a transport has shown of itself (`net.nmp.tls.PeerIdentity`)
-    authority  issues certificates to those who are invited; None: nobody is
+    quotas     the remaining quota of each
+    identity   returns the identity of a transport's peer (`net.nmp.tls.PeerIdentity`)
+    authority  issues certificates to invited peers; None: none are invited
     """
 
     pool: Pool

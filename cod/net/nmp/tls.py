@@ -20,9 +20,8 @@ BACKLOG = 512
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """What a peer has shown of itself: serial number and name of its certificate, '' without one;
-    `tls`: does it speak TLS at all? `until`: when its certificate ends, in seconds since the
-    epoch."""
+    """The identity of a peer: serial number and name of its certificate, '' without one; `tls`: it
+    speaks TLS; `until`: when its certificate ends, in seconds since the epoch."""
 
     serial: str = ""
     name: str = ""

@@ -36,8 +36,8 @@ class VcmPeer:
 def flow(
     body: b.Body, peer: VcmPeer, site: Site, now: float
 ) -> tuple[Flow, Callable[[Any], b.Body]]:
-    """Return the flow for a question, and what makes the answer of its value (of `Result.value`,
-    where it is one)."""
+    """Return the flow for a question, and the function that makes the answer of its value (of
+    `Result.value`, if it is one)."""
     context = FlowContext(site, now, Who(peer.actor))
     found: tuple[Flow, Callable[[Any], b.Body]] = _FLOWS[type(body)](body, peer, context)
     return found
@@ -111,8 +111,8 @@ def _park(body: b.ParkNodes, peer: VcmPeer, context: FlowContext) -> Any:
 
 
 def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, context: FlowContext) -> Any:
-    """Take the nodes that can be had at once (`within` 0). Each of the others is awaited until the
-    VCM releases it, or the reclaim's deadline."""
+    """Take the nodes that can leave at once (`within` 0). Wait for each other node until the VCM
+    releases it, or until the reclaim's deadline."""
     at_once = [one.node for one in body.nodes if one.within <= 0]
     later = {one.node: context.now + one.within for one in body.nodes if one.within > 0}
 

@@ -127,6 +127,6 @@ class Post(Service):
         self._notifier.startService()
 
     def stopService(self) -> Deferred[Any]:
-        """Claim nothing more; fires when what is under way has ended."""
+        """Claim nothing more. Fires when the deliveries under way have ended."""
         super().stopService()  # type: ignore[no-untyped-call]
         return self._notifier.stopService().addBoth(lambda _result: self._threads.stop())

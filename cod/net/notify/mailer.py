@@ -26,7 +26,7 @@ NO_ADMINS = "nobody is named to tell: see smtp.admins in the site file"
 
 
 class Mailer:
-    """Sends what is for `email`. `reactor` keeps the time of an attempt, `threads` is a started
+    """Sends deliveries for `email`. `reactor` keeps the time of an attempt, `threads` is a started
     ThreadPool."""
 
     def __init__(self, reactor: Any, site: SiteRef, threads: Any) -> None:
@@ -156,8 +156,8 @@ class _Tls(_Known, smtplib.SMTP_SSL):
 
 
 def _plain(password: str) -> str:
-    """Return the password. Raises ValueError where it is not ASCII: smtplib cannot send that, and
-    its own error would show the first character that is none."""
+    """Return the password. Raises ValueError if it is not ASCII: smtplib cannot send it, and its
+    own error would show the first such character."""
     if not password.isascii():
         raise ValueError(
             "the password in smtp.password_file has characters other than ASCII, which cannot be"

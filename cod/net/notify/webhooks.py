@@ -43,7 +43,7 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re
 
 
 class Webhooks:
-    """Posts what is for `webhook`. `key` is the site's, `clock()` the time of day, `threads` a
+    """Posts deliveries for `webhook`. `key` is the site's, `clock()` the time of day, `threads` a
     started ThreadPool."""
 
     def __init__(

@@ -83,7 +83,7 @@ class TftpServer(SocketService):
         self._credit = self.transfers.credit = tftp.Credit(limits.amplified)
 
     def startService(self) -> None:
-        """Bind and listen. Raises OSError when the address or the port is not to be had."""
+        """Bind and listen. Raises OSError when the address or the port is not available."""
         super().startService()
         self.transfers.start()
 

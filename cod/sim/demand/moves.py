@@ -20,7 +20,7 @@ class Moving:
 
 
 class Mover:
-    """Asks for moves as they come; does without those that are refused."""
+    """Requests moves as they come, and gives up refused ones."""
 
     def __init__(
         self,

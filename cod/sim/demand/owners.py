@@ -32,8 +32,8 @@ T = TypeVar("T", bound=Timed)
 
 
 class BaseOwner:
-    """Does nothing about anything; lets the manager choose what it loses, and waits until that is
-    seized."""
+    """An owner that reacts to nothing: the manager chooses the nodes it loses, and takes them at
+    the deadline."""
 
     def __init__(self, world: World, rule: Rule, group: Group) -> None:
         self.world, self.rule, self.group = world, rule, group
@@ -49,8 +49,8 @@ class BaseOwner:
         template_id: int | None = None,
         starts_at: float | None = None,
     ) -> Cluster:
-        """Return a vcluster of its own; `template_id`: None for the owner's; `starts_at`: it is
-        reserved in advance."""
+        """Return a new vcluster of this owner. `template_id`: None for the owner's; `starts_at`: a
+        reservation in advance."""
         rule = self.rule
         return self.world.create(
             self,
@@ -149,9 +149,8 @@ def still_due(machines: list[SimMachine], reclaim: ClusterReclaim) -> list[SimMa
 def parts(count: int) -> list[int]:
     """Return `count` nodes as requests of half, half of the rest, and so on: 13 = 7 + 3 + 2 + 1.
 
-    A request is satisfied whole or not at all, so one large one might wait though most of it could
-    be had.
-    """
+    A request is granted as a whole or not at all, so one large request might wait although most of
+    its nodes are free."""
     made = []
     while count > 0:
         made.append((count + 1) // 2)

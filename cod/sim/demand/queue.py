@@ -22,19 +22,18 @@ RESERVED = 100  # jobs that have places, with conservative backfill
 
 
 class QueueOwner(PermanentOwner):
-    """Jobs start when as many nodes idle as they need, in the order that the rule's `discipline`
-    says.
+    """Starts jobs when enough nodes idle, in the order of the rule's `discipline`.
 
-    fifo       in the order of their submission
-    first-fit  the first one that fits
-    easy       the first one; others if they fit and, by their estimates, do not delay it (EASY
-               backfill)
+    fifo          in the order of their submission
+    first-fit     the first one that fits
+    easy          the first one; others if they fit and, by their estimates, do not delay it (EASY
+                  backfill)
     conservative  a job that fits and, by the estimates, delays none before it (conservative
-               backfill), of the first RESERVED
-    fixed      at the place that it is given when it joins, on the `least` nodes (conservative
-               backfill whose places do not move up)
+                  backfill), of the first RESERVED
+    fixed         at the place that it is given when it joins, on the `least` nodes (conservative
+                  backfill with fixed places)
 
-    `_idle`: when each idle node became so; `_busy`: the job of each other.
+    `_idle`: when each idle node became so; `_busy`: the job of each other node.
     """
 
     rule: Queue
@@ -128,11 +127,10 @@ class QueueOwner(PermanentOwner):
 
     def _reservation(self, head: QueuedJob) -> tuple[float, int]:
         """Return when `head` can start on the cluster's own nodes by the estimates, and how many
-        nodes it leaves then.
+        nodes are left then.
 
-        Nodes that start count as there. A job that is wider than the cluster waits for nodes that
-        nobody can time, and is not delayed by others.
-        """
+        Starting nodes count as there. A job that is wider than the cluster waits for nodes at an
+        unknown time, and is not delayed by others."""
         now, have = self.world.clock.now, self._ready()
         until = now
         for ends_at, count in self._ends():
@@ -195,7 +193,7 @@ class QueueOwner(PermanentOwner):
             self.world.clock.after(self.rule.interval, self._look)
 
     def _look(self) -> None:
-        """Ask for what is short, give back what idles."""
+        """Request missing nodes, and release idle ones."""
         self._looking = False
         cluster = self._cluster
         if cluster is None or not cluster.held:
@@ -212,7 +210,7 @@ class QueueOwner(PermanentOwner):
         return len(cluster.held) - cluster.leaving - self._kept(self._busy) if cluster else 0
 
     def _kept(self, machines: Collection[SimMachine]) -> int:
-        """Return how many of those machines nobody asks back."""
+        """Return how many of those machines are not being reclaimed."""
         if self._cluster is not None and not self._cluster.leaving:
             return len(machines)
         return sum(not one.reclaim for one in machines)
@@ -294,12 +292,12 @@ class QueueOwner(PermanentOwner):
         return request.count
 
     def _give_back_idle(self, cluster: Cluster) -> None:
-        """Give back what has idled long, unless a job waits that could use it: one that fits the
-        cluster's own nodes, or the first job while it has not waited long.
+        """Release nodes that have idled for long, unless a waiting job could use them: one that
+        fits the cluster's own nodes, or the first job while it has not waited for long.
 
-        What a wider job lacks is asked for whole. Nodes that were kept for it until then would keep
-        other queues from theirs: two queues that hold half of the site each would wait for ever.
-        """
+        The missing nodes of a wider job are requested as a whole. Nodes kept for it until then
+        would keep other queues from theirs: two queues that hold half of the site each would wait
+        for ever."""
         long_ago = self.world.clock.now - self.rule.idle_limit
         head = self._waiting.next()
         if head is not None:
@@ -334,7 +332,7 @@ class QueueOwner(PermanentOwner):
         self._look_later()
 
     def up(self, machine: SimMachine) -> None:
-        """Give the queue one more node, unless it is to be given up."""
+        """Give the queue one more node, unless the node will be released."""
         if machine.reclaim or machine.state is not NodeState.ACTIVE:
             return
         self._idle[machine] = self.world.clock.now
@@ -348,7 +346,8 @@ class QueueOwner(PermanentOwner):
         self._start()
 
     def choose(self, reclaim: ClusterReclaim, candidates: list[SimMachine]) -> list[SimMachine]:
-        """Return nodes that do not run yet, idle ones, then those of the jobs that started last."""
+        """Return nodes that do not run yet, then idle ones, then those of the jobs that started
+        last."""
 
         def order(machine: SimMachine) -> tuple[float, int]:
             entry = self._busy.get(machine)

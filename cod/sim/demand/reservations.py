@@ -30,8 +30,8 @@ class Booking:
 
 
 class ReservationOwner(BaseOwner):
-    """Asks for reservations as they come; does without those that are refused. A vcluster that has
-    begun serves until its lease is over."""
+    """Requests reservations as they come, and gives up refused ones. A started vcluster serves
+    until its lease is over."""
 
     rule: Reservations
 

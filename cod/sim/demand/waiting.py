@@ -16,13 +16,13 @@ from cod.sim.results.jobstats import TrackedJob
 class QueuedJob:
     """A job in the queue or running.
 
-    rank        its place in the queue: lower ranks come first
-    since       when it was queued, the last time
-    nodes       the machines that it runs on; none while it waits
-    ends_at     when it ends by the estimate, while it runs
-    passed      whether jobs behind it may ask for nodes first
-    saved       seconds of its run time that it need not do again
-    kept        from when to when nodes are kept for it, with fixed places
+    rank     its place in the queue: lower ranks come first
+    since    when it was queued, the last time
+    nodes    the machines that it runs on; none while it waits
+    ends_at  when it ends by the estimate, while it runs
+    passed   jobs behind it may request nodes first
+    saved    seconds of its run time that it need not repeat
+    kept     from when to when nodes are kept for it, with fixed places
     """
 
     __slots__ = (
@@ -91,10 +91,10 @@ class WaitingJobs:
 
 
 class FixedPlaces:
-    """Places that jobs keep from when they join a queue of so many nodes, though others end early.
+    """Places that jobs keep from the moment they join a queue of a fixed number of nodes, though
+    others end early.
 
-    What a job leaves by its early end is for jobs that join later.
-    """
+    The rest of a place after an early end is for jobs that join later."""
 
     def __init__(self, nodes: int) -> None:
         self._free = FreeProfile(0.0, nodes, ())
@@ -125,7 +125,7 @@ class FixedPlaces:
         return None
 
     def leave(self, entry: QueuedJob, now: float) -> None:
-        """Leave what is left of a job's place to jobs that join from now on."""
+        """Leave the rest of a job's place to jobs that join from now on."""
         start, end = max(entry.kept[0], now), entry.kept[1]
         if start < end:
             self._free.forget(now)

@@ -14,8 +14,8 @@ from cod.states import NodeState
 
 
 class FarmOwner(PermanentOwner):
-    """Each interval it wants a size; it asks for what is short and gives back what is over, never
-    below `low`."""
+    """Wants a size in each interval, requests missing nodes and releases surplus ones, never below
+    `low`."""
 
     rule: Farm
 
@@ -48,7 +48,7 @@ class FarmOwner(PermanentOwner):
             self._shrink(cluster)
 
     def size(self) -> int:
-        """Return what it wants now."""
+        """Return the size that it wants now."""
         rule = self.rule
         # The wave swings around 1 by 1; the wanted size between low and high.
         level = wave(self.world.clock.now, 1.0, rule.week_wave, rule.peak_hour) / 2
@@ -61,7 +61,7 @@ class FarmOwner(PermanentOwner):
             self._requests[request.id] = request
 
     def _shrink(self, cluster: Cluster) -> None:
-        """Give up first requests that are not needed any more, then the newest nodes."""
+        """Withdraw requests that are no longer needed, then release the newest nodes."""
         for request in list(self._requests.values()):
             self.world.withdraw(request)
         self._requests.clear()

@@ -14,10 +14,10 @@ OUTCOMES = ("done", "rejected", "cut")
 class JobFigures:
     """Figures of the jobs of one label.
 
-    counts  'submitted', 'started', each of `OUTCOMES`, and 'restarts' of jobs that were interrupted
+    counts  'submitted', 'started', each of `OUTCOMES`, and 'restarts' of interrupted jobs
     waits   seconds from submission to the first start, of jobs that started
-    used    node-seconds in which jobs ran, those that were interrupted among them
-    good    node-seconds that jobs needed which are done: nothing that was begun anew, or cut
+    used    node-seconds in which jobs ran, interrupted ones included
+    good    node-seconds that finished jobs needed, without repeated or cut work
     """
 
     __slots__ = ("counts", "good", "used", "waits")
@@ -61,7 +61,7 @@ class TrackedJob:
                 figures.used += used
 
     def interrupt(self, now: float) -> None:
-        """Note that the job does not run any longer, and has to begin anew."""
+        """Note that the job no longer runs and must begin again."""
         self.sum_up(now)
         self.since = None
 
@@ -92,8 +92,8 @@ class JobStats:
         self.sources = 0
 
     def submit(self, job: SimJob, group: str, priority: int, queue: str) -> TrackedJob:
-        """Return the job as one that is tracked. `queue`: the name of the demand, for a job that
-        names no queue."""
+        """Return the job as a tracked one. `queue`: the name of the demand, for a job without a
+        queue."""
         labels: tuple[Label, ...] = (
             ("priority", str(priority)),
             ("group", group),

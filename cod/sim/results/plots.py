@@ -79,7 +79,7 @@ def of_run(simulation: Simulation) -> dict[str, str]:
 
 
 def _held(series: Sequence[Mapping[str, float]]) -> list[tuple[str, list[tuple[float, float]]]]:
-    """Return the nodes that groups hold over time; those of the groups that hold least, as one."""
+    """Return the nodes that groups hold over time; the groups with fewest nodes together as one."""
     summed: Counter[str] = Counter()
     for one in series:
         summed.update({key: round(one[key]) for key in one if key.startswith("held ")})

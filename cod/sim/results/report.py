@@ -138,7 +138,7 @@ def _labelled(world: World, kind: str) -> dict[str, Any]:
     """Return by name the jobs, their waits and the nodes that they used: of each priority, group,
     queue or user.
 
-    Nodes of farms are used while they run. Groups have, besides, what they held, used or not.
+    Nodes of farms are used while they run. Groups also have the nodes that they held, used or not.
     """
     stats, pool, now = world.stats.jobs, world.pool, world.clock.now
     waiting, total = stats.waiting(now), len(pool.machines) * now

@@ -19,10 +19,11 @@ class Stats:
     """Counters and samples. Samples are seconds, by priority; those of reservations in advance and
     moves are in `bookings`.
 
-    granted   from asking to the grant; `ready`: until all nodes of the request run their system
-    jobs      what became of jobs
-    wanted, delivered   node-seconds that farms wanted and had
-    served    node-seconds in which nodes of farms ran, by group
+    granted            from the request to the grant; `ready`: until all nodes of the request run
+                       their system
+    jobs               the outcomes of jobs
+    wanted, delivered  node-seconds that farms wanted and had
+    served             node-seconds in which nodes of farms ran, by group
     """
 
     def __init__(self) -> None:

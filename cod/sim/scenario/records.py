@@ -22,13 +22,12 @@ KEYS = ConfigDict(extra="forbid")
 
 
 def key(about: str, default: Any = ..., *, low: float = 0, high: float = LARGEST) -> Any:
-    """Return a number's field: what it means, its default, its limits. Strict: true is not one
-    second."""
+    """Return a number's field: its meaning, default and limits. Strict: true is not one second."""
     return Field(default, description=about, ge=low, le=high, allow_inf_nan=False, strict=True)
 
 
 def word(about: str, default: Any = ...) -> Any:
-    """Return the field of what is no number, or a list of them."""
+    """Return the field of a text, or of a list of texts."""
     return Field(default, description=about)
 
 
@@ -40,12 +39,11 @@ Factor = Annotated[float, key("shares")]
 
 @dataclass(frozen=True, slots=True, config=KEYS)
 class Times:
-    """How long a type's machines take: medians of log-normal distributions.
+    """The durations of a type's machines: medians of log-normal distributions.
 
-    The defaults are those of a rack server: minutes go by in its firmware's self-test, which comes
-    before the trampoline and before its own system; the trampoline itself and the images take
-    seconds (docs/benchmarks.md).
-    """
+    The defaults are those of a rack server: its firmware's self-test takes minutes, before the
+    trampoline and before its own system; the trampoline itself and the images take seconds
+    (docs/benchmarks.md)."""
 
     wake: float = key("from off to its report", 150.0)
     reset: float = key("from its holder's system to its report, by a power cycle", 150.0)
@@ -104,7 +102,7 @@ class OwnerTable:
 
     @property
     def by_type(self) -> dict[str, Mapping[str, float]]:
-        """Return what is said of single types, by the key that says it."""
+        """Return the settings of single types, by their keys."""
         found = {
             "shares_of": self.shares_of,
             "guarantee_of": self.guarantee_of,
@@ -165,15 +163,14 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True, config=KEYS)
 class Queue:
-    """A batch queue is one virtual cluster, which grows with it and shrinks when it idles (the
-    paper's SGE VCM).
+    """A batch queue as one virtual cluster, which grows with the queue and shrinks when it idles
+    (the paper's SGE VCM).
 
-    Each `interval` it asks for a node for every `jobs_per_node` nodes' worth of jobs that have been
-    queued for `patience`, and gives back those that have idled for `idle_limit` and that no waiting
-    job could use, down to `least`. Asked to give nodes up, it gives idle ones first, then those of
-    the job that started last, which is queued again: from its beginning, or with `saves` from where
-    it was when the nodes were asked for.
-    """
+    Each `interval` it requests a node for every `jobs_per_node` nodes' worth of jobs that have been
+    queued for `patience`, and releases nodes that have idled for `idle_limit` and that no waiting
+    job could use, down to `least`. When nodes are reclaimed, it gives idle ones first, then those
+    of the job that started last, which is queued again: from its beginning, or with `saves` from
+    where it was at the reclaim."""
 
     name: str = word("its name")
     group: str = word("who asks")

@@ -35,8 +35,8 @@ class SwfError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SwfJob:
-    """A job. `procs`: processors allocated, else requested; `asked`: its time limit, None where it
-    has none."""
+    """A job. `procs`: processors allocated, else requested; `asked`: its time limit, None without
+    one."""
 
     number: int
     submit: float

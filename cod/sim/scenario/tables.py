@@ -96,8 +96,8 @@ class ScenarioFile(BaseModel):
 
 
 def keys() -> Iterator[tuple[str, str, str]]:
-    """Yield (key, default, what it means) of all that a scenario file may say, except the site
-    file's own tables."""
+    """Yield (key, default, meaning) of all keys of a scenario file, without the site file's own
+    tables."""
     yield from _described(ScenarioFile.model_fields, "")
     yield from _described(_fields(Type), "type.NAME.")
     yield from _described(_fields(OwnerTable), "group.NAME.")
@@ -191,7 +191,7 @@ def change(tables: dict[str, Any], path: str, value: str) -> None:
 
 
 def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
-    """Return a scenario out of its file's tables. Raises `BadScenario` with all that is wrong."""
+    """Return the scenario of a file's tables. Raises `BadScenario` with all faults."""
     try:
         file = ScenarioFile.model_validate(tables)
     except ValidationError as error:
@@ -316,7 +316,7 @@ def _contradictions(file: ScenarioFile) -> list[str]:
 
 
 def _ends(moves: Moves, demands: Sequence[Demand]) -> Iterator[str]:
-    """Yield what is wrong with the two virtual clusters between which nodes move."""
+    """Yield the faults of the two virtual clusters of a move."""
     able = {one.name for one in demands if isinstance(one, Queue | Farm)}
     for end, name in (("source", moves.source), ("target", moves.target)):
         if name not in able:

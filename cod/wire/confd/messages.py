@@ -36,7 +36,7 @@ SENTENCE = 2000  # characters of a reason; more is cut off
 @dataclass(frozen=True, slots=True)
 class Hello:
     """Agent: the public id of its secret, the MAC it booted from, its nonce, its X25519 public key
-    for this connection (b'' of an agent of before, which encrypts nothing)."""
+    for this connection (b'' of an earlier agent, which encrypts nothing)."""
 
     id: str
     mac: str
@@ -95,9 +95,9 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Done:
     """Agent: the order is carried out. `figures` are measurements by name (bytes_written, seconds,
-    write_seconds …); `results` those of a burn-in's tests; `erased` the disks that were erased;
-    `namesakes` volumes of other disks that are called as what was written; `disks` what an order to
-    look found on them (`trampoline.look`)."""
+    write_seconds …); `results` those of a burn-in's tests; `erased` the erased disks; `namesakes`
+    volumes of other disks with names that were written, too; `disks` the findings of an order to
+    look (`trampoline.look`)."""
 
     order: str
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -111,8 +111,8 @@ class Done:
 class Failed:
     """Agent: the order cannot be carried out; the reason is for people.
 
-    cause  'order': another node would not carry it out either; 'way': what it needs was not served;
-           '': nobody knows
+    cause  'order': another node could not carry it out either; 'way': a needed file was not served;
+           '': unknown
     """
 
     order: str

@@ -177,7 +177,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NeedVerifier:
-    """Server: who is `id`? Answer with `ServerSide.known` or `ServerSide.refuse`."""
+    """Server: asks for the verifier of `id`. Answer with `ServerSide.known` or `ServerSide.refuse`."""
 
     id: str
     mac: str

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """VCM: whom it acts for, what it is ('cod-vcm-sge 1.0'), the last sequence number that it has
-    dealt with."""
+    """VCM: its vcluster, its name and version ('cod-vcm-sge 1.0'), the last sequence number that it
+    has processed."""
 
     vcluster: str
     vcm: str
@@ -22,10 +22,9 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """COD: the server's name; after how many silent seconds each side says ping.
+    """COD: the server's name, and the silent seconds after which each side says ping.
 
-    sequence  the last message that COD takes for dealt with: what is sent from now on comes after
-              it
+    sequence  the last message that COD takes for processed: later ones are sent from now on
     """
 
     vcluster: str
@@ -36,7 +35,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Enroll:
-    """VCM on a node of its vcluster, instead of hello: its invitation, and what it wants certified.
+    """VCM on a node of its vcluster, instead of hello: its invitation and its certificate request.
 
     request  PKCS #10 (RFC 2986), DER in base64
     """
@@ -48,14 +47,14 @@ class Enroll:
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """COD: the certificate that was asked for, DER in base64. The VCM connects anew, with it."""
+    """COD: the requested certificate, DER in base64. The VCM connects again, with it."""
 
     certificate: str
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """VCM: its certificate has passed most of its life; what it wants certified now.
+    """VCM: its certificate has passed most of its life; a new certificate request.
 
     request  as in `Enroll`
     """
@@ -65,8 +64,8 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """COD: the certificate that takes the place of the one shown, once it is shown itself; and the
-    authority's own, as it is now. DER in base64."""
+    """COD: the certificate that replaces the present one with its first use; and the authority's
+    present certificate. DER in base64."""
 
     certificate: str
     authority: str
@@ -103,14 +102,14 @@ class RequestStatus:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """VCM: this request is not needed any more."""
+    """VCM: the request is no longer needed."""
 
     request: int
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """COD: a request as it is now; `state` as in the API, `reason`: why it waits or was
+    """COD: the present state of a request; `state` as in the API, `reason`: why it waits or was
     rejected."""
 
     request: int
@@ -182,7 +181,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A node by its name, the site's or the vcluster's; `within`: seconds until it can be had."""
+    """A node by its name, the site's or the vcluster's; `within`: seconds until it can leave."""
 
     node: str
     within: float = 0.0
@@ -190,7 +189,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNodes:
-    """VCM: these nodes are not needed any more; their systems may be taken down now."""
+    """VCM: these nodes are no longer needed; their systems may be switched off now."""
 
     nodes: tuple[Named, ...]
     reason: str = ""
@@ -212,11 +211,10 @@ class NeededNodes:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """COD: give back `count` nodes like these by `deadline`; `nodes` are those that would do. The
-    VCM chooses.
+    """COD: give back `count` matching nodes by `deadline`; `nodes` has all that match. The VCM
+    chooses.
 
-    What has not been given back then is seized.
-    """
+    COD takes missing nodes at the deadline."""
 
     reclaim: int
     count: int
@@ -228,8 +226,8 @@ class Reclaim:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimAnswer:
-    """VCM: these nodes, each within so many seconds (0: take it now); `reason`: why they are fewer
-    than were asked."""
+    """VCM: these nodes, each with the seconds until it can leave (0: take it now); `reason`: why
+    they are fewer than requested."""
 
     reclaim: int
     nodes: tuple[Named, ...] = ()
@@ -310,8 +308,7 @@ class Bye:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """What the message that this answers was refused for; `line` of its body, 0 where it is not
-    about one."""
+    """The refusal of the message that this answers; `line` of its body, 0 for none."""
 
     code: str
     sentence: str

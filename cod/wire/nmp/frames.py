@@ -37,11 +37,10 @@ LONGEST_TOLD = 16 * 1024 * 1024
 
 
 class Fault(PeerError):
-    """The peer has erred. `code` is stable (docs/nmp), `line` counts from 1 in the body; 0: it
-    is not about one.
+    """An error of the peer. `code` is stable (docs/nmp), `line` counts from 1 in the body; 0: none.
 
     fatal  the connection cannot go on
-    about  Message-Id of the message at fault, '' where it could not be read
+    about  Message-Id of the message at fault, '' if it could not be read
     """
 
     def __init__(

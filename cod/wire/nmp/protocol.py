@@ -34,11 +34,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What a verb promises.
+    """The rules of a verb.
 
-    by       who may say it; None: both
-    answers  the verbs that it may answer: it is said in reply to one of them, and names it. 'any':
-             it may name whatever was said, as an error does
+    by       the side that may say it; None: both
+    answers  the verbs that it may answer: it replies to one of them, and names it. 'any': it may
+             name any message, as an error does
     kept     it is in COD's outbox: numbered, and sent again until it is acknowledged
     """
 
