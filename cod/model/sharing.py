@@ -780,6 +780,16 @@ class MaintenanceWindow:
         """Return which nodes are meant, for people."""
         return ", ".join(filter(None, (self.names, self.filter))) or "the whole site"
 
+    @property
+    def site(self) -> bool:
+        """Return whether all nodes of the site are meant."""
+        return not self.names and not self.filter
+
+    @property
+    def since(self) -> float:
+        """Return when it begins; a window that only drains has begun when it was made."""
+        return self.created_at if self.begins_at is None else self.begins_at
+
 
 @dataclass(frozen=True, slots=True)
 class AskedWindow:

@@ -146,3 +146,33 @@ def test_the_page(there: Served) -> None:
     assert "no end" in page.words
     assert page.tree.xpath("//main//a[text()='Month']/@href") == ["/calendar?window=month"]
     assert browse(there).get("/calendar", window="day").status == 200
+
+
+def test_maintenance_is_everybodys_to_see(there: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    rack = {"names": "@rack1", "reason": "a <new> feed"}
+    planned = there.local.post(
+        "/maintenance", rack | {"begins_at": NOW + DAY, "ends_at": NOW + 2 * DAY}
+    )
+    cancelled = there.local.post("/maintenance", rack | {"begins_at": NOW + 3 * DAY})
+    there.local.delete(f"/maintenance/{cancelled['id']}")
+    later = there.local.post(
+        "/maintenance", {"site": True, "reason": "a move"} | {"begins_at": NOW + 30 * DAY}
+    )
+    user = as_user(there, "vera", "physics", Role.VIEWER)
+    (shown,) = user.get("/calendar", **WEEK)["maintenance"]
+    assert shown == {
+        "window": planned["id"],
+        "what": "@rack1",
+        "reason": "a <new> feed",
+        "nodes": planned["nodes"],
+        "start": NOW + DAY,
+        "end": NOW + 2 * DAY,
+    }
+    month = user.get("/calendar", **{"from": NOW, "to": NOW + 31 * DAY})["maintenance"]
+    assert [one["window"] for one in month] == [planned["id"], later["id"]]
+    page = browse(there, group="physics").get("/calendar")
+    (bar,) = page.tree.xpath(f"//svg[@class='chart']//a[@href='/maintenance/{planned['id']}']")
+    assert "maintenance of @rack1" in "".join(bar.itertext())
+    assert "a <new> feed" in page.words
+    monkeypatch.setattr("cod.cli.scheduler.calendar.time.time", lambda: NOW)
+    assert "maintenance of @rack1: a <new> feed" in said(there, "calendar")

@@ -109,3 +109,26 @@ def test_the_portal_makes_the_address(there: Served) -> None:
     browser = browse(there)
     page = browser.get("/account")
     assert "Calendar feeds" in page.words
+
+
+def test_maintenance_of_ones_nodes_and_of_the_site(there: Served) -> None:
+    """batch of physics has nodes in rack1; node19 is free."""
+    for names, begin in (("@rack1", 1), ("node19", 2), ("", 3)):
+        there.local.post(
+            "/maintenance",
+            {"names": names, "site": not names, "reason": "work", "begins_at": NOW + begin * DAY},
+        )
+    token = token_of(there, "olga", "physics", group="physics")
+    own = {uid: one for uid, one in events(there, token).items() if uid.startswith("maint")}
+    assert sorted(str(one["SUMMARY"]) for one in own.values()) == [
+        "Maintenance: @rack1",
+        "Maintenance: the whole site",
+    ]
+    (rack,) = (one for one in own.values() if "rack1" in one["SUMMARY"])
+    assert rack.start.timestamp() == NOW + DAY
+    assert "DTEND" not in rack
+    site = there.local.post("/tokens", {"name": "wall", "scope": "calendar"})["token"]
+    assert sum(uid.startswith("maint") for uid in events(there, site)) == 3
+    there.local.delete(f"/maintenance/{str(rack['UID']).partition('@')[0].partition('-')[2]}")
+    assert events(there, site)[rack["UID"]]["STATUS"] == "CANCELLED"
+    assert rack["UID"] not in events(there, token)

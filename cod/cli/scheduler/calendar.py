@@ -32,7 +32,7 @@ KINDS = {
 @with_table
 def calendar(ctx: click.Context, ahead: float, as_json: bool) -> None:
     """Show the vclusters that hold nodes, until when, and the nodes that come: reservations in
-    advance and moves.
+    advance and moves; and maintenance.
 
     Vclusters of groups that you may not see have no names.
 
@@ -63,6 +63,19 @@ def bars(found: Mapping[str, Any]) -> Any:
         )
         for row in found["rows"]
         for bar in row["bars"]
+    ]
+    lines += [
+        (
+            "",
+            "",
+            f"maintenance of {one['what']}: {one['reason']}",
+            str(one["nodes"]),
+            "",
+            when(one["start"]),
+            "open" if one["end"] is None else when(one["end"]),
+            "",
+        )
+        for one in found["maintenance"]
     ]
     if found["omitted"]:
         lines.append((f"and {found['omitted']} more", *[""] * 7))

@@ -27,12 +27,13 @@ def advance(tx: Tx, *, now: float, policy: Policy) -> list[Effect]:
     for node, row in reinstalls.every(tx):
         of_each[row.vcluster_id].append((node, row))
     for vcluster_id, every in of_each.items():
-        over = [(node, row) for node, row in every if reinstall.is_over(node, row)]
-        failed = [node for node, row in over if row.at_once and reinstall.has_failed(node, row)]
-        if failed:
-            over += [one for one in every if one[1].begun_at is None and one not in over]
+        failed = [node for node, row in every if row.at_once and reinstall.has_failed(node, row)]
+        over: list[reinstall.Wanted] = []
+        left: list[reinstall.Wanted] = []
+        for node, row in every:
+            ends = reinstall.is_over(node, row) or (failed and row.begun_at is None)
+            (over if ends else left).append((node, row))
         reinstalls.remove(tx, [node.id for node, _ in over])
-        left = [one for one in every if one not in over]
         if over and (failed or not left):
             _tell(tx, vcluster_id, over, failed, now)
         for node, row in reinstall.due(left)[:MOST]:

@@ -2,7 +2,7 @@
 known time.
 
 Vclusters of groups that the reader may not see have bars without names. Nodes that nobody holds or
-has reserved are shown by type.
+has reserved are shown by type. Maintenance windows are everybody's to see.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from cod.core import snapshot
 from cod.model import Refused, Request, Site
 from cod.policy.reservations import free_nodes
-from cod.states import VclusterState
+from cod.states import VclusterState, WindowState
 from cod.store.engine import Tx
 from cod.store.people import groups as group_rows
-from cod.store.scheduler import reclaims, requests, starts, vclusters
+from cod.store.scheduler import maintenance, reclaims, requests, starts, vclusters
 
 AHEAD = 7 * 86400.0  # seconds that a calendar covers where no end is named
 LONGEST = 366 * 86400.0
@@ -74,15 +74,29 @@ class FreeType:
 
 
 @dataclass(frozen=True, slots=True)
+class Closed:
+    """A maintenance window: `nodes` nodes, those of `what`, go to no lease from `start` to `end`
+    (None: unknown)."""
+
+    window: int
+    what: str
+    reason: str
+    nodes: int
+    start: float
+    end: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Calendar:
     """Rows with bars between `since` and `until`: those that the reader may see first. `omitted`:
-    further rows. `free`: from now on, by type."""
+    further rows. `free`: from now on, by type. `maintenance`: by its beginning."""
 
     since: float
     until: float
     rows: tuple[Row, ...]
     omitted: int
     free: tuple[FreeType, ...]
+    maintenance: tuple[Closed, ...]
 
 
 def show(
@@ -152,7 +166,8 @@ def show(
             )
     rows.sort(key=_order)
     free = _free(tx, since, until, site, now)
-    return Calendar(since, until, tuple(rows[:limit]), max(0, len(rows) - limit), free)
+    closed = _closed(tx, since, until)
+    return Calendar(since, until, tuple(rows[:limit]), max(0, len(rows) - limit), free, closed)
 
 
 def _free(tx: Tx, since: float, until: float, site: Site, now: float) -> tuple[FreeType, ...]:
@@ -171,6 +186,22 @@ def _free(tx: Tx, since: float, until: float, site: Site, now: float) -> tuple[F
         if seen.site.get(kind.id):
             found.append(FreeType(kind.name, tuple(spans)))
     return tuple(found)
+
+
+def _closed(tx: Tx, since: float, until: float) -> tuple[Closed, ...]:
+    """Return the maintenance windows between two times, those that still have nodes."""
+    nodes: Counter[int] = Counter()
+    windows = [
+        one
+        for one in maintenance.every(tx, since)
+        if one.state != WindowState.CANCELLED and one.since <= until
+    ]
+    for count in maintenance.counts(tx, [one.id for one in windows]):
+        nodes[count.window_id] += count.nodes
+    return tuple(
+        Closed(one.id, one.what, one.reason, nodes[one.id], one.since, one.ends_at)
+        for one in sorted(windows, key=lambda one: (one.since, one.id))
+    )
 
 
 def _held(one: vclusters.Live, nodes: int, start: float, now: float) -> list[Bar]:

@@ -1,4 +1,4 @@
-"""The calendar feed: leases and reservations in advance, as entries of a calendar.
+"""The calendar feed: leases, reservations in advance and maintenance, as entries of a calendar.
 
 An entry's sequence is reckoned from what it shows, so that nothing has to be counted: the end of a
 lease only moves on, and what has ended does not change any more.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cod.model import Site, Who
-from cod.states import UNDECIDED, RequestState
+from cod.model import MaintenanceWindow, Site, Who
+from cod.states import UNDECIDED, RequestState, WindowState
 from cod.store.engine import Tx
 from cod.store.people import groups as group_rows
-from cod.store.scheduler import feed
+from cod.store.scheduler import feed, maintenance
 from cod.store.scheduler.feed import Booked, LeasedVcluster
 
 KEPT = 30 * 86400.0  # seconds for which what has ended or was cancelled stays in the feed
@@ -65,6 +65,14 @@ def read(tx: Tx, *, who: Who, base: str, site: Site, now: float) -> Feed:
         vcluster = vclusters.get(one.vcluster_id)
         if vcluster is not None and not (one.kind == "create" and vcluster.began):
             entries.append(_reservation(one, vcluster, base, site.domain))
+    windows = maintenance.every(tx, since)
+    counts = maintenance.counts(tx, [one.id for one in windows])
+    own = {one.window_id for one in counts if one.vcluster_id in vclusters}
+    entries += [
+        _maintenance(one, base, site.domain)
+        for one in windows
+        if who.groups is None or one.site or one.id in own
+    ]
     only = "" if who.only is None else group_rows.get(tx, who.only).name
     name = f"{site.name}: {only}" if only else site.name
     return Feed(name, tuple(sorted(entries, key=lambda one: (one.start, one.uid))))
@@ -103,6 +111,24 @@ def _reservation(one: Booked, vcluster: LeasedVcluster, base: str, domain: str) 
         LAST if cancelled else int(granted),
         one.decided_at or one.submitted_at,
         f"{base}/requests/{one.id}",
+        cancelled,
+    )
+
+
+def _maintenance(window: MaintenanceWindow, base: str, domain: str) -> Entry:
+    """Return the entry of a maintenance window. It may be moved to earlier or later times without
+    a trace, so that its sequence only tells its states apart."""
+    cancelled = window.state == WindowState.CANCELLED
+    sequence = {WindowState.PLANNED: 0, WindowState.RUNNING: 1}.get(WindowState(window.state), LAST)
+    return Entry(
+        f"maintenance-{window.id}@{domain}",
+        f"Maintenance: {window.what}",
+        f"Nodes are out of service: {window.reason}",
+        window.since,
+        window.ends_at,
+        sequence,
+        window.created_at,
+        f"{base}/maintenance/{window.id}",
         cancelled,
     )
 

@@ -64,17 +64,6 @@ def every(
     return _views(tx, rows.every(tx, now - KEPT), site.policy, now, groups)
 
 
-def during(tx: Tx, *, site: Site, since: float, until: float, now: float) -> list[WindowView]:
-    """Return the windows between two times, for a calendar; without who holds their nodes. A window
-    without a beginning lasts from when it was made, one without an end for ever."""
-    return [
-        replace(view, holders=())
-        for view in every(tx, site=site, now=now, groups=frozenset())
-        if (view.window.begins_at or view.window.created_at) <= until
-        and (view.window.ends_at or math.inf) >= since
-    ]
-
-
 def show(
     tx: Tx,
     *,

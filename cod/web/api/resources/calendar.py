@@ -53,12 +53,19 @@ class FreeTypeReply(ReplyOf[calendar.FreeType], whole=True):
     spans: list[FreeSpanReply]
 
 
+class ClosedReply(ReplyOf[calendar.Closed], whole=True):
+    """A maintenance window (`GET /maintenance/{id}`): no lease has its nodes from `start` to `end`;
+    null: no end is planned."""
+
+
 class CalendarReply(ReplyOf[calendar.Calendar], whole=True):
     """Rows with bars between `since` and `until`: named ones first, then those of other groups.
-    `omitted`: rows beyond `limit`; `free`: nodes that are free from now on."""
+    `omitted`: rows beyond `limit`; `free`: nodes that are free from now on; `maintenance`: windows
+    in this time."""
 
     rows: list[CalendarRow]
     free: list[FreeTypeReply]
+    maintenance: list[ClosedReply]
 
 
 CALENDAR = (

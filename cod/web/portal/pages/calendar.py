@@ -18,7 +18,7 @@ from markupsafe import Markup
 from cod import svg
 from cod.flows.people import tokens
 from cod.flows.scheduler import calendar, feed
-from cod.flows.scheduler.calendar import Bar, Calendar, FreeSpan
+from cod.flows.scheduler.calendar import Bar, Calendar, Closed, FreeSpan
 from cod.model import Refused, Site
 from cod.pool import Tx
 from cod.web.api.models import Query
@@ -50,6 +50,7 @@ KINDS = {
 }
 OTHERS, OTHER = "other groups", "another cluster"
 FREE = "free nodes"
+MAINTENANCE = "maintenance"
 SOON = 900.0
 """Seconds: a reservation that begins as soon as possible is offered from the next quarter of an
 hour on."""
@@ -85,7 +86,7 @@ def _calendar(tx: Tx, ask: PageCall[Names, CalendarQuery]) -> dict[str, Any]:
 
 def _chart(found: Calendar, step: float, now: float) -> Markup | None:
     """Return the chart, rows of one group below its name; None where there is nothing to draw."""
-    if not found.rows and not found.free:
+    if not found.rows and not found.free and not found.maintenance:
         return None
     length = found.until - found.since
     first = math.ceil(found.since / step) * step
@@ -98,6 +99,8 @@ def _chart(found: Calendar, step: float, now: float) -> Markup | None:
                 [_free(kind.type, one, now) for one in _cut(kind.spans, dates) if one.nodes],
             )
         )
+    rows += [(MAINTENANCE, None)] if found.maintenance else []
+    rows += [(one.what, [_closed(one)]) for one in found.maintenance]
     for group, members in groupby(found.rows, lambda row: row.group or OTHERS):
         rows.append((group, None))
         for row in members:
@@ -112,8 +115,8 @@ def _chart(found: Calendar, step: float, now: float) -> Markup | None:
         svg.Axis("UTC", [(at, dated(at, length)) for at in dates], moments=True),
         window=(found.since, found.until),
         mark=(now, "now"),
-        sorts=[*KINDS.values(), FREE],
-        classes={FREE: "free"},
+        sorts=[*KINDS.values(), FREE, MAINTENANCE],
+        classes={FREE: "free", MAINTENANCE: "closed"},
     )
     return Markup(svg.inline(drawn, "Calendar of nodes"))
 
@@ -133,6 +136,15 @@ def _free(name: str, span: FreeSpan, now: float) -> svg.Span:
     return svg.Span(
         span.start, span.end, FREE, about, str(span.nodes), _reserve(name, span.start, now=now)
     )
+
+
+def _closed(one: Closed) -> svg.Span:
+    """Return the bar of a maintenance window, which leads to it."""
+    until = "until it is ended by hand" if one.end is None else f"until {at(one.end)}"
+    about = f"maintenance of {one.what}, {count(one.nodes, 'node')}, {until}: {one.reason}"
+    ends = math.inf if one.end is None else one.end
+    link = links.url("maintenance", one.window)
+    return svg.Span(one.start, ends, MAINTENANCE, about, str(one.nodes), link)
 
 
 def _reserve(name: str, start: float, *, now: float) -> str:
