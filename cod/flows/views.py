@@ -21,14 +21,15 @@ from cod.model import (
     ProposedBmc,
     Refused,
     RequestView,
+    Siblings,
     VclusterView,
     Who,
 )
 from cod.model.names import natural_key
-from cod.policy.hardware import bmcs
+from cod.policy.hardware import bmcs, equal
 from cod.store import lists, metrics, views, watermarks
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, conflicts, host_keys, nodes
+from cod.store.nodes import bindings, conflicts, host_keys, nodes, types
 from cod.store.notices import events, notices
 
 T = TypeVar("T")
@@ -115,6 +116,7 @@ def node_in_full(
         view,
         host_keys=tuple(host_keys.of_nodes(tx, [view.node.id]).get(view.node.id, ())),
         bmcs=_bmcs(tx, view.node) if groups is None else (),
+        siblings=_siblings(tx, view.node),
     )
     if groups is not None:
         told = bmcs.without(view.node.attributes)
@@ -126,6 +128,18 @@ def node_in_full(
         history[::-1],
         conflicts.every(tx, 20, macs=view.macs) if groups is None else [],
     )
+
+
+def _siblings(tx: Tx, node: Node) -> Siblings | None:
+    """Return what differs between a node and most nodes of its product; None before its product is
+    known."""
+    own = None if node.type_id is None else types.get(tx, node.type_id)
+    system = equal.system(own.attributes) if own else ""
+    usual = types.most_like(tx, system) if system else None
+    if own is None or usual is None:
+        return None
+    differences = equal.beside_siblings(usual.attributes, own.attributes)
+    return Siblings(usual.name, usual.nodes, tuple(differences))
 
 
 def _bmcs(tx: Tx, node: Node) -> tuple[ProposedBmc, ...]:

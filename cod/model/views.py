@@ -44,6 +44,18 @@ class ProposedBmc:
 
 
 @dataclass(frozen=True, slots=True)
+class Siblings:
+    """The nodes to which a node is compared: those of the most frequent type of its product.
+
+    differences  as phrases: 'memory/mib: 4096 MiB; siblings have 8192 MiB'
+    """
+
+    type: str
+    nodes: int
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """A node for people. `address` is the one it has now; `template` is 'name@revision'.
 
@@ -51,6 +63,7 @@ class NodeView:
                   inertia
     host_keys     that COD installed it with; read only where the node is shown in full
     bmcs          that it reported of itself; read only there, and for administrators
+    siblings      what differs from them; read only there; None: its product is not known
     """
 
     node: Node
@@ -85,6 +98,7 @@ class NodeView:
     priority: Undescribed[int | None] = None
     host_keys: Undescribed[tuple[HostKey, ...]] = ()
     bmcs: Undescribed[tuple[ProposedBmc, ...]] = ()
+    siblings: Undescribed[Siblings | None] = None
 
     @property
     def position(

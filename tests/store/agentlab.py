@@ -37,9 +37,13 @@ def mac(number: int, nic: int = 0) -> str:
 
 
 def hardware(
-    *macs: str, uuid: str | None = None, mib: int = 2048, serial: str | None = None
+    *macs: str,
+    uuid: str | None = None,
+    mib: int = 2048,
+    serial: str | None = None,
+    product: str | None = None,
 ) -> str:
-    said = {"uuid": uuid, "serial": serial}
+    said = {"uuid": uuid, "product": product, "serial": serial}
     facts = "".join(f' {key}="{value}"' for key, value in said.items() if value)
     system = f"<system{facts}/>"
     nics = "".join(

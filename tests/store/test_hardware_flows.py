@@ -15,7 +15,7 @@ from cod.flows.agents import report
 from cod.flows.boot import dhcp
 from cod.flows.nodes import blocks as block_flows
 from cod.flows.nodes import types as type_flows
-from cod.model import DhcpQuery, Energy, Refused, Site, TypeRules
+from cod.model import DhcpQuery, Energy, Refused, Siblings, Site, TypeRules
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -84,6 +84,22 @@ def test_a_dead_memory_module_makes_another_type_and_is_told(lab: Lab) -> None:
         f"was of type {before} and is of type {view.type} now. What has changed: memory/mib: was"
         " 8192 MiB" in about
     )
+
+
+def test_a_node_is_compared_to_most_nodes_of_its_product(lab: Lab) -> None:
+    usual = reserve(lab, 1, mib=8192, product="R640")
+    reserve(lab, 2, mib=8192, product="R640")
+    reserve(lab, 3, mib=4096, product="R640")
+    for number in (4, 5, 6):  # of which there are more
+        reserve(lab, number, mib=2048, product="R6400")
+    reserve(lab, 7, mib=4096)  # its firmware names no product
+
+    def siblings(number: int) -> Siblings | None:
+        return views.node_in_full(lab.tx, f"node{number}")[0].siblings
+
+    assert siblings(1) == Siblings(usual, 2, ())
+    assert siblings(3) == Siblings(usual, 2, ("memory/mib: 4096 MiB; siblings have 8192 MiB",))
+    assert siblings(7) is None
 
 
 def test_the_holder_is_told_too_and_of_what_it_lacks(lab: Lab) -> None:

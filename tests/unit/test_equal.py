@@ -14,11 +14,13 @@ from cod.model import Refused, TypeRules
 from cod.policy.hardware.attributes import ATTRIBUTES, PARTICULAR, PARTS, SEVERAL, is_below, parts
 from cod.policy.hardware.equal import (
     LARGEST,
+    beside_siblings,
     canonical,
     differences,
     facts,
     sentence,
     steady,
+    system,
     tells_more,
 )
 from cod.wire import xmldoc
@@ -381,3 +383,40 @@ def test_a_pci_device_is_one_line_of_facts() -> None:
         dict(facts(with_pci(GPU, NIC)))["pci 2"]
         == "class 0200, vendor 8086, device 1572, driver i40e, slot 0000:5e:00.0"
     )
+
+
+# ---------------------------------------------------------------- siblings
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "phrases"),
+    [
+        ('mib="3965"', 'mib="1980"', ["memory/mib: 2048 MiB; siblings have 4096 MiB"]),
+        (
+            'speed="10000"',
+            'speed="1000"',
+            ["nic/speed: 1000 Mb/s; siblings have 10000 Mb/s"],
+        ),
+        ("<flag>aes</flag>", "", ["cpu/flag: one is missing (aes)"]),
+        ("<flag>aes</flag>", "<flag>aes</flag><flag>avx</flag>", ["cpu/flag: one that siblings"]),
+        ("B5TN222", "another", []),
+    ],
+)
+def test_what_differs_from_siblings_is_told(old: str, new: str, phrases: list[str]) -> None:
+    assert old in REPORT
+    told = beside_siblings(canonical(REPORT), canonical(REPORT.replace(old, new)))
+    assert [each[: len(phrase)] for each, phrase in zip(told, phrases, strict=True)] == phrases
+
+
+def test_an_old_report_is_not_compared_in_what_it_does_not_have() -> None:
+    card = '<pci slot="0000:3b:00.0" class="0302" vendor="10de" device="20b0"/></node>'
+    old, new = canonical(REPORT), canonical(REPORT.replace("</node>", card))
+    assert beside_siblings(old, new) == beside_siblings(new, old) == []
+
+
+def test_a_product_is_one_element_in_all_its_canonical_forms() -> None:
+    ours = system(canonical(REPORT))
+    assert ours == '<system product="R640" vendor="Dell Inc." />'
+    assert ours in canonical(REPORT.replace("3965", "1980"))
+    assert ours not in canonical(REPORT.replace("R640", "R6400"))
+    assert system(canonical(REPORT.replace('product="R640"', ""))) == ""

@@ -183,6 +183,13 @@ def _show(value: Any) -> None:
             for b in value["bindings"]
         ],
     )
+    if value["phrase"]:
+        click.echo(value["phrase"])
+    if (siblings := value["siblings"]) and siblings["differences"]:
+        print_table(
+            (f"DIFFERS FROM THE {siblings['nodes']} OF {siblings['type']}",),
+            [(each,) for each in siblings["differences"]],
+        )
     if value["hardware"]:
         print_table(("HARDWARE", ""), [(part["name"], part["value"]) for part in value["hardware"]])
     if value["pci"]:

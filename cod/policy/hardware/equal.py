@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from cod.model import Refused, TypeRules
@@ -131,6 +132,18 @@ def _tell(
 # ---------------------------------------------------------------- what has changed
 
 
+class _Wording(NamedTuple):
+    """How differences are told."""
+
+    value: str
+    gone: str
+    come: str
+
+
+_CHANGED = _Wording("was {0}, is {1}", "one is gone", "one is new")
+_BESIDE = _Wording("{1}; siblings have {0}", "one is missing", "one that siblings lack")
+
+
 def differences(before: str, after: str) -> list[str]:
     """Return what differs between two canonical forms, as phrases: 'memory/mib: was 8192 MiB, is
     4096 MiB'; [] if equal.
@@ -141,6 +154,24 @@ def differences(before: str, after: str) -> list[str]:
     """
     former, _ = _as_before(before, after)
     return list(_differences(ElementTree.fromstring(before), former, ""))
+
+
+def beside_siblings(siblings: str, own: str) -> list[str]:
+    """Return what differs between the canonical form that most machines of a product have and that
+    of one of them, as phrases: 'memory/mib: 4096 MiB; siblings have 8192 MiB'. What only one of
+    the two trampolines reported is left out."""
+    told, _ = _as_before(own, siblings)
+    alike, _ = _as_before(siblings, own)
+    return list(_differences(told, alike, "", _BESIDE))
+
+
+def system(canonical_xml: str) -> str:
+    """Return the element with vendor and product, as each canonical form of that product has it; ''
+    where the report names no product."""
+    found = ElementTree.fromstring(canonical_xml).find("system")
+    if found is None or not found.get("product"):
+        return ""
+    return ElementTree.tostring(found, encoding="unicode")
 
 
 def tells_more(before: str, after: str) -> bool:
@@ -170,17 +201,23 @@ def sentence(phrases: Sequence[str]) -> str:
     return first_few(phrases, TOLD, "; ")
 
 
-def _differences(old: ElementTree.Element, new: ElementTree.Element, path: str) -> Iterator[str]:
+def _differences(
+    old: ElementTree.Element, new: ElementTree.Element, path: str, told: _Wording = _CHANGED
+) -> Iterator[str]:
     for name in sorted(old.attrib.keys() | new.attrib.keys()):
         was, is_ = old.get(name), new.get(name)
         if was != is_ and not (path + name == "nic/speed" and None in (was, is_)):
-            yield f"{path}{name}: was {_value(was, path + name)}, is {_value(is_, path + name)}"
+            values = (_value(each, path + name) for each in (was, is_))
+            yield f"{path}{name}: {told.value.format(*values)}"
     for tag in dict.fromkeys(child.tag for child in [*old, *new]):
-        yield from _among(old.findall(tag), new.findall(tag), path + tag)
+        yield from _among(old.findall(tag), new.findall(tag), path + tag, told)
 
 
 def _among(
-    old: Sequence[ElementTree.Element], new: Sequence[ElementTree.Element], path: str
+    old: Sequence[ElementTree.Element],
+    new: Sequence[ElementTree.Element],
+    path: str,
+    told: _Wording,
 ) -> Iterator[str]:
     """Yield the differences among the elements at one place: unchanged ones are left out, the
     others are paired."""
@@ -197,9 +234,9 @@ def _among(
         else 0
     )
     for was, is_ in zip(parts[0][:pairs], parts[1][:pairs], strict=True):
-        yield from _differences(was, is_, path + "/")
-    yield from (f"{path}: one is gone{_about(element, path)}" for element in parts[0][pairs:])
-    yield from (f"{path}: one is new{_about(element, path)}" for element in parts[1][pairs:])
+        yield from _differences(was, is_, path + "/", told)
+    yield from (f"{path}: {told.gone}{_about(element, path)}" for element in parts[0][pairs:])
+    yield from (f"{path}: {told.come}{_about(element, path)}" for element in parts[1][pairs:])
 
 
 def _about(element: ElementTree.Element, path: str) -> str:

@@ -63,6 +63,31 @@ def states(tx: Tx, type_id: int | None = None) -> dict[int, dict[str, int]]:
     return counts
 
 
+class Sibling(NamedTuple):
+    """A type, and how many nodes are of it."""
+
+    name: str
+    attributes: str
+    nodes: int
+
+
+def most_like(tx: Tx, part: str) -> Sibling | None:
+    """Return the type that most nodes have of those whose canonical form contains the XML; None if
+    no node has one."""
+    n = t.nodes.c
+    count = func.count(n.id)
+    query = (
+        select(_k.name, _k.attributes, count)
+        .join(t.nodes, n.type_id == _k.id)
+        .where(_k.attributes.contains(part, autoescape=True))
+        .group_by(_k.id, _k.name, _k.attributes)
+        .order_by(count.desc(), _k.id)
+        .limit(1)
+    )
+    row = tx.execute(query).first()
+    return None if row is None else Sibling(*row)
+
+
 def delete_unused(tx: Tx, type_id: int) -> bool:
     """Delete a type that nothing names; False where a node or a past reclaim does."""
     try:

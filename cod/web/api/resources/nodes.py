@@ -353,11 +353,23 @@ class ProposedBmcReply(ReplyOf[model.ProposedBmc]):
     nodes: list[str]
 
 
+class SiblingsReply(ReplyOf[model.Siblings]):
+    """The nodes to which a node is compared: those of the most frequent type of its product."""
+
+    type: str
+    nodes: int
+    differences: list[str]
+
+
 class NodeInFull(NodeReply):
     """A node with its last hardware report (XML), its bindings, its SSH host keys, its newest
     transitions (oldest first), and conflicts about it (newest first)."""
 
     attributes: str | None
+    phrase: str = Field(description="the hardware in a phrase: 96 CPUs, 2 TiB, 25 Gb/s")
+    siblings: SiblingsReply | None = Field(
+        description="what differs from most nodes of its product; null: its product is not known"
+    )
     hardware: list[HardwareFact] = Field(description="the same, for people; without PCI devices")
     pci: list[PciDevice]
     bindings: list[BindingReply]
@@ -383,6 +395,8 @@ class NodeInFull(NodeReply):
         return cls(
             **cls.values(view),
             attributes=view.node.attributes,
+            phrase=nodes.phrase(view.node, pci_names.installed().short),
+            siblings=SiblingsReply.of(view.siblings) if view.siblings else None,
             hardware=[
                 HardwareFact(name=name, value=value)
                 for name, value in nodes.hardware(view.node)

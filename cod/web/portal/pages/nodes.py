@@ -14,6 +14,7 @@ from cod.flows.people.access import RequiredRight, allows
 from cod.model import Listed, NodeView, Refused, Right, SingleRight
 from cod.model import Page as ListPage
 from cod.pool import Tx
+from cod.web.api import pci_names
 from cod.web.api.resources.consoles import ConsoleReply, console_reply
 from cod.web.api.resources.nodes import NODES, NodeQuery, pci_devices
 from cod.web.api.routes import Named, Names, see
@@ -97,6 +98,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "history": history,
         "conflicts": conflicts,
         "facts": [fact for fact in nodes.hardware(view.node) if not fact[0].startswith("pci ")],
+        "phrase": nodes.phrase(view.node, pci_names.installed().short),
         "pci": pci_devices(view.node),
         "kept": nodes.kept(view.node),
         "life": life(history, ask.now),
