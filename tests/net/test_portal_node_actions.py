@@ -6,15 +6,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import delete, update
 
+from cod.cli.root import cod
 from cod.model import Role, Who
-from cod.policy.hardware import identity
+from cod.policy.hardware import equal, identity
 from cod.store import tables as t
-from cod.store.nodes import nodes
+from cod.store.nodes import nodes, types
 from cod.store.people import groups
 from tests.conftest import ready
-from tests.net.apiserver import NOW, Served, add_node
+from tests.net.apiserver import ADMIN, NOW, Served, add_node
 from tests.net.portalclient import Shown, signed_in
 from tests.portal_site import furnish
 
@@ -195,3 +197,32 @@ def test_new_machines_are_approved_named_and_racked_at_once(site_of: Served) -> 
     nothing = browser.post("/new-machines", [each for each in fields if each[0] != "node"])
     assert nothing.status == 422
     assert "No machine is chosen" in nothing.words
+
+
+def test_a_node_is_said_in_a_phrase_and_beside_its_siblings(site_of: Served) -> None:
+    known = [newcomer(site_of, number, rack=1) for number in (1, 2, 3)]
+    system = '<system product="R640" serial="&lt;b&gt;"/>'
+
+    def typed(name: str, mib: int) -> None:
+        report = REPORT.format(n=1, rack=1).replace("<system/>", system).replace("4000", f"{mib}")
+
+        def give(tx: Any) -> None:
+            type_ = types.of(tx, equal.canonical(report), 0)
+            given = update(t.nodes).where(t.nodes.c.name == name)
+            tx.execute(given.values(type_id=type_.id, attributes=report))
+
+        site_of.tx(give)
+
+    for name, mib in zip(known, (8000, 8000, 4000), strict=True):
+        typed(name, mib)
+    page = signed_in(site_of).get(f"/nodes/{known[2]}")
+    assert "2 CPUs, 4 GiB, 10 Gb/s, serial S3" in page.words
+    assert "memory/mib: 4096 MiB; siblings have 8192 MiB" in page.words
+    assert "Differs from its siblings" not in signed_in(site_of).get(f"/nodes/{known[0]}").words
+    told = site_of.local.get(f"/nodes/{known[2]}")
+    assert told["phrase"] == "2 CPUs, 4 GiB, 10 Gb/s"
+    assert told["siblings"]["nodes"] == 2
+    server = f"http://127.0.0.1:{site_of.server.ports[0]}"
+    words = ["--server", server, "--token", ADMIN, "node", "show", known[2]]
+    shown = CliRunner().invoke(cod, words)
+    assert "siblings have 8192 MiB" in shown.output, shown.output
