@@ -368,7 +368,7 @@ class NodeInFull(NodeReply):
     attributes: str | None
     phrase: str = Field(description="the hardware in a phrase: 96 CPUs, 2 TiB, 25 Gb/s")
     siblings: SiblingsReply | None = Field(
-        description="what differs from most nodes of its product; null: its product is not known"
+        description="what differs from the most frequent type of its product; null: its product is not known"
     )
     hardware: list[HardwareFact] = Field(description="the same, for people; without PCI devices")
     pci: list[PciDevice]
