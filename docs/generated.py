@@ -22,6 +22,7 @@ from cod.quantity import span
 from cod.web.api import metrics as counted
 from cod.web.api import openapi
 from cod.web.api.openapi_texts import TAGS
+from cod.web.portal.glossary import TERMS
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 
@@ -174,6 +175,11 @@ def _life(kind: type[StrEnum]) -> str:
     return f"{about}\n\n{table(('State', 'People see'), rows)}"
 
 
+def glossary() -> str:
+    """Return the terms of the portal's pages."""
+    return table(("Term", "Meaning"), sorted(TERMS.items()))
+
+
 def metrics() -> str:
     """Return the metrics that `/metrics` can show."""
     for path in sorted(data.path("cod/net").rglob("*.py")):
@@ -204,5 +210,5 @@ def metrics() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     each.__name__: each
-    for each in (commands, routes, site_file, node_states, other_states, metrics)
+    for each in (commands, routes, site_file, node_states, other_states, glossary, metrics)
 }

@@ -233,6 +233,14 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstStep:
+    """A step of a person's first day: 'key', 'template', 'request' or 'nodes'."""
+
+    name: str
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WebSession:
     """A row of `web_sessions` without its digest."""
 

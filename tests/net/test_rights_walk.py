@@ -210,6 +210,8 @@ LEAST = {
     "GET /me": ANY,
     "PATCH /me": ANY,
     "PUT /me/password": ANY,
+    "GET /me/checklist": ANY,
+    "DELETE /me/checklist": ANY,
     "GET /me/sessions": ANY,
     "DELETE /me/sessions": ANY,
     "DELETE /me/sessions/{id}": ANY,

@@ -52,6 +52,7 @@ users = table(
     ),
     Column("uid", BigInteger, unique=True, comment="its POSIX number on nodes"),
     Column("gid", BigInteger, comment="of its primary group: its own where it is the uid"),
+    Column("checklist_over_at", Time, comment="when it dismissed its first steps; null: never"),
     Index("ix_users_admin", "admin"),
     comment="People. Credentials are issued by the site's administrator.",
 )

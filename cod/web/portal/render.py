@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cod import quantity, states
 from cod.flows.people import signin
-from cod.web.portal import formatting, links
+from cod.web.portal import formatting, glossary, links
 from cod.web.portal.assets import Assets
 
 
@@ -51,6 +51,7 @@ class Templates:
         self._env.tests["at_work"] = states.WORKING.__contains__
         self._env.globals |= {
             "url": links.url,
+            "glossary": glossary.TERMS,
             "asset": assets.path,
             "node_words": formatting.NODE_WORDS,
             "phases": states.PHASES,

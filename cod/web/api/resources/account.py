@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Never
 from pydantic import BaseModel, Field
 
 from cod import model
-from cod.flows.people import audit, people, signin, sshkeys, tokens
+from cod.flows.people import audit, first_steps, people, signin, sshkeys, tokens
 from cod.model import Listed, Refused
 from cod.pool import Tx
 from cod.web.api.models import (
@@ -127,6 +127,15 @@ class KeyReply(ReplyOf[model.SshKey]):
 
 class KeyList(Items[KeyReply]):
     """Keys, in the order in which they came."""
+
+
+class FirstStepReply(ReplyOf[model.FirstStep], whole=True):
+    """A step of the checklist: 'key' (you have an SSH key), 'template' (there is one for you),
+    'request' (you requested a virtual cluster), 'nodes' (one of yours had all its nodes)."""
+
+
+class FirstStepList(Items[FirstStepReply]):
+    """The steps in order; none once all are done, or the checklist is dismissed."""
 
 
 class TokenMake(Body):
@@ -323,6 +332,20 @@ ME = (
         lambda a: partial(sshkeys.remove, who=a.who, key_id=number(a.names.id)),
         status=204,
         names=Numbered,
+    ),
+    route(
+        "GET /me/checklist",
+        ANYBODY,
+        "List your first steps, until all are done",
+        lambda a: partial(first_steps.checklist, who=a.who),
+        reply=listed(FirstStepList, FirstStepReply.of),
+    ),
+    route(
+        "DELETE /me/checklist",
+        ANYBODY,
+        "Dismiss the checklist of your first steps",
+        lambda a: partial(first_steps.dismiss, who=a.who, now=a.now),
+        status=204,
     ),
     route(
         "GET /me/tokens",

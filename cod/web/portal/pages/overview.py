@@ -8,13 +8,14 @@ from typing import Any
 
 from cod.flows import views
 from cod.flows.notices import notices
+from cod.flows.people import first_steps
 from cod.flows.scheduler import overview
 from cod.model import Page as Part
 from cod.pool import Tx
 from cod.states import NodeState
 from cod.web.api.routes import Call
 from cod.web.portal.formatting import by_word
-from cod.web.portal.page import Action, Page
+from cod.web.portal.page import Page, act
 
 SOONEST = Part(limit=12, sort="expires_at")
 FEW = Part(limit=8)
@@ -23,13 +24,19 @@ FEW = Part(limit=8)
 def _overview(tx: Tx, ask: Call) -> dict[str, Any]:
     groups = ask.who.groups
     mine = {
+        "to_ask": first_steps.to_ask(tx, ask.who),
+        "steps": first_steps.checklist(tx, who=ask.who),
         "vclusters": views.vcluster_list(tx, page=SOONEST, groups=groups),
         "under_way": overview.under_way(tx, groups=groups),
         "waiting": views.request_list(tx, page=FEW, state="pending", groups=groups),
         "notices": notices.every(tx, page=FEW, groups=groups),
     }
-    return mine | (
-        _stands(overview.standing(tx), ask.now) if ask.who.admin else {"site_stands": None}
+    if not ask.who.admin:
+        return mine | {"site_stands": None}
+    return (
+        mine
+        | _stands(overview.standing(tx), ask.now)
+        | {"groupless": first_steps.without_group(tx)}
     )
 
 
@@ -54,4 +61,6 @@ def sorts(pool: Mapping[str, int]) -> list[tuple[str, str, int, float]]:
 
 
 PAGES = (Page("/", "overview.html", _overview),)
-ACTIONS: tuple[Action, ...] = ()
+ACTIONS = (
+    act("/checklist/dismiss", "DELETE /me/checklist", "/", "The first steps are dismissed."),
+)
