@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from cod import data
 from cod.model import Role, SshKey, Who
 from cod.store import tables as t
@@ -13,6 +15,8 @@ from cod.web.portal.glossary import TERMS
 from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import Shown, signed_in
 from tests.net.test_event_streams import _vcluster, held
+
+pytestmark = pytest.mark.slow
 
 TEMPLATE = dict(revision=1, document="<template/>", digest="0" * 64, created_at=NOW)
 

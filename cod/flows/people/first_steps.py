@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cod.flows.people.access import offered
-from cod.model import FirstStep, Right, User, Who
+from cod.model import FirstStep, Owned, Right, User, Who
 from cod.policy.people import rights
 from cod.store.engine import Tx
 from cod.store.people import first_steps, people, sshkeys
@@ -14,8 +13,13 @@ FEW = 8
 def checklist(tx: Tx, *, who: Who) -> list[FirstStep]:
     """Return the steps of the one who asks, in order; none for one who may request nothing, who
     has done all, or who has dismissed them."""
-    groups = [group for group in who.roles if offered(who, Right.USE, group)]
-    if who.user_id is None or not groups or first_steps.dismissed(tx, who.user_id):
+    groups = [group for group in who.roles if rights.may(who, Right.USE, Owned(frozenset({group})))]
+    if (
+        who.user_id is None
+        or not who.writes
+        or not groups
+        or first_steps.dismissed(tx, who.user_id)
+    ):
         return []
     steps = [
         FirstStep("key", bool(sshkeys.of_user(tx, who.user_id))),
