@@ -25,6 +25,17 @@ def image(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return _run("images.build", *words, **options)
 
 
+def oci(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `python -m images.oci` with these words; `options` are those of `subprocess.run`."""
+    return _run("images.oci", *words, **options)
+
+
+def inspection(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `python -m images.inspection` with these words; `options` are those of
+    `subprocess.run`."""
+    return _run("images.inspection", *words, **options)
+
+
 def _run(module: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a recipe. It packs its own sources and the program's, side by side as in a checkout: so
     they are copied."""

@@ -92,7 +92,7 @@ def make(variant: str, debs: list[Path], scratch: Path, path: Path) -> dict[str,
     debs  the files of all that is `wanted`
     """
     tree = scratch / "root"
-    _install((*PACKAGES, *VARIANTS[variant]), debs, scratch, tree)
+    install((*PACKAGES, *VARIANTS[variant]), debs, scratch, tree)
     root = disk.identifier(NAME, "root")
     kernel = next((tree / "boot").glob("vmlinuz-*")).name.removeprefix("vmlinuz-")
     _settle(tree, root, kernel)
@@ -160,7 +160,7 @@ def sources() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _install(names: Sequence[str], debs: list[Path], scratch: Path, tree: Path) -> None:
+def install(names: Sequence[str], debs: list[Path], scratch: Path, tree: Path) -> None:
     """Set the packages `names`, whose files and dependencies are `debs`, up in `tree`."""
     if os.getuid() != 0:
         raise SystemExit(f"{NAME}: setting up a system's packages in a folder takes root")

@@ -23,9 +23,16 @@ boot
 """
 
 
-def efi(packages: Path, scratch: Path) -> bytes:
-    """BOOTX64.EFI. It finds its files on the partition that it was loaded from."""
-    return _make(packages, scratch, "x86_64-efi", MODULES, "/", CONFIGURATION)
+def efi(
+    packages: Path,
+    scratch: Path,
+    *,
+    configuration: str = CONFIGURATION,
+    modules: Sequence[str] = MODULES,
+) -> bytes:
+    """BOOTX64.EFI. It finds its files on the partition that it was loaded from, unless its
+    `configuration` says otherwise."""
+    return _make(packages, scratch, "x86_64-efi", modules, "/", configuration)
 
 
 def bios(

@@ -78,9 +78,14 @@ def files(hello: Hello, packages: Path) -> dict[str, tuple[bytes, int]]:
 def _own(hello: Hello, packages: Path) -> dict[str, tuple[bytes, int]]:
     """Return the files without the SSH server: what hello-b's ramdisk needs on the way to its disk
     is among these."""
-    words = (
-        f"name={hello.name}\nversion={hello.version}\ncolour={hello.colour}\nroot={hello.root}\n"
+    return early(
+        f"name={hello.name}\nversion={hello.version}\ncolour={hello.colour}\nroot={hello.root}\n",
+        packages,
     )
+
+
+def early(words: str, packages: Path) -> dict[str, tuple[bytes, int]]:
+    """Return busybox and the scripts of rootfs, for an image that `words` describe."""
     found = {
         "bin/busybox": ((packages / "bin/busybox").read_bytes(), 0o755),
         "etc/image": (words.encode(), 0o644),

@@ -230,7 +230,18 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
         },
         set(),
     ),
-    "images": ({"images", "trampoline.recipe", "cod.wire.realmode"}, {"zstandard"}),
+    "images": (
+        {
+            "images",
+            "trampoline.recipe",
+            "trampoline.partitions",
+            "trampoline.filesystems",
+            "cod.images.formats",
+            "cod.model",
+            "cod.wire.realmode",
+        },
+        {"zstandard"},
+    ),
     "schema": ({"cod.store"}, {"alembic", "sqlalchemy"}),
 }
 # May import everything; nobody imports them.

@@ -11,6 +11,7 @@ import click
 
 from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import Show, fields_table, lists
+from cod.cli.server.image_sources import ImageArgument, inspect, is_oci, made_of_oci, warn
 from cod.cli.server.recipe import make
 from cod.cli.show import (
     SPAN,
@@ -46,6 +47,7 @@ def image() -> None:
 
 
 image.add_command(make)
+image.add_command(inspect)
 
 
 COLUMNS = ("name", "group", "state", "format", "size", "used", "stored", "created_at", "used_by")
@@ -84,7 +86,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @image.command()
 @name_argument
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("source", metavar="FILE|oci:IMAGE", type=ImageArgument())
 @click.option("--sha256", help="Expected SHA-256 of the file.")
 @click.option(
     "--upload/--no-upload",
@@ -105,6 +107,16 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     is_flag=True,
     help="Accept a file with neither a partition table nor a known file system.",
 )
+@click.option("--tag", default="", help="Which image of an OCI layout that has several.")
+@click.option(
+    "--insecure", is_flag=True, help="Fetch from a registry without TLS, or with a strange one."
+)
+@click.option(
+    "--inspect/--no-inspect",
+    "look",
+    default=True,
+    help="Warn of what would keep nodes from booting the disk. [default: where grub-fstest is]",
+)
 @click.option(
     "--wait", is_flag=True, help="Wait until the image is ready. Exit code 1 if it is refused."
 )
@@ -114,12 +126,15 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 def add(
     ctx: click.Context,
     name: str,
-    file: Path,
+    source: Path | str,
     sha256: str | None,
     upload: bool | None,
     group: str | None,
     plain: bool,
     raw: bool,
+    tag: str,
+    insecure: bool,
+    look: bool,
     wait: bool,
     timeout: float,
     if_missing: bool,
@@ -128,29 +143,43 @@ def add(
     """Add FILE as the image NAME (a group's image: GROUP/NAME). Repeat the command to resume an
     upload that was interrupted.
 
+    An OCI image becomes a whole disk first, on this computer, which takes root: oci:REGISTRY/NAME
+    (fetched by skopeo), a folder in the OCI image layout, an archive of one, or of docker save. The
+    image must hold a system, with systemd, OpenSSH and cloud-init.
+
     \b
     Example:
       cod image add debian ./debian-12.qcow2 --group physics --wait
+      cod image add compute oci:registry.example.org/hpc/compute:9.4 --wait
     """
     api = client(ctx)
     group = owner(api, group)
     there = there_is(api, path_of("images", full_name(name, group))) if if_missing else None
+    if plain and (isinstance(source, str) or source.is_dir()):
+        raise click.UsageError("--plain is for a file, not for an OCI image.")
+    fields: dict[str, Any] = {
+        "name": name,
+        "group": group,
+        "sha256": sha256,
+        "plain": plain,
+        "raw": raw,
+    }
     if there is not None and there["state"] != "failed":
         value = there
-    elif upload if upload is not None else not _server_reads(api.server, file):
-        value = _send(api, file, name=name, group=group, sha256=sha256, plain=plain, raw=raw)
+    elif not plain and is_oci(source):
+        if sha256:
+            raise click.UsageError("--sha256 is of a file; an OCI image has digests of its own.")
+        words = [*(["--tag", tag] if tag else []), *(["--insecure"] if insecure else [])]
+        with made_of_oci(source, name, *words) as made:
+            value = _send(api, made, **fields)
     else:
-        value = api.post(
-            "/images",
-            {
-                "name": name,
-                "path": str(file.absolute()),
-                "sha256": sha256,
-                "plain": plain,
-                "raw": raw,
-                "group": group,
-            },
-        )
+        file = Path(source)
+        if look and not plain:
+            warn(file)
+        if upload if upload is not None else not _server_reads(api.server, file):
+            value = _send(api, file, **fields)
+        else:
+            value = api.post("/images", {**fields, "path": str(file.absolute())})
     if wait:
         value = _taken_in(api, value["name"], timeout)
     shown(value, lambda v: image_table([v]), as_json)
@@ -172,10 +201,10 @@ def _server_reads(server: str, file: Path) -> bool:
     )
 
 
-def _send(api: Client, file: Path, **said: Any) -> Any:
+def _send(api: Client, file: Path, **fields: Any) -> Any:
     with file.open("rb") as content, progress_bar() as progress:
         try:
-            return Sender(api, progress).add(file=content, **said)
+            return Sender(api, progress).add(file=content, **fields)
         except KeyboardInterrupt:
             raise click.ClickException(
                 "broken off; the same command goes on where it was"

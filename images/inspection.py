@@ -1,0 +1,345 @@
+"""What is on a disk image, before a node boots it: `python -m images.inspection FILE`, as JSON.
+
+Partitions and what is in them are read here. Files inside file systems and logical volumes are read
+by grub-fstest (Debian's package grub-common): GRUB reads what a BIOS boots from, ext4, XFS, Btrfs
+and LVM among it, without root and without a mount.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bz2
+import json
+import lzma
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import zstandard
+
+from cod.images import formats
+from cod.model import Refused
+from trampoline import partitions
+from trampoline.filesystems import detect, names
+
+SECONDS = 60  # that grub-fstest may take for one file
+LIMIT = 1 << 30  # bytes of an unpacked initramfs
+LARGEST = 1 << 44  # bytes of a disk in a qcow2 file
+# Drivers of servers' disk controllers: an initramfs without one starts no node that has it.
+DISKS = ("ahci", "megaraid_sas", "mpt3sas", "nvme", "sd_mod", "virtio_blk")
+# Drivers of servers' network cards, which the system needs.
+CARDS = ("bnxt_en", "i40e", "igb", "ixgbe", "mlx5_core", "tg3")
+# Where a Btrfs file system keeps the system: a folder at its top, or openSUSE's first snapshot.
+SUBVOLUMES = ("/@", "/@/.snapshots/1/snapshot", "/root")
+_KERNEL = re.compile(r"vmlinuz-(\d[\w.+~-]*)")
+_INITRAMFS = ("initramfs-{}.img", "initrd.img-{}", "initrd-{}")
+_MODULE = re.compile(r"([^/]+)\.ko(\.(xz|zst|gz))?")
+
+
+class BadFile(Exception):
+    """The file cannot be looked into; the sentence says why."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; prints the facts as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m images.inspection")
+    parser.add_argument("file", type=Path)
+    options = parser.parse_args(arguments)
+    try:
+        print(json.dumps(inspect(options.file)))
+    except (BadFile, Refused, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def inspect(file: Path) -> dict[str, Any]:
+    """Return what a disk image holds, and `warnings` about nodes that would boot it. Raises BadFile
+    and Refused."""
+    if shutil.which("grub-fstest") is None:
+        raise BadFile("grub-fstest is missing: install Debian's package grub-common")
+    with file.open("rb") as opened:
+        head = opened.read(1 << 17)
+    form = formats.recognise(head)
+    if form == "raw":
+        return _RawImage(file).facts()
+    with TemporaryDirectory(prefix="inspect-") as folder:
+        raw = Path(folder) / "raw"
+        if form == "qcow2":
+            formats.check_qcow2(head, LARGEST)
+            formats.convert_qcow2(file, raw, lambda: None)
+        else:
+            with file.open("rb") as opened, raw.open("wb") as target:
+                for block in formats.unpack(opened, form):
+                    if block.strip(b"\0"):
+                        target.write(block)
+                    else:
+                        target.seek(len(block), 1)
+                target.truncate()
+        return _RawImage(raw).facts()
+
+
+class _RawImage:
+    """A raw disk image, and the system on it. It is a `partitions.Disk` that is only read."""
+
+    def __init__(self, file: Path) -> None:
+        self.path, self._file = str(file), file.open("rb")
+        self.size = self._file.seek(0, 2)
+        self.sector = formats.sector_of(self.read(1 << 17, 0)) or 512
+
+    def read(self, length: int, offset: int) -> bytes:
+        self._file.seek(offset)
+        return self._file.read(length)
+
+    def write(self, data: memoryview, offset: int) -> None:
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ what is there
+
+    def facts(self) -> dict[str, Any]:
+        """Return all facts."""
+        found = list(self._partitions())
+        firmware = self._firmware(found)
+        devices = re.findall(r"\((?:loop0,\w+|lvm/[^)]+)\)", self._grub("ls").decode())
+        root, release = self._root(devices)
+        boot, kernels = self._kernels(devices, root) if root else ("", [])
+        system = self._system(root, release, boot, kernels) if root else {}
+        return {
+            "size": self.size,
+            "table": formats.table_of(self.read(1 << 17, 0)),
+            "partitions": found,
+            "firmware": firmware,
+            **system,
+            "warnings": [*warnings(firmware, system)],
+        }
+
+    def _partitions(self) -> Iterator[dict[str, Any]]:
+        table = partitions.read_gpt(self)
+        for number, (start, size) in sorted(partitions.places(self).items()):
+
+            def read(length: int, at: int, start: int = start, size: int = size) -> bytes:
+                return self.read(min(length, max(size - at, 0)), start + at)
+
+            content = detect.look(read, size)
+            yield {
+                "number": number,
+                "start": start,
+                "size": size,
+                "type": partitions.type_name(table.entries[number].type) if table else "",
+                "content": content.kind,
+                "names": [f"{kind} {name}" for kind, name in names.look(read)],
+            }
+
+    def _firmware(self, found: list[dict[str, Any]]) -> list[str]:
+        """Return the kinds of firmware that it boots by."""
+        esp = [f"(loop0,gpt{each['number']})" for each in found if each["type"] == "esp"]
+        kinds = ["bios"] if self.read(440, 0).strip(b"\0") else []
+        if any(
+            self._listed(f"{each}/EFI/BOOT") or self._listed(f"{each}/efi/boot") for each in esp
+        ):
+            kinds.append("uefi")
+        return kinds
+
+    def _root(self, devices: list[str]) -> tuple[str, str]:
+        """Return where GRUB finds the root, and its /etc/os-release."""
+        for device in devices:
+            for place in ("", *SUBVOLUMES):
+                text = self._text(f"{device}{place}/etc/os-release") or self._text(
+                    f"{device}{place}/usr/lib/os-release"
+                )
+                if text:
+                    return f"{device}{place}", text
+        return "", ""
+
+    def _kernels(self, devices: list[str], root: str) -> tuple[str, list[dict[str, Any]]]:
+        """Return where GRUB finds the kernels, and each of them."""
+        for folder in (f"{root}/boot", *devices):
+            inside = self._listed(f"{folder}/")
+            releases = [match[1] for name in inside if (match := _KERNEL.fullmatch(name))]
+            if releases:
+                return folder, [self._kernel(root, folder, each, inside) for each in releases]
+        return "", []
+
+    def _kernel(self, root: str, folder: str, release: str, inside: list[str]) -> dict[str, Any]:
+        modules = f"{root}/lib/modules/{release}"
+        built_in = _modules(self._text(f"{modules}/modules.builtin").split())
+        known = re.findall(r"^([^:]+):", self._text(f"{modules}/modules.dep"), re.MULTILINE)
+        own = (form.format(release) for form in _INITRAMFS)
+        initramfs = next((each for each in own if each in inside), "")
+        early = drivers(self._grub("cat", f"{folder}/{initramfs}")) if initramfs else None
+        device = root.partition(")")[0] + ")"
+        needed = {{"ext": "ext4"}.get(kind := _content(self._grub("cat", f"{device}0+256")), kind)}
+        if device.startswith("(lvm/"):
+            needed.add("dm_mod")
+
+        def lacking(wanted: set[str], there: set[str] | None) -> list[str]:
+            return sorted(wanted - there - built_in - {""}) if there else []
+
+        return {
+            "release": release,
+            "initramfs": initramfs,
+            "lacks_root": lacking(needed, early),
+            "lacks_disks": lacking({*DISKS}, early),
+            "lacks_cards": lacking({*CARDS}, _modules(known)),
+        }
+
+    def _system(
+        self, root: str, release: str, boot: str, kernels: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        named = re.search(r"^PRETTY_NAME=(.*)$", release, re.MULTILINE)
+        selinux = re.search(
+            r"^SELINUX=(\w+)", self._text(f"{root}/etc/selinux/config"), re.MULTILINE
+        )
+        device = root.partition(")")[0] + ")"
+        entries = self._listed(f"{boot}/loader/entries/")
+        return {
+            "system": named[1].strip("\"'") if named else "",
+            "root": root,
+            "root_content": _content(self._grub("cat", f"{device}0+256")),
+            "boot": boot,
+            "kernels": kernels,
+            "loader_entries": sum(each.endswith(".conf") for each in entries),
+            "selinux": selinux[1] if selinux else "",
+            "cloud_init": "cloud-init" in self._listed(f"{root}/usr/bin/"),
+            "ssh_server": "sshd" in self._listed(f"{root}/usr/sbin/"),
+        }
+
+    # ------------------------------------------------------------ files, by GRUB
+
+    def _grub(self, *words: str) -> bytes:
+        try:
+            return subprocess.run(
+                ["grub-fstest", self.path, *words],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=SECONDS,
+            ).stdout
+        except subprocess.TimeoutExpired:
+            return b""
+
+    def _text(self, path: str) -> str:
+        return self._grub("cat", path).decode("utf-8", "replace")
+
+    def _listed(self, folder: str) -> list[str]:
+        names = self._grub("ls", folder).decode("utf-8", "replace").split(" ")
+        return [name.rstrip("/\n") for name in names]
+
+
+def _content(head: bytes) -> str:
+    """Return which file system begins so: 'ext', 'xfs', 'btrfs' or ''."""
+    known = (("xfs", 0, b"XFSB"), ("btrfs", 0x10040, b"_BHRfS_M"), ("ext", 0x438, b"\x53\xef"))
+    return next((name for name, at, magic in known if head[at : at + len(magic)] == magic), "")
+
+
+def warnings(firmware: list[str], system: dict[str, Any]) -> Iterator[str]:
+    """Yield what would keep a node from booting the system, or people from using it, with a
+    remedy. Nothing is said of a disk without a system that is known."""
+    if not system:
+        return
+    if not firmware:
+        yield "No firmware boots it: there is no boot code in the MBR and no EFI/BOOT on an ESP."
+    for each in system["kernels"]:
+        release = each["release"]
+        if not each["initramfs"]:
+            yield f"Kernel {release} has no initramfs beside it."
+        if lacking := each["lacks_root"]:
+            yield (
+                f"The initramfs of kernel {release} has no {', '.join(lacking)}, which the root "
+                "needs: no node starts it."
+            )
+        if lacking := each["lacks_disks"]:
+            yield (
+                f"The initramfs of kernel {release} has no drivers {', '.join(lacking)}: a node "
+                "whose disk needs one does not start. In the system, build it for any machine: "
+                "dracut --force --no-hostonly --regenerate-all (or install "
+                "dracut-config-generic); on Debian and Ubuntu MODULES=most in "
+                "/etc/initramfs-tools/initramfs.conf, then update-initramfs -u -k all."
+            )
+        if lacking := each["lacks_cards"]:
+            yield (
+                f"Kernel {release} has no drivers {', '.join(lacking)}: a node with such a network "
+                "card is not reached. Install the distribution's kernel for servers "
+                "(Ubuntu: linux-generic; Rocky, Alma: kernel-modules; Debian: linux-image-amd64)."
+            )
+    if not system["kernels"]:
+        yield "No kernel is in /boot."
+    if not system["cloud_init"]:
+        yield "It has no cloud-init: the node's name and its users' keys are not set."
+    if not system["ssh_server"]:
+        yield "It has no OpenSSH server: nobody logs in."
+
+
+# ---------------------------------------------------------------- initramfs
+
+
+def drivers(packed: bytes) -> set[str] | None:
+    """Return the kernel modules in an initramfs; None where it cannot be read.
+
+    It is archives (cpio, "newc") one behind another, the last compressed as a rule (Linux,
+    Documentation/driver-api/early-userspace/buffer-format.rst).
+    """
+    found: set[str] = set()
+    data, unpacked = packed.lstrip(b"\0"), 0
+    while data:
+        if data[:6] in (b"070701", b"070702"):
+            names, rest = _archive(data)
+            found |= _modules(names)
+        else:
+            plain = _unpacked(data)
+            unpacked += len(plain)
+            if not plain or unpacked >= LIMIT:
+                return None
+            rest = plain
+        data = rest.lstrip(b"\0")
+    return found if packed else None
+
+
+def _archive(data: bytes) -> tuple[list[str], bytes]:
+    """Return the names in an archive, and what follows it."""
+    names, at = list[str](), 0
+    while data[at : at + 4] == b"0707":
+        try:
+            size, length = int(data[at + 54 : at + 62], 16), int(data[at + 94 : at + 102], 16)
+        except ValueError:
+            return names, b""
+        name = data[at + 110 : at + 109 + length].decode("utf-8", "replace")
+        at = -(-(at + 110 + length) // 4) * 4
+        at = -(-(at + size) // 4) * 4
+        if name == "TRAILER!!!":
+            break
+        names.append(name)
+    return names, data[at:]
+
+
+def _unpacked(data: bytes) -> bytes:
+    """Return what compressed data unpacks to, at most LIMIT bytes; empty where that fails."""
+    try:
+        if data[:4] == b"\x28\xb5\x2f\xfd":
+            with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(data) as reader:
+                return reader.read(LIMIT)
+        if data[:2] == b"\x1f\x8b":
+            return zlib.decompressobj(31).decompress(data, LIMIT)
+        if data[:6] == b"\xfd7zXZ\0":
+            return lzma.LZMADecompressor().decompress(data, LIMIT)
+        if data[:3] == b"BZh":
+            return bz2.BZ2Decompressor().decompress(data, LIMIT)
+    except (zstandard.ZstdError, zlib.error, lzma.LZMAError, OSError, ValueError):
+        pass
+    return b""
+
+
+def _modules(paths: list[str]) -> set[str]:
+    """Return the names of the kernel modules among files, as the kernel writes them."""
+    matches = (_MODULE.fullmatch(path.rpartition("/")[2]) for path in paths)
+    return {match[1].replace("-", "_") for match in matches if match}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Disks laid out as makers lay out their cloud images, on whole machines: primed, booted on BIOS and
+UEFI, logged in to by key, grown, captured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cod.lab.spec import LabDisk, LabNic, LabNode
+from tests.system import maker_layouts
+from tests.system.login import Key
+from tests.system.owner import API, Owner
+from tests.system.qemu import CHECKOUT, Rack, rack
+from tests.system.test_debian import logs_in
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(3000)]
+
+DISK = 4 << 30
+TABLES = f"""
+[api]
+listen = ["{API}"]
+plain = true
+"""
+MACHINES = (
+    LabNode("b1", "bios", memory=1024, nics=(LabNic("e1000"),), disks=(LabDisk(DISK, "ahci"),)),
+    LabNode(
+        "u1", "uefi", memory=1024, nics=(LabNic("virtio-net-pci"),), disks=(LabDisk(DISK, "nvme"),)
+    ),
+)
+SEEN = """
+hostname -f; findmnt -no FSTYPE /; findmnt -no SOURCE /; df -B1M --output=size / | tail -1
+findmnt -no FSTYPE /boot || echo none
+python3 -c 'import os; print(os.getxattr("/etc/passwd", "security.selinux"))'
+cloud-init status --wait | tail -1; test -d /sys/firmware/efi && echo uefi || echo bios
+"""
+ROOTS = {
+    "rocky": ("xfs", "xfs"),
+    "rocky-lvm": ("xfs", "xfs"),
+    "ubuntu": ("ext4", "ext4"),
+    "opensuse": ("btrfs", "none"),
+}
+TEMPLATE = """<template name="{name}">
+  <requires><memory><mib min="384MiB"/></memory><disk><size min="3GB"/></disk></requires>
+  <image target="disk" name="{name}"/><boot mode="disk"/><ready port="22"/>
+  <personalise seed="nocloud"/>
+</template>"""
+
+
+@pytest.fixture(scope="module")
+def stand() -> Iterator[Rack]:
+    with rack(MACHINES, patience=3.0, policy=TABLES, restored=True) as stand:
+        stand.cod("group", "create", "physics", "--priority", "10")
+        yield stand
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Key:
+    return Key(tmp_path_factory.mktemp("keys"), "laptop")
+
+
+@pytest.fixture(scope="module")
+def ann(stand: Rack, key: Key) -> Owner:
+    return Owner(stand, "ann", [key])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("layout", maker_layouts.LAYOUTS)
+def test_a_makers_layout_boots_and_grows_on_both_firmwares(
+    stand: Rack, ann: Owner, key: Key, layout: str, tmp_path: Path
+) -> None:
+    image = tmp_path / f"{layout}.img"
+    tree = maker_layouts.system(CHECKOUT / "build/cache/images")
+    maker_layouts.make(layout, tree, tmp_path, image)
+    stand.cod("image", "add", layout, str(image), "--wait")
+    image.unlink()
+    (tmp_path / "template.xml").write_text(TEMPLATE.format(name=layout))
+    stand.cod("template", "add", str(tmp_path / "template.xml"))
+    for machine in MACHINES:
+        if not stand.state(machine.name):
+            stand.power(machine.name, "on")
+        stand.reaches(machine.name, "inactive", seconds=1500)
+    ann.cod(
+        *("vcluster", "create", layout, "--group", "physics", "--size", "2"),
+        *("--template", layout, "--spread"),
+    )
+    for machine in MACHINES:
+        stand.reaches(machine.name, "active", seconds=1500)
+        node = stand.node(machine.name)
+        said = logs_in(stand, key, node["address"], SEEN, tmp_path).splitlines()
+        assert said[0] == f"{node['hostname']}.{layout}.cod.demo"
+        assert (said[1], said[4]) == ROOTS[layout]
+        assert int(said[3]) > 2800, f"the root has grown: {said}"
+        assert maker_layouts.LABEL in said[5], "SELinux's labels are kept"
+        assert said[6:] == ["status: done", machine.firmware]
+    if layout == "rocky-lvm":
+        _captured(stand, layout)
+    ann.cod("vcluster", "delete", layout)
+
+
+def _captured(stand: Rack, layout: str) -> None:
+    """Capture a node; what its image takes is what is used of its disk."""
+    name = stand.node("b1")["name"]
+    stand.cod("node", "capture", name, "--image", "taken", "--group", "physics", "--wait")
+    taken = stand.cod("image", "show", "physics/taken")
+    assert taken["used"] < 1700 << 20 < taken["size"]
+    stand.reaches("b1", "active", seconds=1500)
