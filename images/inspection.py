@@ -229,7 +229,7 @@ class _RawImage:
 
     def _listed(self, folder: str) -> list[str]:
         names = self._grub("ls", folder).decode("utf-8", "replace").split(" ")
-        return [name.rstrip("/\n") for name in names]
+        return [name.rstrip("/") for name in names if name.strip()]
 
 
 def _content(head: bytes) -> str:

@@ -26,7 +26,6 @@ def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.S
         seed.login_keys(
             policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
         ),
-        seed.grown_volume(),
         sssd.seed_part(vcluster.name, site.domain, servers, site.authority, site.posix),
     ]
 

@@ -29,6 +29,7 @@ from trampoline.recipe import packages
 PACKAGES = (*debian.PACKAGES, "dracut", "xfsprogs", "btrfs-progs", "lvm2")
 # folders of the kernel's modules that no machine of the lab has a use for
 UNUSED = ("sound", "drivers/gpu", "drivers/media", "drivers/net/wireless", "drivers/infiniband")
+GRUB = "usr/lib/grub/i386-pc"  # a tree without it is given no boot loader
 LABEL = "system_u:object_r:etc_t:s0"
 VOLUME_GROUP = "rocky"
 SUBVOLUMES = ("@", "@/home", "@/var", "@/boot/grub2/i386-pc")
@@ -158,6 +159,20 @@ def make(layout: str, tree: Path, scratch: Path, path: Path) -> None:
             shell=True,
             check=True,
         )
+    if (tree / GRUB).is_dir():
+        _make_bootable(tree, scratch, path, parts, starts, prefix, find)
+
+
+def _make_bootable(
+    tree: Path,
+    scratch: Path,
+    path: Path,
+    parts: tuple[Part, ...],
+    starts: dict[int, int],
+    prefix: str,
+    find: str,
+) -> None:
+    """Put GRUB's own parts onto the disk."""
     bios = next(part for part in parts if part.type == "bios")
     code, core = grub.bios(
         tree,
@@ -170,7 +185,7 @@ def make(layout: str, tree: Path, scratch: Path, path: Path) -> None:
     with open(path, "r+b") as file:
         file.write(code)
     put(path, core, starts[bios.number] * MIB)
-    esp = where["/boot/efi"]
+    esp = next(part for part in parts if part.type == "esp")
     signed = tree / "usr/lib/grub/x86_64-efi-signed"
     files = {
         "EFI/BOOT/BOOTX64.EFI": (tree / "usr/lib/shim/shimx64.efi.signed").read_bytes(),
@@ -216,7 +231,8 @@ def settle(
         (tree / name).unlink(missing_ok=True)
         (tree / name).write_text(content)
     (tree / "boot/efi").mkdir(exist_ok=True)
-    shutil.copytree(tree / "usr/lib/grub/i386-pc", tree / "boot/grub/i386-pc", dirs_exist_ok=True)
+    if (tree / GRUB).is_dir():
+        shutil.copytree(tree / GRUB, tree / "boot/grub/i386-pc", dirs_exist_ok=True)
     for made in tree.glob("etc/ssh/ssh_host_*"):
         made.unlink()
     for name in ("etc/passwd", "usr/bin/bash"):

@@ -26,6 +26,22 @@ _TEMPLATE = """<template name="{name}">
 {more}</template>"""
 
 
+# cloud-init grows partitions and the file systems in them, and no logical volume.
+_GROW = """
+    #!/bin/sh
+    # Grows the root, which is a logical volume, up to the seed.
+    root=$(findmnt -no SOURCE /)
+    group=$(lvs --noheadings -o vg_name "$root" | tr -d ' ')
+    for volume in $(pvs --noheadings -o pv_name -S "vg_name=$group"); do
+      number=$(cat "/sys/class/block/${volume##*/}/partition") &&
+        growpart "/dev/$(lsblk -ndo PKNAME "$volume")" "$number"
+      pvresize "$volume"
+    done
+    [ "$(vgs --noheadings -o vg_free_count "$group" | tr -d ' ')" = 0 ] ||
+      lvextend --resizefs --extents +100%FREE "$root"
+  """
+
+
 class ImageArgument(click.Path):
     """A file with an image, a folder in the OCI image layout, or `oci:REGISTRY/NAME:TAG`."""
 
@@ -151,13 +167,18 @@ def _show(facts: dict[str, Any]) -> None:
         click.echo(f"{label:<20} {text}")
 
 
+def _on_lvm(facts: dict[str, Any]) -> bool:
+    return str(facts.get("root")).startswith("(lvm/")
+
+
 def template_for(name: str, facts: dict[str, Any]) -> str:
     """Return a template that writes the image `name` to a disk, as text."""
     from xml.sax.saxutils import escape
 
+    grow = f"><user-data>{escape(_GROW)}</user-data></personalise>" if _on_lvm(facts) else "/>"
     only = facts["firmware"] if len(facts["firmware"]) == 1 else []
     more = ['  <ready port="22"/>\n'] if facts.get("ssh_server") else []
-    more += ['  <personalise seed="nocloud"/>\n'] if facts.get("cloud_init") else []
+    more += [f'  <personalise seed="nocloud"{grow}\n'] if facts.get("cloud_init") else []
     return _TEMPLATE.format(
         name=name,
         system=escape(facts.get("system") or "A disk"),

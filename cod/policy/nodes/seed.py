@@ -65,27 +65,6 @@ def metadata_service(url: str, *others: str) -> SeedPart:
     return SeedPart({"cod-metadata": f"{url}latest/", **more})
 
 
-_GROW = """\
-#!/bin/sh
-# cloud-init grows partitions and file systems. A root that is a logical volume is grown here.
-root=$(findmnt -no SOURCE /)
-[ "$(lsblk -ndo TYPE "$root")" = lvm ] || exit 0
-group=$(lvs --noheadings -o vg_name "$root" | tr -d ' ')
-for volume in $(pvs --noheadings -o pv_name -S "vg_name=$group"); do
-    disk=$(lsblk -ndo PKNAME "$volume")
-    number=$(cat "/sys/class/block/${volume##*/}/partition") && growpart "/dev/$disk" "$number"
-    pvresize "$volume"
-done
-[ "$(vgs --noheadings -o vg_free_count "$group" | tr -d ' ')" = 0 ] ||
-    lvextend --resizefs --extents +100%FREE "$root"
-"""
-
-
-def grown_volume() -> SeedPart:
-    """Return the part that grows a root on LVM up to the seed, as cloud-init grows other roots."""
-    return SeedPart(scripts=(_GROW,))
-
-
 def seed_files(
     configuration: Configuration,
     *,

@@ -1,0 +1,192 @@
+"""What is found on a disk image before it is added: an initramfs's drivers, makers' layouts by small
+disks, warnings, and a template."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from click.testing import CliRunner
+
+from cod.cli.root import cod
+from cod.cli.server.image_sources import template_for
+from cod.policy.nodes import template
+from images import inspection
+from tests.system import maker_layouts
+from trampoline.recipe import cpio
+
+ALL = ("ext4", "xfs", "btrfs", "dm-mod", *inspection.DISKS)
+PROGRAMS = ("grub-fstest", "mkfs.xfs", "mkfs.btrfs", "lvcreate")
+needs_tools = pytest.mark.skipif(
+    os.geteuid() != 0 or not all(map(shutil.which, PROGRAMS)),
+    reason=f"root mounts the disks; and {', '.join(PROGRAMS)} make and read them",
+)
+
+
+def initramfs(*modules: str, pack: Callable[[bytes], bytes] = zstandard.compress) -> bytes:
+    """As systems make it: microcode in front, not compressed, and the rest."""
+    early = cpio.archive({"kernel/x86/microcode/GenuineIntel.bin": cpio.file(b"x" * 700)})
+    files = {f"usr/lib/modules/6.1/kernel/{name}.ko.xz": cpio.file(b"m") for name in modules}
+    return early + bytes(512) + pack(cpio.archive(files | {"init": cpio.file(b"#!")}))
+
+
+@pytest.mark.parametrize(
+    "pack", [bytes, gzip.compress, zstandard.compress, lambda data: lzma.compress(data)]
+)
+def test_the_drivers_of_an_initramfs_are_found(pack: Callable[[bytes], bytes]) -> None:
+    assert inspection.drivers(initramfs("nvme", "dm-mod", pack=pack)) == {"nvme", "dm_mod"}
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x04\x22\x4d\x18 lz4", initramfs("a")[:-9], b"\x1f\x8b" + bytes(99), b"rubbish"]
+)
+def test_of_what_cannot_be_read_nothing_is_said(data: bytes) -> None:
+    assert inspection.drivers(data) is None
+
+
+def test_a_bomb_is_unpacked_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "LIMIT", 1 << 20)
+    assert inspection.drivers(gzip.compress(bytes(8 << 20))) is None
+
+
+def test_an_archive_that_lies_about_its_sizes_ends() -> None:
+    whole = cpio.archive({"a.ko": cpio.file(b"x")})
+    for lie in (whole[:94] + b"zzzzzzzz" + whole[102:], whole[:54] + b"FFFFFFFF" + whole[62:]):
+        assert inspection.drivers(lie) in ({"a"}, set())
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Callable[..., Path]:
+    def make(*modules: str, without: tuple[str, ...] = ()) -> Path:
+        files = {
+            "etc/os-release": b'PRETTY_NAME="Example Linux 9"\n',
+            "etc/passwd": b"",
+            "etc/ssh/moduli": b"",
+            "usr/bin/bash": b"",
+            "usr/bin/cloud-init": b"",
+            "usr/sbin/sshd": b"",
+            "etc/selinux/config": b"# comment\nSELINUX=enforcing\n",
+            "etc/default/grub": b"",
+            "etc/network/interfaces": b"",
+            "boot/vmlinuz-6.1": b"kernel",
+            "boot/initrd.img-6.1": initramfs(*modules),
+            "lib/modules/6.1/modules.builtin": b"kernel/drivers/scsi/sd_mod.ko\n",
+            "lib/modules/6.1/modules.dep": "".join(
+                f"kernel/{each}.ko.xz:\n" for each in inspection.CARDS if each not in without
+            ).encode(),
+        }
+        root = tmp_path / "tree"
+        for name, content in files.items():
+            if name not in without:
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_bytes(content)
+        return root
+
+    return make
+
+
+@needs_tools
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layout", "root", "content", "boot"),
+    [
+        ("rocky", "(loop0,gpt4)", "xfs", "(loop0,gpt2)"),
+        ("rocky-lvm", "(lvm/rocky-root)", "xfs", "(loop0,gpt2)"),
+        ("ubuntu", "(loop0,gpt1)", "ext", "(loop0,gpt16)"),
+        ("opensuse", "(loop0,gpt3)/@", "btrfs", "(loop0,gpt3)/@/boot"),
+    ],
+)
+def test_makers_layouts_are_recognised(
+    tmp_path: Path,
+    tree: Callable[..., Path],
+    layout: str,
+    root: str,
+    content: str,
+    boot: str,
+) -> None:
+    image = tmp_path / "disk.img"
+    maker_layouts.make(layout, tree(*ALL), tmp_path, image)
+    found = inspection.inspect(image)
+    assert (found["root"], found["root_content"], found["boot"]) == (root, content, boot)
+    assert (found["system"], found["selinux"], found["loader_entries"]) == (
+        "Example Linux 9",
+        "enforcing",
+        1,
+    )
+    assert [each["release"] for each in found["kernels"]] == ["6.1"]
+    assert found["warnings"] == [
+        "No firmware boots it: there is no boot code in the MBR and no EFI/BOOT on an ESP."
+    ]
+    parts = {each["number"]: each["content"] for each in found["partitions"]}
+    kinds = {"vfat": "fat", "ext4": "ext"}
+    assert parts == {
+        part.number: kinds.get(part.kind, part.kind) if part.kind != "vfat" else ""
+        for part in maker_layouts.LAYOUTS[layout]
+    }
+
+
+@needs_tools
+@pytest.mark.slow
+def test_a_system_for_one_machine_alone_is_warned_of(
+    tmp_path: Path, tree: Callable[..., Path]
+) -> None:
+    """An initramfs with the build machine's drivers, as dracut makes it; and of a kernel for virtual
+    machines, as Ubuntu's linux-virtual."""
+    image = tmp_path / "disk.img"
+    lacking = ("usr/sbin/sshd", "usr/bin/cloud-init", "bnxt_en", "mlx5_core")
+    maker_layouts.make("rocky-lvm", tree("virtio_blk", "dm-mod", without=lacking), tmp_path, image)
+    warned = "\n".join(inspection.inspect(image)["warnings"])
+    assert "has no xfs, which the root needs: no node starts it" in warned
+    assert "has no drivers ahci, megaraid_sas, mpt3sas, nvme: a node" in warned, (
+        "sd_mod is built in"
+    )
+    assert "dracut --force --no-hostonly" in warned
+    assert "has no drivers bnxt_en, mlx5_core: a node with such a network card" in warned
+    assert "no cloud-init" in warned
+    assert "no OpenSSH" in warned
+
+    done = CliRunner().invoke(cod, ["image", "inspect", str(image), "--json"])
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["root_content"] == "xfs"
+    assert "warning: The initramfs of kernel 6.1 has no xfs" in done.stderr
+
+
+def facts(**more: Any) -> dict[str, Any]:
+    return {
+        "size": 2 << 30,
+        "firmware": ["bios", "uefi"],
+        "system": "Rocky <9>",
+        "root": "(loop0,gpt4)",
+        "cloud_init": True,
+        "ssh_server": True,
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"firmware": ["uefi"]},
+        {"root": "(lvm/rocky-root)"},
+        {"cloud_init": False, "ssh_server": False},
+    ],
+)
+def test_the_template_for_a_disk_is_valid(more: dict[str, Any]) -> None:
+    text = template_for("rocky-9", facts(**more))
+    found = template.parse(text)
+    assert ("lvextend" in text) == ("root" in more)
+    assert ("uefi" in text) == ("firmware" in more)
+    assert bool(found.seed) != ("cloud_init" in more)
+
+
+def test_nothing_is_said_of_a_disk_without_a_system() -> None:
+    assert [*inspection.warnings([], {})] == []
