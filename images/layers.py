@@ -181,10 +181,12 @@ def _unpacked(layout: Path, layer: dict[str, Any]) -> Iterator[BinaryIO]:
 
 
 class _Forward:
-    """A stream that `tarfile` reads from start to end, a little at a time."""
+    """A stream that `tarfile` reads from start to end, a little at a time. Zeros stand for what
+    fills the last block where an archive ends without: umoci 0.4 makes such layers."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._at = file, 0
+        self._filling = b""
 
     def read(self, size: int) -> bytes:
         if not 0 <= size <= _AT_ONCE:
@@ -193,7 +195,8 @@ class _Forward:
         while size and (data := self._file.read(size)):
             parts.append(data)
             size -= len(data)
-        found = b"".join(parts)
+        found = b"".join(parts) or self._filling[:size]
+        self._filling = self._filling[len(found) :]
         self._at += len(found)
         return found
 
@@ -205,7 +208,9 @@ class _Forward:
             raise BadImage("its headers lead backwards")
         while left := at - self._at:
             if not self.read(min(left, _AT_ONCE)):
-                raise BadImage("it is cut short")
+                if left >= tarfile.BLOCKSIZE:
+                    raise BadImage("it is cut short")
+                self._filling = bytes(left + 1)  # the last byte is for the one who seeks
 
 
 # ---------------------------------------------------------------- one layer

@@ -79,9 +79,11 @@ def ramdisk(
     files: Mapping[str, tuple[bytes, int]],
     flavour: str = "lab",
     blobs: Path | None = None,
+    level: int = 19,
 ) -> bytes:
     """Return `files`, as `disk.write_tree` takes them, with the drivers of a flavour of the
-    trampoline, and the firmware for them that the unpacked packages in `blobs` have."""
+    trampoline, and the firmware for them that the unpacked packages in `blobs` have;
+    compressed at a `level` of zstd's."""
     entries = {
         path: cpio.link(content.decode()) if S_ISLNK(mode) else cpio.file(content, mode)
         for path, (content, mode) in files.items()
@@ -92,4 +94,4 @@ def ramdisk(
     if flavour == "generic":  # loading a driver takes until its disks are there
         entries["etc/modprobe.d/scsi.conf"] = cpio.file(b"options scsi_mod scan=sync\n")
     entries |= {"mnt": cpio.folder(), "data": cpio.folder()}
-    return zstandard.ZstdCompressor(level=19).compress(cpio.archive(entries))
+    return zstandard.ZstdCompressor(level).compress(cpio.archive(entries))

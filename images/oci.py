@@ -220,9 +220,10 @@ def _lend_kernel(tree: Path, tools: Path) -> tuple[str, str, str]:
     if depmod.returncode:
         raise BadImage(f"depmod: {depmod.stderr.strip()[-500:]}")
     boot = layers.resolve(tree, ("boot",), make=True)
-    shutil.copy(kernel, boot / "vmlinuz-cod")
-    (boot / "ramdisk-cod").write_bytes(linux.ramdisk(tools, own, "generic"))
-    return release, "boot/vmlinuz-cod", "boot/ramdisk-cod"
+    names = f"vmlinuz-{release}", f"initrd.img-{release}"
+    shutil.copy(kernel, boot / names[0])
+    (boot / names[1]).write_bytes(linux.ramdisk(tools, own, "generic", level=3))
+    return release, f"boot/{names[0]}", f"boot/{names[1]}"
 
 
 def _settle(tree: Path, root: str) -> None:

@@ -32,10 +32,11 @@ MACHINES = (
     ),
 )
 SEEN = """
+status=$(cloud-init status --wait | tail -1)
 hostname -f; findmnt -no FSTYPE /; findmnt -no SOURCE /; df -B1M --output=size / | tail -1
 findmnt -no FSTYPE /boot || echo none
-python3 -c 'import os; print(os.getxattr("/etc/passwd", "security.selinux"))'
-cloud-init status --wait | tail -1; test -d /sys/firmware/efi && echo uefi || echo bios
+python3 -c 'import os; print(os.getxattr("/usr/bin/bash", "security.selinux"))'
+echo $status; test -d /sys/firmware/efi && echo uefi || echo bios
 """
 ROOTS = {
     "rocky": ("xfs", "xfs"),

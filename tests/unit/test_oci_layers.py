@@ -187,6 +187,12 @@ def test_a_layer_that_is_cut_short_is_refused(tmp_path: Path, cut: int) -> None:
         applied(tmp_path, tar(entry("a", bytes(1000)), entry("b", b"x"))[:cut])
 
 
+def test_a_layer_may_end_without_the_zeros_that_fill_its_last_block(tmp_path: Path) -> None:
+    whole = tar(entry("a", bytes(1000)), entry("b", b"x"))
+    end = whole.rindex(b"x") + 1
+    assert names(applied(tmp_path, whole[:end])) == {"a", "b"}
+
+
 @pytest.mark.parametrize(
     ("kind", "pack"),
     [
