@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import update
 
-from cod import init
+from cod import init, recipes
 from cod.cli import events, show, wait
 from cod.cli.root import COMMANDS, cod
 from cod.cli.show import SPAN, ago, live, size, stream, table
@@ -433,6 +434,44 @@ def test_groups_and_conflicts(served: Served) -> None:
 
 
 # ---------------------------------------------------------------- images, templates
+
+
+def test_an_oci_image_is_made_a_disk_and_sent(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def made(*words: str, **_: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(words)
+        if "oci:none/such:1" in words:
+            return subprocess.CompletedProcess(words, 1)
+        Path(words[words.index("--out") + 1]).write_bytes(b"x" * 1000)
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(recipes, "oci", made)
+    layout, archive = tmp_path / "layout", tmp_path / "image.tar"
+    layout.mkdir()
+    (tmp_path / "file").touch()
+    with tarfile.open(archive, "w") as tar:
+        tar.add(tmp_path / "file", "oci-layout")
+    assert (
+        "not in the OCI image layout"
+        in run(served, "image", "add", "web", str(layout), code=2).stderr
+    )
+    (layout / "oci-layout").touch()
+    words = ("--tag", "9", "--insecure")
+    for number, source in enumerate(("oci:127.0.0.1:5000/hpc/web:9", str(layout), str(archive))):
+        added = as_json(served, "image", "add", f"web{number}", source, *words)
+        assert (added["name"], added["state"]) == (f"web{number}", "ingesting")
+        assert (asked[-1][0], asked[-1][-3:]) == (source, words)
+        assert asked[-1][2].endswith(f"/web{number}.img"), "it names the file systems in it"
+    refused = run(served, "image", "add", "none", "oci:none/such:1", code=1)
+    assert "no image could be made of it" in refused.stderr
+    for wrong in (("--plain",), ("--sha256", "00")):
+        assert (
+            "OCI image"
+            in run(served, "image", "add", "none", "oci:none/such:1", *wrong, code=2).stderr
+        )
 
 
 def test_images_and_templates(served: Served, tmp_path: Path) -> None:

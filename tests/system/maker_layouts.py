@@ -40,7 +40,7 @@ LVM = (
     "--driverloaded",
     "n",
     "--config",
-    'devices {{ filter=["a|^{}$|","r|.*|"] use_devicesfile=0 }} global {{ event_activation=0 }} '
+    'devices {{ filter=["a|^{}$|","r|.*|"] use_devicesfile=0 hints="none" }} backup {{ backup=0 archive=0 }} global {{ event_activation=0 }} '
     "activation {{ monitoring=0 udev_sync=0 udev_rules=0 }}",
 )
 
@@ -137,9 +137,7 @@ def make(layout: str, tree: Path, scratch: Path, path: Path) -> None:
         words += f" rd.lvm.lv={VOLUME_GROUP}/root"
     if root.kind == "btrfs":
         words += " rootflags=subvol=@"
-    settle(
-        tree, mounts(parts, ids, device), kernel, words, prefix, prefix + "/grub", ids[boot.number]
-    )
+    settle(tree, mounts(parts, ids, device), kernel, words, prefix, ids[boot.number])
     with ExitStack() as stack:
         top = scratch / "top"
         top.mkdir()
@@ -207,29 +205,25 @@ def mounts(parts: tuple[Part, ...], ids: dict[int, str], device: str) -> str:
     return "".join(lines)
 
 
-def settle(
-    tree: Path, fstab: str, kernel: str, words: str, prefix: str, grub_folder: str, boot: str
-) -> None:
+def settle(tree: Path, fstab: str, kernel: str, words: str, prefix: str, boot: str) -> None:
     """Make a disk's system of what mmdebstrap has left, with the entries of its boot loader."""
     entry = (
         f"title Debian\nversion {kernel}\nlinux {prefix}/vmlinuz-{kernel}\n"
         f"initrd {prefix}/initrd.img-{kernel}\noptions {words}\n"
     )
-    files = {
+    files = debian.FILES | {
         "etc/fstab": fstab,
-        "etc/hostname": "unnamed\n",
-        "etc/machine-id": "",
-        "etc/resolv.conf": "",
-        "etc/default/grub": debian.FILES["etc/default/grub"] or "",
-        "etc/network/interfaces": debian.FILES["etc/network/interfaces"] or "",
         "boot/loader/entries/debian.conf": entry,
-        "boot/grub/grub.cfg": f"search.fs_uuid {boot} root\nset timeout=0\nlinux {prefix}/vmlinuz-{kernel} {words}\n"
-        f"initrd {prefix}/initrd.img-{kernel}\nboot\n",
+        "boot/grub/grub.cfg": (
+            f"search.fs_uuid {boot} root\nset timeout=0\nlinux {prefix}/vmlinuz-{kernel} {words}\n"
+            f"initrd {prefix}/initrd.img-{kernel}\nboot\n"
+        ),
     }
     for name, content in files.items():
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).unlink(missing_ok=True)
-        (tree / name).write_text(content)
+        if content is not None:
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_text(content)
     (tree / "boot/efi").mkdir(exist_ok=True)
     if (tree / GRUB).is_dir():
         shutil.copytree(tree / GRUB, tree / "boot/grub/i386-pc", dirs_exist_ok=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from images import inspection, layers, oci
+from images import disk, inspection, layers, oci
 from images.layers import BadImage
 from tests.ports import free_port
 from tests.system.qemu import CHECKOUT
@@ -86,7 +86,7 @@ def layout(folder: Path, tree: Path) -> Path:
 
 def told(tree: Path) -> dict[str, tuple[object, ...]]:
     """What a tree holds: of each file its kind, mode, owner and content."""
-    found = {}
+    found: dict[str, tuple[object, ...]] = {}
     for path in tree.rglob("*"):
         state = path.lstat()
         content = (
@@ -131,6 +131,7 @@ def registry(tmp_path: Path) -> Iterator[str]:
         process.terminate()
 
 
+@pytest.mark.in_turn(4)  # hundreds of megabytes are written
 def test_an_image_from_a_registry_becomes_a_disk(tmp_path: Path, registry: str) -> None:
     made = layout(tmp_path, system(tmp_path))
     run(
@@ -150,7 +151,7 @@ def test_an_image_from_a_registry_becomes_a_disk(tmp_path: Path, registry: str) 
     def cat(path: str) -> str:
         return run("debugfs", "-R", f"cat {path}", f"{out}?offset={offset}")
 
-    assert f"UUID={oci.disk.identifier('compute', 'root')} / ext4" in cat("/etc/fstab")
+    assert f"UUID={disk.identifier('compute', 'root')} / ext4" in cat("/etc/fstab")
     assert cat("/etc/machine-id") == cat("/etc/ssh/ssh_host_ed25519_key") == ""
 
 
