@@ -5,8 +5,8 @@ archive of one; or an archive as `docker save` and `podman save` make it. The im
 system: an init, and better a kernel with its initramfs, OpenSSH and cloud-init. Where it has no
 kernel, it gets the distribution's, with a ramdisk that finds the root file system.
 
-The disk has a GPT with GRUB for BIOS and UEFI, and the root (ext4) last, where it can grow. FILE.json
-has the facts. Takes root, because files in a system are of many users.
+The disk has a GPT with GRUB for BIOS and UEFI, and the root (ext4) last, where it can grow.
+FILE.json has the facts. Takes root, because files in a system are of many users.
 """
 
 from __future__ import annotations

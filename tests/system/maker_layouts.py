@@ -40,7 +40,8 @@ LVM = (
     "--driverloaded",
     "n",
     "--config",
-    'devices {{ filter=["a|^{}$|","r|.*|"] use_devicesfile=0 hints="none" }} backup {{ backup=0 archive=0 }} global {{ event_activation=0 }} '
+    'devices {{ filter=["a|^{}$|","r|.*|"] use_devicesfile=0 hints="none" }} '
+    "backup {{ backup=0 archive=0 }} global {{ event_activation=0 }} "
     "activation {{ monitoring=0 udev_sync=0 udev_rules=0 }}",
 )
 

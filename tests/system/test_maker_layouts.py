@@ -1,5 +1,5 @@
-"""Disks laid out as makers lay out their cloud images, on whole machines: primed, booted on BIOS and
-UEFI, logged in to by key, grown, captured."""
+"""Disks laid out as makers lay out their cloud images, on whole machines: primed, booted on BIOS
+and UEFI, logged in to by key, grown, captured."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Disks of OCI images, with others' tools: umoci makes the layers, skopeo and Debian's registry carry
-them."""
+"""Disks of OCI images, with others' tools: umoci makes the layers, skopeo and Debian's registry
+carry them."""
 
 from __future__ import annotations
 

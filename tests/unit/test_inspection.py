@@ -1,5 +1,5 @@
-"""What is found on a disk image before it is added: an initramfs's drivers, makers' layouts by small
-disks, warnings, and a template."""
+"""What is found on a disk image before it is added: an initramfs's drivers, makers' layouts by
+small disks, warnings, and a template."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ needs_tools = pytest.mark.skipif(
 
 
 def initramfs(*modules: str, pack: Callable[[bytes], bytes] = zstandard.compress) -> bytes:
-    """As systems make it: microcode in front, not compressed, and the rest."""
+    """Return an initramfs with these modules, and microcode in front that is not compressed."""
     early = cpio.archive({"kernel/x86/microcode/GenuineIntel.bin": cpio.file(b"x" * 700)})
     files = {f"usr/lib/modules/6.1/kernel/{name}.ko.xz": cpio.file(b"m") for name in modules}
     return early + bytes(512) + pack(cpio.archive(files | {"init": cpio.file(b"#!")}))
@@ -138,8 +138,8 @@ def test_makers_layouts_are_recognised(
 def test_a_system_for_one_machine_alone_is_warned_of(
     tmp_path: Path, tree: Callable[..., Path]
 ) -> None:
-    """An initramfs with the build machine's drivers, as dracut makes it; and of a kernel for virtual
-    machines, as Ubuntu's linux-virtual."""
+    """An initramfs with the build machine's drivers, as dracut makes it; and of a kernel for
+    virtual machines, as Ubuntu's linux-virtual."""
     image = tmp_path / "disk.img"
     lacking = ("usr/sbin/sshd", "usr/bin/cloud-init", "bnxt_en", "mlx5_core")
     maker_layouts.make("rocky-lvm", tree("virtio_blk", "dm-mod", without=lacking), tmp_path, image)
