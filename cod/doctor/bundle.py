@@ -36,7 +36,8 @@ _HIDDEN = "…"
 _KEYS = re.compile(r"password|secret|token|community|key|credential", re.IGNORECASE)
 _SECRETS = (
     (re.compile(r"(?<=://)[^\s\"']{1,999}(?=@)"), _HIDDEN),  # user:password@ of a URL
-    (re.compile(r"((?<=://)[^\s?\"']{1,999}\?)[^\s\"']+"), rf"\1{_HIDDEN}"),  # a URL's query
+    # a URL's query and fragment: an invitation's link has its secret there
+    (re.compile(r"((?<=://)[^\s?#\"']{1,999}[?#])[^\s\"']+"), rf"\1{_HIDDEN}"),
     (re.compile(r"\bcod_[A-Za-z0-9_-]{20,}"), _HIDDEN),  # tokens of the API
     (re.compile(r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]+"), rf"\1 {_HIDDEN}"),
     (re.compile(r"(?s)-----BEGIN [A-Z ]+-----.{1,9999}?-----END [A-Z ]+-----"), _HIDDEN),
@@ -78,7 +79,7 @@ def write(
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without passwords of URLs, their queries, tokens and private keys."""
+    """Return a text without passwords of URLs, their queries and fragments, tokens and private keys."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
@@ -148,12 +149,18 @@ def _answer(ask: Callable[[str], Any], path: str) -> Any:
 def _hidden(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: _HIDDEN if _KEYS.search(key) and not key.endswith("_file") else _hidden(each)
+            key: _HIDDEN if _KEYS.search(key) and not _path(key, each) else _hidden(each)
             for key, each in value.items()
         }
     if isinstance(value, str):  # a password in a database's URL may have any character but @
         return re.sub(r"(?s)(?<=://).+(?=@)", _HIDDEN, value)
     return [_hidden(each) for each in value] if isinstance(value, list) else value
+
+
+def _path(key: str, value: Any) -> bool:
+    """Return whether a value names a secret's file. A password that was put there by mistake does
+    not."""
+    return key.endswith("_file") and isinstance(value, str) and value.startswith("/")
 
 
 def _json(value: Any) -> str:

@@ -23,6 +23,7 @@ SECRET = "hunter2-hunter2"
     [
         (f"mysql+pymysql://cod:{SECRET}@db,db2:3306/cod", "@db,db2:3306/cod"),
         (f"asked https://hooks.example.org/in?token={SECRET} at ten", "at ten"),
+        (f"open https://cod.example.org/invitation#{SECRET} once", "once"),
         (f"Authorization: Bearer {SECRET}", "Authorization: Bearer"),
         (f"made cod_{SECRET}-and-more-of-it for ann", "for ann"),
         (f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----\nnext", "next"),
@@ -87,6 +88,7 @@ def test_the_values_of_a_site_file_are_shown_without_what_secrets_are_called(
         f'# {SECRET}\n[server]\ndatabase = "mysql+pymysql://cod:{SECRET}@db/cod"\n'
         f'[oidc]\nclient_secret = "{SECRET}"\nsecret_file = "/etc/cod/oidc"\n'
         f'[[power]]\npassword = "{SECRET}"\naccount = "ops"\n'
+        f'[[account]]\npassword_file = "{SECRET}"\n'  # a mistake that people make
     )
     doctor(site, "--bundle", str(out))
     told = files(out)
@@ -95,6 +97,7 @@ def test_the_values_of_a_site_file_are_shown_without_what_secrets_are_called(
     assert values["server"]["database"] == "mysql+pymysql://…@db/cod"
     assert values["oidc"]["secret_file"] == "/etc/cod/oidc"
     assert values["power"] == [{"password": "…", "account": "ops"}]
+    assert values["account"] == [{"password_file": "…"}]
     assert "ConfigError" in told["database.json"]
 
 
