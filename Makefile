@@ -10,7 +10,7 @@ SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build bytecode prepared kills server-kills chaos sim demo test test-all try test-fast ledger attack check bench mutants science matrix manual deb run lab-down clean system-demo system-test
+.PHONY: venv dev ldap build bytecode prepared kills server-kills chaos sim demo test test-all try test-fast ledger attack check bench mutants science matrix manual deb rpm run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -51,10 +51,14 @@ manual: dev
 	rm -rf build/manual
 	.venv/bin/python -m sphinx -q -E -W --keep-going -b dirhtml -d build/manual.trees docs build/manual
 
-# The Debian package, for the release that it is made on.
+# The Debian package, for the release that it is made on, or for another: make deb RELEASE=trixie
 deb: manual
 	.ci/install-system deb
-	.ci/deb/build
+	.ci/deb/$(if $(RELEASE),release $(RELEASE),build)
+
+# The packages for Enterprise Linux 9, where they are made.
+rpm:
+	.ci/rpm/build
 
 # Built from source: only where its tests are run.
 ldap: system-test dev

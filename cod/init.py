@@ -23,16 +23,19 @@ from cod.site.file import SiteFile, keys
 from cod.store import schema
 from cod.store.people import groups
 
-FOUND = {  # where the distribution keeps the loaders, and what they are called below the boot root
-    "/usr/lib/ipxe/undionly.kpxe": "undionly.kpxe",
-    "/usr/lib/ipxe/snponly.efi": "snponly.efi",
-    "/usr/lib/ipxe/ipxe.efi": "ipxe.efi",
-    "/usr/lib/PXELINUX/pxelinux.0": "pxelinux.0",
-    "/usr/lib/PXELINUX/lpxelinux.0": "lpxelinux.0",
-    "/usr/lib/syslinux/modules/bios/ldlinux.c32": "ldlinux.c32",
-    "/usr/lib/syslinux/modules/bios/libcom32.c32": "libcom32.c32",  # what reboot.c32 is linked with
+_IPXE, _EL_IPXE = "/usr/lib/ipxe", "/usr/share/ipxe"
+_SYSLINUX, _EL_SYSLINUX = "/usr/lib/syslinux/modules/bios", "/usr/share/syslinux"
+LOADERS = {  # below the boot root, and where Debian and Enterprise Linux keep them
+    "undionly.kpxe": (f"{_IPXE}/undionly.kpxe", f"{_EL_IPXE}/undionly.kpxe"),
+    "snponly.efi": (f"{_IPXE}/snponly.efi", f"{_EL_IPXE}/ipxe-snponly-x86_64.efi"),
+    "ipxe.efi": (f"{_IPXE}/ipxe.efi", f"{_EL_IPXE}/ipxe-x86_64.efi"),
+    "pxelinux.0": ("/usr/lib/PXELINUX/pxelinux.0", f"{_EL_SYSLINUX}/pxelinux.0"),
+    "lpxelinux.0": ("/usr/lib/PXELINUX/lpxelinux.0", f"{_EL_SYSLINUX}/lpxelinux.0"),
+    "ldlinux.c32": (f"{_SYSLINUX}/ldlinux.c32", f"{_EL_SYSLINUX}/ldlinux.c32"),
+    # what reboot.c32 is linked with
+    "libcom32.c32": (f"{_SYSLINUX}/libcom32.c32", f"{_EL_SYSLINUX}/libcom32.c32"),
     # how a PXELINUX configuration ends that refuses
-    "/usr/lib/syslinux/modules/bios/reboot.c32": "reboot.c32",
+    "reboot.c32": (f"{_SYSLINUX}/reboot.c32", f"{_EL_SYSLINUX}/reboot.c32"),
 }
 FIRST_LIMITS = {"node_limit": 64, "max_lease": 30 * 86400.0}
 """What a new site grants its groups at most until an administrator decides otherwise: nobody holds
@@ -106,15 +109,19 @@ def write_site_file(
 def copy_loaders(boot: Path) -> list[str]:
     """Copy the distribution's NBPs below the boot root, where they are missing."""
     done = []
-    for source, name in FOUND.items():
+    for name, places in LOADERS.items():
         target = boot / name
         if target.exists():
             continue
-        if Path(source).exists():
+        source = next((place for place in places if Path(place).exists()), None)
+        if source:
             shutil.copy(source, target)
             done.append(f"copied {name}")
         else:
-            done.append(f"missing {source}: install the package it is in and run `cod init` again")
+            done.append(
+                f"missing {' or '.join(places)}: install the package it is in and run"
+                " `cod init` again"
+            )
     return done
 
 

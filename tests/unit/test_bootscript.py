@@ -138,7 +138,7 @@ def test_a_site_has_every_file_that_a_pxelinux_configuration_names() -> None:
     plans = (TRAMPOLINE, BootPlan("local", ""), BootPlan("none", ""))
     wanted = {name for plan in plans for name in re.findall(r"\w+\.c32", bootscript.pxelinux(plan))}
     assert wanted == {"reboot.c32"}
-    sources = {name: Path(path) for path, name in init.FOUND.items()}
+    sources = {name: Path(places[0]) for name, places in init.LOADERS.items()}
     wanted.add("ldlinux.c32")
     for name in [each for each in wanted if sources[each].exists()]:
         wanted |= {
