@@ -79,7 +79,8 @@ def write(
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without passwords of URLs, their queries and fragments, tokens and private keys."""
+    """Return a text without passwords of URLs, their queries and fragments, tokens and
+    private keys."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text

@@ -27,6 +27,7 @@ SECRETS: dict[tuple[str, str], tuple[str, ...]] = {
     ("account", "password_file"): ("edge", "manager"),
     ("api", "certificate"): ("web",),
     ("api", "key"): ("web",),
+    ("dns", "transfer_key_file"): ("edge",),
     ("energy", "curve_file"): ("manager",),
     ("fileserver", "known_hosts"): ("manager",),
     ("fileserver", "ssh_key"): ("manager",),

@@ -547,6 +547,7 @@ def test_the_annotated_defaults_are_the_defaults() -> None:
         "certificate",
         "key",
         "secret_file",
+        "transfer_key_file",
         "vlans",
         "networks",
         "server",

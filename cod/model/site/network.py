@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from cod.model.keys import (
     LABEL,
+    AbsolutePath,
     Address,
     FileName,
     Limits,
@@ -187,6 +188,11 @@ class Dns(SiteTable):
         (),
         "servers that may copy the zones (AXFR) and are told of "
         "changes (NOTIFY): ADDRESS, or ADDRESS:PORT",
+    )
+    transfer_key_file: AbsolutePath | None = site_key(
+        None,
+        "file whose first line is the key of transfers and NOTIFYs (TSIG), as dig -y takes it: "
+        "ALGORITHM:NAME:SECRET; read when it is used. Unsigned transfers are refused then",
     )
     name_servers: tuple[NameServer, ...] = site_key(
         (),

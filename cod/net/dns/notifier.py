@@ -18,6 +18,7 @@ from twisted.internet.protocol import DatagramProtocol
 
 from cod.flows.boot import zones
 from cod.model import SiteRef
+from cod.net.dns import transferkey, tsig
 from cod.periodic import Periodic
 from cod.pool import Pool
 from cod.wire import dns as wire
@@ -115,8 +116,12 @@ class ZoneNotifier(Periodic):
         while number in self._waiting:
             number = self._random.getrandbits(16)
         try:
-            self._socket.transport.write(wire.notify(target[0], number), target[1])
-        except OSError as error:
+            key = transferkey.read(self._site.current)
+            message = wire.notify(target[0], number)
+            if key is not None:
+                message = tsig.MessageSigner(key, self._clock()).sign(message)
+            self._socket.transport.write(message, target[1])
+        except (OSError, transferkey.NoKey) as error:
             log.debug("no NOTIFY to %s: %s", target[1][0], error)
         self._waiting[number] = (
             target,

@@ -12,6 +12,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -24,10 +25,12 @@ from twisted.python.failure import Failure
 from cod.flows.boot import dns as flow
 from cod.flows.boot import zones
 from cod.model import DnsAnswer, SiteRef
+from cod.net.dns import transferkey, tsig
 from cod.net.dns.streams import Stream, Streams
 from cod.net.socketservice import SocketService
 from cod.pool import Pool
 from cod.wire import dns as wire
+from cod.wire.errors import PeerError
 
 BATCH = 256  # questions in one read
 LONGEST = 4096  # bytes of a question
@@ -41,6 +44,7 @@ ANSWERS = prometheus.Counter("cod_dns_answers_total", "DNS answers", ["code"])
 log = logging.getLogger("cod.dns")
 
 Reply = Callable[[bytes], object]
+Sign = Callable[[bytes], bytes]
 
 
 class DnsServer(SocketService):
@@ -108,7 +112,10 @@ class DnsServer(SocketService):
                 data, peer = self._socket.recvfrom(LONGEST)
             except OSError:  # nothing waits any more, or an ICMP error of an earlier answer
                 break
-            self._take(data, peer[0], self._replier(peer), batch)
+            reply = self._replier(peer)
+            with suppress(PeerError):
+                data, sign = self._opened(data, peer[0], reply)
+                self._take(data, peer[0], _signing(reply, sign), batch)
         self._look_up(batch)
 
     def _replier(self, peer: Any) -> Reply:
@@ -126,12 +133,43 @@ class DnsServer(SocketService):
     def asked(self, data: bytes, peer: str, stream: Stream) -> None:
         """Answer a question that came over a stream."""
         batch: list[tuple[wire.Query, str, Reply]] = []
-        if not self._take(data, peer, stream.answer, batch, stream=True):
+        try:
+            data, sign = self._opened(data, peer, stream.answer)
+        except tsig.Rejected:
+            return  # and has its answer
+        except PeerError:
+            stream.drop()
+            return
+        if not self._take(data, peer, _signing(stream.answer, sign), batch, stream=True):
             stream.drop()
         elif batch and batch[0][0].transfer:
-            self._transfer(batch[0][0], peer, stream)
+            self._transfer(batch[0][0], peer, stream, sign)
         else:
             self._look_up(batch)
+
+    def _opened(self, data: bytes, peer: str, reply: Reply) -> tuple[bytes, Sign | None]:
+        """Return a message without its signature, and what signs the answer: None where it has no
+        signature, or is no secondary's. Raises `PeerError`; one whose signature is wrong has its
+        answer then."""
+        site = self._site.current
+        if site.dns.transfer_key_file is None or not self._secondary(peer):
+            return data, None
+        try:
+            key = transferkey.read(site)
+            assert key is not None
+            message, signer = tsig.opened(data, key, self._clock())
+        except transferkey.NoKey as error:
+            log.error("signatures of %s are not checked: %s", peer, error)
+            return data, None
+        except tsig.Rejected as rejected:
+            ANSWERS.labels("refused").inc()
+            log.warning("a question of %s has %s", peer, rejected)
+            reply(rejected.reply)
+            raise
+        return message, signer.sign if signer else None
+
+    def _secondary(self, peer: str) -> bool:
+        return peer in {address for address, _ in self._site.current.dns.secondaries}
 
     def _take(
         self,
@@ -195,41 +233,49 @@ class DnsServer(SocketService):
 
     # ------------------------------------------------------------ whole zones
 
-    def _transfer(self, query: wire.Query, peer: str, stream: Stream) -> None:
-        """Send a zone to the site's secondaries only."""
+    def _transfer(self, query: wire.Query, peer: str, stream: Stream, sign: Sign | None) -> None:
+        """Send a zone to a secondary of the site's that has signed its question, if the site has a
+        key; to nobody else."""
         site = self._site.current
-        if (
-            peer not in {address for address, _ in site.dns.secondaries}
-            or self.transfers >= TRANSFERS
-        ):
+        unsigned = site.dns.transfer_key_file is not None and sign is None
+        if unsigned or not self._secondary(peer) or self.transfers >= TRANSFERS:
             ANSWERS.labels("refused").inc()
-            log.info("the zone %s is not sent to %s", query.question.name, peer)
-            stream.answer(wire.refused(query))
+            log.info(
+                "the zone %s is not sent to %s%s",
+                query.question.name,
+                peer,
+                ": the question is not signed" if unsigned else "",
+            )
+            _signing(stream.answer, sign)(wire.refused(query))
             return
         self.transfers += 1
         found = self._pool.read(zones.transfer, query.question.name, site)
-        found.addCallback(self._send, query, peer, stream)
-        found.addErrback(self._not_sent, query, stream)
+        found.addCallback(self._send, query, peer, stream, sign)
+        found.addErrback(self._not_sent, query, _signing(stream.answer, sign))
         found.addBoth(self._transferred)
 
     def _send(
-        self, zone: zones.Transfer | None, query: wire.Query, peer: str, stream: Stream
+        self,
+        zone: zones.Transfer | None,
+        query: wire.Query,
+        peer: str,
+        stream: Stream,
+        sign: Sign | None,
     ) -> Any:
         if zone is None:
             ANSWERS.labels("refused").inc()
-            stream.answer(wire.refused(query))
+            _signing(stream.answer, sign)(wire.refused(query))
             return None
         ANSWERS.labels("transfer").inc()
         log.info("zone %s, serial %d, to %s", query.question.name, zone.serial, peer)
         site = self._site.current
-        return stream.send_all(
-            wire.transfer(query, zone.records, primary=zone.primary, domain=site.domain)
-        )
+        messages = wire.transfer(query, zone.records, primary=zone.primary, domain=site.domain)
+        return stream.send_all(map(sign, messages) if sign else messages)
 
-    def _not_sent(self, failure: Failure, query: wire.Query, stream: Stream) -> None:
+    def _not_sent(self, failure: Failure, query: wire.Query, reply: Reply) -> None:
         log.error("the zone %s cannot be sent: %s", query.question.name, failure.getErrorMessage())
         ANSWERS.labels("failed").inc()
-        stream.answer(wire.failed(query))
+        reply(wire.failed(query))
 
     def _transferred(self, _: object) -> None:
         self.transfers -= 1
@@ -254,6 +300,11 @@ class DnsServer(SocketService):
     def _forwarded(self, code: str) -> None:
         self.forwarding -= 1
         ANSWERS.labels(code).inc()
+
+
+def _signing(reply: Reply, sign: Sign | None) -> Reply:
+    """Return what replies with a signature, if there is something to sign with."""
+    return (lambda message: reply(sign(message))) if sign else reply
 
 
 class _ForwardedQuery(DatagramProtocol):
