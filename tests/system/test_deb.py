@@ -209,36 +209,6 @@ test -f /etc/cod/site.toml && test ! -e /usr/bin/cod && echo "the site stays"
     assert lines[-1] == "the site stays"
 
 
-def test_a_repository_made_by_the_pages_commands_is_trusted_until_it_is_changed(
-    package: Path,
-) -> None:
-    page = (ROOT / "docs/howto/admin/packages.md").read_text()
-    made, used = [
-        re.sub(r"(?m)^    ", "", block)
-        for block in re.findall(r"\n\n((?:    .+\n)+)", page.partition("<!-- apt:")[2])
-    ][:2]
-    used = used.replace("https://packages.example.org", "file:///srv")
-    apt = (
-        "apt-get -qq -o Dir::Etc::sourcelist=/etc/apt/sources.list.d/site.list"
-        " -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root"
-    )
-    said = installed(
-        package,
-        f"""
-mkdir -p /tmp/here/build/deb && cp /tmp/cod.deb /tmp/here/build/deb/cod_1_amd64.deb && cd /tmp/here
-exec 2>/tmp/log
-{made}
-cd .. && {used.splitlines()[0]}
-{used.splitlines()[1]}
-{apt} update || cat /tmp/log
-cd /tmp && {apt} download cod && cmp cod_*.deb cod.deb && echo "the package, by its signature"
-cd /srv/apt/bookworm && sed -i s/bookworm/trixie/ InRelease
-{apt} update 2>&1 | grep -o "signatures were invalid" | head -1
-""",
-    )
-    assert said.splitlines() == ["the package, by its signature", "signatures were invalid"]
-
-
 def test_the_units_are_good_in_systemds_eyes(package: Path) -> None:
     said = installed(
         package, "systemd-analyze verify /lib/systemd/system/cod*.service 2>&1 && echo verified"
