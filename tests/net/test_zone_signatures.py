@@ -22,6 +22,7 @@ from cod.net.dns import tsig
 from cod.net.dns.notifier import ZoneNotifier
 from cod.net.dns.server import DnsServer
 from cod.pool import Pool, in_transaction
+from cod.store.engine import Tx
 from cod.wire.errors import PeerError
 from tests.contexts import flow_context
 from tests.net.test_dns_server import dig
@@ -126,17 +127,13 @@ def test_dig_gets_a_zone_with_the_key_and_nobody_without(
     """dig checks the signature of each message; the zone has two."""
     in_transaction(engine, furnished, signing)
     server = start(signing)
-    for at in range(300):
-        in_transaction(
-            engine,
-            lambda tx, at=at: vcluster_names.put(
-                tx,
-                flow_context(replace(signing, dns=replace(signing.dns, names=400)), NOW, ""),
-                vcluster="pool",
-                name=f"name-{at}-{'x' * 50}",
-                target="n4",
-            ),
-        )
+    many = flow_context(replace(signing, dns=replace(signing.dns, names=400)), NOW, "")
+
+    def name(tx: Tx) -> None:
+        for at in range(300):
+            vcluster_names.put(tx, many, vcluster="pool", name=f"name-{at}-{'x' * 50}", target="n4")
+
+    in_transaction(engine, name)
     said = dig(server, "-y", KEY, "pool.cod.test", "AXFR")[1]
     assert said.count("TSIG") > 1
     assert "error" not in said
