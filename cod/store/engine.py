@@ -40,6 +40,10 @@ _FULL = (1021, 1114)  # the disk, a table's file
 LONGEST_TEXT = 1 << 26  # bytes: names of millions of nodes
 # Seconds without a statement after which MariaDB ends a transaction that has written.
 ABANDONED = 10
+# The same at one of several hosts: less than the three seconds for which a process may be sure of the
+# writer (`policy.database_writer`). A process that is stopped between that look and its COMMIT, or
+# whose COMMIT the network holds up, finds its transaction ended before another host can be the writer.
+ABANDONED_BY_WRITER = 2
 
 
 class NoWriter(exc.OperationalError):
@@ -91,6 +95,7 @@ def connect(
         _make_private(engine.url.database or "")
         return engine
     urls = database_urls(url)
+    abandoned = ABANDONED if writer is None else ABANDONED_BY_WRITER
     engine = create_engine(
         next(iter(urls.values())),
         hide_parameters=True,
@@ -107,7 +112,7 @@ def connect(
             # A host that hangs, or whose link is cut, keeps its connection: others would wait for
             # the rows that it has locked as long as that lasts. MySQL has no such limit.
             "init_command": f"SET group_concat_max_len = {LONGEST_TEXT}"
-            f" /*M!100300 , idle_write_transaction_timeout = {ABANDONED} */",
+            f" /*M!100300 , idle_write_transaction_timeout = {abandoned} */",
         },
     )
     event.listen(engine, "handle_error", _leave_reader)

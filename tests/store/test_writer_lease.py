@@ -4,13 +4,16 @@ to the one that takes over, and commits nothing at the one that has come back.""
 from __future__ import annotations
 
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pymysql
 import pytest
-from sqlalchemy import Engine, exc
+from sqlalchemy import Engine, exc, text
 
 from cod.core.database import writer as database_writer
 from cod.core.database.writer import DatabaseWriter, connect
@@ -180,6 +183,62 @@ def test_a_transaction_that_loses_sight_of_the_writer_does_not_commit(
     writer.step()
     assert "late" not in in_transaction(engine, names)
     engine.dispose()
+
+
+STOPS = """
+import os, signal, sys
+from sqlalchemy import event
+from cod.core.database.writer import connect
+from cod.pool import in_transaction
+from cod.store.engine import code
+from tests.store.test_pool import add_node
+
+engine = connect(sys.argv[1])
+
+def stop(_):
+    print(*told, flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+def late(tx):
+    global told
+    query = "SELECT @@idle_write_transaction_timeout, CONNECTION_ID()"
+    told = tx.exec_driver_sql(query).one()
+    event.listen(engine, "commit", stop)  # after the writer was confirmed
+    add_node(tx, "stopped")
+
+try:
+    in_transaction(engine, late)
+except Exception as error:
+    print(code(error), flush=True)
+else:
+    print("committed", flush=True)
+os._exit(0)
+"""
+"""A process that stops between its look at the lease and its COMMIT."""
+CONNECTIONS = text("SELECT id FROM information_schema.processlist")
+
+
+def connections(tx: Tx) -> list[int]:
+    return list(tx.scalars(CONNECTIONS))
+
+
+def test_a_process_that_is_stopped_before_its_commit_does_not_commit_when_it_wakes(
+    mariadb: MariaDB, mariadb_engine: Engine
+) -> None:
+    """The host ends its transaction before another host may be the writer."""
+    url = f"mysql+pymysql://root@127.0.0.1:{mariadb.port},127.0.0.1:{free_port()}/store"
+    command = [sys.executable, "-c", STOPS, url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stopped:
+        try:
+            assert stopped.stdout is not None
+            seconds, own = stopped.stdout.readline().split()
+            assert float(seconds) < LEASE_SECONDS / 2
+            until(lambda: int(own) not in in_transaction(mariadb_engine, connections))
+            stopped.send_signal(signal.SIGCONT)
+            assert int(stopped.stdout.readline()) in database._LOST
+        finally:
+            stopped.kill()
+    assert "stopped" not in in_transaction(mariadb_engine, names)
 
 
 def test_a_server_and_a_command_find_the_writer_and_find_it_again(
