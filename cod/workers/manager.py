@@ -110,13 +110,21 @@ class Manager(Service):
 
     async def _look(self) -> None:
         woken, self._woken = self._woken, False
-        if not await self._hold():
+        claim = await self._hold()
+        if claim is None:
             return
         now = self._clock()
         self._watch_clock(now)
         if await self._pool.read(hold.lasts):
             return
-        self._effects(await self._pool.run(deadlines.run, self._site.current, now, self._started))
+        try:
+            effects = await self._pool.run(
+                deadlines.run, self._site.current, now, self._started, claim=claim
+            )
+        except apply_plan.Lost as error:
+            self._lose(error, "deadlines wait")
+            return
+        self._effects(effects)
         if self._reactor.seconds() >= self._calm_at:
             await self._maintain()
         pulse = await self._pool.read(plan.pulse)
@@ -133,8 +141,7 @@ class Manager(Service):
                     maintenance.run, claim=claim, site=self._site.current, now=self._clock()
                 )
             except apply_plan.Lost as error:
-                self._keeper.claim = None
-                log.warning("%s; maintenance waits", error)
+                self._lose(error, "maintenance waits")
                 return
             except Exception as error:
                 if self._pool.is_away(error):
@@ -200,9 +207,13 @@ class Manager(Service):
             try:
                 acts.extendleft(reversed(await self._act(act, claim)))
             except apply_plan.Lost as error:
-                self._keeper.claim = None
-                log.warning("%s; the rest of the plan is dropped", error)
+                self._lose(error, "the rest of the plan is dropped")
                 return
+
+    def _lose(self, error: apply_plan.Lost, rest: str) -> None:
+        """Note that the claim is another's; `rest` says what is left undone."""
+        self._keeper.claim = None
+        log.warning("%s; %s", error, rest)
 
     def _set_aside(self, act: apply_plan.Act) -> None:
         """Leave a request out of plans for a while: a grant that cannot be carried out would be

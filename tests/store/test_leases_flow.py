@@ -14,13 +14,14 @@ from cod.core.networks import address_blocks
 from cod.core.nodes import transitions
 from cod.flows.agents import report, sessions
 from cod.flows.boot import dhcp
-from cod.flows.nodes import deadlines, readiness
+from cod.flows.nodes import deadlines, hold, readiness
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import vclusters as flow
 from cod.model import AskedVcluster, BootSecret, DhcpQuery, Peer, Policy, Refused, Site, dotted
 from cod.states import NodeEvent, NodeState, Step
+from cod.store import claims
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, savepoint
 from cod.store.nodes import bindings, holding, nodes, secrets
 from cod.store.scheduler import requests, reservations, vclusters
 from tests.contexts import flow_context
@@ -267,6 +268,24 @@ def test_more_waking_at_once_have_more_time(tx: Tx, site: Site) -> None:
     run_pass(tx, rules, 12.0)
     woken = next(node for node in nodes.every(tx) if node.deadline not in (None, *deadlines))
     assert woken.deadline == 12.0 + 2.0 * (100.0 + 3 * 10.0)
+
+
+def test_a_manager_that_was_stopped_moves_no_node_of_a_site_that_is_held_meanwhile(
+    tx: Tx, site: Site
+) -> None:
+    rules = ruled(site)
+    people(tx)
+    add_node(tx, 0, "boot")
+    tx.execute(update(t.nodes).values(deadline=700.0))
+    claim = claims.hold(tx, claims.MANAGER, "a", 10.0, 15.0)
+    hold.start(tx, 800.0)  # after the manager has seen that nothing is held
+    before = nodes.every(tx)
+    with pytest.raises(claims.Lost), savepoint(tx):
+        deadlines.run(tx, rules, 710.0, claim=claim)
+    assert nodes.every(tx) == before
+    with savepoint(tx):
+        assert deadlines.run(tx, rules, 710.0, claim=claims.find(tx, claims.MANAGER))
+    assert nodes.every(tx) != before
 
 
 def test_one_that_does_not_wake_is_tried_again_set_aside_and_another_takes_its_place(

@@ -409,10 +409,10 @@ class _Shell(Protocol):
                 break
             host, _, port = server.partition(":")
             endpoint = TCP4ClientEndpoint(self._reactor, host, int(port), timeout=10)
-            self._over = Deferred()
+            over = self._over = Deferred[None]()  # the connection may be lost as soon as it is made
             try:
                 await connectProtocol(endpoint, self)
-                await self._over
+                await over
             except Exception as error:
                 if not type(error).__module__.startswith("twisted.internet.error"):
                     raise

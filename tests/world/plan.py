@@ -69,6 +69,14 @@ OF_SERVERS = {
     "kill server": 2,
 }
 OF_VCMS = {"vcm": 4, "jobs": 6, "vcm kill": 3, "vcm anew": 1, "vcm cut": 2, "vcm still": 2}
+OF_SITE = {
+    "maintain": 3,
+    "drain": 3,
+    "end maintenance": 2,
+    "reinstall": 4,
+    "tag": 2,
+    "fail over": 2,
+}
 """Acts that are drawn after all others, so that a seed's other acts stay as they are."""
 
 
@@ -95,11 +103,16 @@ def plan(seed: int) -> Plan:
         acts,
     )
     made.servers = rng.choice((1, 2, 2, 3))
-    more = ((OF_SERVERS, rng.randint(0, 2 * made.servers)), (OF_VCMS, rng.choice((0, 6, 12))))
-    for weights, count in more:
+
+    def add(weights: dict[str, int], count: int) -> None:
         for _ in range(count):
             what = rng.choices(list(weights), list(weights.values()))[0]
             acts.append(Act(rng.uniform(1.0, span), what, rng.randrange(1000), rng.random()))
-    acts.sort(key=lambda act: act.at)
+
+    of_servers, of_vcms = rng.randint(0, 2 * made.servers), rng.choice((0, 6, 12))
+    add(OF_SERVERS, of_servers)
+    add(OF_VCMS, of_vcms)
     made.compared = rng.random() < 0.4
+    add(OF_SITE, rng.choice((0, 4, 8)))
+    acts.sort(key=lambda act: act.at)
     return made

@@ -24,10 +24,12 @@ from twisted.internet.defer import Deferred
 from twisted.logger import globalLogPublisher
 
 from cod.flows.nodes import nodes as node_flows
+from cod.flows.scheduler import maintenance, reinstalls
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.flows.vcms import vcms as vcm_flows
-from cod.model import AskedVcluster, FlowContext, Refused, Result
+from cod.model import AskedVcluster, AskedWindow, FlowContext, Refused, Result
 from cod.policy.histories import Histories, NodeTransition
+from cod.policy.reservations.maintenance import OUT
 from cod.pool import Pool
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, WrongEvent
 from cod.store import tables as t
@@ -503,13 +505,13 @@ class World:
         self.parts[server, name] = part = Part(self, server, name, self.plan.threads)
         part.start()
 
-    def _kill(self, server: int, name: str, *, again: bool = True) -> None:
+    def _kill(self, server: int, name: str, *, again: bool = True, after: float = RESTART) -> None:
         part = self.parts.pop((server, name), None)
         if part is None:
             return
         part.reactor.kill()
         if again:
-            self.clock.later(RESTART, self._start, server, name)
+            self.clock.later(after, self._start, server, name)
 
     def _stop(self, hosts: Collection[str], seconds: float, names: Collection[str] = PARTS) -> None:
         """Stop processes of servers for so long, as SIGSTOP does."""
@@ -625,9 +627,12 @@ class World:
         """Bring nodes back that were quarantined, from time to time, as an administrator does."""
         with self.engine.connect() as tx:
             n = t.nodes.c
-            names = tx.scalars(select(n.name).where(n.state == NodeState.QUARANTINED)).all()
-        self._restored.update(names)
-        for name in names:
+            is_out = n.state == NodeState.QUARANTINED
+            maintained = tx.scalars(select(n.name).where(is_out, n.reason.startswith(OUT))).all()
+            names = set(tx.scalars(select(n.name).where(is_out))) - set(maintained)
+        self.seen["nodes seen in maintenance"] += len(maintained)
+        self._restored |= names
+        for name in sorted(names):
             self._admin("restores", node_flows.restore, name)
         self.clock.later(20.0, self._restore)
 
@@ -660,7 +665,7 @@ class World:
         kind = act.what
         machine = self.machines[act.who % len(self.machines)]
         server = act.who // 7 % len(self.servers)
-        if kind in ("create", "resize", "release", "delete", "extend"):
+        if kind in ("create", "resize", "release", "delete", "extend", "reinstall"):
             self._own(act)
         elif kind == "jobs" or "vcm" in kind:
             self._automate(act)
@@ -668,6 +673,13 @@ class World:
             self._admin("quarantines", _quarantine, machine.name)
         elif kind == "cycle":
             self._admin("cycles", _cycle, machine.name)
+        elif kind in ("maintain", "drain", "end maintenance"):
+            self._maintain(act, machine)
+        elif kind == "tag":
+            tags = {"add" if act.amount < 0.6 else "remove": ["gpu"]}
+            self._admin(f"tags {tags}", node_flows.tag, machine.name, **tags)
+        elif kind == "fail over":
+            self._fail_over(act)
         elif kind == "kill":
             name = PARTS[act.who % len(PARTS)]
             self.say(f"part {name} of {self.servers[server]} is killed")
@@ -701,6 +713,49 @@ class World:
             self.clock.later(20 * act.amount, self._clear_up)
         else:
             self._hurt(machine, act)
+
+    def _maintain(self, act: Act, machine: Machine) -> None:
+        """Plan the maintenance of a machine or two, have it begin when they are free, or end it."""
+        if act.what == "end maintenance":
+            with self.engine.connect() as tx:
+                w = t.maintenance_windows.c
+                open_ = tx.scalars(select(w.id).where(w.state.in_(("planned", "running")))).all()
+            if open_:
+                window = open_[act.who % len(open_)]
+                words = f"maintenance {window} ends"
+                self._ask(words, maintenance.end, recorded=False, window_id=window)
+            return
+        number = machine.number + 1
+        names = {machine.name, self.machines[number % len(self.machines)].name}
+        self._restored |= names  # when it is over
+        begins = None if act.what == "drain" else self.clock.now + 60.0 * act.amount
+        asked = AskedWindow(
+            "a new fan",
+            " ".join(sorted(names)),
+            begins_at=begins,
+            ends_at=self.clock.now + 30.0 + 90.0 * act.amount,
+            drain=begins is None,
+        )
+        words = f"{act.what} of {asked.names} until {asked.ends_at - START:.0f} s"
+        key = f"maintenance {act.at:.4f}"
+        self._ask(words, maintenance.plan, key=key, recorded=False, asked=asked)
+
+    def _fail_over(self, act: Act) -> None:
+        """Kill the server that manages, or stop it, for so long that the others take over at the
+        same time."""
+        with self.engine.connect() as tx:
+            c = t.claims.c
+            owner = tx.scalar(select(c.owner).where(c.name == "manager"))
+        if owner not in NAMES[: len(self.servers)]:
+            return
+        server, seconds = NAMES.index(owner), 20.0 + 60.0 * act.amount
+        self.seen["manager's server killed or stopped"] += 1
+        if act.who % 2:
+            self._stop([self.servers[server]], seconds)
+            return
+        self.say(f"the server {self.servers[server]} is off for {seconds:.0f} s")
+        for name in PARTS:
+            self._kill(server, name, after=seconds)
 
     def _clear_up(self) -> None:
         if not self.calm:
@@ -764,6 +819,11 @@ class World:
             self._ask(f"{name} gives n{1 + act.who % 3} back", owner_flows.release, key=key, **more)
         elif act.what == "delete":
             self._ask(f"delete {name}", owner_flows.delete, key=key, name=name)
+        elif act.what == "reinstall":
+            more = {"name": name, "template": (None, "red", "blue")[act.who % 3]}
+            more |= {"nodes_": ["n1"] if act.amount < 0.5 else [], "at_once": act.who // 3 % 3}
+            words = f"reinstall {name} from {more['template'] or 'its own'}"
+            self._ask(words, reinstalls.want, key=key, recorded=False, **more)
         elif act.what == "extend":
             more = {"name": name, "lease": 3600.0}
             self._ask(f"extend {name}", owner_flows.extend, key=key, **more)

@@ -1,5 +1,4 @@
-"""What happens when something does not happen. Run every second or so by one server, or by several:
-no harm."""
+"""What happens when something does not happen. Run every second or so by the server that manages."""
 
 from __future__ import annotations
 
@@ -24,6 +23,7 @@ from cod.states import (
     NodeState,
     Step,
 )
+from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import burnins, captures, conflicts, holding, nodes, power, sessions
 from cod.store.scheduler import reservations
@@ -35,7 +35,9 @@ SILENCE = 12
 HOLDER_WAITS = 1800.0  # seconds that a holder waits for one node's power driver
 
 
-def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
+def run(
+    tx: Tx, site: Site, now: float, started: float = 0.0, claim: claims.Claim | None = None
+) -> list[Effect]:
     """Act on nodes with something due: rested in the trampoline, kept for a group that is gone,
     overdue, or silent in the warm reserve.
 
@@ -43,14 +45,18 @@ def run(tx: Tx, site: Site, now: float, started: float = 0.0) -> list[Effect]:
              connect again
 
     At most `MOST` nodes are moved, to keep the transaction short when very many are overdue. The
-    next run moves others.
+    next run moves others. Raises `claims.Lost`.
     """
     effects: list[Effect] = []
+    has_moved = False
     for node, step in islice(_due(tx, site, now, started), MOST):
         moved = transitions.apply(tx, node, step, now=now, actor="deadline", policy=site.policy)
         effects += transitions.wakes(node, moved)
+        has_moved = True
     effects += _test_again(tx, site, now)
     effects += reinstalls.advance(tx, now=now, policy=site.policy)
+    if claim is not None and (has_moved or effects):
+        claims.confirm(tx, claim)
     outages.look(tx, now)
     return list(dict.fromkeys(effects))
 
