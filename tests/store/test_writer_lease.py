@@ -70,8 +70,8 @@ class Pair:
         self.url = f"mysql+pymysql://cod@{','.join(self.hosts)}/cod"
         until(lambda: self._replica("Gtid_IO_Pos"))
 
-    def start_first(self) -> None:
-        self._start(self.first, 1, "--rpl-semi-sync-master-enabled=ON")
+    def start_first(self, *options: str) -> None:
+        self._start(self.first, 1, "--rpl-semi-sync-master-enabled=ON", *options)
 
     def promote(self) -> None:
         """Make the replica a primary, as the site's fail-over tool does."""
