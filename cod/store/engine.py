@@ -40,9 +40,10 @@ _FULL = (1021, 1114)  # the disk, a table's file
 LONGEST_TEXT = 1 << 26  # bytes: names of millions of nodes
 # Seconds without a statement after which MariaDB ends a transaction that has written.
 ABANDONED = 10
-# The same at one of several hosts: less than the three seconds for which a process may be sure of the
-# writer (`policy.database_writer`). A process that is stopped between that look and its COMMIT, or
-# whose COMMIT the network holds up, finds its transaction ended before another host can be the writer.
+# The same at one of several hosts: less than the three seconds for which a process may be sure of
+# the writer (`policy.database_writer`). A process that is stopped between that look and its COMMIT,
+# or whose COMMIT the network holds up, finds its transaction ended before another host can be the
+# writer.
 ABANDONED_BY_WRITER = 2
 
 

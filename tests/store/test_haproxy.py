@@ -1,5 +1,5 @@
-"""HAProxy, with the example's configuration, before two MariaDB hosts: the host that takes writes is
-the only one that a server reaches."""
+"""HAProxy, with the example's configuration, before two MariaDB hosts: a server reaches the host
+that takes writes, and no other."""
 
 from __future__ import annotations
 

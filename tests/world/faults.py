@@ -18,7 +18,6 @@ from cod.flows.scheduler import maintenance
 from cod.model import Node, Peer, Result
 from cod.net.bootserver.metadata import MetadataDocs
 from cod.states import Disk, NodeEvent, NodeState, Step
-from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, nodes, secrets, sessions
 from cod.store.nodes.dhcp_batch import BindingBatch
@@ -95,7 +94,6 @@ FAULTS = {
     "a wipe is skipped": Fault(holding, "Disk", CLEAN, "was not wiped since"),
     "a flow raises": Fault(deadlines, "run", _raise, "a bug"),
     "a fence is removed": Fault(progress, "_current", _no_fence, "and its disk holds"),
-    "a manager's claim is not checked": Fault(claims, "confirm", _nothing, "is the manager"),
     "a node comes out of maintenance unwiped": Fault(
         maintenance, "Disk", CLEAN, "was not wiped since"
     ),

@@ -1,4 +1,4 @@
-"""What happens when something does not happen. Run every second or so by the server that manages."""
+"""What happens when something does not happen. Run every second or so by the manager."""
 
 from __future__ import annotations
 
