@@ -14,7 +14,6 @@ from unittest.mock import patch
 from cod.core import leases
 from cod.flows.agents import orders, progress
 from cod.flows.nodes import deadlines
-from cod.flows.scheduler import maintenance
 from cod.model import Node, Peer, Result
 from cod.net.bootserver.metadata import MetadataDocs
 from cod.states import Disk, NodeEvent, NodeState, Step
@@ -94,9 +93,6 @@ FAULTS = {
     "a wipe is skipped": Fault(holding, "Disk", CLEAN, "was not wiped since"),
     "a flow raises": Fault(deadlines, "run", _raise, "a bug"),
     "a fence is removed": Fault(progress, "_current", _no_fence, "and its disk holds"),
-    "a node comes out of maintenance unwiped": Fault(
-        maintenance, "Disk", CLEAN, "was not wiped since"
-    ),
     "a commit is doubled": Fault(audit, "has_run", lambda *_, **__: False, "carried out 2 times"),
     "a lease does not end": Fault(leases, "expire", _nothing, "its lease ended"),
     "an address is given twice": Fault(
