@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import lil_array
+import scipy  # loads its parts when they are used: a worker that only collects tests does without
 
 from cod.model import NodeType, Policy, RequestTuple
 from cod.policy.scheduler.allocate import decide
@@ -166,7 +165,7 @@ class Program:
         )
         self._constraints = [self._whole(), self._capacity()]
 
-    def _whole(self) -> LinearConstraint:
+    def _whole(self) -> scipy.optimize.LinearConstraint:
         """Each tuple of a satisfied request has all its nodes, of another none."""
         rows = {
             (request.id, position): number
@@ -176,22 +175,24 @@ class Program:
                 for position in range(len(request.tuples))
             )
         }
-        matrix = lil_array((len(rows), len(self.columns)))
+        matrix = scipy.sparse.lil_array((len(rows), len(self.columns)))
         for column, (request, position, kind, worth) in enumerate(self.columns):
             if kind is None:
                 for place, one in enumerate(request.tuples):
                     matrix[rows[request.id, place], column] = -one.count
             else:
                 matrix[rows[request.id, position], column] = worth
-        return LinearConstraint(matrix.tocsr(), 0, 0)
+        return scipy.optimize.LinearConstraint(matrix.tocsr(), 0, 0)
 
-    def _capacity(self) -> LinearConstraint:
+    def _capacity(self) -> scipy.optimize.LinearConstraint:
         kinds = sorted({*self._free, *(kind for _, _, kind, _ in self.columns if kind is not None)})
-        matrix = lil_array((len(kinds), len(self.columns)))
+        matrix = scipy.sparse.lil_array((len(kinds), len(self.columns)))
         for column, (_, _, kind, worth) in enumerate(self.columns):
             if kind is not None:
                 matrix[kinds.index(kind), column] = worth
-        return LinearConstraint(matrix.tocsr(), -np.inf, [self._free[kind] for kind in kinds])
+        return scipy.optimize.LinearConstraint(
+            matrix.tocsr(), -np.inf, [self._free[kind] for kind in kinds]
+        )
 
     def _highest(self) -> list[int]:
         return [
@@ -199,12 +200,12 @@ class Program:
             for one, position, kind, _ in self.columns
         ]
 
-    def best(self, objective: Any, *more: LinearConstraint) -> float:
+    def best(self, objective: Any, *more: scipy.optimize.LinearConstraint) -> float:
         """The smallest value of an objective."""
-        answer = milp(
+        answer = scipy.optimize.milp(
             objective,
             integrality=1,
-            bounds=Bounds(0, self._highest()),
+            bounds=scipy.optimize.Bounds(0, self._highest()),
             constraints=[*self._constraints, *more],
             options={"time_limit": 20, "mip_rel_gap": 1e-4},
         )
@@ -217,14 +218,18 @@ class Program:
 
     def cheapest(self, satisfied: int) -> float:
         """What it costs to satisfy so many."""
-        return self.best(self.costs, LinearConstraint(self.satisfied[None, :], satisfied, np.inf))
+        return self.best(
+            self.costs, scipy.optimize.LinearConstraint(self.satisfied[None, :], satisfied, np.inf)
+        )
 
     def cheapest_of(self, granted: set[int]) -> float:
         """What it costs to satisfy just those."""
         wanted = np.array(
             [float(kind is None and request.id in granted) for request, _, kind, _ in self.columns]
         )
-        return self.best(self.costs, LinearConstraint(wanted[None, :], len(granted), np.inf))
+        return self.best(
+            self.costs, scipy.optimize.LinearConstraint(wanted[None, :], len(granted), np.inf)
+        )
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -82,6 +83,7 @@ from tests.store.manager_world import add_node, arrive, furnish, run_pass
 
 # The arguments of a pool's methods: which of them is the flow.
 RUNS = {"run": 0, "run_at": 1, "run_together": 0, "run_once": 1}
+CALLED = re.compile(r"pool_?\s*\.\s*run|self\._(run|batches|once)\(")  # in a file with such calls
 PASSED = {"_run": 0, "_batches": 0, "_once": 0}  # methods that hand a flow on to a pool
 
 # Where a pool gets a flow that has no name there: how each of those is found.
@@ -112,6 +114,8 @@ def uses() -> Iterator[Use]:
     for path in sorted(root.rglob("*.py")):
         file = str(path.relative_to(root))
         if file == "pool.py" or file.startswith("sim/") or "pool" not in (text := path.read_text()):
+            continue
+        if not CALLED.search(text):  # each worker of a run looks: to parse is dear
             continue
         module = f"cod.{file.removesuffix('.py').replace('/', '.')}".removesuffix(".__init__")
         for call in ast.walk(ast.parse(text)):
