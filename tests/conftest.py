@@ -23,7 +23,7 @@ from twisted.internet.threads import blockingCallFromThread
 
 from cod.lab import cleaner
 from cod.model import Policy, Site, Subnet
-from cod.store import tables
+from cod.store import schema, tables
 from cod.store.engine import Tx, connect
 from tests import upkeep
 from tests.leftovers import Before, process
@@ -209,12 +209,32 @@ _engines: dict[str, Engine] = {}
 
 
 def ready(engine: Engine, name: str, make: Callable[[Tx], object]) -> None:
-    """Let the database hold what `make` adds to an empty one. On SQLite it is made once a process
-    and copied for the tests that follow: `name` tells apart what is made, which has to be the same
-    each time."""
-    if engine.dialect.name != "sqlite" or name not in _made:
+    """Let the database hold what `make` adds to an empty one: see `once`."""
+
+    def added() -> None:
         with engine.begin() as tx:
             make(tx)
+
+    once(engine, name, added)
+
+
+def in_memory() -> Engine:
+    """Return an engine on an empty database in memory, with every table."""
+    engine = quickened(connect("sqlite://"))
+    once(engine, "tables", lambda: tables.metadata.create_all(engine))
+    return engine
+
+
+def upgrade(engine: Engine) -> None:
+    """Give a new database today's schema, as the migrations make it."""
+    once(engine, "schema", lambda: schema.upgrade(engine))
+
+
+def once(engine: Engine, name: str, make: Callable[[], object]) -> None:
+    """Let a database be what `make` makes of it. On SQLite it is made once a process and copied for
+    the tests that follow: `name` tells apart what is made, which has to be the same each time."""
+    if engine.dialect.name != "sqlite" or name not in _made:
+        make()
     if engine.dialect.name != "sqlite":
         return
     with closing(engine.raw_connection()) as connection:

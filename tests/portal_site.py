@@ -36,12 +36,13 @@ from cod.policy.people.names import full
 from cod.pool import in_transaction
 from cod.security import passwords
 from cod.states import NODE_RULES, NodeState, WindowState
-from cod.store import claims, schema
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from cod.store.nodes import blocks, nodes
 from cod.store.people import groups, people
 from cod.store.scheduler import maintenance as rows
+from tests.conftest import upgrade
 from tests.ports import free_port
 from tests.upkeep import open_stands
 from tests.waiting import answers, until
@@ -804,7 +805,7 @@ class Portal:
         database = f"sqlite:///{self.folder}/data/cod.db"
         (self.folder / "data").mkdir(exist_ok=True)
         engine = connect(database)
-        schema.upgrade(engine)
+        upgrade(engine)
         in_transaction(engine, fill, time.time())
         in_transaction(engine, recorded, self.folder / "data/consoles", time.time())
         engine.dispose()

@@ -17,15 +17,14 @@ from sqlalchemy import event
 
 from cod.flows.scheduler import plan
 from cod.model import Energy, Policy, Site
-from cod.store import tables
-from cod.store.engine import Tx, connect
+from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks, vclusters
 from tests.attack import test_flood as flooding
 from tests.attack import test_identity as identity
 from tests.attack.test_full_disk import ServingOnSmallDisk, fill_and_free
-from tests.conftest import SUBNET, quickened
+from tests.conftest import SUBNET, in_memory
 from tests.net.test_service import founded
 from tests.store.agentlab import Lab
 from tests.store.manager_world import furnish, members, planned
@@ -51,8 +50,7 @@ class Case:
 @contextmanager
 def site_lab() -> Iterator[Lab]:
     """A new site's database, in memory, with a clock and machines."""
-    engine = quickened(connect("sqlite://"))
-    tables.metadata.create_all(engine)
+    engine = in_memory()
     with engine.begin() as tx:
         yield Lab(tx, SITE)
     engine.dispose()

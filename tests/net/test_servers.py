@@ -19,6 +19,7 @@ from cod.service.process import said_of
 from cod.store import claims, schema, watermarks
 from cod.store import tables as t
 from cod.workers.presence import Presence
+from tests.conftest import upgrade
 from tests.net.apiserver import NOW, Served, as_json, said
 from tests.net.portalclient import signed_in
 
@@ -107,7 +108,7 @@ def test_the_doctor_compares_this_host_with_the_others(tmp_path: Path, site: Sit
     assert list(doctor.findings(Context(site, settings, None, NOW, False))) == []
     assert list(tmp_path.iterdir()) == []  # it makes no database
     engine = connect(url)
-    schema.upgrade(engine)
+    upgrade(engine)
     subnet = replace(site.subnets[0], others=("10.77.0.2",))
 
     def found(**changes: Any) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ from cod.pool import in_transaction
 from cod.store import claims, schema
 from cod.store.engine import connect
 from cod.store.nodes import nodes
+from tests.conftest import upgrade
 from tests.later import CONTRACTS, EXPANDS, FAILS, later
 from tests.mariadb import MariaDB
 
@@ -36,7 +37,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     else:
         server: MariaDB = request.getfixturevalue("mariadb")
         made = connect(server.url("later"))
-    schema.upgrade(made)
+    upgrade(made)
     return made
 
 

@@ -27,12 +27,11 @@ from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedNodes, AskedTuple, AskedVcluster, Energy, Node, Policy, Refused, Site
 from cod.policy.histories import ViolationKind
 from cod.states import Disk, NodeEvent, WrongEvent
-from cod.store import tables
-from cod.store.engine import Tx, connect
+from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import reclaims, requests, reservations, vclusters
-from tests.conftest import SUBNET
+from tests.conftest import SUBNET, in_memory
 from tests.contexts import flow_context
 from tests.store.manager_world import OWNER, add_node, arrive, check_world, furnish, planned, rest
 
@@ -58,8 +57,7 @@ class World(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.engine = connect("sqlite://")
-        tables.metadata.create_all(self.engine)
+        self.engine = in_memory()
         self.now = 10.0
         self.plans: dict[str, tuple[Any, list[act_flows.Act]]] = {}
         with self.engine.begin() as tx:

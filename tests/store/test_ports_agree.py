@@ -17,11 +17,11 @@ from cod.flows.scheduler import explain, plan
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedVcluster, Isolation, Reclaim, Refused, Site, Subnet, Switch
 from cod.policy.scheduler.snapshot import UNUSABLE, USABLE
-from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.engine import Tx
 from cod.store.nodes import holding, nodes, switches
 from cod.store.nodes import switch_ports as ports
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
+from tests.conftest import in_memory
 from tests.contexts import flow_context
 from tests.store.manager_world import add_node, furnish, run_pass
 from tests.store.test_manager_properties import SITE as WORLD
@@ -209,8 +209,7 @@ def test_all_agree_which_nodes_have_usable_ports(
     machines: list[tuple[str, bool, bool]], size: int, other: int
 ) -> None:
     rules = replace(WORLD, isolation=ISOLATION, switches=(LEAF,))
-    engine = connect("sqlite://")
-    t.metadata.create_all(engine)
+    engine = in_memory()
     with engine.begin() as tx:
         furnish(tx, 0)
         batch = None

@@ -11,10 +11,11 @@ from sqlalchemy import delete, insert
 from cod.flows.people import groups, invitations, people, signin
 from cod.model import OVERFLOW, Identity, PosixRules, Refused, User
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.engine import Tx
 from cod.store.people import groups as group_rows
 from cod.store.people import people as rows
 from cod.store.people import posix_ids
+from tests.conftest import in_memory
 
 NOW = 1_000_000.0
 SMALL = PosixRules(first_uid=3000, last_uid=3002, first_gid=4000, last_gid=4001)
@@ -22,8 +23,7 @@ SMALL = PosixRules(first_uid=3000, last_uid=3002, first_gid=4000, last_gid=4001)
 
 @pytest.fixture
 def tx() -> Iterator[Tx]:
-    engine = connect("sqlite://")
-    t.metadata.create_all(engine)
+    engine = in_memory()
     with engine.begin() as tx:
         yield tx
     engine.dispose()

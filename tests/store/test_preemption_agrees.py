@@ -24,12 +24,11 @@ from cod.sim.cluster import Cluster, ClusterRequest, SimMachine
 from cod.sim.cluster import ClusterReclaim as SimReclaim
 from cod.sim.world import World
 from cod.states import VclusterState
-from cod.store import tables
-from cod.store.engine import Tx, connect
+from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, reclaims, requests, vclusters
-from tests.conftest import SUBNET
+from tests.conftest import SUBNET, in_memory
 from tests.store.manager_world import add_node, add_template
 from tests.store.test_manager_properties import SITE as WORLD
 
@@ -262,8 +261,7 @@ def simulated(site: Site, number: int, kind: NodeKind, count: int) -> list[str] 
 def test_all_agree_who_may_lose_how_many_nodes(
     losers: list[Loser], own: int, priority: int
 ) -> None:
-    engine = connect("sqlite://")
-    tables.metadata.create_all(engine)
+    engine = in_memory()
     with engine.begin() as tx:
         site = Site(tx, losers, own, priority)
         seen = flow.snapshot(tx, SITE, NOW)

@@ -23,6 +23,7 @@ from cod.store import backup, schema
 from cod.store import tables as t
 from cod.store.engine import connect
 from cod.store.nodes import nodes
+from tests.conftest import upgrade
 from tests.mariadb import MariaDB
 
 pytestmark = [pytest.mark.slow, pytest.mark.mariadb_always]
@@ -79,7 +80,7 @@ def test_upgraded_tables_have_the_same_columns_and_keys(tmp_path: Path) -> None:
 
 def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
     engine = connect(f"sqlite:///{tmp_path}/newer.db")
-    schema.upgrade(engine)
+    upgrade(engine)
     with engine.begin() as tx:
         tx.execute(text("UPDATE alembic_version SET version_num = 'ffff'"))
         tx.execute(text("UPDATE marks SET at = 9999 WHERE name = 'oldest schema'"))
@@ -89,7 +90,7 @@ def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
 
 def test_a_newer_schema_that_only_expands_is_worked_with_and_not_backed_up(tmp_path: Path) -> None:
     engine = connect(f"sqlite:///{tmp_path}/newer.db")
-    schema.upgrade(engine)
+    upgrade(engine)
     with engine.begin() as tx:
         tx.execute(text("UPDATE alembic_version SET version_num = '9998'"))
     assert "the newer schema 9998, with which this program" in schema.check(engine)
@@ -130,7 +131,7 @@ def test_a_contraction_makes_its_releases_schema_the_oldest(
 @pytest.fixture
 def upgraded(url: str) -> Engine:
     engine = connect(url)
-    schema.upgrade(engine)
+    upgrade(engine)
     with engine.begin() as tx:
         for name, state, disk in (
             ("a", NodeState.INACTIVE, Disk.CLEAN),
@@ -317,7 +318,7 @@ def test_a_backup_shows_one_moment(
 
 def test_database_and_backup_are_their_owners_alone(tmp_path: Path) -> None:
     engine = connect(f"sqlite:///{tmp_path}/cod.db")
-    schema.upgrade(engine)
+    upgrade(engine)
     backup.backup(engine, tmp_path / "b.gz")
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == dict.fromkeys(modes, 0o600)

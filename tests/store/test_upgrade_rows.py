@@ -18,6 +18,7 @@ from cod.store.engine import connect
 from cod.store.images import templates
 from cod.store.people import groups
 from cod.store.people import people as rows
+from tests.conftest import upgrade
 from tests.mariadb import MariaDB
 
 pytestmark = [pytest.mark.slow, pytest.mark.mariadb_always]
@@ -100,7 +101,7 @@ def test_people_groups_and_tokens_come_through_the_upgrade(before: Engine) -> No
 
 def test_a_row_that_names_nobody_is_told(tmp_path: Path) -> None:
     engine = connect(f"sqlite:///{tmp_path}/old.db")
-    schema.upgrade(engine)
+    upgrade(engine)
     with engine.connect() as connection:
         driver = connection.connection.driver_connection
         assert driver is not None

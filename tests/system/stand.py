@@ -32,9 +32,9 @@ from cod.client import Client
 from cod.flows.people import groups
 from cod.lab.agents import prepare
 from cod.model import Node
-from cod.store import schema
 from cod.store.engine import connect, is_retryable
 from cod.store.nodes import nodes, sessions
+from tests.conftest import upgrade
 from tests.upkeep import open_stands
 from tests.waiting import answers
 
@@ -327,7 +327,7 @@ address = "{self.socket_folder}/switches#{{name}}"
         for name in ("boot", "images", "run"):
             (data / name).mkdir(parents=True, exist_ok=True)
         self.engine = connect(database)
-        schema.upgrade(self.engine)
+        upgrade(self.engine)
         with self.engine.begin() as tx:
             groups.create(
                 tx, name="site", priority=0, default_lease=None, max_lease=None, now=time.time()

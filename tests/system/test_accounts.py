@@ -19,11 +19,11 @@ from cod.model import PosixRules
 from cod.policy.nodes import sssd
 from cod.pool import in_transaction
 from cod.security.ca import Ca
-from cod.store import schema
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from cod.store.people import groups
 from tests import ldap_site
+from tests.conftest import upgrade
 from tests.system.membernode import MemberNode, network
 from tests.waiting import until
 
@@ -78,7 +78,7 @@ class Nodes:
         self.site = folder / "site.toml"
         self.site.write_text(SITE.format(folder=folder))
         self.engine: Engine = connect(f"sqlite:///{folder}/cod.db")
-        schema.upgrade(self.engine)
+        upgrade(self.engine)
         for name in ("ann", "bob", "carl", "dora", "eve"):
             subprocess.run(
                 ["ssh-keygen", "-qt", "ed25519", "-N", "", "-C", name, "-f", self.key(name)],
