@@ -67,12 +67,13 @@ def chosen(nodeid: str, day: str) -> bool:
 
 def in_turn(items: Iterable[pytest.Item], day: str) -> set[pytest.Item]:
     """Return the tests marked `in_turn(N)` whose turn is not the day's. Those of a file follow one
-    another day by day; `first` is the place of the file's first."""
+    another day by day, or have one day `together`; `first` is the place of the file's first."""
     number = date.fromisoformat(day).toordinal()
     left_out, places = set[pytest.Item](), Counter[Path]()
     for item in items:
         if (mark := item.get_closest_marker("in_turn")) is not None:
-            place = mark.kwargs.get("first", 0) + places[item.path]
+            place = mark.kwargs.get("first", 0)
+            place += 0 if mark.kwargs.get("together") else places[item.path]
             if (place + number) % mark.args[0]:
                 left_out.add(item)
             places[item.path] += 1

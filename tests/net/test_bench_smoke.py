@@ -43,7 +43,7 @@ def runs() -> list[object]:
     ]
 
 
-@pytest.mark.in_turn(5)  # each is a process that loads the program
+@pytest.mark.in_turn(10)  # each is a process that loads the program
 @pytest.mark.parametrize("name", runs())
 def test_the_smallest_form_yields_the_rows_that_it_promises(name: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("decisions"))

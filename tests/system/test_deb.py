@@ -14,7 +14,12 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("wheel")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("wheel"),
+    pytest.mark.in_turn(3, together=True),  # the package is made for all of them
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = ("cod", "cod-edge", "cod-images", "cod-manager", "cod-web")

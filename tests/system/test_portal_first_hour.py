@@ -255,7 +255,10 @@ def ends_it(page: Page) -> None:
 
 @pytest.mark.parametrize(
     ("stand", "nodes"),
-    [(1, 1), pytest.param(2, 2, marks=pytest.mark.nightly)],
+    [
+        pytest.param(1, 1, marks=pytest.mark.in_turn(2)),
+        pytest.param(2, 2, marks=pytest.mark.nightly),
+    ],
     ids=["one", "two"],
     indirect=["stand"],
 )

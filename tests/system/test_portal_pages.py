@@ -188,11 +188,14 @@ SMALL = ("/", "/nodes", "/nodes/{name}", "/timeline", "/vclusters/new", "/vclust
 @pytest.mark.parametrize(
     ("size", "paths"),
     [
-        ("desktop", tuple(EXAMPLES)),
+        *(
+            pytest.param("desktop", half, marks=pytest.mark.in_turn(2))
+            for half in (tuple(EXAMPLES)[::2], tuple(EXAMPLES)[1::2])
+        ),
         ("phone", SMALL),
         pytest.param("phone", tuple(EXAMPLES), marks=pytest.mark.nightly),
     ],
-    ids=["desktop", "phone", "phone-all"],
+    ids=["desktop", "desktop-others", "phone", "phone-all"],
 )
 def test_all_pages(portal: Portal, browser: Browser, size: str, paths: tuple[str, ...]) -> None:
     profile = context(browser, size)

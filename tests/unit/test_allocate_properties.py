@@ -572,6 +572,7 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
 
 
 @pytest.mark.slow
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize(
     ("check", "plant"),
     [

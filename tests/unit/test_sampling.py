@@ -87,9 +87,10 @@ class Marked:
     """Stands for a collected test of a file with the mark `in_turn(2, first=...)`; None: without
     it."""
 
-    def __init__(self, path: str, first: int | None) -> None:
+    def __init__(self, path: str, first: int | None, **more: bool) -> None:
         self.path = path
-        self._mark = None if first is None else SimpleNamespace(args=(2,), kwargs={"first": first})
+        kwargs = {"first": first} | more
+        self._mark = None if first is None else SimpleNamespace(args=(2,), kwargs=kwargs)
 
     def get_closest_marker(self, _: str) -> SimpleNamespace | None:
         return self._mark
@@ -107,3 +108,9 @@ def test_tests_that_take_turns_run_once_in_so_many_days() -> None:
     assert [set(other) - in_turn(other, day) for day in DAYS[:2]] == [
         day & set(other) for day in days
     ]
+
+
+def test_tests_of_one_dear_fixture_have_one_day() -> None:
+    those: list[Any] = [Marked("deb", 0, together=True) for _ in range(4)]
+    left = [len(in_turn(those, day)) for day in DAYS[:2]]
+    assert sorted(left) == [0, 4]
