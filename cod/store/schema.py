@@ -5,6 +5,9 @@ A migration only expands, so that servers of the release before work on; what no
 a release may go, by a migration that names this release in `unused_since` (docs/upgrading).
 `upgrade` puts down the oldest schema whose programs work with the new one, before it changes
 anything: an older program refuses from then on.
+
+Alembic, and the modules of all migrations, are loaded where something is upgraded: a server that
+only looks whether it may start would need a quarter more CPU time for its start.
 """
 
 from __future__ import annotations
@@ -15,17 +18,27 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import Script, ScriptDirectory
-from sqlalchemy import ColumnClause, Connection, Engine, column, insert, inspect, table, update
+from sqlalchemy import (
+    ColumnClause,
+    Connection,
+    Engine,
+    column,
+    insert,
+    inspect,
+    select,
+    table,
+    update,
+)
 
 from cod import data
 from cod.store import tables as t
 from cod.store import watermarks
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from alembic.script import Script, ScriptDirectory
 
 
 class SchemaMismatch(Exception):
@@ -41,6 +54,8 @@ class Migration(NamedTuple):
 
 
 def _config(connection: Connection | None = None) -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(data.path("schema")))
     config.set_main_option("version_locations", str(data.path("schema/migrations")))
@@ -51,7 +66,9 @@ def _config(connection: Connection | None = None) -> Config:
 
 @cache
 def _directory(_schema: Path) -> ScriptDirectory:
-    """Return the migrations. To load them runs the module of each, which takes 0.1 s."""
+    """Return the migrations, whose modules are run once a process."""
+    from alembic.script import ScriptDirectory
+
     return ScriptDirectory.from_config(_config())
 
 
@@ -59,17 +76,25 @@ def _scripts() -> Iterator[Script]:
     return _directory(data.path("schema")).walk_revisions()
 
 
+def revisions() -> list[str]:
+    """Return the revisions that this program knows, the oldest first: a migration's file begins
+    with its revision."""
+    return sorted(path.name[:4] for path in data.path("schema/migrations").glob("[0-9]*.py"))
+
+
 def head() -> str:
     """Return the newest revision that this program knows."""
-    revision = _directory(data.path("schema")).get_current_head()
-    assert revision is not None
-    return revision
+    return revisions()[-1]
 
 
 def current(engine: Engine) -> str | None:
     """Return the database's revision; None when it is empty."""
+    version = table("alembic_version", column("version_num"))
     with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        if not inspect(connection).has_table(version.name):
+            return None
+        revision: str | None = connection.scalar(select(version.c.version_num))
+        return revision
 
 
 def releases() -> dict[str, dict[str, str]]:
@@ -93,7 +118,7 @@ def pending(engine: Engine) -> list[Migration]:
     """Return the migrations that the database lacks, in their order. Raises `SchemaMismatch` where
     its schema is newer than this program, or an upgrade to one that is too new has begun."""
     have = current(engine)
-    if have is not None and have not in {script.revision for script in _scripts()}:
+    if have is not None and have not in revisions():
         raise SchemaMismatch(_newer(have))
     if have is not None:
         _refuse_begun(engine)
@@ -115,7 +140,7 @@ def check(engine: Engine) -> str:
     have, want = current(engine), head()
     if have is None:
         raise SchemaMismatch("the database is empty: run `cod db upgrade` (or `cod init`) first")
-    if have in {script.revision for script in _scripts()} - {want}:
+    if have in revisions()[:-1]:
         servers = "servers may go on" if have >= oldest() else "stop all servers"
         raise SchemaMismatch(
             f"the database has the older schema {have}, this program needs {want}: "
@@ -168,6 +193,8 @@ def upgrade(engine: Engine) -> str:
     where it is newer."""
     if pending(engine):
         _mark_oldest(engine)  # before an older program can meet what it does not work with
+    from alembic import command
+
     with engine.connect() as connection, _unbound(connection):
         command.upgrade(_config(connection), "head")
         connection.commit()

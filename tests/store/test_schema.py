@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -115,6 +117,21 @@ def test_an_older_schema_is_refused_and_says_whether_servers_may_go_on(
         schema.check(engine)
     schema.upgrade(engine)
     assert schema.check(engine) == ""
+
+
+def test_the_names_of_the_migrations_files_are_their_order() -> None:
+    assert schema.revisions()[::-1] == [script.revision for script in schema._scripts()]
+
+
+def test_a_server_looks_at_its_schema_without_the_tools_of_an_upgrade(tmp_path: Path) -> None:
+    engine = connect(f"sqlite:///{tmp_path}/cod.db")
+    upgrade(engine)
+    program = (
+        "import sys; from cod.store import schema; from cod.store.engine import connect;"
+        f"schema.check(connect({str(engine.url)!r})); print('alembic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_a_contraction_makes_its_releases_schema_the_oldest(
