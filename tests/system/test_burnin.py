@@ -65,7 +65,7 @@ def guest(lab: Path, tmp_path: Path) -> Iterator[Guest]:
     guest.listener.close()
 
 
-@pytest.mark.in_turn(2)
+@pytest.mark.in_turn(2, first=1)
 @pytest.mark.timeout(600)
 def test_a_machine_is_tested_and_its_failing_disks_are_found(guest: Guest, tmp_path: Path) -> None:
     guest.connect()
