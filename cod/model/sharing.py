@@ -787,8 +787,9 @@ class MaintenanceWindow:
 
     @property
     def since(self) -> float:
-        """Return when it begins; a window that only drains has begun when it was made."""
-        return self.created_at if self.begins_at is None else self.begins_at
+        """Return when its nodes go to no lease any longer; of one that drains: since it was
+        made."""
+        return self.created_at if self.drain or self.begins_at is None else self.begins_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from cod.flows.nodes import nodes as node_flows
+from cod.flows.scheduler import calendar
 from cod.flows.scheduler import maintenance as flow
 from cod.flows.scheduler import plan as plans
 from cod.model import AskedWindow, Refused, Site, WindowView
@@ -320,9 +321,21 @@ def test_what_goes_together_with_nothing_is_refused(
         ask(tx, rules, **asked)
 
 
-def test_windows_of_a_time_are_found_for_a_calendar(tx: Tx, rules: Site) -> None:
-    ask(tx, rules)
-    asked = {"site": rules, "now": NOW}
-    assert len(flow.during(tx, since=BEGINS - 10, until=BEGINS + 10, **asked)) == 1
-    assert flow.during(tx, since=NOW, until=BEGINS - 10, **asked) == []
-    assert flow.during(tx, since=ENDS + 1, until=ENDS + 10, **asked) == []
+def shown(tx: Tx, rules: Site, since: float, until: float) -> list[int]:
+    """How many nodes each window of the calendar has."""
+    found = calendar.show(tx, since=since, until=until, groups=None, site=rules, now=NOW)
+    return [one.nodes for one in found.maintenance]
+
+
+def test_the_calendar_has_the_windows_of_its_time(tx: Tx, rules: Site) -> None:
+    nodes = ask(tx, rules).nodes
+    assert shown(tx, rules, BEGINS - 10, BEGINS + 10) == [nodes]
+    assert shown(tx, rules, NOW, BEGINS - 10) == []
+    assert shown(tx, rules, ENDS + 1, ENDS + 10) == []
+
+
+def test_the_calendar_has_no_window_that_was_ended_before_it_began(tx: Tx, rules: Site) -> None:
+    for drain in (False, True):
+        made = ask(tx, rules, drain=drain)
+        flow.end(tx, flow_context(rules, NOW), window_id=made.window.id)
+    assert shown(tx, rules, NOW - 10, ENDS) == []

@@ -3,16 +3,20 @@ template that they have or another; the rest stays as it is where one is lost.""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
+from cod.core.nodes.reinstalls import advance
 from cod.flows.scheduler import reinstalls
-from cod.model import Peer, Refused
+from cod.model import Node, Peer, Refused
 from cod.states import Disk, NodeEvent, Step
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.scheduler import reinstalls as rows
 from cod.store.scheduler import vclusters
 from tests.contexts import flow_context
 from tests.rows import add_template
@@ -132,6 +136,25 @@ def test_the_rest_stays_where_one_is_lost(lab: Lab) -> None:
     assert [lab.node(one).state for one in (1, 2, 3)] == ["quarantined", "active", "active"]
     assert not reinstalls.under_way(lab.tx, "vc")
     assert "reinstall-halt" in kinds(lab)
+
+
+def test_nodes_that_are_done_are_not_compared_with_each_other(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster(lab)
+    want(lab)
+    [(node, row)] = rows.every(lab.tx)
+    done = [(replace(node, id=number, vcluster_id=None), row) for number in range(900, 1100)]
+    monkeypatch.setattr(rows, "every", lambda _: done)
+    compared = Counter[str]()
+
+    def equal(self: Node, other: object) -> bool:
+        compared["nodes"] += 1
+        return isinstance(other, Node) and self.id == other.id
+
+    monkeypatch.setattr(Node, "__eq__", equal)
+    advance(lab.tx, now=lab.now, policy=lab.site.policy)
+    assert compared["nodes"] < len(done)
 
 
 def test_the_answer_has_the_nodes_that_were_meant_alone(lab: Lab) -> None:

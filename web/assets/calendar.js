@@ -6,7 +6,7 @@ const QUARTER = 900; // seconds that times are rounded to
 const LEAST = 6; // pixels: less is a click
 
 document.addEventListener("pointerdown", (event) => {
-  const link = event.target.closest?.("[data-edges] a");
+  const link = event.target.closest?.('[data-edges] a[href^="/vclusters/new"]');
   if (!link || event.button || event.pointerType === "touch") return; // a touch scrolls
   const figure = link.closest("[data-edges]"), chart = link.ownerSVGElement;
   const [left, right] = figure.dataset.edges.split(" ").map(Number);

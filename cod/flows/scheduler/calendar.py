@@ -194,7 +194,9 @@ def _closed(tx: Tx, since: float, until: float) -> tuple[Closed, ...]:
     windows = [
         one
         for one in maintenance.every(tx, since)
-        if one.state != WindowState.CANCELLED and one.since <= until
+        if one.state != WindowState.CANCELLED
+        and one.since <= until
+        and (one.ends_at is None or one.ends_at > max(one.since, since))
     ]
     for count in maintenance.counts(tx, [one.id for one in windows]):
         nodes[count.window_id] += count.nodes
