@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cod.cli.logins import Login, keep_login, login_file
+from cod.cli.logins import Login, keep_login, kept_login, login_file
 from cod.cli.root import cod
 from tests.net.apiserver import ADMIN, READER, Served, add_node, as_json, run
 
@@ -48,6 +48,14 @@ def test_a_login_is_for_all_commands_and_for_its_server_alone(served: Served) ->
     typed("--server", elsewhere, "node", "list", code=1)
     typed("logout")
     assert not login_file().exists()
+
+
+def test_a_token_that_is_given_again_is_kept_on(served: Served) -> None:
+    keep_login(Login(url(served), READER, "cli-of-before"))
+    typed("--token", READER, "login", url(served))
+    kept = kept_login()
+    assert kept is not None
+    assert (kept.token, kept.name) == (READER, "cli-of-before"), "logging out revokes it"
 
 
 def test_a_login_that_others_may_read_is_not_used(served: Served) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +79,20 @@ def login(tmp_path: Path) -> list[str]:
     ]
 
 
+def ssh_words(served: Served, folder: Path, port: int, *words: str) -> list[str]:
+    reach = ("-o", f"Port={port}", "-o", f"IdentityFile={folder}/id")
+    return [sys.executable, "-m", "cod", "--server", served.socket, "ssh", *reach, *words]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return os.environ | {"XDG_CACHE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
+
+
 def ssh(served: Served, folder: Path, port: int, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `cod ssh` in a process of its own, which becomes the SSH client."""
-    reach = ("-o", f"Port={port}", "-o", f"IdentityFile={folder}/id")
     return subprocess.run(
-        [sys.executable, "-m", "cod", "--server", served.socket, "ssh", *reach, *words],
-        env=os.environ | {"XDG_CACHE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)},
+        ssh_words(served, folder, port, *words),
+        env=environment(folder),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -127,6 +136,29 @@ def test_all_nodes_run_a_command_and_the_largest_code_is_told(
         assert sorted(ran.stdout.splitlines()) == ["n1: out", "n2: out"]
         assert {"n1: err", "n2: err"} <= set(ran.stderr.splitlines())
         assert ran.returncode == 4
+
+
+def test_a_terminal_gets_no_control_characters_of_nodes(
+    served: Served, tmp_path: Path, login: list[str]
+) -> None:
+    screen, terminal = os.openpty()
+    script = r"printf 'a\033]0;mine\007b\n'; head -c 200000 /dev/zero | tr '\0' x"
+    with listening(tmp_path, GOOD[1], *login) as port, os.fdopen(screen, "rb", 0) as shown:
+        begun = subprocess.Popen(
+            ssh_words(served, tmp_path, port, "--all", "farm", "--", script),
+            env=environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=terminal,
+        )
+        os.close(terminal)
+        told = b""
+        with suppress(OSError):  # EIO: the terminal was closed
+            while piece := shown.read(65536):
+                told += piece
+        assert begun.wait(60) == 0
+    lines = [line for line in told.decode().splitlines() if line.startswith("n1")]
+    assert lines[0] == "n1: a ]0;mine b"
+    assert [len(line) for line in lines[1:]] == [65540, 65540, 65540, 3396]
 
 
 @pytest.mark.parametrize(

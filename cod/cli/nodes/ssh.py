@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock, Thread
@@ -18,6 +19,7 @@ from cod.cli.show import client, node_word
 from cod.client import Client, path
 
 MISSING = 255  # exit code of ssh(1) where it cannot connect
+LONGEST = 65536  # bytes of a line of output; a longer one is printed in pieces
 _COMMAND = "cod.ssh.command"
 
 
@@ -164,8 +166,9 @@ def _host(node: Any) -> str:
 
 
 def _prefixed(words: Sequence[str], node: Any, command: Sequence[str], lock: Lock) -> int:
-    """Run a command on a node, print what it prints, each line behind the host's name, and return
-    its exit code."""
+    """Run a command on a node and return its exit code. Each line of its output begins with the
+    host's name. A terminal gets no control characters: those of many nodes would mix there, and a
+    node may be hostile."""
     host = str(node["hostname"] or node["name"])
     try:
         running = subprocess.Popen(
@@ -177,9 +180,14 @@ def _prefixed(words: Sequence[str], node: Any, command: Sequence[str], lock: Loc
         return MISSING
 
     def show(lines: IO[bytes], err: bool) -> None:
-        for line in lines:
+        terminal = (sys.stderr if err else sys.stdout).isatty()
+        while line := lines.readline(LONGEST):
+            line = line.rstrip(b"\r\n")
+            if terminal:
+                text = line.decode(errors="replace")
+                line = "".join(c if c.isprintable() or c == "\t" else " " for c in text).encode()
             with lock:
-                click.echo(f"{host}: ".encode() + line.rstrip(b"\r\n"), err=err)
+                click.echo(f"{host}: ".encode() + line, err=err)
 
     with running:
         assert running.stdout is not None

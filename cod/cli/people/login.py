@@ -72,7 +72,11 @@ def login(ctx: click.Context, url: str, name: str | None, expires: float, as_jso
         token, until = made["token"], time.time() + expires
     with Client(server, token, ca_file=ca_file or None, pin=pin) as api:
         me = api.get("/me")
-    _revoke(ctx)
+    before = _before()
+    if before is not None and before.token == token:
+        title = before.name  # it is kept on, and `cod logout` revokes it
+    else:
+        _revoke(before)
     keep_login(Login(server, token, title, ca_file, pin))
     value = {"server": server, "name": me["name"], "file": str(login_file()), "until": until}
     ends = "" if until is None else f" until {when(until)}"
@@ -88,18 +92,22 @@ def logout(ctx: click.Context, as_json: bool) -> None:
     Example:
       cod logout
     """
-    revoked = _revoke(ctx)
+    revoked = _revoke(_before())
     forget_login()
     said({"revoked": revoked}, "logged out" + ("; the token is revoked" * revoked), as_json)
 
 
-def _revoke(ctx: click.Context) -> bool:
-    """Revoke the token that `cod login` made before, if there is one and its server answers."""
+def _before() -> Login | None:
+    """Return the login of before, if there is one that can be read."""
     try:
-        kept = kept_login()
+        return kept_login()
     except click.ClickException as error:
         click.echo(f"{error.format_message()}; its token lives on until it expires", err=True)
-        return False
+        return None
+
+
+def _revoke(kept: Login | None) -> bool:
+    """Revoke the token that `cod login` made, if its server answers."""
     if kept is None or not kept.name:
         return False
     with suppress(ApiError, Unreachable):
