@@ -19,6 +19,9 @@ from cod.store.scheduler import vclusters
 LATE = 3600.0
 """Seconds by which a lease goes on at a time while a reservation of its vcluster is late."""
 
+REPRIEVE = 3600.0
+"""Seconds that a lease lasts at least after the hold of a site."""
+
 
 def _active(tx: Tx, vcluster_id: int) -> Vcluster | None:
     vcluster = vclusters.get(tx, vcluster_id, lock=True)
@@ -40,6 +43,19 @@ def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
     vclusters.change(tx, vcluster, now, warned=seconds)
     vcm_outbox.leased(tx, vcluster, "warning", now)
     return True
+
+
+def reprieve(tx: Tx, now: float) -> None:
+    """Let leases that have ended, or end within `REPRIEVE` seconds, last so long: nobody could
+    extend them while the site was held, and an extension may be lost with what a backup lacks.
+    Their groups are warned anew."""
+    until = now + REPRIEVE
+    for vcluster in vclusters.every(tx, (VclusterState.ACTIVE,)):
+        if vcluster.expires_at is not None and vcluster.expires_at < until:
+            longer = vclusters.change(
+                tx, vcluster, now, expires_at=until, drain_until=None, warned=None
+            )
+            vcm_outbox.leased(tx, longer, "extended", now)
 
 
 def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, update
 
+from cod.core import leases
 from cod.flows.agents import orders
 from cod.flows.nodes import hold
 from cod.flows.scheduler import plan
@@ -20,6 +21,7 @@ from cod.store import tables as t
 from cod.store.backup import backup, restore
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
+from cod.store.scheduler import vclusters
 from tests.net.test_manager import House, create
 from tests.store.agentlab import Lab
 from tests.store.manager_world import arrive, furnish, in_tx, states
@@ -124,6 +126,24 @@ def test_a_node_that_agrees_is_erased_only_after_the_hold(tx: Tx, site: Site) ->
     assert hold.end(tx, lab.now) == hold.SiteHold(None, "", ())
     lab.tick(10.0)
     assert lab.order(1).action == "wipe"
+
+
+def test_leases_that_are_over_last_an_hour_after_the_hold(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    template = lab.template()
+    ends = {"ended": -100.0, "soon": 600.0, "later": 7200.0}
+    for name, left in ends.items():
+        made = lab.vcluster(template, name=name)
+        vclusters.change(tx, made, lab.now, state="active", expires_at=lab.now + left, warned=60.0)
+    ended = vclusters.active(tx, "ended")
+    vclusters.change(tx, ended, lab.now, drain_until=lab.now + 5)
+    hold.start(tx, lab.now)
+    hold.end(tx, lab.now + 50)
+    found = {one.name: one for one in vclusters.every(tx)}
+    hour = lab.now + 50 + leases.REPRIEVE
+    assert [found[name].expires_at for name in ends] == [hour, hour, lab.now + 7200]
+    assert found["ended"].drain_until is None
+    assert [found[name].warned for name in ends] == [None, None, 60.0]
 
 
 def test_a_blank_free_node_is_free_again_after_the_hold(tx: Tx, site: Site) -> None:

@@ -65,7 +65,9 @@ def _tell(
     if vcluster is None or vcluster.ended_at is not None:
         return
     if failed:
-        waiting = sum(row.begun_at is None for _, row in over)
+        waiting = sum(
+            row.begun_at is None and node.vcluster_id == vcluster_id for node, row in over
+        )
         text = notice_texts.reinstall_stopped(vcluster, failed[0].name, failed[0].reason, waiting)
         notices.tell(tx, vcluster, text, now)
     elif any(row.begun_at is not None for _, row in over):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cod import notice_texts
-from cod.core import notices
+from cod.core import leases, notices
 from cod.core.nodes import transitions
 from cod.model import Node, NodeStory, Policy, Refused, Site
 from cod.states import OWN_SYSTEM, Disk, NodeEvent, NodeState, Step, StoryVerdict
@@ -76,12 +76,14 @@ def lasts(tx: Tx) -> bool:
 
 
 def end(tx: Tx, now: float) -> SiteHold:
-    """End the hold. Deadlines are put off by the time it lasted. Nodes whose machines were silent
-    or differ stay held, one by one; return these."""
+    """End the hold. Deadlines of nodes are put off by the time it lasted, and leases that are over
+    last a while longer. Nodes whose machines were silent or differ stay held, one by one; return
+    these."""
     since = watermarks.at(tx, watermarks.HOLD)
     if since is not None:
         stories.forget_agreed(tx)
         nodes.put_off(tx, max(0.0, now - since))
+        leases.reprieve(tx, now)
         watermarks.forget(tx, watermarks.HOLD)
     return show(tx)
 
