@@ -49,7 +49,7 @@ def test_refused_at_once(document: bytes, sentence: str) -> None:
     started = time.process_time()
     with pytest.raises(BadDocument, match="(?i)" + sentence):
         xmldoc.parse(document, "confd")
-    assert time.process_time() - started < 2  # generous; a bomb takes hours
+    assert time.process_time() - started < 60  # on any machine; a bomb takes hours
 
 
 def test_the_line_of_the_trouble_is_told() -> None:
