@@ -7,7 +7,7 @@ a release may go, by a migration that names this release in `unused_since` (docs
 anything: an older program refuses from then on.
 
 Alembic, and the modules of all migrations, are loaded where something is upgraded: a server that
-only looks whether it may start would need a quarter more CPU time for its start.
+only looks whether it may start would need a fifth more CPU time for its start.
 """
 
 from __future__ import annotations
