@@ -75,3 +75,10 @@ def test_others_find_what_their_groups_have(site_of: Served) -> None:
     assert hits(signed_in(site_of, member).get("/search", q="audit")) == {}
     for text in ("s39ynx0k", "batch", "node", "4", "physics", "olga"):
         assert hits(signed_in(site_of, stranger).get("/search", q=text)) == {}, text
+
+
+def test_what_is_no_word_finds_nothing_and_only_some_words_are_sought(site_of: Served) -> None:
+    browser = signed_in(site_of)
+    assert hits(browser.get("/search", q="\0")) == hits(browser.get("/search", q="\0none")) == {}
+    page = browser.get("/search", q=" ".join("abcdefghijklmnop"))
+    assert page.tree.xpath("//header//input[@name='q']/@value") == ["a b c d e f g h"]

@@ -22,6 +22,7 @@ from cod.web.portal.links import url
 from cod.web.portal.page import Page, PageCall, api
 
 SHOWN = 8  # things of a kind
+WORDS = 8  # further ones are left out, and not shown as sought: each costs a search
 
 
 class SearchQuery(Query):
@@ -41,7 +42,10 @@ class FoundKind:
 
 
 def _load(tx: Tx, ask: PageCall[Names, Any]) -> dict[str, Any]:
-    text = ask.query.q.strip()
+    # the database would end a text at a NUL character, and find everything
+    printed = "".join(each if each.isprintable() else " " for each in ask.query.q)
+    words = printed.split()[:WORDS]
+    text = " ".join(words)
     if not text:
         return {"found": [], "request": None, "sought": ""}
     # each word as such, whatever else it means in a filter
