@@ -229,6 +229,7 @@ def apply_layer(file: BinaryIO, tree: Path, budget: Budget) -> None:
     except (
         tarfile.TarError,
         RecursionError,
+        OverflowError,  # of a time or an owner
         ValueError,
         EOFError,
         zlib.error,

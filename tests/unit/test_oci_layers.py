@@ -169,6 +169,17 @@ def test_a_hostile_entry_is_refused_and_nothing_lands_outside(
     assert [each.name for each in tmp_path.iterdir()] == ["root"]
 
 
+@pytest.mark.parametrize("told", [{"mtime": "inf"}, {"mtime": "nan"}, {"mtime": "1e300"}])
+def test_a_time_that_no_file_can_have_is_refused(tmp_path: Path, told: dict[str, str]) -> None:
+    with pytest.raises(BadImage, match="the archive is damaged"):
+        applied(tmp_path, tar(entry("etc/f", b"x", pax_headers=told)))
+
+
+def test_an_owner_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadImage):
+        applied(tmp_path, tar(entry("f", b"x", pax_headers={"uid": str(1 << 70)})))
+
+
 def test_devices_in_dev_are_left_to_the_kernel(tmp_path: Path) -> None:
     made = tar(entry("dev"), entry("dev/null", type=tarfile.CHRTYPE, devmajor=1, devminor=3))
     assert names(applied(tmp_path, made)) == {"dev"}
