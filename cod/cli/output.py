@@ -163,7 +163,8 @@ class Table:
         from rich.text import Text
 
         def shown(cell: object) -> Text:
-            return Text(str(cell or "-"), cell.style if isinstance(cell, Cell) else "")
+            style = cell.style if isinstance(cell, Cell) else ""
+            return Text(printable(str(cell or "-")), style)
 
         asked = output()
         chosen = self._chosen(asked, WIDE if asked.format == "wide" else NARROW)
@@ -244,14 +245,19 @@ def in_order(rows: list[Any], value: Callable[[Any], object], down: bool) -> lis
     return sorted(there, key=key, reverse=down) + missing
 
 
+def printable(text: str) -> str:
+    """Return text without control characters, which a terminal would obey: people and machines
+    choose texts, and somebody else reads them."""
+    return "".join(each if each.isprintable() or each in "\n\t" else " " for each in text)
+
+
 def _harmless(told: object) -> object:
-    """Return a cell that a spreadsheet takes for no formula and a terminal for no command: people
-    and machines choose texts, and somebody else opens the table."""
+    """Return a cell that a spreadsheet takes for no formula and a terminal for no command."""
     if isinstance(told, datetime):
         return told.isoformat(timespec="seconds")
     if told is None or isinstance(told, int | float):
         return told
-    text = "".join(each if each.isprintable() or each in "\n\t" else " " for each in str(told))
+    text = printable(str(told))
     return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 

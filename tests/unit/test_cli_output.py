@@ -228,3 +228,11 @@ def test_plurals_and_ls_lead_to_the_list(words: tuple[str, ...]) -> None:
 
 def test_a_plural_of_what_has_no_list_is_unknown() -> None:
     assert "No such command 'backups'" in CliRunner().invoke(cod, ["backups"]).stderr
+
+
+def test_a_terminal_gets_no_control_characters_of_a_cell() -> None:
+    screen = io.StringIO()
+    Console(file=screen, force_terminal=True, width=80).print(
+        table(("REASON",), [("x\x1b[31my\x9b2J\x07é",)])
+    )
+    assert "x [31my 2J é" in screen.getvalue()

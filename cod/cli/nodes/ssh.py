@@ -15,6 +15,7 @@ import click
 
 from cod.cli.local_files import cache_folder, write_private
 from cod.cli.nodes.many import ChosenNodes, listed
+from cod.cli.output import printable
 from cod.cli.show import client, node_word
 from cod.client import Client, path
 
@@ -184,8 +185,7 @@ def _prefixed(words: Sequence[str], node: Any, command: Sequence[str], lock: Loc
         while line := lines.readline(LONGEST):
             line = line.rstrip(b"\r\n")
             if terminal:
-                text = line.decode(errors="replace")
-                line = "".join(c if c.isprintable() or c == "\t" else " " for c in text).encode()
+                line = printable(line.decode(errors="replace")).encode()
             with lock:
                 click.echo(f"{host}: ".encode() + line, err=err)
 
