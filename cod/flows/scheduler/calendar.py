@@ -189,7 +189,7 @@ def _free(tx: Tx, since: float, until: float, site: Site, now: float) -> tuple[F
 
 
 def _closed(tx: Tx, since: float, until: float) -> tuple[Closed, ...]:
-    """Return the maintenance windows between two times, those that still have nodes."""
+    """Return the maintenance windows between two times, with the nodes that are still in them."""
     nodes: Counter[int] = Counter()
     windows = [
         one
