@@ -1,4 +1,4 @@
-"""What the package does to a server that runs while it is upgraded, by stand-ins of the programs
+"""What a package does after its installation to a server that runs while it is upgraded, by stand-ins of the programs
 that it calls."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 Upgrade = Callable[..., tuple[list[str], str]]
-SCRIPT = Path(__file__).parents[2] / ".ci/deb/postinst"
+SCRIPT = Path(__file__).parents[2] / ".ci/after-install"
 SYSTEMCTL = """#!/bin/sh
 echo "$@" >>HERE/called
 case "$1" in
@@ -46,7 +46,7 @@ def upgraded(tmp_path: Path) -> Upgrade:
             (tmp_path / folder[1:]).mkdir(parents=True, exist_ok=True)
             script = script.replace(f" {folder}", f" {tmp_path}{folder}")
         done = subprocess.run(
-            ["/bin/sh", "-c", script, "postinst", "configure", "1.0"],
+            ["/bin/sh", "-c", script, "after-install", "1.0"],
             env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
             capture_output=True,
             text=True,
