@@ -18,6 +18,7 @@ from tests.chaos.site import ChaosSite, running
 
 pytestmark = [
     pytest.mark.system,
+    pytest.mark.in_turn(2),
     pytest.mark.slow,
     pytest.mark.xdist_group("chaos"),
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root"),

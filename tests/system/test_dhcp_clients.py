@@ -23,7 +23,7 @@ from cod.states import NodeState
 from cod.store.engine import Tx, connect
 from cod.store.nodes import bindings, nodes
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.in_turn(2)]
 
 PXE = ("-V", "PXEClient:Arch:00007:UNDI:003016", "-x", "0x5d:0007")
 NEAR: dict[str, Any] = {

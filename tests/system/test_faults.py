@@ -19,7 +19,12 @@ from tests.mariadb import UNSYNCED, MariaDB
 from tests.system.site_images import ImageServer, offer, offer_slowly
 from tests.system.stand import Stand, ip
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("faults")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(3),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("faults"),
+]
 
 WAY = ["prime", "boot", "active", "trampoline", "wipe"]
 

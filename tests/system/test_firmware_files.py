@@ -16,7 +16,11 @@ from tests.system.qemu import CHECKOUT
 from trampoline import build
 from trampoline.recipe import firmware, modules, packages
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("trampoline")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(7, together=True),
+    pytest.mark.xdist_group("trampoline"),
+]
 
 CACHE = CHECKOUT / "build/cache/trampoline"
 WIRED = (

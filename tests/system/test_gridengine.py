@@ -15,7 +15,11 @@ from tests.system.installation import HEAD
 from tests.system.poollab import EXAMPLES
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("gridengine")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(2, first=1, together=True),
+    pytest.mark.xdist_group("gridengine"),
+]
 
 
 @pytest.fixture(scope="module")

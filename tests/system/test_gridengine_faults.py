@@ -13,7 +13,11 @@ from tests.system.gridlab import GridLab, gridlab
 from tests.system.poollab import asked, leaving, some_node
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("gridengine-faults")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(2, together=True),
+    pytest.mark.xdist_group("gridengine-faults"),
+]
 ONE_SLOT = {"slots": 1, "jobs_per_node": 2}
 
 

@@ -19,7 +19,11 @@ from tests.ports import free_port
 from tests.system.login import Key, fingerprints, root_of, ssh
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("images")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(2, first=1, together=True),
+    pytest.mark.xdist_group("images"),
+]
 
 # size of the root; what makes the keys
 IMAGES = {"hello-b": (256, "/etc/sshkeys"), "execd": (384, "/etc/cod/sshkeys")}

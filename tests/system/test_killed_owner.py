@@ -14,7 +14,7 @@ from cod.lab import record
 from cod.lab.processes import NAMESPACES
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("killed")]
+pytestmark = [pytest.mark.system, pytest.mark.in_turn(3), pytest.mark.xdist_group("killed")]
 
 ROOT = Path(__file__).resolve().parents[2]
 OWNED = """

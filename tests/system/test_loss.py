@@ -24,7 +24,12 @@ from tests.system.intruder import SERVER, inside
 from tests.system.site_images import offer
 from tests.system.stand import Host, Stand
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("loss")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(3),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("loss"),
+]
 
 ETH_P_ALL = 3  # also what goes out
 SIZE = 64 << 10

@@ -11,7 +11,7 @@ from tests.portal_site import Portal
 from tests.system.browser import SIZES, chromium, context, too_wide
 from tests.system.test_portal_pages import signed_in
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("portal")]
+pytestmark = [pytest.mark.system, pytest.mark.in_turn(3), pytest.mark.xdist_group("portal")]
 LONG = "n" * 63
 USER = "u" * 32
 

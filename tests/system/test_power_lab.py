@@ -19,7 +19,12 @@ from cod.power.redfish import RedfishDriver
 from tests.system.bmcs import IpmiSim, SushyEmulator
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("lab")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(2),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("lab"),
+]
 
 ADMIN = SignIn("admin", "secret")
 

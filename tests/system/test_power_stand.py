@@ -17,7 +17,7 @@ from tests.system.bmcs import IpmiSim
 from tests.system.site_images import offer
 from tests.system.stand import Host, Stand
 
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.in_turn(2), pytest.mark.slow]
 
 LISTENER = """
 import socket, sys

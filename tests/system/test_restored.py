@@ -13,7 +13,12 @@ from cod.lab.spec import LabDisk, LabNode
 from tests.system.qemu import CHECKOUT, SNAPSHOTS, Rack, build_all, offer, rack
 from tests.system.shapes import LIGHT, LIGHT_HELLO
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("restored")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(2),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("restored"),
+]
 
 MACHINE = LabNode("r1", disks=(LabDisk(1 << 30),))
 

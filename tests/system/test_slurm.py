@@ -12,7 +12,11 @@ import pytest
 from tests.system.slurmlab import SlurmLab, slurmlab
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(2, together=True),
+    pytest.mark.xdist_group("slurm"),
+]
 KNOBS = {"maximum": 5}
 
 

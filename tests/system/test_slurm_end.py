@@ -12,7 +12,11 @@ from tests.system.poollab import EXAMPLES
 from tests.system.slurmlab import SlurmLab, slurmlab
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm-end")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(3, first=1),
+    pytest.mark.xdist_group("slurm-end"),
+]
 STEPS = 45
 
 

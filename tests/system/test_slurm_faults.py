@@ -17,7 +17,11 @@ from tests.system.poollab import asked, leaving, some_node
 from tests.system.slurmlab import SlurmLab, slurmlab
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm-faults")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(2, first=1, together=True),
+    pytest.mark.xdist_group("slurm-faults"),
+]
 JOBS = 200
 LIFETIME, LONGEST = 6.0, 1.0  # seconds: of a node, and of a job
 

@@ -18,7 +18,7 @@ from tests.system.slurmhead import SlurmHead, slurm_head
 from tests.system.stand import ip
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.system, pytest.mark.in_turn(3, first=2), pytest.mark.xdist_group("slurm")]
 ADDRESS = "10.99.0.1"
 NODES = "s[1-2] NodeHostname=head Port=[17001-17002] CPUs=1 RealMemory=500 Feature=cod"
 

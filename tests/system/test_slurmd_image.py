@@ -25,7 +25,12 @@ from tests.system.slurmroot import unpack
 from tests.system.stand import ip
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("images"), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(2, together=True),
+    pytest.mark.xdist_group("images"),
+    pytest.mark.timeout(900),
+]
 
 CONTROLLER, ADDRESS, OTHER_ADDRESS, PORT = "10.99.0.1", "10.99.0.2", "10.99.0.3", 8069
 KEY = base64.b64encode(bytes(range(64))).decode()

@@ -13,7 +13,7 @@ from tests.bench import trading_stages as stages
 from tests.bench.trading_day import LOADS, NIGHTLY, OFFICE, Pools, pools
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("trading")]
+pytestmark = [pytest.mark.system, pytest.mark.in_turn(3), pytest.mark.xdist_group("trading")]
 SHARED = 3
 
 
