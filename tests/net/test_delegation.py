@@ -18,7 +18,8 @@ from cod.doctor.checks.delegation import findings
 from cod.doctor.finding import GOOD, UNSEEN, WARNING, Finding
 from cod.model import Site, SiteRef
 from cod.net.dns.server import DnsServer
-from tests.net.test_dns_server import Start, start
+from tests.net.dns_stands import Start
+from tests.net.test_dns_server import start
 
 Look = Callable[..., Finding]
 

@@ -14,18 +14,18 @@ import pytest
 from dnslib import RCODE, RR, DNSRecord
 from sqlalchemy import Engine, insert
 
-from cod.model import Node, Site, SiteRef, Vcluster
+from cod.model import Node, Site, Vcluster
 from cod.net.dns.server import ANSWERS, DnsServer
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from cod.store.nodes import holding, nodes
 from cod.store.people import groups
+from tests.net.dns_stands import Start, dns_servers
 from tests.rows import add_vcluster
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
-Start = Callable[..., DnsServer]
 Dig = Callable[..., list[str]]
 
 
@@ -66,19 +66,8 @@ def member(tx: Tx, site: Site, name: str = "pool", hostname: str = "n4") -> tupl
 
 @pytest.fixture
 def start(reactor: Any, in_reactor: Any, pool: Pool, site: Site) -> Iterator[Start]:
-    servers: list[DnsServer] = []
-
-    def start(address: str = "127.0.0.1", site: Site = site, **options: Any) -> DnsServer:
-        server = DnsServer(
-            reactor, pool, SiteRef(site), address, port=0, clock=lambda: 1000.0, **options
-        )
-        in_reactor(server.startService)
-        servers.append(server)
-        return server
-
-    yield start
-    for server in servers:
-        in_reactor(server.stopService)
+    with dns_servers(reactor, in_reactor, pool, site, clock=lambda: 1000.0) as start:
+        yield start
 
 
 def dig(server: DnsServer, *arguments: str, address: str = "127.0.0.1") -> tuple[str, str]:

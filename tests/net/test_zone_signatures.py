@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import socket
 import struct
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,16 @@ from sqlalchemy import Engine
 
 from cod.flows.scheduler import vcluster_names
 from cod.model import Dns, Site, SiteRef
-from cod.net.dns import tsig
+from cod.net.dns import transferkey, tsig
 from cod.net.dns.notifier import ZoneNotifier
-from cod.net.dns.server import DnsServer
 from cod.pool import Pool, in_transaction
+from cod.security import secretfile
 from cod.store.engine import Tx
 from cod.wire.errors import PeerError
 from tests.contexts import flow_context
+from tests.net.dns_stands import Start, dns_servers, secondary_running
 from tests.net.test_dns_server import dig
-from tests.net.test_zone_transfer import furnished, knot
+from tests.net.test_zone_transfer import KNOTD, furnished, knot
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -48,18 +48,9 @@ def signing(site: Site, tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def start(reactor: Any, in_reactor: Any, pool: Pool) -> Iterator[Callable[..., DnsServer]]:
-    servers: list[DnsServer] = []
-
-    def start(site: Site, **options: Any) -> DnsServer:
-        server = DnsServer(reactor, pool, SiteRef(site), "127.0.0.1", port=0, **options)
-        in_reactor(server.startService)
-        servers.append(server)
-        return server
-
-    yield start
-    for server in servers:
-        in_reactor(server.stopService)
+def start(reactor: Any, in_reactor: Any, pool: Pool) -> Iterator[Start]:
+    with dns_servers(reactor, in_reactor, pool) as start:
+        yield start
 
 
 # ---------------------------------------------------------------- messages
@@ -115,6 +106,28 @@ def test_a_key_that_is_none_is_refused_without_saying_it(line: str) -> None:
     with pytest.raises(ValueError, match="should") as refused:
         tsig.key(line)
     assert SECRET not in str(refused.value)
+
+
+def test_the_key_is_read_once_and_again_when_its_file_changes(
+    signing: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    first_line = secretfile.first_line
+    monkeypatch.setattr(
+        secretfile, "first_line", lambda path: reads.append(path) or first_line(path)
+    )
+    for _ in range(3):
+        assert transferkey.read(signing) == tsig.key(KEY)
+    assert len(reads) == 1
+    file = Path(str(signing.dns.transfer_key_file))
+    anew = file.with_suffix(".new")
+    anew.write_text(OTHER)
+    anew.chmod(0o600)
+    anew.replace(file)
+    assert transferkey.read(signing) == tsig.key(OTHER)
+    file.chmod(0o644)
+    with pytest.raises(transferkey.NoKey, match="read by others"):
+        transferkey.read(signing)
 
 
 # ---------------------------------------------------------------- the server
@@ -232,7 +245,7 @@ zone "pool.cod.test" {{
 }};
 """
 SECONDARIES = {
-    "knot": (KNOT, ("/usr/sbin/knotd", "-c")),
+    "knot": (KNOT, KNOTD),
     "nsd": (NSD, ("/usr/sbin/nsd", "-d", "-c")),
     "bind": (BIND, ("/usr/sbin/named", "-g", "-n", "1", "-c")),
 }
@@ -254,13 +267,9 @@ def test_a_secondary_follows_a_zone_by_the_key(
     server = start(signing)
     port = signing.dns.secondaries[0][1]
     text, command = SECONDARIES[name]
-    file = tmp_path / f"{name}.conf"
-    file.write_text(text.format(port=port, cod=server.port, folder=tmp_path, secret=SECRET))
     notifier = ZoneNotifier(reactor, pool, SiteRef(signing), period=0.2)
-    with open(tmp_path / "log", "wb") as log:
-        program = subprocess.Popen([*command, str(file)], stderr=log, stdout=log)
-    in_reactor(notifier.startService)
-    try:
+    configuration = text.format(port=port, cod=server.port, folder=tmp_path, secret=SECRET)
+    with secondary_running(command, configuration, tmp_path, notifier, in_reactor):
         address = dig(server, "+short", "n4.pool.cod.test")[1]
         until(lambda: knot(port, "n4.pool.cod.test") == address, "the zone is copied")
         in_transaction(
@@ -273,7 +282,3 @@ def test_a_secondary_follows_a_zone_by_the_key(
             lambda: knot(port, "api.pool.cod.test") == f"n4.pool.cod.test.\n{address}",
             "it hears of a new name",
         )
-    finally:
-        in_reactor(notifier.stopService)
-        program.terminate()
-        program.wait()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import holding, host_keys, nodes
 from cod.store.scheduler import vclusters as rows
 from tests.contexts import flow_context
+from tests.net.dns_stands import Start, dns_servers, secondary_running
 from tests.net.test_dns_server import dig, member
 from tests.ports import free_port
 from tests.waiting import until
@@ -45,18 +46,9 @@ def secondary(site: Site) -> Site:
 
 
 @pytest.fixture
-def start(reactor: Any, in_reactor: Any, pool: Pool) -> Iterator[Callable[..., DnsServer]]:
-    servers: list[DnsServer] = []
-
-    def start(site: Site) -> DnsServer:
-        server = DnsServer(reactor, pool, SiteRef(site), "127.0.0.1", port=0)
-        in_reactor(server.startService)
-        servers.append(server)
-        return server
-
-    yield start
-    for server in servers:
-        in_reactor(server.stopService)
+def start(reactor: Any, in_reactor: Any, pool: Pool) -> Iterator[Start]:
+    with dns_servers(reactor, in_reactor, pool) as start:
+        yield start
 
 
 def zone(server: DnsServer, name: str) -> list[str]:
@@ -336,6 +328,7 @@ MUCH = 20_000_000  # bytes, more than the kernel holds for both
 # ---------------------------------------------------------------- a real secondary
 
 
+KNOTD = ("/usr/sbin/knotd", "-c")
 CONFIGURATION = """\
 server:
     listen: 127.0.0.1@{port}
@@ -387,16 +380,9 @@ def test_knot_follows_zones_that_come_and_change(
     in_transaction(engine, furnished, secondary)
     server = start(secondary)
     port = secondary.dns.secondaries[0][1]
-    (tmp_path / "knot.conf").write_text(
-        CONFIGURATION.format(port=port, cod=server.port, folder=tmp_path)
-    )
     notifier = ZoneNotifier(reactor, pool, SiteRef(secondary), period=0.2)
-    with open(tmp_path / "log", "wb") as log:
-        program = subprocess.Popen(
-            ["/usr/sbin/knotd", "-c", str(tmp_path / "knot.conf")], stderr=log, stdout=log
-        )
-    in_reactor(notifier.startService)
-    try:
+    text = CONFIGURATION.format(port=port, cod=server.port, folder=tmp_path)
+    with secondary_running(KNOTD, text, tmp_path, notifier, in_reactor):
         address = dig(server, "+short", "n4.pool.cod.test")[1]
         until(lambda: knot(port, "n4.pool.cod.test") == address, "the vcluster's zone is copied")
         until(
@@ -432,7 +418,3 @@ def test_knot_follows_zones_that_come_and_change(
         assert (
             knot(port, "pool.cod.test", "SOA") == dig(server, "+short", "pool.cod.test", "SOA")[1]
         )
-    finally:
-        in_reactor(notifier.stopService)
-        program.terminate()
-        program.wait()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
+
 from cod.model import Site
 from cod.net.dns import tsig
 from cod.security import secretfile
@@ -13,11 +16,23 @@ class NoKey(Exception):
 
 def read(site: Site) -> tsig.TransferKey | None:
     """Return the key as it is now; None where the site file names none. Raises `NoKey`."""
-    if site.dns.transfer_key_file is None:
+    path = site.dns.transfer_key_file
+    if path is None:
         return None
     try:
-        return tsig.key(secretfile.first_line(site.dns.transfer_key_file))
+        found = os.stat(path)
+    except OSError as error:
+        raise NoKey(f"the secret file {path} cannot be read: {error.strerror}") from None
+    return _read(path, found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
+
+
+@lru_cache(maxsize=1)
+def _read(path: str, *version: int) -> tsig.TransferKey:
+    """Return the key in that version of the file. Each datagram with a secondary's address needs
+    the key, and anybody can forge that address: reading stays off the path of datagrams."""
+    try:
+        return tsig.key(secretfile.first_line(path))
     except secretfile.Unreadable as error:
         raise NoKey(str(error)) from None
     except ValueError as error:
-        raise NoKey(f"the first line of {site.dns.transfer_key_file} {error}") from None
+        raise NoKey(f"the first line of {path} {error}") from None
