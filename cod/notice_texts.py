@@ -58,6 +58,8 @@ KINDS = {
     "quarantined": "a node was taken out of service and needs an administrator",
     "power-control": "BMCs or outlets of nodes do not answer",
     "power-recovered": "BMCs and outlets that nodes waited for answer again",
+    "directory-held": "the directory says that many users lose their rights, and is not believed",
+    "directory-followed": "users are as the directory says again",
     "image-server": "images are not served to nodes",
     "images-recovered": "images that nodes waited for are served again",
     "switch": "a switch does not answer, and nodes wait for it",
@@ -83,6 +85,7 @@ ENDS = {
     "found-on": "found-off",
     "power-recovered": "power-control",
     "images-recovered": "image-server",
+    "directory-followed": "directory-held",
     "switch-recovered": "switch",
     "volume-recovered": "volume-trouble",
 }
@@ -124,6 +127,8 @@ REMEDIES = {
     "site-held": "Look at the faults",
     "power-control": "Look at the faults",
     "power-recovered": "Look at the faults",
+    "directory-held": "Look at the faults",
+    "directory-followed": "Look at the faults",
     "image-server": "Look at the faults",
     "images-recovered": "Look at the faults",
     "switch": "Look at the faults",
@@ -779,6 +784,30 @@ def images_served() -> NoticeText:
         "no node waits for images",
         "COD serves the images that nodes waited for again, or nodes no longer need them.",
         _fault("the image server"),
+    )
+
+
+def directory_held(users: Sequence[str], people: int) -> NoticeText:
+    """Describe an answer of the directory that would take rights from `users`, of `people` who have
+    some: too many at once for COD to believe it."""
+    return _news(
+        "directory-held",
+        f"{len(users)} of {people} users would lose their rights",
+        f"By what the LDAP directory says, these of {people} users have left it, or a group that"
+        f" gave them a role: {_names(users)}. They keep their rights, because an empty or partial"
+        " answer looks the same. Look whether the directory is right. If it is, an administrator"
+        " can compare the users with it and trust it (POST /users/sync with trust).",
+        _fault("the directory"),
+    )
+
+
+def directory_followed() -> NoticeText:
+    """Describe the end of `directory_held`."""
+    return _news(
+        "directory-followed",
+        "users are as the directory says",
+        "No answer of the LDAP directory is held back: users have the rights that it gives.",
+        _fault("the directory"),
     )
 
 

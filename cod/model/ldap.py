@@ -97,7 +97,8 @@ class NodeTree:
 @dataclass(frozen=True, slots=True)
 class NodeUser:
     """Somebody with an account on a vcluster's nodes. `role`: in the vcluster's group; 'viewer' or
-    '' for an administrator of the site who has no other account there."""
+    '' for an administrator of the site who has no other account there. `shell`, `home`: '': the
+    site's."""
 
     id: int
     name: str
@@ -106,6 +107,8 @@ class NodeUser:
     uid: int
     gid: int
     role: str
+    shell: str = ""
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True)

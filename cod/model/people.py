@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from cod.choices import Role as Role
 from cod.choices import SingleRight as SingleRight
@@ -165,6 +165,34 @@ class User:
             most=HIGHEST,
         ),
     ] = None
+    shell: Annotated[
+        str,
+        About(
+            "Shell",
+            about="login shell on nodes, from the user's directory",
+            none="the site's",
+            level=FieldLevel.WIDE,
+        ),
+    ] = ""
+    home: Annotated[
+        str,
+        About(
+            "Home",
+            about="home directory on nodes, from the user's directory",
+            none="the site's",
+            level=FieldLevel.WIDE,
+        ),
+    ] = ""
+    primary_group: Annotated[
+        str,
+        About(
+            "Primary group",
+            about="name of the group GID, from the user's directory",
+            none="not known",
+            level=FieldLevel.WIDE,
+        ),
+    ] = ""
+    admin_given: Undescribed[bool] = False
 
     @property
     def disabled(
@@ -207,6 +235,10 @@ class Identity:
     directory  'oidc' or 'ldap'
     name       what they are called there; what becomes the sign-in name of somebody new
     uid, gid   POSIX numbers there; None: it has none
+    shell, home, primary_group   of a POSIX account there; '': it has none, or the site does not
+               take it over
+    keys       lines of SSH keys; None: they are not taken over
+    roles      that groups of the directory give; None: not known at the moment
     """
 
     subject: str
@@ -216,12 +248,44 @@ class Identity:
     email: str = ""
     uid: int | None = None
     gid: int | None = None
+    shell: str = ""
+    home: str = ""
+    primary_group: str = ""
+    keys: tuple[str, ...] | None = None
+    roles: tuple[GivenRole, ...] | None = None
+
+
+class GivenRole(NamedTuple):
+    """A role that a group of the directory gives: in the group of that name; '': the user is a
+    site administrator."""
+
+    group: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySyncResult:
+    """What a comparison with the directory has changed.
+
+    added, gone, back, changed   names of users: new ones, those whom the directory does not know
+            any more, those whom it knows again, those with other roles
+    held    names of users who would have lost something, had they not been too many at once
+    missing names that were asked for, and that the directory does not know
+    """
+
+    added: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    back: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """Somebody's role in a group, and single rights beside it. `shares`: in proportion to the
-    other users' of the group, where it has users' shares."""
+    other users' of the group, where it has users' shares. `given`: the role comes from a group of
+    the user's directory."""
 
     group: str
     user: str
@@ -230,6 +294,7 @@ class Member:
     role: Role
     rights: tuple[SingleRight, ...] = ()
     shares: float = 1.0
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +337,7 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class SshKey:
-    """A row of `ssh_keys`."""
+    """A row of `ssh_keys`. `given`: it comes from the user's directory."""
 
     id: int
     user_id: int
@@ -281,6 +346,7 @@ class SshKey:
     key: str
     fingerprint: str
     created_at: float
+    given: bool = False
 
     @property
     def line(self) -> str:

@@ -17,6 +17,7 @@ from cod.model import (
     FileServer,
     Isolation,
     Ldap,
+    LdapGroup,
     Mail,
     Oidc,
     PosixRules,
@@ -87,6 +88,12 @@ def ldap(table: Ldap) -> Iterator[str]:
         yield "user and password_file should be set both, or neither"
     if table.url and (table.tls == "tls") != table.url.startswith("ldaps://"):
         yield 'tls should be "tls" for ldaps://, and "starttls" or "none" for ldap://'
+
+
+def ldap_group(table: LdapGroup) -> Iterator[str]:
+    """Yield what of the table does not go together."""
+    if bool(table.group) == (table.role == "administrator"):
+        yield "group should be set for owner, member and viewer, and left out for administrator"
 
 
 def oidc(table: Oidc) -> Iterator[str]:

@@ -25,6 +25,7 @@ from cod.model import (
     Isolation,
     KeepRule,
     Ldap,
+    LdapGroup,
     Mail,
     Nmp,
     NoticeRules,
@@ -105,6 +106,7 @@ class SiteFile(SiteTable):
     smtp: Annotated[Mail, together(coherence.mail)] = field(default_factory=Mail)
     signin: SignInKeys = field(default_factory=SignInKeys)
     ldap: Annotated[Ldap, together(coherence.ldap)] = field(default_factory=Ldap)
+    ldap_group: tuple[Annotated[LdapGroup, together(coherence.ldap_group)], ...] = ()
     oidc: Annotated[Oidc, together(coherence.oidc)] = field(default_factory=Oidc)
     accounts: Annotated[PosixRules, together(coherence.accounts)] = field(
         default_factory=PosixRules
@@ -308,6 +310,11 @@ def _isolation_problems(file: SiteFile) -> Iterator[str]:
 def _home_problems(file: SiteFile) -> Iterator[str]:
     if not file.fileserver or not file.volumes.homes:
         return
+    if "home" in file.ldap.take:
+        yield (
+            "ldap.take: should not have 'home' where file servers have the home directories, at"
+            " accounts.home; or set volumes.homes = false"
+        )
     where, _, name = file.accounts.home.rpartition("/")
     try:
         volumes.check_mount(where)

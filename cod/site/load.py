@@ -208,7 +208,7 @@ def _site(file: SiteFile) -> model.Site:
     signin = model.SignInRules(
         **_keys(file.signin, url=file.signin.url or _portal(file.api)),
         named=bool(file.signin.url or file.api.names),
-        ldap=file.ldap,
+        ldap=replace(file.ldap, groups=file.ldap_group),
         oidc=file.oidc,
     )
     where = file.accounts.home.removesuffix("/{name}")

@@ -3,7 +3,7 @@ loopback."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from cod.pool import Pool, in_transaction
 from cod.store.people import audit, groups, signins
 from cod.store.people import people as rows
 from cod.web.signin import directory_sync as edge
-from cod.web.signin.directory import _is_known, _stays, known, verify
+from cod.web.signin.directory import _Reader, _stays, read, verify
 from cod.web.signin.service import SignIn
 from tests.net import slapd
 from tests.ports import free_port
@@ -69,6 +69,10 @@ def rules(directory: slapd.Slapd) -> Ldap:
         password_file=str(directory.password),
         filter="(&(uid={name})(!(title=locked)))",
     )
+
+
+def known(rules: Ldap, subjects: Iterable[str]) -> frozenset[str]:
+    return frozenset(read(rules, subjects).known)
 
 
 def subjects(rules: Ldap) -> dict[str, str]:
@@ -133,8 +137,9 @@ class Asked:
 def test_who_has_a_number_of_active_directory_is_asked_for_by_its_octets(rules: Ldap) -> None:
     number = bytes(range(0, 256, 17))
     subject = f"ldap:{_stays('cn=eve', {'objectGUID': [number]})}"
-    assert _is_known(ldap, Asked(number), rules, subject, "(uid=*)")
-    assert not _is_known(ldap, Asked(number[::-1]), rules, subject, "(uid=*)")
+    rules = replace(rules, filter="(uid={name})")
+    assert _Reader(ldap, rules, Asked(number)).of_subject(subject) == ("cn=eve", {})
+    assert _Reader(ldap, rules, Asked(number[::-1])).of_subject(subject) is None
 
 
 @pytest.mark.parametrize(

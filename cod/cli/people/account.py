@@ -37,34 +37,51 @@ from cod.quantity import exact_span
 @click.group()
 def key() -> None:
     """Your SSH keys. Nodes of your groups' vclusters let them in as root from their next
-    installation on.
+    installation on. With --user, an administrator's way to somebody else's.
 
     \b
     Example:
       cod key add ~/.ssh/id_ed25519.pub
+      cod key add bob.pub --user bob
     """
+
+
+_of_user = click.option("--user", metavar="NAME", help="Of that user; for administrators.")
+
+
+def _path(user: str | None, *rest: Any) -> str:
+    """Return the path of one's own keys, or of a user's."""
+    return path(*(("users", user) if user else ("me",)), "keys", *rest)
 
 
 def _keys(values: list[Any]) -> Any:
     return table(
-        ("KEY", "NAME", "ALGORITHM", "FINGERPRINT", "SINCE"),
+        ("KEY", "NAME", "ALGORITHM", "FINGERPRINT", "FROM", "SINCE"),
         [
-            (v["id"], v["name"], v["algorithm"], v["fingerprint"], when(v["created_at"]))
+            (
+                v["id"],
+                v["name"],
+                v["algorithm"],
+                v["fingerprint"],
+                "directory" if v["given"] else "here",
+                when(v["created_at"]),
+            )
             for v in values
         ],
     )
 
 
 @key.command("list")
+@_of_user
 @with_table
-def list_keys(ctx: click.Context, as_json: bool) -> None:
+def list_keys(ctx: click.Context, user: str | None, as_json: bool) -> None:
     """List your keys.
 
     \b
     Example:
       cod key list
     """
-    shown(client(ctx).get("/me/keys")["items"], _keys, as_json)
+    shown(client(ctx).get(_path(user))["items"], _keys, as_json)
 
 
 @key.command("add")
@@ -73,32 +90,41 @@ def list_keys(ctx: click.Context, as_json: bool) -> None:
 @click.option(
     "--if-missing", is_flag=True, help="If it is among your keys, show it and change nothing."
 )
+@_of_user
 @with_json
-def add_key(ctx: click.Context, file: Path, name: str, if_missing: bool, as_json: bool) -> None:
-    """Add the public key in FILE to your keys.
+def add_key(
+    ctx: click.Context,
+    file: Path,
+    name: str,
+    if_missing: bool,
+    user: str | None,
+    as_json: bool,
+) -> None:
+    """Add the public key in FILE to your keys, or to a user's.
 
     \b
     Example:
       cod key add ~/.ssh/id_ed25519.pub --name laptop
     """
     api, line = client(ctx), file.read_text(errors="replace").strip()[:8000]
-    there = api.get("/me/keys")["items"] if if_missing else []
+    there = api.get(_path(user))["items"] if if_missing else []
     same = [one for one in there if one["key"] in line.split()]
-    value = same[0] if same else api.post("/me/keys", {"key": line, "name": name})
+    value = same[0] if same else api.post(_path(user), {"key": line, "name": name})
     shown(value, lambda value: _keys([value]), as_json)
 
 
 @key.command("remove")
 @click.argument("number", type=int)
+@_of_user
 @with_json
-def remove_key(ctx: click.Context, number: int, as_json: bool) -> None:
+def remove_key(ctx: click.Context, number: int, user: str | None, as_json: bool) -> None:
     """Remove a key. Running nodes keep the key until they are installed again.
 
     \b
     Example:
       cod key remove 3
     """
-    client(ctx).delete(path("me", "keys", number))
+    client(ctx).delete(_path(user, number))
     said({"id": number, "state": "removed"}, f"key {number}: removed", as_json)
 
 

@@ -112,6 +112,39 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     shown(client(ctx).patch(path("users", name), body), _one, as_json)
 
 
+def _synced(value: Any) -> Any:
+    return table(
+        ("", ""),
+        [
+            ("Added", ", ".join(value["added"])),
+            ("Gone from the directory", ", ".join(value["gone"])),
+            ("Back in it", ", ".join(value["back"])),
+            ("Other roles", ", ".join(value["changed"])),
+            ("Too many at once: unchanged", ", ".join(value["held"])),
+            ("Not in the directory", ", ".join(value["missing"])),
+        ],
+    )
+
+
+@user.command()
+@click.argument("names", nargs=-1)
+@click.option(
+    "--trust", is_flag=True, help="Believe the directory even where many lose rights at once."
+)
+@with_json
+def sync(ctx: click.Context, names: tuple[str, ...], trust: bool, as_json: bool) -> None:
+    """Compare the users with the site's LDAP directory now: who has left it, roles that its groups
+    give, keys. People of those groups become users before they sign in, and so do people called
+    NAMES.
+
+    \b
+    Example:
+      cod user sync bob carol
+    """
+    value = client(ctx).post("/users/sync", {"names": list(names), "trust": trust})
+    shown(value, _synced, as_json)
+
+
 @user.command()
 @click.argument("name")
 @with_json

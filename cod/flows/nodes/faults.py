@@ -1,6 +1,6 @@
 """What outside of COD does not do its part: switches, file servers, BMCs, other DHCP servers, the
-source of the energy curve. Put
-together from what their edges have written; nothing is asked here."""
+source of the energy curve, the directory. Put together from what their edges have written; nothing
+is asked here."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ KINDS = {
     "power-control": "BMCs or outlets do not answer, or refuse a command",
     "found-off": "nodes in use are off, and COD did not switch them off",
     "image-server": "images are not served to nodes",
+    "directory": "the directory is not believed: many users would lose their rights at once",
     "dhcp": "nodes took addresses from another DHCP server",
     "energy-curve": "the curve of energy's price or carbon is too old",
     "site-held": "the database may have forgotten what machines run: nothing is granted or erased",
@@ -35,6 +36,7 @@ _TOLD = {
     "switch": ("switch", "switch ", "/faults#switch-"),
     "power-control": ("power-control", POWER_CONTROL, "/faults#power-control"),
     "image-server": ("image-server", IMAGE_SERVER, "/faults#the-image-server"),
+    "directory-held": ("directory", "the directory", "/faults#the-directory"),
     "found-off": ("found-off", "node ", "/nodes/"),
     "volume-trouble": ("file-server", "volume ", "/volumes/"),
 }
@@ -57,6 +59,7 @@ def every(tx: Tx, *, now: float) -> list[OutsideFault]:
         *dhcp,
         *_curve(tx, now),
         *_held(tx),
+        *_directory(told),
         *_ended(told, now),
     ]
     return sorted(found, key=lambda one: (one.ended is not None, -(one.ended or one.since or 0.0)))
@@ -220,6 +223,14 @@ def _held(tx: Tx) -> Iterator[OutsideFault]:
     if since is not None:
         why = watermarks.about(tx, watermarks.HOLD)
         yield OutsideFault("site-held", "the site", since, None, (), (), why)
+
+
+def _directory(told: Sequence[Notice]) -> Iterator[OutsideFault]:
+    last = [each for each in told if each.kind in ("directory-held", "directory-followed")][-1:]
+    for each in last:
+        if each.kind == "directory-held":
+            what = _TOLD["directory-held"][1]
+            yield OutsideFault("directory", what, each.at, None, (), (), each.subject)
 
 
 def _of_nodes(

@@ -1,12 +1,18 @@
 """Those whom their directory does not know any more: signed out, and as good as disabled until it
-does again."""
+does again. Those whom it knows: what it tells of them is taken over."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from cod.model import User
+from cod import notice_texts
+from cod.core import notices
+from cod.core.people import directory
+from cod.model import Identity, PosixRules, User, Who
+from cod.policy.people import directory as policy
 from cod.store.engine import Tx
+from cod.store.notices import notices as notice_rows
 from cod.store.people import audit, invitations, people, signins
 
 DIRECTORY = "ldap"
@@ -14,6 +20,12 @@ DIRECTORY = "ldap"
 DIFFER = 60.0
 """Seconds by which servers' clocks may differ; who signed in later than that did so by a clock that
 was wrong."""
+HELD, FOLLOWED = "directory-held", "directory-followed"
+
+
+def note(tx: Tx, *, who: Who, asked: Mapping[str, Any], now: float) -> None:
+    """Put down that somebody has the users compared with the directory."""
+    audit.by(tx, who, "user sync", "", now=now, after=asked)
 
 
 def asked(tx: Tx, *, now: float) -> list[User]:
@@ -21,19 +33,65 @@ def asked(tx: Tx, *, now: float) -> list[User]:
     return people.of_directory(tx, DIRECTORY, now)
 
 
-def put_down(
-    tx: Tx, *, asked: Iterable[User], known: Collection[str], since: float, now: float
-) -> tuple[list[str], list[str]]:
-    """Return names of those who are gone, and of those who are back.
+def too_many(
+    tx: Tx, *, asked: Iterable[User], known: Mapping[str, Identity | None], now: float
+) -> list[str]:
+    """Return the names of those who would lose something by what the directory tells, where they
+    are too many for that to be believed; none where they are not. Administrators are told when that
+    begins and when it ends."""
+    there = [user for user in asked if user.absent_at is None]
+    losers = [
+        user.name
+        for user in there
+        if user.subject not in known
+        or ((identity := known[user.subject]) and directory.loses(tx, user, identity))
+    ]
+    held = policy.too_many(len(losers), len(there))
+    told = notice_rows.of_site(tx, (HELD, FOLLOWED), 0.0)
+    if held != bool(told and told[-1].kind == HELD):
+        text = (
+            notice_texts.directory_held(sorted(losers), len(there))
+            if held
+            else notice_texts.directory_followed()
+        )
+        notices.add(tx, **text, group_id=None, now=now)
+    return losers if held else []
 
-    asked, known  about whom the directory was asked, and the subjects that it knows
+
+def admit(
+    tx: Tx, *, identities: Iterable[Identity], actor: str, posix: PosixRules, now: float
+) -> list[str]:
+    """Make users of people who have not signed in yet; return their names. Those who are users
+    already stay as they are."""
+    return [
+        directory.create(tx, each, actor=actor, posix=posix, now=now).name
+        for each in identities
+        if people.by_subject(tx, each.subject) is None
+    ]
+
+
+def put_down(
+    tx: Tx,
+    *,
+    asked: Iterable[User],
+    known: Mapping[str, Identity | None],
+    held: Collection[str] = (),
+    since: float,
+    now: float,
+) -> tuple[list[str], list[str], list[str]]:
+    """Return names of those who are gone, of those who are back, and of those who have other roles.
+
+    asked, known  about whom the directory was asked, and what it tells of the subjects that it
+                  knows
+    held          names of those who are left as they are
     since         when it was asked: who has signed in by it after that is there
     """
-    gone, back = [], []
+    gone, back, changed = [], [], []
     for before in asked:
         user = people.get(tx, before.id)
         if (
             user is None
+            or user.name in held
             or user.subject != before.subject
             or since <= (user.signed_in_at or 0.0) <= now + DIFFER
         ):
@@ -47,7 +105,14 @@ def put_down(
             signins.end(tx, user.id)
             invitations.remove_by(tx, user.name)
             gone.append(user.name)
-    return gone, back
+        identity = known.get(user.subject or "")
+        if identity is not None:
+            standing = people.given_roles(tx, user.id), user.admin
+            directory.follow(tx, people.get(tx, user.id) or user, identity, now)
+            after = people.get(tx, user.id) or user
+            if standing != (people.given_roles(tx, user.id), after.admin):
+                changed.append(user.name)
+    return gone, back, changed
 
 
 def _move(tx: Tx, user: User, absent_at: float | None, action: str, now: float) -> None:

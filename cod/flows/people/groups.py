@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cod.core import node_hours, volumes
-from cod.core import posix as numbers
+from cod.core.people import posix as numbers
 from cod.model import (
     POSIX,
     SYSTEM_GROUPS,

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from operator import itemgetter
 
 from cod.core import volumes
 from cod.model import SITE as SITES_OWN
@@ -217,8 +219,8 @@ class _Search:
             after = rows[-1].id
 
     def groups(self, after: int) -> Numbered:
-        """Yield the vcluster's group, as number 1, and the users' own ones, which have no other
-        members."""
+        """Yield the vcluster's group, as number 1, and the users' primary ones, which have no other
+        members: their own, and those of the site's directory."""
         tree, names, gids = self._tree, self._narrowed.of("cn"), self._narrowed.of("gidnumber")
         if (
             after == 0
@@ -234,12 +236,16 @@ class _Search:
             )
         if self._narrowed.of("memberuid", "member") is not None:
             return
-        names = None if names is None else names | {name.removesuffix("-user") for name in names}
         after = max(after - 1, 0)
+        yield from merge(self._own_groups(after), self._shared_groups(after), key=itemgetter(0))
+
+    def _own_groups(self, after: int) -> Numbered:
+        names, gids = self._narrowed.of("cn"), self._narrowed.of("gidnumber")
+        names = None if names is None else names | {name.removesuffix("-user") for name in names}
         while True:
             rows = ldap_rows.users(
                 self._tx,
-                tree.group_id,
+                self._tree.group_id,
                 self._admins,
                 names=names,
                 gids=_numbers(gids),
@@ -247,12 +253,21 @@ class _Search:
                 limit=ROWS,
             )
             for row in rows:
-                own = ldap_tree.own_group(row, tree, self._base)
+                own = ldap_tree.own_group(row, self._tree, self._base)
                 if own is not None:
                     yield row.id + 1, own
             if len(rows) < ROWS:
                 return
             after = rows[-1].id
+
+    def _shared_groups(self, after: int) -> Numbered:
+        """Yield primary groups of the directory, numbered as their first user: that one has no
+        group of its own."""
+        tree, seen = self._tree, {self._tree.group}
+        for first, name, gid in ldap_rows.primary_groups(self._tx, tree.group_id, self._admins):
+            if name not in seen and gid != tree.gid and first > after:
+                yield first + 1, ldap_tree.primary_group(name, gid, self._base)
+            seen.add(name)
 
     def netgroups(self, after: int) -> Numbered:
         """Return the netgroups."""

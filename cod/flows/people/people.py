@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cod.core import posix as numbers
+from cod.core.people import posix as numbers
 from cod.model import POSIX, Group, Member, PosixRules, Refused, Role, SingleRight, User, Who
 from cod.policy.people import delivery, rights, signin
 from cod.store.engine import Tx
@@ -84,6 +84,8 @@ def change(
     if "disabled" in columns:
         off = columns.pop("disabled")
         columns["disabled_at"] = (user.disabled_at or now) if off else None
+    if "admin" in columns:
+        columns["admin_given"] = False
     if columns.get("admin") is False or columns.get("disabled_at") is not None:
         _keeps_an_administrator(tx, user)
     people.change(tx, user.id, **columns)
@@ -214,6 +216,7 @@ def set_role(
         wanted,
         None if rights is None else set(map(SingleRight, rights)),
         shares,
+        given=None if role is None else False,
     )
     return next(each for each in people.members(tx, group_id=into.id, user_id=person.id))
 

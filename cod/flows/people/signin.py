@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from cod.core import posix as numbers
+from cod.core.people import directory
 from cod.model import (
     POSIX,
     Identity,
@@ -25,7 +24,7 @@ from cod.model import (
     WebSession,
     Who,
 )
-from cod.policy.people import delivery, rights, signin
+from cod.policy.people import rights, signin
 from cod.store.engine import Tx
 from cod.store.people import audit, people, signins
 
@@ -138,60 +137,12 @@ def vouched(
     user = people.by_subject(tx, identity.subject)
     if user is None and not create:
         raise Refused("unauthorised", "there is no account for you here: ask an administrator")
-    new = user is None
     if user is None:
-        user = people.add(
-            tx,
-            _free(tx, identity.name),
-            now,
-            directory=identity.directory,
-            subject=identity.subject,
-            posix=posix,
-        )
-        audit.add(
-            tx,
-            actor=f"user:{user.name}",
-            address=address,
-            action="user create",
-            thing=user.name,
-            now=now,
-            after={"directory": identity.directory, "subject": identity.subject},
-        )
+        return directory.create(tx, identity, address=address, posix=posix, now=now)
     if user.disabled_at is not None:
         raise wrong()
-    kept = numbers.follow_directory(tx, user, identity.uid, identity.gid, now)
-    if kept and new:
-        audit.add(
-            tx,
-            actor=identity.directory,
-            action="number kept",
-            thing=user.name,
-            now=now,
-            after={"why": kept},
-        )
-    email = user.email
-    with suppress(Refused):  # an address that nobody can write to tells nothing
-        email = delivery.check_address(identity.email) or email
-    people.change(
-        tx,
-        user.id,
-        full_name=identity.full_name[:200] or user.full_name,
-        email=email,
-        absent_at=None,
-    )
+    directory.follow(tx, user, identity, now)
     return people.get(tx, user.id) or user
-
-
-def _free(tx: Tx, wanted: str) -> str:
-    """Return a sign-in name that nobody has or had, like `wanted`."""
-    stem = signin.name_like(wanted)
-    stem = f"user-{stem}" if signin.is_reserved(stem) else stem
-    names = (f"{stem[:28]}{number}" if number > 1 else stem for number in range(1, 1000))
-    return next(
-        name
-        for name in names
-        if people.by_name(tx, name) is None and not audit.was_deleted(tx, name)
-    )
 
 
 def begin(

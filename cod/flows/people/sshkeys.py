@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cod.model import Refused, SshKey, Who
 from cod.policy.people import rights
 from cod.policy.people import sshkeys as policy
 from cod.store.engine import Tx
-from cod.store.people import groups, sshkeys
+from cod.store.people import groups, people, sshkeys
 
 
 def mine(tx: Tx, who: Who) -> list[SshKey]:
@@ -14,30 +16,52 @@ def mine(tx: Tx, who: Who) -> list[SshKey]:
     return [] if who.user_id is None else sshkeys.of_user(tx, who.user_id)
 
 
+def of_user(tx: Tx, user: str) -> list[SshKey]:
+    """Return the keys of that user. Raises `Refused`."""
+    return sshkeys.of_user(tx, people.named(tx, user).id)
+
+
 def one(tx: Tx, who: Who, key_id: int) -> SshKey:
-    """Return one of them. Raises `Refused`."""
-    found = next((key for key in mine(tx, who) if key.id == key_id), None)
+    """Return one key of the one who asks. Raises `Refused`."""
+    return _one(mine(tx, who), "you have", key_id)
+
+
+def one_of_user(tx: Tx, *, user: str, key_id: int) -> SshKey:
+    """Return one key of that user. Raises `Refused`."""
+    return _one(of_user(tx, user), f"{user} has", key_id)
+
+
+def _one(keys: Iterable[SshKey], have: str, key_id: int) -> SshKey:
+    found = next((key for key in keys if key.id == key_id), None)
     if found is None:
-        raise Refused("not_found", f"you have no key {key_id}", "id")
+        raise Refused("not_found", f"{have} no key {key_id}", "id")
     return found
 
 
 def add(tx: Tx, *, who: Who, line: str, name: str = "", now: float) -> SshKey:
     """Keep a key of the one who asks: a line of a .pub file, `name` in place of its comment. Raises
     `Refused`."""
-    user_id = rights.account(who)
+    return _add(tx, rights.account(who), "you have", line, name, now)
+
+
+def add_for_user(tx: Tx, *, user: str, line: str, name: str = "", now: float) -> SshKey:
+    """Keep a key of that user, as `add`. Raises `Refused`."""
+    return _add(tx, people.named(tx, user).id, f"{user} has", line, name, now)
+
+
+def _add(tx: Tx, user_id: int, have: str, line: str, name: str, now: float) -> SshKey:
     parsed = policy.parse(line)
     if not name.isprintable() or len(name) > policy.LONGEST_NAME:
         raise Refused(
             "invalid", f"a key's name is a line of at most {policy.LONGEST_NAME} characters", "name"
         )
-    there = mine(tx, who)
+    there = sshkeys.of_user(tx, user_id)
     if any(key.fingerprint == parsed.fingerprint for key in there):
-        raise Refused("conflict", "you have that key already", "key")
+        raise Refused("conflict", f"{have} that key already", "key")
     if len(there) >= policy.MOST:
         raise Refused(
             "conflict",
-            f"you have {len(there)} keys, which is as many as one can have: remove one",
+            f"{have} {len(there)} keys, which is as many as one can have: remove one",
             "key",
         )
     return sshkeys.add(
@@ -52,7 +76,18 @@ def remove(tx: Tx, *, who: Who, key_id: int) -> None:
     """Forget a key of the one who asks. Nodes that have it keep it until they are primed anew.
     Raises `Refused`."""
     rights.account(who)
-    sshkeys.remove(tx, one(tx, who, key_id).user_id, key_id)
+    _remove(tx, one(tx, who, key_id))
+
+
+def remove_of_user(tx: Tx, *, user: str, key_id: int) -> None:
+    """Forget a key of that user, as `remove`. Raises `Refused`."""
+    _remove(tx, one_of_user(tx, user=user, key_id=key_id))
+
+
+def _remove(tx: Tx, key: SshKey) -> None:
+    if key.given:  # the next look at the directory would bring it back
+        raise Refused("conflict", "this key comes from the site's directory: remove it there", "id")
+    sshkeys.remove(tx, key.user_id, key.id)
 
 
 def of_group(tx: Tx, group: str) -> list[tuple[str, SshKey]]:

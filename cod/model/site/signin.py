@@ -33,6 +33,29 @@ def _portal_url(url: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class LdapGroup(SiteTable):
+    """A group of the LDAP directory whose members get a role here, at their sign-in or at the next
+    look (`ldap.check`), and lose it when they leave that group. Re-read on SIGHUP."""
+
+    dn: str = site_key(
+        "",
+        "its name in the directory: cn=physics,ou=groups,dc=example,dc=org; members are those of"
+        " member, uniqueMember and memberUid",
+        min_length=1,
+        max_length=400,
+    )
+    role: Literal["administrator", "owner", "member", "viewer"] = site_key(
+        "member", "administrator of the site; or owner, member or viewer of `group`"
+    )
+    group: str = site_key(
+        "", "group here that the role is in; empty for administrators", pattern=rf"{LABEL}|^$"
+    )
+
+
+Taken = Literal["keys", "shell", "home"]
+
+
+@dataclass(frozen=True, slots=True)
 class Ldap(SiteTable):
     """Sign-in by an LDAP directory (needs the extra `ldap`). Without `url` there is none. Re-read
     on SIGHUP."""
@@ -64,8 +87,27 @@ class Ldap(SiteTable):
     check: NotNegative = site_key(
         3600.0,
         "seconds between two looks whether those who are signed in, or have "
-        "tokens or keys, are still found there; 0: never",
+        "tokens, keys or roles, are still found there, and which roles `ldap_group` gives; 0:"
+        " never",
     )
+    name_attribute: str = site_key(
+        "uid",
+        "attribute that has the sign-in name of people who have not signed in yet",
+        pattern=r"^[A-Za-z][A-Za-z0-9-]*$",
+        max_length=60,
+    )
+    take: tuple[Taken, ...] = site_key(
+        ("keys", "shell"),
+        "taken over for accounts on nodes: keys (sshPublicKey), shell (loginShell), home"
+        " (homeDirectory)",
+    )
+    group_base: str = site_key(
+        "",
+        "where names of primary groups are looked for by gidNumber (posixGroup); empty: they are"
+        " not taken over",
+        max_length=400,
+    )
+    groups: tuple[LdapGroup, ...] = field(default=(), metadata={"exclude": True})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from cod.policy.people import ldap_tree
 
 # Somebody new is found within `entry_negative_timeout`; somebody who has left is gone after
 # `entry_cache_timeout`, or, while the server is away, when it is back: the cache is kept for ever.
-# No passwords: logins are by SSH key.
+# No passwords: logins are by SSH key. A shell of the site's directory that the image does not have
+# would let nobody in.
 _CONFIGURATION = """\
 # Written by Cluster-on-Demand at the first boot.
 [sssd]
@@ -24,6 +25,8 @@ domains = cod
 [nss]
 entry_negative_timeout = 3
 memcache_timeout = 0
+allowed_shells = *
+shell_fallback = {shell}
 
 [sudo]
 
@@ -137,6 +140,7 @@ def seed_part(
     configuration = _CONFIGURATION.format(
         uris=", ".join(f"{scheme}://{server}:{port}" for server in servers),
         base=base,
+        shell=rules.shell,
         start_tls="true" if scheme == "ldap" else "false",
         **units,
     )

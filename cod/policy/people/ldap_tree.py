@@ -118,8 +118,8 @@ def person(user: NodeUser, keys: Sequence[str], rules: PosixRules, base: str) ->
             "mail": (user.email,) if user.email else (),
             "uidNumber": (str(user.uid),),
             "gidNumber": (str(user.gid),),
-            "homeDirectory": (rules.home.format(name=user.name),),
-            "loginShell": (rules.shell,),
+            "homeDirectory": (user.home or rules.home.format(name=user.name),),
+            "loginShell": (user.shell or rules.shell,),
             "gecos": (_gecos(shown),),
             "sshPublicKey": tuple(keys),
         },
@@ -148,6 +148,11 @@ def own_group(user: NodeUser, tree: NodeTree, base: str) -> LdapEntry | None:
     return _entry(
         GROUP, own_group_name(user.name, tree), base, {"gidNumber": (str(user.gid),)}, named=True
     )
+
+
+def primary_group(name: str, gid: int, base: str) -> LdapEntry:
+    """Return a group of the site's directory that is the primary one of users."""
+    return _entry(GROUP, name, base, {"gidNumber": (str(gid),)}, named=True)
 
 
 def own_group_name(user: str, tree: NodeTree) -> str:

@@ -116,6 +116,20 @@ def users(
     return [_USERS.read(row) for row in tx.execute(_users(admins, tuple(given)), values)]
 
 
+@cache
+def _shared(admins: bool) -> Select[Any]:
+    """Return the statement for primary groups that are no user's own, and have a name."""
+    named = _accounts(admins), _u.gid != _u.uid, _u.primary_group != ""
+    columns = func.min(_u.id), func.min(_u.primary_group), _u.gid
+    return select(*columns).where(*named).group_by(_u.gid).order_by(func.min(_u.id))
+
+
+def primary_groups(tx: Tx, group_id: int, admins: bool) -> list[tuple[int, str, int]]:
+    """Return (id of the first user whose primary group it is, name, number) of the groups of the
+    site's directory that are primary ones where a vcluster is the group's, by id."""
+    return [(*row,) for row in tx.execute(_shared(admins), {"group": group_id})]
+
+
 _MEMBERS = select(_u.name).where(_accounts(False)).order_by(_u.name)
 _k = t.ssh_keys.c
 _KEYS = (

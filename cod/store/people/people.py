@@ -52,21 +52,22 @@ def by_subject(tx: Tx, subject: str) -> User | None:
 
 def of_directory(tx: Tx, directory: str, now: float) -> list[User]:
     """Return those who sign in there and are not disabled here, of whom it matters whether they are
-    still known there: they have a session, a token or a key, or were not known when it was last
-    asked; by id."""
+    still known there: they have a session, a token, a key or a role, or were not known when it was
+    last asked; by id."""
     held = [
         select(each.user_id).where(*live)
         for each, live in (
             (t.web_sessions.c, [t.web_sessions.c.expires_at > now]),
             (t.api_tokens.c, [t.api_tokens.c.user_id.is_not(None)]),
             (t.ssh_keys.c, []),
+            (t.group_permissions.c, []),
         )
     ]
     return ROWS.every(
         tx,
         _u.directory == directory,
         _u.disabled_at.is_(None),
-        _u.absent_at.is_not(None) | or_(*(_u.id.in_(each) for each in held)),
+        _u.absent_at.is_not(None) | _u.admin | or_(*(_u.id.in_(each) for each in held)),
         order=_u.id,
     )
 
@@ -162,6 +163,15 @@ def roles(tx: Tx, user_id: int) -> dict[int, Role]:
     return standing(tx, user_id)[0]
 
 
+def given_roles(tx: Tx, user_id: int) -> dict[str, tuple[Role, bool]]:
+    """Return what the user is, by the group's name, and whether the user's directory gave it."""
+    query = select(_g.name, _p.role, _p.given).join_from(
+        t.group_permissions, t.groups, _p.group_id == _g.id
+    )
+    rows = tx.execute(query.where(_p.user_id == user_id))
+    return {name: (Role(role), given) for name, role, given in rows}
+
+
 def _rights(text: str) -> tuple[SingleRight, ...]:
     return tuple(map(SingleRight, text.split()))
 
@@ -175,7 +185,7 @@ def members(
 ) -> list[Member]:
     """Return members of a group, or memberships of a user in `groups` (None: all), by names."""
     query = (
-        select(_g.name, _u.name, _u.full_name, _u.email, _p.role, _p.rights, _p.shares)
+        select(_g.name, _u.name, _u.full_name, _u.email, _p.role, _p.rights, _p.shares, _p.given)
         .join_from(t.group_permissions, t.groups, _p.group_id == _g.id)
         .join(t.users, _p.user_id == _u.id)
         .order_by(_g.name, _u.name)
@@ -186,7 +196,7 @@ def members(
         query = query.where(_p.user_id == user_id)
     if groups is not None:
         query = query.where(_p.group_id.in_(groups))
-    return [Member(*row[:4], Role(row[4]), _rights(row[5]), row[6]) for row in tx.execute(query)]
+    return [Member(*row[:4], Role(row[4]), _rights(row[5]), *row[6:]) for row in tx.execute(query)]
 
 
 def owners(tx: Tx, group_id: int) -> int:
@@ -207,14 +217,17 @@ def set_role(
     role: Role | None,
     rights: Collection[SingleRight] | None = None,
     shares: float | None = None,
+    given: bool | None = False,
 ) -> None:
     """Make the user `role` in the group; None: remove the user. `rights`: the single rights; None:
     keep those of before. An owner has all rights, and none of them singly. `shares`: among the
-    group's users; None: keep those of before. The file server of the group's home volume becomes
+    group's users; None: keep those of before. `given`: the user's directory gives the role; None:
+    as before. The file server of the group's home volume becomes
     due, to make a directory for each member."""
     _make_homes(tx, t.volumes.c.group_id == group_id)
     own = (_p.group_id == group_id, _p.user_id == user_id)
-    before = tx.execute(select(_p.rights, _p.shares).where(*own)).one_or_none() or ("", 1.0)
+    before = tx.execute(select(_p.rights, _p.shares, _p.given).where(*own)).one_or_none()
+    before = before or ("", 1.0, False)
     tx.execute(delete(t.group_permissions).where(*own))
     if role is not None:
         kept = before[0] if rights is None else " ".join(r for r in SingleRight if r in rights)
@@ -226,5 +239,6 @@ def set_role(
                 role=role.value,
                 rights=kept,
                 shares=before[1] if shares is None else shares,
+                given=before[2] if given is None else given,
             )
         )

@@ -53,6 +53,34 @@ users = table(
     Column("uid", BigInteger, unique=True, comment="its POSIX number on nodes"),
     Column("gid", BigInteger, comment="of its primary group: its own where it is the uid"),
     Column("checklist_over_at", Time, comment="when it dismissed its first steps; null: never"),
+    not_null(
+        "shell",
+        String(100),
+        default="",
+        server_default="",
+        comment="login shell on nodes, from its directory; '': the site's",
+    ),
+    not_null(
+        "home",
+        String(255),
+        default="",
+        server_default="",
+        comment="home directory on nodes, from its directory; '': the site's",
+    ),
+    not_null(
+        "primary_group",
+        String(63),
+        default="",
+        server_default="",
+        comment="name of the group `gid`, from its directory; '': not known",
+    ),
+    not_null(
+        "admin_given",
+        Boolean,
+        default=False,
+        server_default=false(),
+        comment="`admin` comes from a group of its directory",
+    ),
     Index("ix_users_admin", "admin"),
     comment="People. Credentials are issued by the site's administrator.",
 )
@@ -202,6 +230,13 @@ group_permissions = table(
         server_default="1",
         comment="in proportion to the other users' of the group, where it has users' shares",
     ),
+    not_null(
+        "given",
+        Boolean,
+        default=False,
+        server_default=false(),
+        comment="the role comes from a group of the user's directory",
+    ),
     comment="Who may do what in a group's name.",
 )
 
@@ -314,6 +349,13 @@ ssh_keys = table(
     not_null("key", Text, comment="base64, as in an authorized_keys file"),
     not_null("fingerprint", String(63), comment="SHA256:…, as ssh-keygen prints it"),
     not_null("created_at", Time),
+    not_null(
+        "given",
+        Boolean,
+        default=False,
+        server_default=false(),
+        comment="it comes from the user's directory",
+    ),
     UniqueConstraint("user_id", "fingerprint"),
     comment="Public keys of users; those of a vcluster's group reach its nodes.",
 )

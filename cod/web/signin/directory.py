@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from cod.model import Identity, Ldap, Refused
+from cod.model import GivenRole, Identity, Ldap, Refused, Role
 from cod.security import secretfile
 
 SILENCE = 10  # seconds that the directory may keep silent
@@ -19,6 +20,11 @@ SILENCE = 10  # seconds that the directory may keep silent
 STAYS = ("entryUUID", "objectGUID")
 LONGEST = 255  # characters of a subject
 _EXTENSIBLE = re.compile(r":=\s*\{name\}")  # RFC 4515: such a match knows no '*'
+TAKEN = {"keys": "sshPublicKey", "shell": "loginShell", "home": "homeDirectory"}
+"""Attributes that `Ldap.take` names."""
+MEMBERS = ("member", "uniqueMember")
+"""Attributes of groups whose values are distinguished names."""
+MOST = 10_000  # members of a group that are looked at
 ATTRIBUTES = ("displayName", "cn", "mail", "uidNumber", "gidNumber", *STAYS)
 AWAY = "the directory that people sign in by does not answer: try again, or ask an administrator"
 
@@ -40,27 +46,20 @@ def verify(rules: Ldap, name: str, password: str) -> Identity | None:
 
 
 def _verified(ldap: Any, rules: Ldap, name: str, password: str) -> Identity | None:
-    found = _entry(ldap, rules, name)
-    # RFC 4513, 5.1.2: a bind without a password succeeds, and proves nothing
-    if found is None or not password:
-        return None
-    dn, entry = found
-    own = _connected(ldap, rules)
-    try:
-        own.simple_bind_s(dn, password)
-    except ldap.INVALID_CREDENTIALS:
-        return None
-    finally:
-        own.unbind_ext_s()
-    return Identity(
-        f"ldap:{_stays(dn, entry)}"[:LONGEST],
-        "ldap",
-        name,
-        _text(entry, "displayName") or _text(entry, "cn"),
-        _text(entry, "mail"),
-        _number(entry, "uidNumber"),
-        _number(entry, "gidNumber"),
-    )
+    with _Reader(ldap, rules) as reader:
+        found = reader.called(name)
+        # RFC 4513, 5.1.2: a bind without a password succeeds, and proves nothing
+        if found is None or not password:
+            return None
+        dn, entry = found
+        own = _connected(ldap, rules)
+        try:
+            own.simple_bind_s(dn, password)
+        except ldap.INVALID_CREDENTIALS:
+            return None
+        finally:
+            own.unbind_ext_s()
+        return reader.identity(dn, entry, name)
 
 
 def _module() -> Any:
@@ -73,78 +72,211 @@ def _module() -> Any:
     return ldap
 
 
-def known(rules: Ldap, subjects: Iterable[str]) -> frozenset[str]:
-    """Return which of these `Identity.subject` the directory knows, and lets in by the site's
-    filter. Raises `Refused` where it cannot be asked, or shows nobody at all: then it is not to be
-    believed."""
+@dataclass(frozen=True, slots=True)
+class DirectoryAnswer:
+    """What the directory tells of people.
+
+    known    of the subjects that were asked about, those that it knows and lets in by the site's
+             filter; None: it has no more to tell
+    others   people whose names were asked for, and members of the groups that give roles
+    missing  names that were asked for and that it does not know
+    """
+
+    known: Mapping[str, Identity | None]
+    others: tuple[Identity, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def read(
+    rules: Ldap, subjects: Iterable[str], names: Iterable[str] = (), *, members: bool = False
+) -> DirectoryAnswer:
+    """Return what the directory tells of people by their `Identity.subject` and by `names`, and
+    with `members` of the members of the groups that give roles. Raises `Refused` where it cannot
+    be asked, or shows nobody at all: then it is not to be believed."""
     ldap = _module()
     try:
-        return _known(ldap, rules, subjects)
+        with _Reader(ldap, rules) as reader:
+            if not reader.shows_somebody():
+                raise ldap.NO_RESULTS_RETURNED(f"it shows nobody below {rules.base}")
+            known = {
+                each: None if found is True else reader.identity(*found)
+                for each in subjects
+                if (found := reader.of_subject(each))
+            }
+            called = {name: reader.called(name) for name in names}
+            others = [reader.identity(*found, name) for name, found in called.items() if found]
+            seen = set(known) | {each.subject for each in others}
+            for found in reader.members() if members else ():
+                if _subject(*found) not in seen:
+                    seen.add(_subject(*found))
+                    others.append(reader.identity(*found))
+            missing = tuple(name for name, found in called.items() if not found)
+            return DirectoryAnswer(known, tuple(others), missing)
     except (ldap.LDAPError, secretfile.Unreadable) as error:
         raise _away(rules, error) from None
 
 
-def _known(ldap: Any, rules: Ldap, subjects: Iterable[str]) -> frozenset[str]:
-    # Whose name it is, is not asked: names change. What else the filter wants, of groups or locks,
-    # still goes.
-    whoever = (
-        "(objectClass=*)"
-        if _EXTENSIBLE.search(rules.filter)
-        else rules.filter.replace("{name}", "*")
-    )
-    reader = _reading(ldap, rules)
-    try:
-        if not _found(ldap, reader, rules.base, whoever):
-            raise ldap.NO_RESULTS_RETURNED(f"it shows nobody below {rules.base}")
-        return frozenset(each for each in subjects if _is_known(ldap, reader, rules, each, whoever))
-    finally:
-        reader.unbind_ext_s()
+Entry = tuple[str, Mapping[str, list[bytes]]]
+"""A distinguished name, and what the entry has."""
 
 
-def _is_known(ldap: Any, reader: Any, rules: Ldap, subject: str, whoever: str) -> bool:
-    name = subject.removeprefix("ldap:")
-    if len(subject) >= LONGEST:  # a name that was cut off cannot be asked for
-        return True
-    if "=" not in name:  # an entry's number, as `_stays` has it
-        octets = re.sub("(..)", r"\\\1", name)  # RFC 4515: a backslash before each two digits
-        mine = f"(entryUUID={name})" if "-" in name else f"(objectGUID={octets})"
-        return _found(ldap, reader, rules.base, f"(&{mine}{whoever})")
-    try:
-        return _found(ldap, reader, name, whoever, ldap.SCOPE_BASE)
-    except ldap.NO_SUCH_OBJECT:
-        return False
+class _Reader:
+    """A connection as whom the site looks for people, and what is asked over it."""
 
+    def __init__(self, ldap: Any, rules: Ldap, connection: Any = None) -> None:
+        from ldap.filter import escape_filter_chars
 
-def _found(ldap: Any, reader: Any, base: str, wanted: str, scope: int | None = None) -> bool:
-    """Return whether the directory has an entry that matches. Raises `ldap.NO_SUCH_OBJECT` where
-    not even the base is."""
-    scope = ldap.SCOPE_SUBTREE if scope is None else scope
-    try:
-        found = reader.search_ext_s(base, scope, wanted, ["1.1"], sizelimit=1)
-    except ldap.SIZELIMIT_EXCEEDED:
-        return True
-    return any(dn for dn, _ in found)
-
-
-def _entry(ldap: Any, rules: Ldap, name: str) -> tuple[str, Mapping[str, list[bytes]]] | None:
-    """Return the one entry that is called so."""
-    from ldap.filter import escape_filter_chars
-
-    reader = _reading(ldap, rules)
-    try:
-        found = reader.search_ext_s(
-            rules.base,
-            ldap.SCOPE_SUBTREE,
-            rules.filter.replace("{name}", escape_filter_chars(name)),
-            [*ATTRIBUTES],
-            sizelimit=2,
+        self._ldap, self._rules, self._escaped = ldap, rules, escape_filter_chars
+        self._connection = connection or _reading(ldap, rules)
+        self._group_names: dict[int, str] = {}
+        taken = (attribute for key, attribute in TAKEN.items() if key in rules.take)
+        self._attributes = [*ATTRIBUTES, rules.name_attribute, *taken]
+        # Whose name it is, is not asked: names change. What else the filter wants, of groups or
+        # locks, still goes.
+        self._whoever = (
+            "(objectClass=*)"
+            if _EXTENSIBLE.search(rules.filter)
+            else rules.filter.replace("{name}", "*")
         )
-    except (ldap.NO_SUCH_OBJECT, ldap.SIZELIMIT_EXCEEDED):
-        return None
-    finally:
-        reader.unbind_ext_s()
-    entries = [(dn, entry) for dn, entry in found if dn]  # referrals have none
-    return entries[0] if len(entries) == 1 else None
+
+    def __enter__(self) -> _Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.unbind_ext_s()
+
+    # ------------------------------------------------ people
+
+    def called(self, name: str) -> Entry | None:
+        """Return the one entry that is called so."""
+        wanted = self._rules.filter.replace("{name}", self._escaped(name))
+        return self._one(self._rules.base, self._ldap.SCOPE_SUBTREE, wanted)
+
+    def of_subject(self, subject: str) -> Entry | Literal[True] | None:
+        """Return the entry with that `Identity.subject`, if the site's filter lets it in; True: it
+        cannot be asked for."""
+        name = subject.removeprefix("ldap:")
+        if len(subject) >= LONGEST:  # a name that was cut off
+            return True
+        if "=" not in name:  # an entry's number, as `_stays` has it
+            octets = re.sub("(..)", r"\\\1", name)  # RFC 4515: a backslash before each two digits
+            mine = f"(entryUUID={name})" if "-" in name else f"(objectGUID={octets})"
+            wanted = f"(&{mine}{self._whoever})"
+            return self._one(self._rules.base, self._ldap.SCOPE_SUBTREE, wanted)
+        return self._one(name, self._ldap.SCOPE_BASE, self._whoever)
+
+    def shows_somebody(self) -> bool:
+        """Return whether the site's filter lets anybody in."""
+        try:
+            found = self._search(
+                self._rules.base, self._ldap.SCOPE_SUBTREE, self._whoever, ["1.1"], 1
+            )
+        except self._ldap.SIZELIMIT_EXCEEDED:
+            return True
+        return bool(found)
+
+    def members(self) -> Iterator[Entry]:
+        """Yield members of the groups that give roles, `MOST` of each at most."""
+        for group in self._rules.groups:
+            try:
+                found = self._search(
+                    group.dn, self._ldap.SCOPE_BASE, "(objectClass=*)", [*MEMBERS, "memberUid"], 1
+                )
+            except self._ldap.NO_SUCH_OBJECT:
+                continue  # `_roles` has said so
+            for _, entry in found:
+                # Active Directory gives large groups in pieces, "member;range=0-1499": the first
+                # one does. Others come when they sign in.
+                for attribute, values in entry.items():
+                    named = attribute.lower() == "memberuid"
+                    for value in values[:MOST]:
+                        text = value.decode(errors="replace")
+                        one = (
+                            self.called(text)
+                            if named
+                            else self._one(text, self._ldap.SCOPE_BASE, self._whoever)
+                        )
+                        if one is not None:
+                            yield one
+
+    def identity(self, dn: str, entry: Mapping[str, list[bytes]], name: str = "") -> Identity:
+        """Return who an entry is. `name`: the sign-in name that was typed; '': that of the
+        entry."""
+        own = _text(entry, self._rules.name_attribute)
+        gid = _number(entry, "gidNumber")
+        return Identity(
+            _subject(dn, entry),
+            "ldap",
+            name or own or dn.partition("=")[2].partition(",")[0],
+            _text(entry, "displayName") or _text(entry, "cn"),
+            _text(entry, "mail"),
+            _number(entry, "uidNumber"),
+            gid,
+            shell=_text(entry, TAKEN["shell"]),
+            home=_text(entry, TAKEN["home"]),
+            primary_group=self._group_name(gid),
+            keys=self._keys(entry),
+            roles=self._roles(dn, own),
+        )
+
+    def _keys(self, entry: Mapping[str, list[bytes]]) -> tuple[str, ...] | None:
+        if "keys" not in self._rules.take:
+            return None
+        values = entry.get(TAKEN["keys"], [])
+        return tuple(value.decode(errors="replace").strip() for value in values)
+
+    # ------------------------------------------------ groups
+
+    def _group_name(self, gid: int | None) -> str:
+        if gid is None or not self._rules.group_base:
+            return ""
+        if gid not in self._group_names:
+            wanted = f"(&(objectClass=posixGroup)(gidNumber={gid}))"
+            found = self._one(
+                self._rules.group_base, self._ldap.SCOPE_SUBTREE, wanted, attributes=["cn"]
+            )
+            self._group_names[gid] = "" if found is None else _text(found[1], "cn")
+        return self._group_names[gid]
+
+    def _roles(self, dn: str, name: str) -> tuple[GivenRole, ...] | None:
+        """Return the roles that groups give; None where one of the groups is not there: it may
+        have been moved, and that takes nothing from anybody."""
+        dn, name = self._escaped(dn), self._escaped(name)
+        wanted = "".join(f"({attribute}={dn})" for attribute in MEMBERS)
+        wanted = f"(|{wanted}(memberUid={name}))" if name else f"(|{wanted})"
+        found = []
+        for group in self._rules.groups:
+            try:
+                is_in = self._search(group.dn, self._ldap.SCOPE_BASE, wanted, ["1.1"], 1)
+            except self._ldap.NO_SUCH_OBJECT:
+                log.error("[[ldap_group]] %s is not in the directory: roles stay", group.dn)
+                return None
+            if is_in:
+                role = Role.OWNER if group.role == "administrator" else Role(group.role)
+                found.append(GivenRole(group.group, role))
+        return tuple(found)
+
+    # ------------------------------------------------ searches
+
+    def _one(
+        self, base: str, scope: int, wanted: str, *, attributes: list[str] | None = None
+    ) -> Entry | None:
+        """Return the entry that matches, if there is one and no other."""
+        try:
+            found = self._search(base, scope, wanted, attributes or self._attributes, 2)
+        except (
+            self._ldap.NO_SUCH_OBJECT,
+            self._ldap.SIZELIMIT_EXCEEDED,
+            self._ldap.INVALID_DN_SYNTAX,
+        ):
+            return None
+        return found[0] if len(found) == 1 else None
+
+    def _search(
+        self, base: str, scope: int, wanted: str, attributes: list[str], most: int
+    ) -> list[Entry]:
+        found = self._connection.search_ext_s(base, scope, wanted, attributes, sizelimit=most)
+        return [(dn, entry) for dn, entry in found if dn]  # referrals have none
 
 
 def _reading(ldap: Any, rules: Ldap) -> Any:
@@ -179,6 +311,10 @@ def _away(rules: Ldap, error: Exception) -> Refused:
         "sign-in by %s failed: %s: %s", rules.url, type(error).__name__, ascii(str(error))[:300]
     )
     return Refused("busy", AWAY)
+
+
+def _subject(dn: str, entry: Mapping[str, list[bytes]]) -> str:
+    return f"ldap:{_stays(dn, entry)}"[:LONGEST]
 
 
 def _stays(dn: str, entry: Mapping[str, list[bytes]]) -> str:

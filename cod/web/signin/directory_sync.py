@@ -1,6 +1,5 @@
-"""Asks the LDAP directory from time to time whether it still knows those who are signed in here, or
-have tokens or keys: who was removed or locked there shall not be let in until a session or a token
-runs out.
+"""Asks the LDAP directory from time to time what it tells of the users here: who was removed or
+locked there shall not be let in until a session or a token runs out, and its groups give roles.
 
 A directory that is away says nothing about anybody: all stays as it is. Each server with a manager
 part asks; that two do harms nothing.
@@ -9,19 +8,21 @@ part asks; that two do harms nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.people import directory_sync
-from cod.model import Refused, SiteRef
+from cod.model import DirectorySyncResult, Refused, Site, SiteRef
 from cod.periodic import Periodic
 from cod.pool import Pool
 from cod.web.signin import directory
 
 PERIOD = 60.0  # seconds between looks at the clock
 AGAIN = 300.0  # seconds after which a directory that was away is asked again
+AT_ONCE = 100  # users in one transaction
+MOST_NEW = 2000  # users that one look makes
 
 log = logging.getLogger("cod.ldap")
 
@@ -44,29 +45,85 @@ class DirectorySync(Periodic):
             return
         self._last, self._pause = now, 0.0
         try:
-            await self._ask(now)
+            await follow(self._reactor, self._pool, self._site.current, self._clock)
         except Refused:  # `directory` has said why
             self._pause = AGAIN
 
-    async def _ask(self, since: float) -> None:
-        asked = await self._pool.read(directory_sync.asked, now=since)
-        if not asked:
-            return
-        subjects = [user.subject for user in asked if user.subject]
-        known = await deferToThreadPool(
-            self._reactor,
-            self._reactor.getThreadPool(),
-            directory.known,
-            self._site.current.signin.ldap,
-            subjects,
+
+async def follow(
+    reactor: Any,
+    pool: Pool,
+    site: Site,
+    clock: Callable[[], float],
+    *,
+    names: Sequence[str] = (),
+    actor: str = directory_sync.DIRECTORY,
+    trust: bool = False,
+) -> DirectorySyncResult:
+    """Take over what the directory tells of the users here, and of people who have not signed in
+    yet: members of the groups that give roles, and those of `names`. Raises `Refused` where it
+    cannot be asked.
+
+    trust  believe the directory even where many lose something at once
+    """
+    rules, since = site.signin.ldap, clock()
+    asked = await pool.read(directory_sync.asked, now=since)
+    if not asked and not names and not rules.groups:
+        return DirectorySyncResult()
+    answer = await deferToThreadPool(
+        reactor,
+        reactor.getThreadPool(),
+        directory.read,
+        rules,
+        [user.subject for user in asked if user.subject],
+        names,
+        members=rules.create,
+    )
+    held = (
+        []
+        if trust
+        else await pool.run(directory_sync.too_many, asked=asked, known=answer.known, now=clock())
+    )
+    gone, back, changed = [], [], []
+    for start in range(0, len(asked), AT_ONCE):
+        done = await pool.run(
+            directory_sync.put_down,
+            asked=asked[start : start + AT_ONCE],
+            known=answer.known,
+            held=frozenset(held),
+            since=since,
+            now=clock(),
         )
-        gone, back = await self._pool.run(
-            directory_sync.put_down, asked=asked, known=known, since=since, now=self._clock()
+        for found, more in zip((gone, back, changed), done, strict=True):
+            found += more
+    added = []
+    for start in range(0, min(len(answer.others), MOST_NEW), AT_ONCE):
+        added += await pool.run(
+            directory_sync.admit,
+            identities=answer.others[start : start + AT_ONCE],
+            actor=actor,
+            posix=site.posix,
+            now=clock(),
         )
-        for name in gone:
-            log.warning(
-                "%s is not in the directory any more: signed out, and let in no more until it is",
-                name,
-            )
-        for name in back:
-            log.info("%s is in the directory again", name)
+    result = DirectorySyncResult(
+        *map(tuple, (added, gone, back, changed, held)), missing=answer.missing
+    )
+    _tell(result)
+    return result
+
+
+def _tell(result: DirectorySyncResult) -> None:
+    for name in result.gone:
+        log.warning(
+            "%s is not in the directory any more: signed out, and let in no more until it is", name
+        )
+    for name in result.back:
+        log.info("%s is in the directory again", name)
+    if result.added:
+        log.info("%d users were made from the directory", len(result.added))
+    if result.held:
+        log.error(
+            "%d users would lose their rights at once by what the directory tells: they stay as"
+            " they are until `cod user sync --trust`",
+            len(result.held),
+        )

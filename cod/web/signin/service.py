@@ -9,20 +9,30 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.threads import deferToThreadPool
 
+from cod.flows.people import directory_sync as sync_flows
 from cod.flows.people import invitations, people, signin, tokens
-from cod.flows.people.access import has_run
+from cod.flows.people.access import RequiredRight, guarded, has_run
 from cod.flows.people.signin import Attempt, SignedIn, digest
-from cod.model import Identity, Invitation, Refused, SiteRef, User, Who
+from cod.model import (
+    DirectorySyncResult,
+    Identity,
+    Invitation,
+    Refused,
+    Right,
+    SiteRef,
+    User,
+    Who,
+)
 from cod.pool import Pool
 from cod.security import passwords
-from cod.web.signin import directory
+from cod.web.signin import directory, directory_sync
 from cod.web.signin.oidc import Provider
 
 P = ParamSpec("P")
@@ -71,6 +81,28 @@ class SignIn:
         )
 
     # ------------------------------------------------ directories
+
+    async def follow(self, who: Who, names: Sequence[str], *, trust: bool) -> DirectorySyncResult:
+        """Return what a comparison of the users here with the LDAP directory has changed, for an
+        administrator. Raises `Refused`."""
+        asked = {"names": list(names), "trust": trust}
+        await self._pool.run(
+            guarded,
+            flow=partial(sync_flows.note, who=who, asked=asked, now=self._clock()),
+            who=who,
+            claims=[RequiredRight(Right.ADMIN)],
+        )
+        if not self._site.current.signin.ldap.url:
+            raise Refused("not_found", "this site has no directory: set [ldap] in the site file")
+        return await directory_sync.follow(
+            self._reactor,
+            self._pool,
+            self._site.current,
+            self._clock,
+            names=names,
+            actor=who.name,
+            trust=trust,
+        )
 
     async def oidc_begin(self, back: str) -> tuple[str, str]:
         """(where to send the browser, the cookie to give it). Raises `Refused`."""

@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import secrets
 from functools import partial
-from typing import Annotated, Any, Literal, Never
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
 from cod import model
 from cod.flows.people import audit, first_steps, people, signin, sshkeys, tokens
-from cod.model import Listed, Refused
+from cod.model import Listed
 from cod.pool import Tx
 from cod.web.api.models import (
     Body,
@@ -28,7 +28,16 @@ from cod.web.api.models import (
     Seconds,
 )
 from cod.web.api.resources.invitations import Accept, Accepted
-from cod.web.api.resources.people import Membership, SessionsEnded, UserReply, said
+from cod.web.api.resources.people import (
+    KeyAdd,
+    KeyList,
+    KeyReply,
+    Membership,
+    SessionsEnded,
+    UserReply,
+    by_act,
+    said,
+)
 from cod.web.api.routes import (
     ADMINS,
     ANYBODY,
@@ -105,28 +114,6 @@ class SessionReply(ReplyOf[model.WebSession]):
 
 class SessionList(Items[SessionReply]):
     """Browsers, the newest first."""
-
-
-class KeyAdd(Body):
-    """A line of a .pub file. `name` stands in for its comment."""
-
-    key: Annotated[str, Field(min_length=1, max_length=8000)]
-    name: Line = ""
-
-
-class KeyReply(ReplyOf[model.SshKey]):
-    """A public SSH key."""
-
-    id: int
-    name: str
-    algorithm: str
-    fingerprint: str
-    key: str
-    created_at: float
-
-
-class KeyList(Items[KeyReply]):
-    """Keys, in the order in which they came."""
 
 
 class FirstStepReply(ReplyOf[model.FirstStep], whole=True):
@@ -273,7 +260,7 @@ ME = (
         "PUT /me/password",
         ANYBODY,
         "Change your password; your other browsers are signed out",
-        lambda a: _by_act,
+        lambda a: by_act,
         act=_new_password,
         reply=as_it_is(SessionsEnded),
         body=PasswordChange,
@@ -376,10 +363,6 @@ ME = (
 )
 
 
-def _by_act(tx: Tx) -> Never:
-    raise Refused("conflict", "this is not done in one transaction")  # such routes have an `act`
-
-
 async def _token(door: SignIn, ask: Call[Names, SignInBody]) -> TokenMade:
     wanted = {
         "name": ask.body.token,
@@ -410,7 +393,7 @@ DOORS = (
         "POST /sign-in",
         ANYBODY,
         "Create a token with name and password",
-        lambda a: _by_act,
+        lambda a: by_act,
         act=_token,
         reply=as_it_is(TokenMade),
         body=SignInBody,
@@ -423,7 +406,7 @@ DOORS = (
         "POST /invitations/accept",
         ANYBODY,
         "Use a link: create the account, or set the new password",
-        lambda a: _by_act,
+        lambda a: by_act,
         act=_accepted,
         reply=as_it_is(Accepted),
         body=Accept,

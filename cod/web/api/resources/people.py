@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Never
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from cod import model
 from cod.choices import Role, SingleRight
 from cod.flows.people import invitations, people, sshkeys
 from cod.flows.people.access import RequiredRight
-from cod.model import HIGHEST, LOWEST, Right
+from cod.model import HIGHEST, LOWEST, DirectorySyncResult, Refused, Right
 from cod.pool import Tx
 from cod.web.api.models import (
     Body,
@@ -36,14 +36,17 @@ from cod.web.api.routes import (
     Flow,
     Named,
     NamedMember,
+    NamedNumber,
     Names,
     Shaped,
     Worked,
     in_parts,
     listed,
+    number,
     route,
     see,
 )
+from cod.web.signin.service import SignIn
 
 Uid = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="POSIX number on nodes")]
 
@@ -73,6 +76,29 @@ class GroupKey(Reply):
 
 class GroupKeyList(Items[GroupKey]):
     """Keys by user."""
+
+
+class KeyAdd(Body):
+    """A line of a .pub file. `name` stands in for its comment."""
+
+    key: Annotated[str, Field(min_length=1, max_length=8000)]
+    name: Line = ""
+
+
+class KeyReply(ReplyOf[model.SshKey]):
+    """A public SSH key. given: it comes from the user's directory."""
+
+    id: int
+    name: str
+    algorithm: str
+    fingerprint: str
+    key: str
+    created_at: float
+    given: bool
+
+
+class KeyList(Items[KeyReply]):
+    """Keys, in the order in which they came."""
 
 
 class UserQuery(Paged):
@@ -114,6 +140,30 @@ class Membership(ReplyOf[model.Member]):
     role: str
 
 
+class UserSync(Body):
+    """What to ask the LDAP directory. `names`: people who become users though they have not signed
+    in yet; `trust`: believe the directory even where many users lose their rights at once."""
+
+    names: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
+        default=[], max_length=200
+    )
+    trust: bool = False
+
+
+class UserSyncReply(Reply):
+    """What a comparison with the LDAP directory has changed, by names of users. `added`: new ones;
+    `gone`: those whom the directory does not know any more; `back`: those whom it knows again;
+    `changed`: those whose roles changed; `held`: those who would lose rights, and keep them, because
+    they are too many at once; `missing`: names that were asked for and that it does not know."""
+
+    added: tuple[str, ...]
+    gone: tuple[str, ...]
+    back: tuple[str, ...]
+    changed: tuple[str, ...]
+    held: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
 class UserInFull(UserReply):
     """A user, and what they are in the groups that whoever asks may see."""
 
@@ -134,7 +184,8 @@ class MemberSet(Body):
 
 class MemberReply(ReplyOf[model.Member]):
     """Somebody's role in a group, and single rights beside it. shares: in proportion to the other
-    users' of the group, where it has users' shares."""
+    users' of the group, where it has users' shares. given: the role comes from a group of the
+    user's directory."""
 
     group: str
     user: str
@@ -143,6 +194,7 @@ class MemberReply(ReplyOf[model.Member]):
     role: str
     rights: tuple[str, ...]
     shares: float
+    given: bool
 
 
 class MemberRemoved(Reply):
@@ -208,6 +260,15 @@ def _removes(ask: Call[NamedMember]) -> Sequence[RequiredRight]:
     return (RequiredRight(Right.SEE if leaves else Right.MANAGE, "group", ask.names.name),)
 
 
+async def _synced(door: SignIn, ask: Call[Names, UserSync]) -> DirectorySyncResult:
+    return await door.follow(ask.who, ask.body.names, trust=ask.body.trust)
+
+
+def by_act(tx: Tx) -> Never:
+    """Refuse: the route is carried out by its `act`, not in one transaction."""
+    raise Refused("conflict", "this is not done in one transaction")
+
+
 _IN_FULL: Shaped[tuple[model.User, list[model.Member]], UserInFull] = Shaped(
     UserInFull,
     lambda found: UserInFull(
@@ -265,6 +326,56 @@ USERS = (
         lambda a: partial(people.delete, name=a.names.name),
         status=204,
         names=Named,
+    ),
+    route(
+        "POST /users/sync",
+        ADMINS,
+        "Compare the users with the LDAP directory now, and take people over from it",
+        lambda a: by_act,
+        act=_synced,
+        reply=UserSyncReply,
+        body=UserSync,
+    ),
+    route(
+        "GET /users/{name}/keys",
+        ADMINS,
+        "List the SSH keys of a user",
+        lambda a: partial(sshkeys.of_user, user=a.names.name),
+        reply=listed(KeyList, KeyReply.of),
+        names=Named,
+    ),
+    route(
+        "GET /users/{name}/keys/{id}",
+        ADMINS,
+        "Show an SSH key of a user",
+        lambda a: partial(sshkeys.one_of_user, user=a.names.name, key_id=number(a.names.id)),
+        reply=KeyReply,
+        names=NamedNumber,
+    ),
+    route(
+        "POST /users/{name}/keys",
+        ADMINS,
+        "Add an SSH key for a user; nodes let it in from their next installation on",
+        lambda a: partial(
+            sshkeys.add_for_user,
+            user=a.names.name,
+            line=a.body.key,
+            name=a.body.name,
+            now=a.now,
+        ),
+        reply=KeyReply,
+        body=KeyAdd,
+        names=Named,
+        status=201,
+        makes="/users/{name}/keys/{id}",
+    ),
+    route(
+        "DELETE /users/{name}/keys/{id}",
+        ADMINS,
+        "Remove an SSH key of a user",
+        lambda a: partial(sshkeys.remove_of_user, user=a.names.name, key_id=number(a.names.id)),
+        status=204,
+        names=NamedNumber,
     ),
     route(
         "DELETE /users/{name}/sessions",

@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from cod.flows.people import invitations, people
+from cod.flows.people import invitations, people, sshkeys
 from cod.model import Right, User
 from cod.pool import Tx
 from cod.quantity import read_span
@@ -31,12 +31,30 @@ def _users(tx: Tx, ask: PageCall[Names, UserQuery]) -> dict[str, Any]:
         "users": users(tx),
         "links": invitations.every(tx, groups=None, now=ask.now),
         "more": columns_of(User, ask, LISTED),
+        "directory": bool(ask.site.signin.ldap.url),
     }
 
 
 def _user(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     user, roles = people.one(tx, ask.names.name)
-    return {"user": user, "roles": roles, "settings": settings_of(user, Right.ADMIN)}
+    return {
+        "user": user,
+        "roles": roles,
+        "settings": settings_of(user, Right.ADMIN),
+        "keys": sshkeys.of_user(tx, user.name),
+    }
+
+
+def _compared(reply: Any) -> str:
+    """Return what a comparison with the directory has changed."""
+    said = (
+        (reply.added, "new"),
+        (reply.gone, "gone"),
+        (reply.back, "back"),
+        (reply.changed, "with other roles"),
+        (reply.held, "unchanged, because too many would lose their rights at once"),
+    )
+    return "; ".join(f"{len(names)} {what}" for names, what in said if names) or "nothing new"
 
 
 _USER = "/people/{name}"
@@ -48,6 +66,12 @@ PAGES = (
 )
 ACTIONS = (
     act("/people", "POST /users", "/people", shows=_SHOWN),
+    act(
+        "/people/sync",
+        "POST /users/sync",
+        "/people",
+        lambda ask, reply: f"Compared with the directory: {_compared(reply)}.",
+    ),
     act(
         "/people/invite",
         "POST /invitations",
@@ -80,6 +104,19 @@ ACTIONS = (
         "DELETE /users/{name}/sessions",
         _USER,
         "{ask.names.name} is signed out everywhere.",
+    ),
+    act(
+        _USER + "/keys",
+        "POST /users/{name}/keys",
+        _USER,
+        "The key is added. Nodes that are installed from now on let it in.",
+        hides=("key",),
+    ),
+    act(
+        _USER + "/keys/{id}/remove",
+        "DELETE /users/{name}/keys/{id}",
+        _USER,
+        "The key is deleted.",
     ),
     act(
         "/people/{name}/link",

@@ -1,0 +1,165 @@
+"""What the site's directory tells of a user, taken over: name and address, numbers, keys, the
+account on nodes, and the roles that its groups give."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from cod.core.people import posix as numbers
+from cod.model import Identity, PosixRules, Refused, Role, SshKey, User
+from cod.policy.people import delivery, directory, signin
+from cod.policy.people import sshkeys as keys
+from cod.store.engine import Tx
+from cod.store.people import audit, groups, invitations, people, sshkeys
+
+
+def create(
+    tx: Tx, identity: Identity, *, address: str = "", actor: str = "", posix: PosixRules, now: float
+) -> User:
+    """Return a new user for somebody of a directory. Nobody gets at an account that is there by
+    being called the same elsewhere: a new one gets a number. `actor`: who makes it; '': the user
+    comes in."""
+    user = people.add(
+        tx,
+        _free(tx, identity.name),
+        now,
+        directory=identity.directory,
+        subject=identity.subject,
+        posix=posix,
+    )
+    audit.add(
+        tx,
+        actor=actor or f"user:{user.name}",
+        address=address,
+        action="user create",
+        thing=user.name,
+        now=now,
+        after={"directory": identity.directory, "subject": identity.subject},
+    )
+    for why in follow(tx, user, identity, now):
+        _note(tx, identity, "number kept", user, now, after={"why": why})
+    return people.get(tx, user.id) or user
+
+
+def _free(tx: Tx, wanted: str) -> str:
+    """Return a sign-in name that nobody has or had, like `wanted`."""
+    stem = signin.name_like(wanted)
+    stem = f"user-{stem}" if signin.is_reserved(stem) else stem
+    names = (f"{stem[:28]}{number}" if number > 1 else stem for number in range(1, 1000))
+    return next(
+        name
+        for name in names
+        if people.by_name(tx, name) is None and not audit.was_deleted(tx, name)
+    )
+
+
+def follow(tx: Tx, user: User, identity: Identity, now: float) -> list[str]:
+    """Take over what the directory tells of the user; return why POSIX numbers are not taken over:
+    somebody else has or had them here."""
+    kept = numbers.follow_directory(tx, user, identity.uid, identity.gid, now)
+    columns: dict[str, Any] = {
+        "full_name": identity.full_name[:200] or user.full_name,
+        "email": user.email,
+        "absent_at": None,
+    }
+    with suppress(Refused):  # an address that nobody can write to tells nothing
+        columns["email"] = delivery.check_address(identity.email) or user.email
+    if identity.directory == "ldap":
+        columns |= {
+            "shell": directory.shell(identity.shell),
+            "home": directory.home(identity.home),
+            "primary_group": _primary_group(tx, identity),
+        }
+        _follow_keys(tx, user, identity, now)
+    changed = {name: value for name, value in columns.items() if value != getattr(user, name)}
+    if changed:
+        people.change(tx, user.id, **changed)
+    follow_roles(tx, user, identity, now)
+    return kept
+
+
+def _primary_group(tx: Tx, identity: Identity) -> str:
+    """Return the name that nodes show for the user's primary group; '' where a user or a group here
+    is called so: their own groups are on nodes, too."""
+    name = directory.primary_group(identity.primary_group)
+    taken = name and (people.by_name(tx, name) or groups.by_name(tx, name))
+    return "" if taken else name
+
+
+def _follow_keys(tx: Tx, user: User, identity: Identity, now: float) -> None:
+    """Make the keys of the directory the user's, beside those of the user's own; keys that are none
+    are left out."""
+    if identity.keys is None:
+        return
+    there = {key.fingerprint: key for key in sshkeys.of_user(tx, user.id)}
+    wanted: dict[str, keys.PublicKey] = {}
+    for line in identity.keys[: keys.MOST]:
+        with suppress(Refused):
+            parsed = keys.parse(line)
+            wanted[parsed.fingerprint] = parsed
+    for mark, key in list(there.items()):
+        if key.given and mark not in wanted:
+            sshkeys.remove(tx, user.id, key.id)
+            del there[mark]
+            _note(tx, identity, "key delete", user, now, before={"fingerprint": mark})
+    for mark, parsed in wanted.items():
+        if mark not in there and len(there) < keys.MOST:
+            there[mark] = sshkeys.add(
+                tx,
+                SshKey(
+                    0, user.id, parsed.name, parsed.algorithm, parsed.key, mark, now, given=True
+                ),
+            )
+            _note(tx, identity, "key create", user, now, after={"fingerprint": mark})
+
+
+def loses(tx: Tx, user: User, identity: Identity) -> bool:
+    """Return whether the user would lose a role by what the directory tells."""
+    if identity.roles is None:
+        return False
+    admin, wanted = directory.given(identity.roles)
+    changed = directory.changes(people.given_roles(tx, user.id), wanted)
+    return None in changed.values() or (user.admin_given and not admin)
+
+
+def follow_roles(tx: Tx, user: User, identity: Identity, now: float) -> bool:
+    """Give and take the roles that groups of the directory give; return whether any changed.
+    Invitations that the user sent end with the role by which they did."""
+    if identity.roles is None:
+        return False
+    admin, wanted = directory.given(identity.roles)
+    changed = False
+    for name, role in directory.changes(people.given_roles(tx, user.id), wanted).items():
+        group = groups.by_name(tx, name)
+        if group is None:  # of the site file; `cod doctor` tells
+            continue
+        before = people.roles(tx, user.id).get(group.id)
+        people.set_role(tx, group.id, user.id, role, given=True)
+        if role is not Role.OWNER and not user.admin:
+            invitations.remove_by(tx, user.name, group.id)
+        _note(
+            tx,
+            identity,
+            "member delete" if role is None else "member set",
+            user,
+            now,
+            group_id=group.id,
+            before={"role": before.value} if before else None,
+            after={"role": role.value} if role else None,
+        )
+        changed = True
+    if admin and not user.admin:
+        people.change(tx, user.id, admin=True, admin_given=True)
+    elif not admin and user.admin_given:
+        people.change(tx, user.id, admin=False, admin_given=False)
+        owned = [group for group, role in people.roles(tx, user.id).items() if role is Role.OWNER]
+        invitations.remove_by(tx, user.name, but=owned)
+    else:
+        return changed
+    _note(tx, identity, "user change", user, now, after={"admin": admin})
+    return True
+
+
+def _note(tx: Tx, identity: Identity, action: str, user: User, now: float, **rest: Any) -> None:
+    audit.add(tx, actor=identity.directory, action=action, thing=user.name, now=now, **rest)
