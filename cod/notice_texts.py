@@ -59,7 +59,7 @@ KINDS = {
     "power-control": "BMCs or outlets of nodes do not answer",
     "power-recovered": "BMCs and outlets that nodes waited for answer again",
     "directory-held": "the directory says that many users lose their rights, and is not believed",
-    "directory-followed": "users are as the directory says again",
+    "directory-normal": "users are as the directory says again",
     "image-server": "images are not served to nodes",
     "images-recovered": "images that nodes waited for are served again",
     "switch": "a switch does not answer, and nodes wait for it",
@@ -85,7 +85,7 @@ ENDS = {
     "found-on": "found-off",
     "power-recovered": "power-control",
     "images-recovered": "image-server",
-    "directory-followed": "directory-held",
+    "directory-normal": "directory-held",
     "switch-recovered": "switch",
     "volume-recovered": "volume-trouble",
 }
@@ -128,7 +128,7 @@ REMEDIES = {
     "power-control": "Look at the faults",
     "power-recovered": "Look at the faults",
     "directory-held": "Look at the faults",
-    "directory-followed": "Look at the faults",
+    "directory-normal": "Look at the faults",
     "image-server": "Look at the faults",
     "images-recovered": "Look at the faults",
     "switch": "Look at the faults",
@@ -801,10 +801,10 @@ def directory_held(users: Sequence[str], people: int) -> NoticeText:
     )
 
 
-def directory_followed() -> NoticeText:
+def directory_normal() -> NoticeText:
     """Describe the end of `directory_held`."""
     return _news(
-        "directory-followed",
+        "directory-normal",
         "users are as the directory says",
         "No answer of the LDAP directory is held back: users have the rights that it gives.",
         _fault("the directory"),

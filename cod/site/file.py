@@ -106,7 +106,6 @@ class SiteFile(SiteTable):
     smtp: Annotated[Mail, together(coherence.mail)] = field(default_factory=Mail)
     signin: SignInKeys = field(default_factory=SignInKeys)
     ldap: Annotated[Ldap, together(coherence.ldap)] = field(default_factory=Ldap)
-    ldap_group: tuple[Annotated[LdapGroup, together(coherence.ldap_group)], ...] = ()
     oidc: Annotated[Oidc, together(coherence.oidc)] = field(default_factory=Oidc)
     accounts: Annotated[PosixRules, together(coherence.accounts)] = field(
         default_factory=PosixRules
@@ -120,6 +119,7 @@ class SiteFile(SiteTable):
     switch: tuple[Annotated[Switch, together(coherence.switch)], ...] = ()
     fileserver: tuple[Annotated[FileServer, together(coherence.fileserver)], ...] = ()
     mirror: tuple[ImageMirror, ...] = ()
+    ldap_group: tuple[Annotated[LdapGroup, together(coherence.ldap_group)], ...] = ()
 
 
 def _coherent(file: SiteFile) -> SiteFile:
@@ -224,7 +224,7 @@ def _problems(file: SiteFile) -> Iterator[str]:
 
 
 def _missing(file: SiteFile) -> Iterator[str]:
-    for name in ("account", "keep"):
+    for name in ("account", "keep", "ldap_group"):
         for n, table in enumerate(getattr(file, name)):
             for key in keys(type(table)):
                 if key.required and not getattr(table, key.name):

@@ -20,7 +20,12 @@ ROOT = "everything"
 CONFIGURATION = """\
 include /etc/ldap/schema/core.schema
 include /etc/ldap/schema/cosine.schema
+include /etc/ldap/schema/nis.schema
 include /etc/ldap/schema/inetorgperson.schema
+attributetype ( 1.3.6.1.4.1.24552.500.1.1.1.13 NAME 'sshPublicKey'
+  EQUALITY octetStringMatch SYNTAX 1.3.6.1.4.1.1466.115.121.1.40 )
+objectclass ( 1.3.6.1.4.1.24552.500.1.1.2.0 NAME 'ldapPublicKey' SUP top AUXILIARY
+  MAY ( sshPublicKey $ uid ) )
 modulepath /usr/lib/ldap
 moduleload back_mdb
 pidfile {folder}/slapd.pid
@@ -51,6 +56,10 @@ userPassword: reading only
 dn: ou=people,{base}
 objectClass: organizationalUnit
 ou: people
+
+dn: ou=groups,{base}
+objectClass: organizationalUnit
+ou: groups
 
 dn: uid=bob,ou=people,{base}
 objectClass: inetOrgPerson

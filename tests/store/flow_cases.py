@@ -687,8 +687,8 @@ def notices__webhook_feed__gather(lab: Lab) -> Call:
 # ---------------------------------------------------------------- people
 
 
-def person(lab: Lab, **columns: Any) -> Any:
-    return people.add(lab.tx, "ann", lab.now, password="x", **columns)
+def person(lab: Lab, name: str = "ann", **columns: Any) -> Any:
+    return people.add(lab.tx, name, lab.now, password="x", **columns)
 
 
 def signed_in(lab: Lab) -> Any:
@@ -796,7 +796,27 @@ def people__invitations__join(lab: Lab) -> Call:
 @case
 def people__directory_sync__put_down(lab: Lab) -> Call:
     user = person(lab, directory="ldap", subject="ldap:1")
-    return partial(directory_sync.put_down, asked=[user], known=[], since=lab.now, now=lab.now + 5)
+    return partial(directory_sync.put_down, asked=[user], known={}, since=lab.now, now=lab.now + 5)
+
+
+@case
+def people__directory_sync__admit(lab: Lab) -> Call:
+    known = Identity("ldap:1", "ldap", "ann", "Ann", "ann@example.org")
+    return partial(
+        directory_sync.admit, identities=[known], actor="ldap", posix=lab.site.posix, now=lab.now
+    )
+
+
+@case
+def people__directory_sync__too_many(lab: Lab) -> Call:
+    users = [person(lab, f"u{n}", directory="ldap", subject=f"ldap:{n}") for n in range(3)]
+    return partial(directory_sync.too_many, asked=users, known={}, now=lab.now)
+
+
+@case
+def people__directory_sync__note(lab: Lab) -> Call:
+    who = Who("user:root", admin=True)
+    return partial(directory_sync.note, who=who, asked={"names": []}, now=lab.now)
 
 
 # ---------------------------------------------------------------- scheduler

@@ -658,6 +658,7 @@ def test_the_site_file_says_of_all_that_is_re_read_that_it_is() -> None:
         "smtp",
         "signin",
         "ldap",
+        "ldap_group",
         "oidc",
         "account",
         "power",

@@ -81,7 +81,7 @@ def every_news() -> list[notices.NoticeText]:
         notices.power_control_away(["n7 (ipmi 10.9.0.7)"]),
         notices.power_control_back(),
         notices.directory_held(["ann", "bob"], 3),
-        notices.directory_followed(),
+        notices.directory_normal(),
         notices.images_not_served(["n7"], "the image server answered 503"),
         notices.images_served(),
         notices.hardware_changed("n7", "t1", "t2", "web", "memory"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -22,7 +22,7 @@ from sqlalchemy.exc import DBAPIError
 from cod.client import ApiError, Client, Unreachable
 from cod.core.database.writer import connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
-from cod.model import Site
+from cod.model import Group, Site
 from cod.quantity import first_few, span
 from cod.store import schema
 from cod.store.people import groups
@@ -58,16 +58,17 @@ def findings(context: Context) -> Iterator[Finding]:
     """Yield a finding for each server that the site file or a group names, and one for the name in
     links."""
     peers = named(context.site)
-    hooks = _webhooks(context)
-    if hooks is None:
+    known = _groups(context)
+    hooks = _webhooks(context.site, known or ())
+    if known is None:
         yield Finding(
             UNSEEN,
-            "the database does not tell which webhooks there are",
+            "the database does not tell which groups and webhooks there are",
             "mend what the check `database` finds",
         )
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        answers = threads.map(fault, [*peers, *(hooks or [])])
-        for peer, why in zip([*peers, *(hooks or [])], answers, strict=True):
+        answers = threads.map(fault, [*peers, *hooks])
+        for peer, why in zip([*peers, *hooks], answers, strict=True):
             where = f"{peer.what} at {peer.host}, TCP port {peer.port}"
             if why:
                 place = "the group" if peer.what == "a webhook" else "the site file"
@@ -78,6 +79,8 @@ def findings(context: Context) -> Iterator[Finding]:
                 yield Finding(BAD, f"{where}: {why}", remedy)
             else:
                 yield Finding(GOOD, f"{where}: answers")
+    if known is not None:
+        yield from _given_roles(context.site, {group.name for group in known})
     yield from links(context.site, _addresses)
 
 
@@ -117,20 +120,35 @@ def _by_url(what: str, url: str, ca_file: str | None) -> OutsideServer:
     )
 
 
-def _webhooks(context: Context) -> list[OutsideServer] | None:
-    """Return the groups' webhooks, each host and port once; None where the database does not
-    tell."""
+def _groups(context: Context) -> list[Group] | None:
+    """Return the groups of the site; None where the database does not tell."""
     engine = connect(context.settings.database)
     try:
         schema.check(engine)
         with engine.connect() as tx:
-            urls = sorted({group.webhook for group in groups.every(tx) if group.webhook})
+            return groups.every(tx)
     except (DBAPIError, schema.SchemaMismatch):
         return None
     finally:
         engine.dispose()
-    ca_file = context.site.notices.ca_file
+
+
+def _webhooks(site: Site, known: Iterable[Group]) -> list[OutsideServer]:
+    """Return the groups' webhooks, each host and port once."""
+    urls = sorted({group.webhook for group in known if group.webhook})
+    ca_file = site.notices.ca_file
     return list(dict.fromkeys(_by_url("a webhook", url, ca_file) for url in urls))
+
+
+def _given_roles(site: Site, known: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding for each group in which the directory gives roles, and which is not there."""
+    for rule in site.signin.ldap.groups:
+        if rule.group and rule.group not in known:
+            yield Finding(
+                WARNING,
+                f"[[ldap_group]] {rule.dn} gives roles in group {rule.group}, which does not exist",
+                f"cod group create {rule.group}, or correct `group`",
+            )
 
 
 def fault(peer: OutsideServer) -> str:

@@ -226,7 +226,7 @@ def _held(tx: Tx) -> Iterator[OutsideFault]:
 
 
 def _directory(told: Sequence[Notice]) -> Iterator[OutsideFault]:
-    last = [each for each in told if each.kind in ("directory-held", "directory-followed")][-1:]
+    last = [each for each in told if each.kind in ("directory-held", "directory-normal")][-1:]
     for each in last:
         if each.kind == "directory-held":
             what = _TOLD["directory-held"][1]

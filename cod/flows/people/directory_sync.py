@@ -9,8 +9,9 @@ from typing import Any
 from cod import notice_texts
 from cod.core import notices
 from cod.core.people import directory
-from cod.model import Identity, PosixRules, User, Who
+from cod.model import Identity, Owned, PosixRules, Right, User, Who
 from cod.policy.people import directory as policy
+from cod.policy.people import rights
 from cod.store.engine import Tx
 from cod.store.notices import notices as notice_rows
 from cod.store.people import audit, invitations, people, signins
@@ -20,12 +21,14 @@ DIRECTORY = "ldap"
 DIFFER = 60.0
 """Seconds by which servers' clocks may differ; who signed in later than that did so by a clock that
 was wrong."""
-HELD, FOLLOWED = "directory-held", "directory-followed"
+HELD, NORMAL = "directory-held", "directory-normal"
 
 
-def note(tx: Tx, *, who: Who, asked: Mapping[str, Any], now: float) -> None:
-    """Put down that somebody has the users compared with the directory."""
-    audit.by(tx, who, "user sync", "", now=now, after=asked)
+def note(tx: Tx, *, who: Who, asked: Mapping[str, Any], now: float, run: str | None = None) -> None:
+    """Put down that an administrator has the users compared with the directory. Raises
+    `Refused`."""
+    rights.require(who, Right.ADMIN, Owned(), "")
+    audit.by(tx, who, "user sync", "", now=now, after=asked, run=run)
 
 
 def asked(tx: Tx, *, now: float) -> list[User]:
@@ -47,12 +50,12 @@ def too_many(
         or ((identity := known[user.subject]) and directory.loses(tx, user, identity))
     ]
     held = policy.too_many(len(losers), len(there))
-    told = notice_rows.of_site(tx, (HELD, FOLLOWED), 0.0)
+    told = notice_rows.of_site(tx, (HELD, NORMAL), 0.0)
     if held != bool(told and told[-1].kind == HELD):
         text = (
             notice_texts.directory_held(sorted(losers), len(there))
             if held
-            else notice_texts.directory_followed()
+            else notice_texts.directory_normal()
         )
         notices.add(tx, **text, group_id=None, now=now)
     return losers if held else []
@@ -63,11 +66,14 @@ def admit(
 ) -> list[str]:
     """Make users of people who have not signed in yet; return their names. Those who are users
     already stay as they are."""
-    return [
-        directory.create(tx, each, actor=actor, posix=posix, now=now).name
-        for each in identities
-        if people.by_subject(tx, each.subject) is None
-    ]
+    found = []
+    for each in identities:
+        user = people.by_subject(tx, each.subject)
+        if user is None:
+            user = directory.create(tx, each, actor=actor, posix=posix, now=now)
+        if user.created_at == now:  # also by a run whose commit seemed to fail
+            found.append(user.name)
+    return found
 
 
 def put_down(

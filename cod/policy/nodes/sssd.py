@@ -14,8 +14,14 @@ from cod.policy.people import ldap_tree
 
 # Somebody new is found within `entry_negative_timeout`; somebody who has left is gone after
 # `entry_cache_timeout`, or, while the server is away, when it is back: the cache is kept for ever.
-# No passwords: logins are by SSH key. A shell of the site's directory that the image does not have
-# would let nobody in.
+# No passwords: logins are by SSH key. A user whose shell the image does not have gets the site's;
+# but not for what is no shell, such as /usr/sbin/nologin, which the site's directory may say to keep
+# somebody out.
+_SHELLS = tuple(
+    f"{folder}/{shell}"
+    for folder in ("/bin", "/usr/bin", "/usr/local/bin")
+    for shell in ("bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh")
+)
 _CONFIGURATION = """\
 # Written by Cluster-on-Demand at the first boot.
 [sssd]
@@ -25,7 +31,7 @@ domains = cod
 [nss]
 entry_negative_timeout = 3
 memcache_timeout = 0
-allowed_shells = *
+allowed_shells = {shells}
 shell_fallback = {shell}
 
 [sudo]
@@ -141,6 +147,7 @@ def seed_part(
         uris=", ".join(f"{scheme}://{server}:{port}" for server in servers),
         base=base,
         shell=rules.shell,
+        shells=", ".join(dict.fromkeys((rules.shell, *_SHELLS))),
         start_tls="true" if scheme == "ldap" else "false",
         **units,
     )

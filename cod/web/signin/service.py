@@ -18,14 +18,13 @@ from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.people import directory_sync as sync_flows
 from cod.flows.people import invitations, people, signin, tokens
-from cod.flows.people.access import RequiredRight, guarded, has_run
+from cod.flows.people.access import has_run
 from cod.flows.people.signin import Attempt, SignedIn, digest
 from cod.model import (
     DirectorySyncResult,
     Identity,
     Invitation,
     Refused,
-    Right,
     SiteRef,
     User,
     Who,
@@ -86,12 +85,7 @@ class SignIn:
         """Return what a comparison of the users here with the LDAP directory has changed, for an
         administrator. Raises `Refused`."""
         asked = {"names": list(names), "trust": trust}
-        await self._pool.run(
-            guarded,
-            flow=partial(sync_flows.note, who=who, asked=asked, now=self._clock()),
-            who=who,
-            claims=[RequiredRight(Right.ADMIN)],
-        )
+        await self._once(sync_flows.note, who=who, asked=asked)
         if not self._site.current.signin.ldap.url:
             raise Refused("not_found", "this site has no directory: set [ldap] in the site file")
         return await directory_sync.follow(
