@@ -60,6 +60,8 @@ KINDS = {
     "power-recovered": "BMCs and outlets that nodes waited for answer again",
     "directory-held": "the directory says that many users lose their rights, and is not believed",
     "directory-normal": "users are as the directory says again",
+    "dns-secondary": "a secondary name server does not follow the site's zones",
+    "dns-recovered": "a secondary name server follows the site's zones again",
     "image-server": "images are not served to nodes",
     "images-recovered": "images that nodes waited for are served again",
     "switch": "a switch does not answer, and nodes wait for it",
@@ -86,6 +88,7 @@ ENDS = {
     "power-recovered": "power-control",
     "images-recovered": "image-server",
     "directory-normal": "directory-held",
+    "dns-recovered": "dns-secondary",
     "switch-recovered": "switch",
     "volume-recovered": "volume-trouble",
 }
@@ -129,6 +132,8 @@ REMEDIES = {
     "power-recovered": "Look at the faults",
     "directory-held": "Look at the faults",
     "directory-normal": "Look at the faults",
+    "dns-secondary": "Look at the faults",
+    "dns-recovered": "Look at the faults",
     "image-server": "Look at the faults",
     "images-recovered": "Look at the faults",
     "switch": "Look at the faults",
@@ -808,6 +813,31 @@ def directory_normal() -> NoticeText:
         "users are as the directory says",
         "No answer of the LDAP directory is held back: users have the rights that it gives.",
         _fault("the directory"),
+    )
+
+
+def secondary_late(secondary: str, wrong: str) -> NoticeText:
+    """Describe a secondary that does not follow the site's zones. `secondary`: ADDRESS@SERVER, by
+    the server that asks it; `wrong`: why."""
+    address, _, server = secondary.partition("@")
+    return _news(
+        "dns-secondary",
+        f"name server {address} does not follow the zones",
+        f"Server {server} asks the secondary {address} for the serials of the site's zones:"
+        f" {_sentence(wrong)} Its clients may get names of nodes that have left. Look whether it"
+        " runs, may fetch zones (its log), and has the key of [dns] transfer_key_file.",
+        _fault(f"name server {secondary}"),
+    )
+
+
+def secondary_follows(secondary: str) -> NoticeText:
+    """Describe the end of `secondary_late`."""
+    address, _, server = secondary.partition("@")
+    return _news(
+        "dns-recovered",
+        f"name server {address} follows the zones again",
+        f"The secondary {address} has the zones' serials, as server {server} sees it.",
+        _fault(f"name server {secondary}"),
     )
 
 

@@ -67,6 +67,7 @@ def edge(context: PartContext) -> list[Any]:
     from cod.net.dhcp.ra import RouterAdvertiser
     from cod.net.dhcp.server import DhcpServer
     from cod.net.dns.notifier import ZoneNotifier
+    from cod.net.dns.secondary_watch import SecondaryWatch
     from cod.net.dns.server import DnsServer
     from cod.net.signer import Signer
     from cod.net.tftp.server import TftpServer
@@ -116,7 +117,14 @@ def edge(context: PartContext) -> list[Any]:
             for address in by_address
             if site.dns.port
         ),
-        *([ZoneNotifier(g.reactor, g.pool, g.site, g.clock)] if site.dns.port else []),
+        *(
+            [
+                ZoneNotifier(g.reactor, g.pool, g.site, g.clock),
+                SecondaryWatch(g.reactor, g.pool, g.site, g.settings.name, g.clock),
+            ]
+            if site.dns.port
+            else []
+        ),
         *(
             TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock)
             for subnet in by_address.values()

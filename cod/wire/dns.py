@@ -198,11 +198,31 @@ def notify(zone: str, number: int) -> bytes:
     return bytes(DNSRecord(header, q=DNSQuestion(zone, QTYPE.SOA)).pack())
 
 
-def notified(data: bytes) -> int | None:
-    """Return the number of the NOTIFY that a message answers; None if it answers none."""
+def notified(data: bytes) -> tuple[int, bool] | None:
+    """Return the number of the NOTIFY that a message answers, and whether the secondary took it;
+    None if it answers none."""
     if len(data) < 12 or not data[2] & 0x80 or data[2] >> 3 & 0xF != OPCODE.NOTIFY:
         return None
-    return int.from_bytes(data[:2], "big")
+    return int.from_bytes(data[:2], "big"), data[3] & 0xF == RCODE.NOERROR
+
+
+def serial_question(zone: str, number: int) -> bytes:
+    """Return the message that asks a secondary for its serial of a zone."""
+    return bytes(DNSRecord(DNSHeader(id=number, rd=0), q=DNSQuestion(zone, QTYPE.SOA)).pack())
+
+
+def serial(data: bytes, zone: str) -> int | None:
+    """Return the serial of the zone in an answer to `serial_question`; None: the server does not
+    have the zone."""
+    try:
+        answers = DNSRecord.parse(data).rr
+    except Exception:  # the parser is others' and its input anybody's
+        return None
+    for each in answers:
+        named = str(each.rname).rstrip(".").lower() == zone.lower()
+        if named and isinstance(each.rdata, SOA):
+            return int(each.rdata.times[0])
+    return None
 
 
 def _reply(record: DNSRecord, code: str, *, authority: bool = False) -> DNSRecord:

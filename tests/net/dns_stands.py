@@ -24,7 +24,8 @@ def dns_servers(
     servers: list[DnsServer] = []
 
     def start(site: Any = site, address: str = "127.0.0.1", **options: Any) -> DnsServer:
-        server = DnsServer(reactor, pool, SiteRef(site), address, port=0, **(always | options))
+        given = {"port": 0} | always | options
+        server = DnsServer(reactor, pool, SiteRef(site), address, **given)
         in_reactor(server.startService)
         servers.append(server)
         return server

@@ -326,9 +326,9 @@ def test_who_signs_in_while_it_is_asked_is_there(here: Here) -> None:
     asked = here.tx(directory_sync.asked, now=here.now)
     assert [user.name for user in asked] == ["eve"]
     told = here.tx(
-        directory_sync.put_down, asked=asked, known=[], since=here.now - 2.0, now=here.now
+        directory_sync.put_down, asked=asked, known={}, since=here.now - 2.0, now=here.now
     )
-    assert (told, here.sessions(eve)) == (([], []), 1)
+    assert (told, here.sessions(eve)) == (([], [], []), 1)
 
 
 def test_only_who_can_do_something_here_is_asked_about(here: Here) -> None:

@@ -101,6 +101,7 @@ class Ruled:
 
     def sync(self, who: Who, *names: str, trust: bool = False) -> Any:
         door = self._here.door
+        self._here.now += 1.0
         return self._in_reactor(lambda: ensureDeferred(door.follow(who, names, trust=trust)))
 
     def roles(self) -> dict[str, tuple[Role, bool]]:

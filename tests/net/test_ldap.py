@@ -45,7 +45,9 @@ def rules(directory: slapd.Slapd) -> Ldap:
 def test_who_binds_as_what_was_found_is_they(rules: Ldap) -> None:
     found = verify(rules, "bob", BOB)
     assert found is not None
-    assert replace(found, subject="") == Identity("", "ldap", "bob", "Bob Baker", "bob@example.org")
+    assert replace(found, subject="") == Identity(
+        "", "ldap", "bob", "Bob Baker", "bob@example.org", keys=(), roles=()
+    )
     assert found.subject.startswith("ldap:")
     assert found.subject == verify(rules, "bob", BOB).subject  # type: ignore[union-attr]
     assert "uid=" not in found.subject  # an entry may be renamed

@@ -336,6 +336,12 @@ def boot__script__script(lab: Lab) -> Call:
 
 
 @case
+def boot__zones__tell_of_secondary(lab: Lab) -> Call:
+    told = {"secondary": "192.0.2.53@cod1", "wrong": "it does not answer"}
+    return partial(zones.tell_of_secondary, **told, now=lab.now)
+
+
+@case
 def boot__zones__configured(lab: Lab) -> Call:
     return bound(zones.configured, lab.site, lab.now)
 

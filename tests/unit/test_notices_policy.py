@@ -82,6 +82,8 @@ def every_news() -> list[notices.NoticeText]:
         notices.power_control_back(),
         notices.directory_held(["ann", "bob"], 3),
         notices.directory_normal(),
+        notices.secondary_late("192.0.2.53@cod1", "it does not answer"),
+        notices.secondary_follows("192.0.2.53@cod1"),
         notices.images_not_served(["n7"], "the image server answered 503"),
         notices.images_served(),
         notices.hardware_changed("n7", "t1", "t2", "web", "memory"),

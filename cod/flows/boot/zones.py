@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cod import notice_texts
+from cod.core import notices
 from cod.core.networks import zone_records
 from cod.model import DnsRecord, Site
 from cod.policy import dns
@@ -14,6 +16,7 @@ from cod.policy.nodes import isolation
 from cod.store import dns_zones
 from cod.store.engine import Tx
 from cod.store.nodes import dns_names, host_keys
+from cod.store.notices import notices as notice_rows
 from cod.store.scheduler import networks, vcluster_names, vclusters
 
 
@@ -71,6 +74,20 @@ def configured(tx: Tx, site: Site, now: float) -> None:
         )
     )
     dns_zones.configure(tx, hashlib.sha256(said.encode()).hexdigest(), now)
+
+
+def tell_of_secondary(tx: Tx, *, secondary: str, wrong: str, now: float) -> None:
+    """Tell the site's administrators that a secondary does not follow the zones, and why; '': that
+    it does again. What was told last is not told again."""
+    text = (
+        notice_texts.secondary_late(secondary, wrong)
+        if wrong
+        else notice_texts.secondary_follows(secondary)
+    )
+    kinds = ("dns-secondary", "dns-recovered")
+    told = [each for each in notice_rows.of_site(tx, kinds, 0.0) if each.link == text["link"]]
+    if (told[-1].kind if told else kinds[1]) != text["kind"]:
+        notices.add(tx, **text, group_id=None, now=now)
 
 
 def _site(tx: Tx, site: Site) -> Iterator[DnsRecord]:

@@ -1,6 +1,6 @@
 """What outside of COD does not do its part: switches, file servers, BMCs, other DHCP servers, the
-source of the energy curve, the directory. Put together from what their edges have written; nothing
-is asked here."""
+source of the energy curve, the directory, secondary name servers. Put together from what their
+edges have written; nothing is asked here."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ KINDS = {
     "found-off": "nodes in use are off, and COD did not switch them off",
     "image-server": "images are not served to nodes",
     "directory": "the directory is not believed: many users would lose their rights at once",
+    "dns-secondary": "a secondary name server does not follow the site's zones",
     "dhcp": "nodes took addresses from another DHCP server",
     "energy-curve": "the curve of energy's price or carbon is too old",
     "site-held": "the database may have forgotten what machines run: nothing is granted or erased",
@@ -37,6 +38,7 @@ _TOLD = {
     "power-control": ("power-control", POWER_CONTROL, "/faults#power-control"),
     "image-server": ("image-server", IMAGE_SERVER, "/faults#the-image-server"),
     "directory-held": ("directory", "the directory", "/faults#the-directory"),
+    "dns-secondary": ("dns-secondary", "name server ", "/faults#name-server-"),
     "found-off": ("found-off", "node ", "/nodes/"),
     "volume-trouble": ("file-server", "volume ", "/volumes/"),
 }
@@ -59,7 +61,7 @@ def every(tx: Tx, *, now: float) -> list[OutsideFault]:
         *dhcp,
         *_curve(tx, now),
         *_held(tx),
-        *_directory(told),
+        *_standing(told, "directory-held", "dns-secondary"),
         *_ended(told, now),
     ]
     return sorted(found, key=lambda one: (one.ended is not None, -(one.ended or one.since or 0.0)))
@@ -225,12 +227,18 @@ def _held(tx: Tx) -> Iterator[OutsideFault]:
         yield OutsideFault("site-held", "the site", since, None, (), (), why)
 
 
-def _directory(told: Sequence[Notice]) -> Iterator[OutsideFault]:
-    last = [each for each in told if each.kind in ("directory-held", "directory-normal")][-1:]
-    for each in last:
-        if each.kind == "directory-held":
-            what = _TOLD["directory-held"][1]
-            yield OutsideFault("directory", what, each.at, None, (), (), each.subject)
+def _standing(told: Sequence[Notice], *kinds: str) -> Iterator[OutsideFault]:
+    """Yield the faults of which notices are all that there is, and whose end was not told."""
+    last = {}
+    for each in told:
+        begins = notice_texts.ENDS.get(each.kind, each.kind)
+        if begins in kinds:
+            last[begins, each.link] = each
+    for (begins, link), each in last.items():
+        if each.kind == begins:
+            kind, what, _ = _TOLD[begins]
+            name = what + _rest(begins, link)
+            yield OutsideFault(kind, name, each.at, None, (), (), each.subject)
 
 
 def _of_nodes(

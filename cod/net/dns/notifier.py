@@ -133,10 +133,16 @@ class ZoneNotifier(Periodic):
         self._tell(target, waits)
 
     def _answered(self, data: bytes, peer: tuple[str, int]) -> None:
-        number = wire.notified(data)
-        if number is None or number not in self._waiting or self._waiting[number][0][1] != peer[:2]:
+        told = wire.notified(data)
+        if told is None or told[0] not in self._waiting:
             return
-        NOTIFIES.labels("answered").inc()
+        number, taken = told
+        target = self._waiting[number][0]
+        if target[1] != peer[:2]:
+            return
+        NOTIFIES.labels("answered" if taken else "refused").inc()
+        if not taken:
+            log.warning("the secondary %s refuses NOTIFYs of the zone %s", peer[0], target[0])
         self._waiting.pop(number)[1].cancel()
 
 

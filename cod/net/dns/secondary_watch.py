@@ -1,0 +1,147 @@
+"""Watches whether secondaries follow the site's zones: each is asked for the serials that it has
+(SOA), and the site's administrators are told of one that does not answer, answers for no zone, or
+has zones of long ago, and when that is over.
+
+NOTIFY alone does not show that: a secondary may answer it and then fail to fetch the zone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from time import time
+from typing import Any
+
+import prometheus_client as prometheus
+
+from cod.flows.boot import zones
+from cod.model import SiteRef
+from cod.net.dns.questions import Questions
+from cod.periodic import Periodic
+from cod.pool import Pool
+from cod.quantity import first_few
+from cod.wire import dns as wire
+
+PERIOD = 60.0  # seconds between two rounds; a round has that long for answers
+LATE = 300.0  # seconds in which a secondary has to have a change, or to answer again
+FEW = 5  # zones that a sentence names
+
+SERIAL = prometheus.Gauge(
+    "cod_dns_secondary_serial",
+    "Serial of the site's zone at a secondary, as it last answered",
+    ["secondary"],
+    multiprocess_mode="mostrecent",
+)
+ZONES = prometheus.Gauge(
+    "cod_dns_secondary_zones",
+    "Zones at a secondary: current, behind, refused, silent",
+    ["secondary", "state"],
+    multiprocess_mode="mostrecent",
+)
+
+log = logging.getLogger("cod.dns")
+
+Secondary = tuple[str, int]
+
+
+class SecondaryWatch(Periodic):
+    """One server's. `name`: the server's, since each sees secondaries from its own place."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        pool: Pool,
+        site: SiteRef,
+        name: str,
+        clock: Callable[[], float] = time,
+        *,
+        period: float = PERIOD,
+    ) -> None:
+        super().__init__(reactor, pool, log, "asking secondaries for serials", period)
+        self._site, self._name, self._clock = site, name, clock
+        self._questions = Questions(reactor)
+        # since when each zone has had its serials, the oldest first
+        self._serials: dict[str, list[tuple[float, int]]] = {}
+        self._answers: dict[Secondary, dict[str, int | None]] = {}
+        self._asked: dict[Secondary, list[str]] = {}
+        self._wrong: dict[Secondary, float] = {}
+
+    def startService(self) -> None:
+        self._questions.start()
+        super().startService()
+
+    def stopService(self) -> Any:
+        """End. What is not answered yet is asked again at the next start."""
+        self._questions.stop()
+        return super().stopService()
+
+    async def look(self) -> None:
+        """Judge the answers of the last round, and begin another."""
+        site, now = self._site.current, self._clock()
+        found = await self._pool.read(zones.every, site) if site.dns.secondaries else []
+        self._keep({zone.name: serial for zone, serial in found}, now)
+        for secondary in site.dns.secondaries:
+            if secondary in self._asked:
+                await self._judge(secondary, now)
+        self._answers = {secondary: {} for secondary in site.dns.secondaries}
+        self._asked = {secondary: list(self._serials) for secondary in site.dns.secondaries}
+        self._wrong = {one: at for one, at in self._wrong.items() if one in self._asked}
+        self._questions.forget()
+        for secondary, names in self._asked.items():
+            for name in names:
+                self._ask(secondary, name)
+
+    def _ask(self, secondary: Secondary, name: str) -> None:
+        answers = self._answers[secondary]
+
+        def answered(data: bytes) -> None:
+            answers[name] = wire.serial(data, name)
+
+        self._questions.ask(lambda number: wire.serial_question(name, number), secondary, answered)
+
+    def _keep(self, serials: Mapping[str, int], now: float) -> None:
+        kept: dict[str, list[tuple[float, int]]] = {}
+        for name, serial in serials.items():
+            had = self._serials.get(name, [])
+            if not had or had[-1][1] != serial:
+                had = [*had, (now, serial)]
+            while len(had) > 1 and had[1][0] <= now - LATE:
+                had = had[1:]
+            kept[name] = had
+        self._serials = kept
+
+    async def _judge(self, secondary: Secondary, now: float) -> None:
+        asked = [name for name in self._asked[secondary] if name in self._serials]
+        answers = self._answers[secondary]
+        refused = [name for name in asked if name in answers and answers[name] is None]
+        silent = [name for name in asked if name not in answers]
+        behind = [name for name in asked if self._is_behind(name, answers.get(name), now)]
+        count = {"refused": len(refused), "silent": len(silent), "behind": len(behind)}
+        count["current"] = len(asked) - sum(count.values())
+        for state, number in count.items():
+            ZONES.labels(secondary[0], state).set(number)
+        own = answers.get(self._site.current.domain)
+        if own is not None:
+            SERIAL.labels(secondary[0]).set(own)
+        wrong = ""
+        if asked and len(silent) == len(asked):
+            wrong = "it does not answer"
+        elif asked and len(refused) + len(silent) == len(asked):
+            wrong = "it refuses questions about all of the site's zones"
+        elif behind:
+            names = first_few(sorted(behind), FEW)
+            wrong = f"it has copies of more than {LATE:.0f} s ago of {names}"
+        since = self._wrong.setdefault(secondary, now) if wrong else self._wrong.pop(secondary, now)
+        # a copy that is behind has been so for that long already
+        if not wrong or behind or now - since >= LATE:
+            await self._pool.run(
+                zones.tell_of_secondary,
+                secondary=f"{secondary[0]}@{self._name}",
+                wrong=wrong,
+                now=now,
+            )
+
+    def _is_behind(self, name: str, has: int | None, now: float) -> bool:
+        """Return whether a copy is older than the zone was `LATE` seconds ago (RFC 1982)."""
+        at, serial = self._serials[name][0]
+        return has is not None and at <= now - LATE and 0 < (serial - has) % 2**32 < 2**31
