@@ -136,6 +136,8 @@ def test_groups_give_roles_at_sign_in_and_take_them_at_the_next_look(
     assert ruled.roles() == {"bob": GIVEN, "carol": GIVEN, "eve": GIVEN}
     root.modify_s(STAFF, [(ldap.MOD_DELETE, "member", [CAROL.encode()])])
     root.modify_s(ADMINS, [(ldap.MOD_DELETE, "memberUid", None)])
+    ruled.sign_in("carol", "two grey whales")
+    assert ruled.roles()["carol"] == GIVEN, "a sign-in takes nothing"
     ruled.look()
     assert ruled.roles() == {"bob": GIVEN, "eve": GIVEN}
     assert not ruled.tx(rows.by_name, "carol").admin

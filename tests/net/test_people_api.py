@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from email import message_from_bytes
 from email.policy import default
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from cod.client import ApiError, Client
 from cod.flows.people import people, tokens
 from cod.model import Mail, SignInRules, Site, Who
 from cod.pool import Pool
-from cod.store.people import groups
+from cod.store.people import audit, groups
 from tests import ldap_site
 from tests.net import receivers
 from tests.net.apiserver import ADMIN, NOW, READER, Served, as_json, run, said, serving
@@ -292,6 +293,27 @@ def test_unknown_names_and_wrong_passwords_are_told_alike(served: Served, ann: C
 
 
 # ---------------------------------------------------------------- keys and tokens
+
+
+def test_an_administrator_adds_a_key_for_somebody(
+    served: Served, ann: Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "ann.pub"
+    file.write_text(key_line())
+    run(served, "key", "add", str(file), "--user", "ann", "--name", "given")
+    (key,) = ann.get("/me/keys")["items"]
+    assert (key["name"], key["given"]) == ("given", False)
+    assert "given" in run(served, "key", "list", "--user", "ann").stdout
+    for method, path in (
+        (ann.get, "/users/ann/keys"),
+        (ann.delete, f"/users/ann/keys/{key['id']}"),
+    ):
+        assert refused(method, path).status == 403
+    (row, *_) = served.tx(audit.every)
+    assert (row.action, row.thing) == ("key create", "ann")
+    run(served, "key", "remove", str(key["id"]), "--user", "ann")
+    assert ann.get("/me/keys")["items"] == []
+    assert refused(served.local.post, "/users/sync", {}).status == 404, "the site has no directory"
 
 
 def test_keys_are_added_listed_and_removed(served: Served, ann: Client) -> None:

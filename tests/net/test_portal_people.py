@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cod.flows.people import sshkeys
 from cod.model import Mail, Role, Site, SiteRef, Who
 from cod.store.people import groups, people
 from tests.net import receivers
@@ -17,6 +18,8 @@ from tests.net.apiserver import NOW, Served
 from tests.net.portalclient import Browser, signed_in
 
 pytestmark = pytest.mark.slow
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f bob@host"
 
 
 def owner(served: Served, name: str = "olga") -> Who:
@@ -42,6 +45,16 @@ def test_an_administrator_adds_a_user_who_sets_a_password(served: Served) -> Non
     again = Browser(served.server.ports[0]).get("/invitation").send("/invitation", code=link)
     assert again.status >= 400, "a link works once"
     assert "<b>New</b>" in signed_in(served).get("/people").words  # as text
+
+
+def test_an_administrator_adds_a_key_for_a_user(served: Served) -> None:
+    served.tx(people.add, "bob", NOW)
+    page = signed_in(served).get("/people/bob").send("/people/bob/keys", key=KEY)
+    assert "The key is added." in page.words
+    [key] = served.tx(sshkeys.of_user, "bob")
+    page = page.send(f"/people/bob/keys/{key.id}/remove")
+    assert "The key is deleted." in page.words
+    assert served.tx(sshkeys.of_user, "bob") == []
 
 
 def change(served: Served, **context: Any) -> None:

@@ -40,6 +40,12 @@ def test_roles_of_somebody_here_stay_and_given_ones_follow(
     assert directory.changes(held, wanted) == changes
 
 
+def test_a_role_that_ends_or_falls_is_a_loss() -> None:
+    held = {"a": (OWNER, True), "b": (MEMBER, True), "c": (VIEWER, True)}
+    changed = directory.changes(held, {"a": MEMBER, "c": OWNER, "d": VIEWER})
+    assert directory.losses(held, changed) == {"a", "b"}
+
+
 def test_more_than_half_and_at_least_two_are_too_many() -> None:
     believed = [(0, 0), (1, 1), (1, 2), (1, 3), (2, 4), (50, 100)]
     held = [(2, 2), (2, 3), (3, 4), (51, 100)]

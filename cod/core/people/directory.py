@@ -54,9 +54,13 @@ def _free(tx: Tx, wanted: str) -> str:
     )
 
 
-def follow(tx: Tx, user: User, identity: Identity, now: float) -> list[str]:
+def follow(tx: Tx, user: User, identity: Identity, now: float, *, take: bool = False) -> list[str]:
     """Take over what the directory tells of the user; return why POSIX numbers are not taken over:
-    somebody else has or had them here."""
+    somebody else has or had them here.
+
+    take  take away what the directory gave and gives no more. A sign-in only gives: an empty answer
+          about one person cannot be told from a true one
+    """
     kept = numbers.follow_directory(tx, user, identity.uid, identity.gid, now)
     columns: dict[str, Any] = {
         "full_name": identity.full_name[:200] or user.full_name,
@@ -71,11 +75,11 @@ def follow(tx: Tx, user: User, identity: Identity, now: float) -> list[str]:
             "home": directory.home(identity.home),
             "primary_group": _primary_group(tx, identity),
         }
-        _follow_keys(tx, user, identity, now)
+        _follow_keys(tx, user, identity, now, take)
     changed = {name: value for name, value in columns.items() if value != getattr(user, name)}
     if changed:
         people.change(tx, user.id, **changed)
-    follow_roles(tx, user, identity, now)
+    _follow_roles(tx, user, identity, now, take)
     return kept
 
 
@@ -87,10 +91,10 @@ def _primary_group(tx: Tx, identity: Identity) -> str:
     return "" if taken else name
 
 
-def _follow_keys(tx: Tx, user: User, identity: Identity, now: float) -> None:
+def _follow_keys(tx: Tx, user: User, identity: Identity, now: float, take: bool) -> None:
     """Make the keys of the directory the user's, beside those of the user's own; keys that are none
     are left out."""
-    if identity.keys is None:
+    if identity.keys is None or not (identity.keys or take):
         return
     there = {key.fingerprint: key for key in sshkeys.of_user(tx, user.id)}
     wanted: dict[str, keys.PublicKey] = {}
@@ -115,24 +119,29 @@ def _follow_keys(tx: Tx, user: User, identity: Identity, now: float) -> None:
 
 
 def loses(tx: Tx, user: User, identity: Identity) -> bool:
-    """Return whether the user would lose a role by what the directory tells."""
+    """Return whether the user would lose a role, or all keys of the directory, by what it tells."""
+    if identity.keys == () and any(key.given for key in sshkeys.of_user(tx, user.id)):
+        return True
     if identity.roles is None:
         return False
+    held = people.given_roles(tx, user.id)
     admin, wanted = directory.given(identity.roles)
-    changed = directory.changes(people.given_roles(tx, user.id), wanted)
-    return None in changed.values() or (user.admin_given and not admin)
+    losses = directory.losses(held, directory.changes(held, wanted))
+    return bool(losses) or (user.admin_given and not admin)
 
 
-def follow_roles(tx: Tx, user: User, identity: Identity, now: float) -> bool:
-    """Give and take the roles that groups of the directory give; return whether any changed.
-    Invitations that the user sent end with the role by which they did."""
+def _follow_roles(tx: Tx, user: User, identity: Identity, now: float, take: bool) -> None:
+    """Give, and with `take` take, the roles that groups of the directory give. Invitations that the
+    user sent end with the role by which they did."""
     if identity.roles is None:
-        return False
+        return
+    held = people.given_roles(tx, user.id)
     admin, wanted = directory.given(identity.roles)
-    changed = False
-    for name, role in directory.changes(people.given_roles(tx, user.id), wanted).items():
+    changed = directory.changes(held, wanted)
+    losses = directory.losses(held, changed)
+    for name, role in changed.items():
         group = groups.by_name(tx, name)
-        if group is None:  # of the site file; `cod doctor` tells
+        if group is None or (name in losses and not take):  # `cod doctor` tells of the first
             continue
         before = people.roles(tx, user.id).get(group.id)
         people.set_role(tx, group.id, user.id, role, given=True)
@@ -148,17 +157,15 @@ def follow_roles(tx: Tx, user: User, identity: Identity, now: float) -> bool:
             before={"role": before.value} if before else None,
             after={"role": role.value} if role else None,
         )
-        changed = True
     if admin and not user.admin:
         people.change(tx, user.id, admin=True, admin_given=True)
-    elif not admin and user.admin_given:
+    elif take and not admin and user.admin_given:
         people.change(tx, user.id, admin=False, admin_given=False)
         owned = [group for group, role in people.roles(tx, user.id).items() if role is Role.OWNER]
         invitations.remove_by(tx, user.name, but=owned)
     else:
-        return changed
+        return
     _note(tx, identity, "user change", user, now, after={"admin": admin})
-    return True
 
 
 def _note(tx: Tx, identity: Identity, action: str, user: User, now: float, **rest: Any) -> None:

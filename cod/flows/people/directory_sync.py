@@ -114,7 +114,7 @@ def put_down(
         identity = known.get(user.subject or "")
         if identity is not None:
             standing = people.given_roles(tx, user.id), user.admin
-            directory.follow(tx, people.get(tx, user.id) or user, identity, now)
+            directory.follow(tx, people.get(tx, user.id) or user, identity, now, take=True)
             after = people.get(tx, user.id) or user
             if standing != (people.given_roles(tx, user.id), after.admin):
                 changed.append(user.name)

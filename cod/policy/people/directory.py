@@ -62,6 +62,17 @@ def changes(
     }
 
 
+def losses(
+    held: Mapping[str, tuple[Role, bool]], changed: Mapping[str, Role | None]
+) -> frozenset[str]:
+    """Return the groups in which `changes` takes something away: the role, or a part of it."""
+    return frozenset(
+        group
+        for group, role in changed.items()
+        if group in held and (role is None or _RANK[role] < _RANK[held[group][0]])
+    )
+
+
 def too_many(losers: int, people: int) -> bool:
     """Return whether more lose something at once than leave a site in an hour: more than half, and
     at least two. An empty answer of the directory looks like that."""
