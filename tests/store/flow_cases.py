@@ -816,7 +816,8 @@ def people__directory_sync__admit(lab: Lab) -> Call:
 @case
 def people__directory_sync__too_many(lab: Lab) -> Call:
     users = [person(lab, f"u{n}", directory="ldap", subject=f"ldap:{n}") for n in range(3)]
-    return partial(directory_sync.too_many, asked=users, known={}, now=lab.now)
+    names = [user.name for user in users]
+    return partial(directory_sync.too_many, losers=names, asked=users, now=lab.now)
 
 
 @case

@@ -37,8 +37,8 @@ def create(
         now=now,
         after={"directory": identity.directory, "subject": identity.subject},
     )
-    for why in follow(tx, user, identity, now):
-        _note(tx, identity, "number kept", user, now, after={"why": why})
+    if kept := follow(tx, user, identity, now):
+        _note(tx, identity, "number kept", user, now, after={"why": kept})
     return people.get(tx, user.id) or user
 
 

@@ -3,7 +3,7 @@ does again. Those whom it knows: what it tells of them is taken over."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from cod import notice_texts
@@ -36,29 +36,33 @@ def asked(tx: Tx, *, now: float) -> list[User]:
     return people.of_directory(tx, DIRECTORY, now)
 
 
-def too_many(
-    tx: Tx, *, asked: Iterable[User], known: Mapping[str, Identity | None], now: float
-) -> list[str]:
-    """Return the names of those who would lose something by what the directory tells, where they
-    are too many for that to be believed; none where they are not. Administrators are told when that
-    begins and when it ends."""
-    there = [user for user in asked if user.absent_at is None]
-    losers = [
+def losers(tx: Tx, *, asked: Iterable[User], known: Mapping[str, Identity | None]) -> list[str]:
+    """Return the names of those who would lose something by what the directory tells. Reads."""
+    return [
         user.name
-        for user in there
-        if user.subject not in known
-        or ((identity := known[user.subject]) and directory.loses(tx, user, identity))
+        for user in asked
+        if user.absent_at is None
+        and (
+            user.subject not in known
+            or ((identity := known[user.subject]) and directory.loses(tx, user, identity))
+        )
     ]
-    held = policy.too_many(len(losers), len(there))
+
+
+def too_many(tx: Tx, *, losers: Sequence[str], asked: Iterable[User], now: float) -> bool:
+    """Return whether more lose something at once than the directory is believed. Administrators are
+    told when that begins and when it ends."""
+    there = sum(user.absent_at is None for user in asked)
+    held = policy.too_many(len(losers), there)
     told = notice_rows.of_site(tx, (HELD, NORMAL), 0.0)
     if held != bool(told and told[-1].kind == HELD):
         text = (
-            notice_texts.directory_held(sorted(losers), len(there))
+            notice_texts.directory_held(sorted(losers), there)
             if held
             else notice_texts.directory_normal()
         )
         notices.add(tx, **text, group_id=None, now=now)
-    return losers if held else []
+    return held
 
 
 def admit(

@@ -65,6 +65,7 @@ class SecondaryWatch(Periodic):
         self._answers: dict[Secondary, dict[str, int | None]] = {}
         self._asked: dict[Secondary, list[str]] = {}
         self._wrong: dict[Secondary, float] = {}
+        self._told: dict[Secondary, bool] = {}
 
     def startService(self) -> None:
         self._questions.start()
@@ -133,13 +134,15 @@ class SecondaryWatch(Periodic):
             wrong = f"it has copies of more than {LATE:.0f} s ago of {names}"
         since = self._wrong.setdefault(secondary, now) if wrong else self._wrong.pop(secondary, now)
         # a copy that is behind has been so for that long already
-        if not wrong or behind or now - since >= LATE:
+        told = not wrong or bool(behind) or now - since >= LATE
+        if told and self._told.get(secondary) != bool(wrong):
             await self._pool.run(
                 zones.tell_of_secondary,
                 secondary=f"{secondary[0]}@{self._name}",
                 wrong=wrong,
                 now=now,
             )
+            self._told[secondary] = bool(wrong)
 
     def _is_behind(self, name: str, has: int | None, now: float) -> bool:
         """Return whether a copy is older than the zone was `LATE` seconds ago (RFC 1982)."""

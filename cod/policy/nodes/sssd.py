@@ -12,16 +12,16 @@ from cod.model import PosixRules
 from cod.policy.nodes.seed import SeedPart
 from cod.policy.people import ldap_tree
 
-# Somebody new is found within `entry_negative_timeout`; somebody who has left is gone after
-# `entry_cache_timeout`, or, while the server is away, when it is back: the cache is kept for ever.
-# No passwords: logins are by SSH key. A user whose shell the image does not have gets the site's;
-# but not for what is no shell, such as /usr/sbin/nologin, which the site's directory may say to keep
-# somebody out.
+# A user whose shell an image does not have gets the site's shell; but not one who has what is no
+# shell, such as /usr/sbin/nologin, by which a directory keeps somebody out.
 _SHELLS = tuple(
     f"{folder}/{shell}"
     for folder in ("/bin", "/usr/bin", "/usr/local/bin")
     for shell in ("bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh")
 )
+# Somebody new is found within `entry_negative_timeout`; somebody who has left is gone after
+# `entry_cache_timeout`, or, while the server is away, when it is back: the cache is kept for ever.
+# No passwords: logins are by SSH key.
 _CONFIGURATION = """\
 # Written by Cluster-on-Demand at the first boot.
 [sssd]

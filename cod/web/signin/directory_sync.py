@@ -79,11 +79,12 @@ async def follow(
         names,
         members=rules.create,
     )
-    held = (
-        []
-        if trust
-        else await pool.run(directory_sync.too_many, asked=asked, known=answer.known, now=clock())
-    )
+    losers = await pool.read(directory_sync.losers, asked=asked, known=answer.known)
+    held = losers
+    if trust or not await pool.run(
+        directory_sync.too_many, losers=losers, asked=asked, now=clock()
+    ):
+        held = []
     gone, back, changed = [], [], []
     for start in range(0, len(asked), AT_ONCE):
         done = await pool.run(
