@@ -147,6 +147,8 @@ REMEDIES = {
     "vcm-certificate": "Enroll the VCM again",
 }
 """What a notice's link is called, by kind."""
+SECONDARY = "/faults#name-server-"
+"""How the links of notices about secondaries begin; the rest is ADDRESS@SERVER."""
 LONGEST_SUBJECT = 200
 MOST_NAMES = 20  # nodes that a sentence names
 

@@ -87,7 +87,9 @@ def watched(
         yield there
 
 
-def test_one_that_is_silent_for_long_is_a_fault_until_it_answers(watched: Watched) -> None:
+def test_one_that_is_silent_for_long_is_a_fault_until_it_is_named_no_more(
+    watched: Watched, engine: Engine, pool: Pool, reactor: Any, in_reactor: Any, secondary: Site
+) -> None:
     for _ in range(int(LATE / PERIOD) + 1):
         watched.round(answers=False)
         assert watched.told() == []
@@ -97,6 +99,11 @@ def test_one_that_is_silent_for_long_is_a_fault_until_it_answers(watched: Watche
     [(kind, name, about)] = watched.lasting()
     assert (kind, name) == ("dns-secondary", "name server 127.0.0.1@cod1")
     assert "127.0.0.1" in about
+    bare = Watched(engine, pool, reactor, in_reactor, secondary)
+    bare.watch._site = SiteRef(replace(secondary, dns=Dns()))
+    in_reactor(lambda: ensureDeferred(bare.watch.look()))
+    assert watched.told()[-1] == "dns-recovered", "the site file names it no more"
+    assert watched.lasting() == []
 
 
 def test_one_that_refuses_every_zone_is_a_fault(

@@ -342,6 +342,12 @@ def boot__zones__tell_of_secondary(lab: Lab) -> Call:
 
 
 @case
+def boot__zones__forget_secondaries(lab: Lab) -> Call:
+    zones.tell_of_secondary(lab.tx, secondary="192.0.2.53@cod1", wrong="it is away", now=lab.now)
+    return partial(zones.forget_secondaries, server="cod1", known=(), now=lab.now)
+
+
+@case
 def boot__zones__configured(lab: Lab) -> Call:
     return bound(zones.configured, lab.site, lab.now)
 

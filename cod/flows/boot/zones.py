@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from cod import notice_texts
 from cod.core import notices
@@ -16,7 +17,7 @@ from cod.policy.nodes import isolation
 from cod.store import dns_zones
 from cod.store.engine import Tx
 from cod.store.nodes import dns_names, host_keys
-from cod.store.notices import notices as notice_rows
+from cod.store.notices import notices as notices_told
 from cod.store.scheduler import networks, vcluster_names, vclusters
 
 
@@ -79,15 +80,29 @@ def configured(tx: Tx, site: Site, now: float) -> None:
 def tell_of_secondary(tx: Tx, *, secondary: str, wrong: str, now: float) -> None:
     """Tell the site's administrators that a secondary does not follow the zones, and why; '': that
     it does again. What was told last is not told again."""
-    text = (
-        notice_texts.secondary_late(secondary, wrong)
-        if wrong
-        else notice_texts.secondary_follows(secondary)
-    )
-    kinds = ("dns-secondary", "dns-recovered")
-    told = [each for each in notice_rows.of_site(tx, kinds, 0.0) if each.link == text["link"]]
-    if (told[-1].kind if told else kinds[1]) != text["kind"]:
+    if wrong and secondary not in _late(tx):
+        text = notice_texts.secondary_late(secondary, wrong)
         notices.add(tx, **text, group_id=None, now=now)
+    elif not wrong and secondary in _late(tx):
+        text = notice_texts.secondary_follows(secondary)
+        notices.add(tx, **text, group_id=None, now=now)
+
+
+def forget_secondaries(tx: Tx, *, server: str, known: Collection[str], now: float) -> None:
+    """Tell the end of what was told of secondaries, as ADDRESS@SERVER, that the server watches no
+    more."""
+    for one in sorted(_late(tx)):
+        if one.endswith(f"@{server}") and one not in known:
+            tell_of_secondary(tx, secondary=one, wrong="", now=now)
+
+
+def _late(tx: Tx) -> set[str]:
+    """Return the secondaries that were told of last as not following the zones."""
+    late = set[str]()
+    for each in notices_told.of_site(tx, ("dns-secondary", "dns-recovered"), 0.0):
+        name = unquote(each.link.removeprefix(notice_texts.SECONDARY))
+        (late.add if each.kind == "dns-secondary" else late.discard)(name)
+    return late
 
 
 def _site(tx: Tx, site: Site) -> Iterator[DnsRecord]:

@@ -38,7 +38,7 @@ _TOLD = {
     "power-control": ("power-control", POWER_CONTROL, "/faults#power-control"),
     "image-server": ("image-server", IMAGE_SERVER, "/faults#the-image-server"),
     "directory-held": ("directory", "the directory", "/faults#the-directory"),
-    "dns-secondary": ("dns-secondary", "name server ", "/faults#name-server-"),
+    "dns-secondary": ("dns-secondary", "name server ", notice_texts.SECONDARY),
     "found-off": ("found-off", "node ", "/nodes/"),
     "volume-trouble": ("file-server", "volume ", "/volumes/"),
 }

@@ -66,6 +66,7 @@ class SecondaryWatch(Periodic):
         self._asked: dict[Secondary, list[str]] = {}
         self._wrong: dict[Secondary, float] = {}
         self._told: dict[Secondary, bool] = {}
+        self._begun = False
 
     def startService(self) -> None:
         self._questions.start()
@@ -80,6 +81,14 @@ class SecondaryWatch(Periodic):
         """Judge the answers of the last round, and begin another."""
         site, now = self._site.current, self._clock()
         found = await self._pool.read(zones.every, site) if site.dns.secondaries else []
+        if not self._begun:  # the site file may have named others before
+            await self._pool.run(
+                zones.forget_secondaries,
+                server=self._name,
+                known=[f"{address}@{self._name}" for address, _ in site.dns.secondaries],
+                now=now,
+            )
+            self._begun = True
         self._keep({zone.name: serial for zone, serial in found}, now)
         for secondary in site.dns.secondaries:
             if secondary in self._asked:
