@@ -97,6 +97,16 @@ def test_hosts_with_an_older_lease_than_was_ever_seen_are_never_used() -> None:
         assert "lack what was committed at a, the writer of epoch 3" in step.reason
 
 
+def test_a_process_that_took_a_lease_over_does_not_go_back_to_the_host_that_it_took_it_from() -> (
+    None
+):
+    """It has asked nobody since: the renewals at the new host succeeded, until that died."""
+    view = renewed(seen(WriterView(), [said("a", LEASE), said("b", LEASE)], 10.0), "b", 4, 20.0)
+    old = [said("a", LEASE)]
+    view = seen(view, old, 30.0)
+    assert isinstance(next_step(view, old, 30.0 + LEASE_SECONDS), Wait)
+
+
 def test_a_renewal_is_good_for_half_a_lease_from_its_beginning() -> None:
     assert not may_write(WriterView(), 0.0)
     view = renewed(WriterView(), "a", 3, 10.0)
