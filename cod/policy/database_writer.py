@@ -105,7 +105,8 @@ def renewed(view: WriterView, host: str, epoch: int, begun: float) -> WriterView
     """Return the view after a renewal, or a take-over, which was begun at that time and which the
     host has committed."""
     if epoch > view.newest.epoch:  # or the host that it was taken from would be used again
-        view = replace(view, newest=DatabaseLease(host, epoch, 0, LEASE_SECONDS), since=begun)
+        # any beat that a host tells is newer: it is seen from then on
+        view = replace(view, newest=DatabaseLease(host, epoch, -1, LEASE_SECONDS), since=begun)
     return replace(view, host=host, epoch=epoch, until=begun + LEASE_SECONDS / 2)
 
 
