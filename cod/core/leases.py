@@ -50,8 +50,10 @@ def reprieve(tx: Tx, now: float) -> None:
     extend them while the site was held, and an extension may be lost with what a backup lacks.
     Their groups are warned anew."""
     until = now + REPRIEVE
-    for vcluster in vclusters.every(tx, (VclusterState.ACTIVE,)):
-        if vcluster.expires_at is not None and vcluster.expires_at < until:
+    active = [one.id for one in vclusters.every(tx, (VclusterState.ACTIVE,))]
+    for vcluster in vclusters.lock(tx, active).values():
+        has_ended = vcluster.state != VclusterState.ACTIVE
+        if not has_ended and vcluster.expires_at is not None and vcluster.expires_at < until:
             longer = vclusters.change(
                 tx, vcluster, now, expires_at=until, drain_until=None, warned=None
             )

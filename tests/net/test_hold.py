@@ -146,6 +146,20 @@ def test_leases_that_are_over_last_an_hour_after_the_hold(tx: Tx, site: Site) ->
     assert [found[name].warned for name in ends] == [None, None, 60.0]
 
 
+def test_a_lease_that_its_owner_extends_as_the_hold_ends_is_not_cut_short(
+    tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tx, site)
+    made = lab.vcluster(lab.template(), name="web")
+    vclusters.change(tx, made, lab.now, state="active", expires_at=lab.now + 1.0)
+    hold.start(tx, lab.now)
+    before = vclusters.every(tx)
+    vclusters.change(tx, before[0], lab.now, expires_at=lab.now + 7200.0)
+    monkeypatch.setattr(vclusters, "every", lambda *_: before)  # read before that was committed
+    hold.end(tx, lab.now)
+    assert vclusters.active(tx, "web").expires_at == lab.now + 7200.0
+
+
 def test_a_blank_free_node_is_free_again_after_the_hold(tx: Tx, site: Site) -> None:
     lab = Lab(tx, site)
     lab.machine(1, "inactive")
