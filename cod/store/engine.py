@@ -38,12 +38,13 @@ _NO_WRITER = (1047, 1180, 1290, 1836)
 _RETRY = (1205, 1213)  # lock wait timeout, deadlock; with Galera also a failed certification
 _FULL = (1021, 1114)  # the disk, a table's file
 LONGEST_TEXT = 1 << 26  # bytes: names of millions of nodes
-# Seconds without a statement after which MariaDB ends a transaction that has written.
+# Seconds without a statement after which MariaDB ends a transaction: also one that has only read
+# may have locked rows.
 ABANDONED = 10
-# The same at one of several hosts: less than the three seconds for which a process may be sure of
-# the writer (`policy.database_writer`). A process that is stopped between that look and its COMMIT,
-# or whose COMMIT the network holds up, finds its transaction ended before another host can be the
-# writer.
+# The same of a transaction that has written, at one of several hosts: less than the three seconds
+# for which a process may be sure of the writer (`policy.database_writer`). A process that is
+# stopped between that look and its COMMIT, or whose COMMIT the network holds up, finds its
+# transaction ended before another host can be the writer.
 ABANDONED_BY_WRITER = 2
 
 
@@ -113,7 +114,8 @@ def connect(
             # A host that hangs, or whose link is cut, keeps its connection: others would wait for
             # the rows that it has locked as long as that lasts. MySQL has no such limit.
             "init_command": f"SET group_concat_max_len = {LONGEST_TEXT}"
-            f" /*M!100300 , idle_write_transaction_timeout = {abandoned} */",
+            f" /*M!100300 , idle_transaction_timeout = {ABANDONED},"
+            f" idle_write_transaction_timeout = {abandoned} */",
         },
     )
     event.listen(engine, "handle_error", _leave_reader)
@@ -204,8 +206,11 @@ def of_one_moment(engine: Engine) -> Engine:
 
 @contextmanager
 def snapshot(engine: Engine) -> Iterator[Tx]:
-    """Provide a transaction that only reads, and sees one moment of the database."""
+    """Provide a transaction that only reads, and sees one moment of the database; it locks no row,
+    and may take its time between two statements, as a backup does."""
     with of_one_moment(engine).begin() as tx:
+        if engine.dialect.name != "sqlite":
+            tx.exec_driver_sql("SET @idle = 0 /*M!100300 , idle_transaction_timeout = 0 */")
         yield tx
 
 

@@ -207,10 +207,12 @@ def test_a_full_disk_is_told_from_a_bug_and_flows_go_on_when_there_is_room(
 
 
 @pytest.mark.mariadb
+@pytest.mark.parametrize("owner", ["a", "another, so that nothing is written"])
 def test_a_host_that_hangs_in_a_transaction_lets_others_go_on(
-    mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
+    mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch, owner: str
 ) -> None:
-    """The database frees the rows, and refuses the commit of a host that wakes."""
+    """The database frees the rows, written or only locked, and refuses the commit of a host that
+    wakes."""
     monkeypatch.setattr(database, "ABANDONED", 1)
     hangs, goes_on = (database.connect(mariadb.url("abandoned")) for _ in range(2))
     with goes_on.begin() as tx:
@@ -218,8 +220,9 @@ def test_a_host_that_hangs_in_a_transaction_lets_others_go_on(
         claims.hold(tx, "manager", "a", 0.0, 10.0)
     with hangs.connect() as sleeper:
         transaction = sleeper.begin()
-        claims.hold(sleeper, "manager", "a", 1.0, 10.0)
+        claims.hold(sleeper, "manager", owner, 1.0, 10.0)
         with goes_on.begin() as tx:
+            tx.exec_driver_sql("SET innodb_lock_wait_timeout = 20")
             assert claims.hold(tx, "manager", "b", 100.0, 10.0)
         with pytest.raises(exc.DBAPIError) as refused:
             transaction.commit()
