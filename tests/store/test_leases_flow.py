@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from cod import notice_texts
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks
-from cod.core.nodes import transitions
+from cod.core.nodes import outages, transitions
 from cod.flows.agents import report, sessions
 from cod.flows.boot import dhcp
 from cod.flows.nodes import deadlines, hold, readiness
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import vclusters as flow
 from cod.model import AskedVcluster, BootSecret, DhcpQuery, Peer, Policy, Refused, Site, dotted
-from cod.states import NodeEvent, NodeState, Step
+from cod.states import POWER_CONTROL, NodeEvent, NodeState, Step
 from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx, savepoint
@@ -286,6 +287,19 @@ def test_a_manager_that_was_stopped_moves_no_node_of_a_site_that_is_held_meanwhi
     with savepoint(tx):
         assert deadlines.run(tx, rules, 710.0, claim=claims.find(tx, claims.MANAGER))
     assert nodes.every(tx) != before
+
+
+def test_a_manager_that_was_stopped_tells_of_no_outage_that_another_has_told_of(
+    tx: Tx, site: Site
+) -> None:
+    rules = ruled(site)
+    claim = claims.hold(tx, claims.MANAGER, "a", 10.0, 15.0)
+    assert claim is not None
+    claims.interrupt(tx, claims.MANAGER)
+    deadlines.run(tx, rules, 11.0, claim=claim)  # there is nothing to do
+    outages.begin(tx, POWER_CONTROL, notice_texts.power_control_away(["node0"]), 12.0)
+    with pytest.raises(claims.Lost):
+        deadlines.run(tx, rules, 13.0, claim=claim)
 
 
 def test_one_that_does_not_wake_is_tried_again_set_aside_and_another_takes_its_place(

@@ -11,11 +11,13 @@ import pytest
 from sqlalchemy import select
 
 from cod.core.nodes.reinstalls import advance
+from cod.flows.nodes import deadlines
 from cod.flows.scheduler import reinstalls
 from cod.model import Node, Peer, Refused
 from cod.states import Disk, NodeEvent, Step
+from cod.store import claims
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, savepoint
 from cod.store.scheduler import reinstalls as rows
 from cod.store.scheduler import vclusters
 from tests.contexts import flow_context
@@ -68,6 +70,22 @@ def install(lab: Lab, number: int) -> None:
 
 def kinds(lab: Lab) -> list[str]:
     return list(lab.tx.scalars(select(t.notices.c.kind).order_by(t.notices.c.id)))
+
+
+def test_only_the_manager_that_has_the_claim_ends_a_reinstall(lab: Lab) -> None:
+    """One that was stopped meanwhile would tell the group a second time."""
+    cluster(lab)
+    want(lab)
+    lab.tick()
+    install(lab, 1)
+    claim = claims.hold(lab.tx, claims.MANAGER, "stopped", lab.now, 15.0)
+    claims.hold(lab.tx, claims.MANAGER, "other", lab.now + 16.0, 15.0)
+    with pytest.raises(claims.Lost), savepoint(lab.tx):
+        deadlines.run(lab.tx, lab.site, lab.now, claim=claim)
+    assert rows.every(lab.tx)
+    assert not kinds(lab)
+    lab.tick()
+    assert not rows.every(lab.tx)
 
 
 def test_a_node_is_written_anew_and_keeps_its_name_and_address(lab: Lab) -> None:

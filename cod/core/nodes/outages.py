@@ -21,22 +21,25 @@ TOLD_AFTER = 60.0  # seconds that a node waits before it is told
 AGAIN = 600.0  # seconds before nodes that began to wait since are told of, all together
 
 
-def look(tx: Tx, now: float) -> None:
+def look(tx: Tx, now: float) -> bool:
     """Tell of parts that nodes have waited for long enough, and of those that none waits for any
-    more. Switches are told of by their sessions."""
+    more; return whether there was one. Switches are told of by their sessions."""
+    has_told = False
     for part, away, back in (
         (POWER_CONTROL, _power_control, notice_texts.power_control_back),
         (IMAGE_SERVER, _image_server, notice_texts.images_served),
     ):
         waiting = nodes.waiting_for(tx, part)
         if not waiting:
-            end(tx, part, back(), now)
+            has_told |= end(tx, part, back(), now)
             continue
         told = watermarks.at(tx, _mark(part))
         new = [one for one in waiting if told is None or (one.waits_since or now) > told]
         patient = told is not None and now < told + AGAIN
         if new and not patient and now >= (new[0].waits_since or now) + TOLD_AFTER:
             begin(tx, part, away(new), now)
+            has_told = True
+    return has_told
 
 
 def _power_control(waiting: Sequence[Node]) -> NoticeText:
@@ -59,11 +62,14 @@ def begun(tx: Tx, part: str) -> bool:
     return watermarks.at(tx, _mark(part)) is not None
 
 
-def end(tx: Tx, part: str, said: NoticeText, now: float) -> None:
-    """Tell administrators, if they were told that the part is away, that it is back."""
-    if begun(tx, part):
-        watermarks.forget(tx, _mark(part))
-        notices.add(tx, **said, group_id=None, now=now)
+def end(tx: Tx, part: str, said: NoticeText, now: float) -> bool:
+    """Tell administrators, if they were told that the part is away, that it is back; return whether
+    they were."""
+    if not begun(tx, part):
+        return False
+    watermarks.forget(tx, _mark(part))
+    notices.add(tx, **said, group_id=None, now=now)
+    return True
 
 
 def _mark(part: str) -> str:

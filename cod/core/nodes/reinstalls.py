@@ -7,7 +7,7 @@ from collections import defaultdict
 from cod import notice_texts
 from cod.core import notices
 from cod.core.nodes import transitions
-from cod.model import Effect, Node, Policy, Reinstall
+from cod.model import Effect, Node, Policy, Reinstall, Result
 from cod.policy import reinstall
 from cod.states import NodeState
 from cod.store.engine import Tx
@@ -18,10 +18,11 @@ from cod.store.scheduler import reinstalls, vclusters
 MOST = 50  # nodes that begin in one transaction
 
 
-def advance(tx: Tx, *, now: float, policy: Policy) -> list[Effect]:
-    """Begin with the nodes that are due, and forget those that are done. Where a node of a cluster
-    whose nodes go a few at a time is lost on its way, those that have not begun stay as they
-    are."""
+def advance(tx: Tx, *, now: float, policy: Policy) -> Result[bool]:
+    """Begin with the nodes that are due, and forget those that are done; return whether there were
+    any. Where a node of a cluster whose nodes go a few at a time is lost on its way, those that
+    have not begun stay as they are."""
+    has_written = False
     effects: list[Effect] = []
     of_each: dict[int, list[reinstall.Wanted]] = defaultdict(list)
     for node, row in reinstalls.every(tx):
@@ -36,9 +37,11 @@ def advance(tx: Tx, *, now: float, policy: Policy) -> list[Effect]:
         reinstalls.remove(tx, [node.id for node, _ in over])
         if over and (failed or not left):
             _tell(tx, vcluster_id, over, failed, now)
-        for node, row in reinstall.due(left)[:MOST]:
+        due = reinstall.due(left)[:MOST]
+        for node, row in due:
             effects += _begin(tx, node, row, now, policy)
-    return effects
+        has_written |= bool(over or due)
+    return Result(has_written, tuple(effects))
 
 
 def _begin(tx: Tx, node: Node, row: Reinstall, now: float, policy: Policy) -> tuple[Effect, ...]:

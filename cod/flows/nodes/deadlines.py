@@ -48,37 +48,35 @@ def run(
     next run moves others. Raises `claims.Lost`.
     """
     effects: list[Effect] = []
-    has_moved = False
+    has_written = False
     for node, step in islice(_due(tx, site, now, started), MOST):
-        moved = transitions.apply(tx, node, step, now=now, actor="deadline", policy=site.policy)
-        effects += transitions.wakes(node, moved)
-        has_moved = True
-    effects += _test_again(tx, site, now)
-    effects += reinstalls.advance(tx, now=now, policy=site.policy)
-    if claim is not None and (has_moved or effects):
+        has_written = True
+        if step is not None:
+            moved = transitions.apply(tx, node, step, now=now, actor="deadline", policy=site.policy)
+            effects += transitions.wakes(node, moved)
+    advanced = reinstalls.advance(tx, now=now, policy=site.policy)
+    has_told = outages.look(tx, now)
+    if claim is not None and (has_written or advanced.value or has_told):
         claims.confirm(tx, claim)
-    outages.look(tx, now)
-    return list(dict.fromkeys(effects))
+    return list(dict.fromkeys([*effects, *advanced.effects]))
 
 
-def _test_again(tx: Tx, site: Site, now: float) -> tuple[Effect, ...]:
-    """Begin the burn-in of one node that the site wants tested again; one at a time, so that the
-    others can be had."""
+def _test_again(tx: Tx, site: Site, now: float) -> Iterator[tuple[Node, Step]]:
+    """Yield the step by which one node's burn-in begins that the site wants tested again; one at a
+    time, so that the others can be had."""
     due = burnins.stale(tx, now - site.burnin.every) if site.burnin.every else None
     node = nodes.get(tx, due, lock=True) if due is not None else None
     if node is None or node.state != NodeState.INACTIVE or node.vcluster_id is not None:
-        return ()
+        return
     core.ask(tx, node, site, now, cause=core.AGAIN, actor="deadline")
     row = burnins.wanted(tx, node.id)
     assert row is not None
     reservations.drop(tx, [node.id])
-    moved = transitions.apply(
-        tx, node, burnin.begin(node, row), now=now, actor="deadline", policy=site.policy
-    )
-    return transitions.wakes(node, moved)
+    yield node, burnin.begin(node, row)
 
 
-def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node, Step]]:
+def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node, Step | None]]:
+    """Yield each node with something due and its step; None where its deadline was moved on."""
     patience = SILENCE * site.policy.heartbeat
     for node in sessions.to_settle(tx, now - patience):
         if lifecycle.rested(node, site.policy, now):
@@ -97,11 +95,12 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
             yield node, Step(NodeEvent.WIPE_ORDERED, lifecycle.KEPT_FOR_NOBODY)
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
-            if not _waits(tx, node, site, now):
-                yield node, _overdue(tx, node, site, now)
+            waits = _waits(tx, node, site, now)
+            yield node, None if waits else _overdue(tx, node, site, now)
         for node in sessions.silent(tx, now - patience):
             sessions.forget(tx, node.id)
             yield node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"})
+    yield from _test_again(tx, site, now)
 
 
 def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
