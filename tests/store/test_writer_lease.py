@@ -112,6 +112,12 @@ class Pair:
         self.second.kill()
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that answers late, on a busy machine, is not a host that is gone."""
+    monkeypatch.setattr(database_writer, "PATIENCE", 60.0)
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     found = Pair(tmp_path_factory.mktemp("pair"))
@@ -193,25 +199,28 @@ from cod.pool import in_transaction
 from cod.store.engine import code
 from tests.store.test_pool import add_node
 
-engine = connect(sys.argv[1])
+engine, stopped = connect(sys.argv[1]), False
 
-def stop(_):
-    print(*told, flush=True)
+def stop(tx):
+    global stopped
+    stopped = True
+    print(*tx.info["told"], flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
 
 def late(tx):
-    global told
     query = "SELECT @@idle_write_transaction_timeout, CONNECTION_ID()"
-    told = tx.exec_driver_sql(query).one()
-    event.listen(engine, "commit", stop)  # after the writer was confirmed
+    tx.info["told"] = tx.exec_driver_sql(query).one()
     add_node(tx, "stopped")
 
-try:
-    in_transaction(engine, late)
-except Exception as error:
-    print(code(error), flush=True)
-else:
-    print("committed", flush=True)
+event.listen(engine, "commit", stop)  # after the writer was confirmed
+while not stopped:  # on a busy machine the writer may be found, or confirmed, too late
+    try:
+        in_transaction(engine, late)
+    except Exception as error:
+        said = code(error)
+    else:
+        said = "committed"
+print(said, flush=True)
 os._exit(0)
 """
 """A process that stops between its look at the lease and its COMMIT."""
@@ -253,9 +262,9 @@ def test_a_server_and_a_command_find_the_writer_and_find_it_again(
     asked = pool.run(names)
     mariadb.start("--innodb-flush-log-at-trx-commit=0", *UNSYNCED)
     assert "kept" in calls.result(asked, 120)
-    command = connect(url)
-    assert "kept" in in_transaction(command, names)
-    command.dispose()
+    command = Pool(connect(url), calls)
+    assert "kept" in calls.result(command.run(names), 120)
+    command.close()
     pool.close()
     mariadb_engine.dispose()  # its connections ended with the server
 
