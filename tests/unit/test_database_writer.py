@@ -100,7 +100,7 @@ def test_hosts_with_an_older_lease_than_was_ever_seen_are_never_used() -> None:
 def test_a_process_that_took_a_lease_over_does_not_go_back_to_the_host_that_it_took_it_from() -> (
     None
 ):
-    """It has asked nobody since: the renewals at the new host succeeded, until that died."""
+    """A process asks no host while its renewals succeed, until the new host dies."""
     view = renewed(seen(WriterView(), [said("a", LEASE), said("b", LEASE)], 10.0), "b", 4, 20.0)
     old = [said("a", LEASE)]
     assert isinstance(next_step(seen(view, old, 30.0), old, 30.0 + LEASE_SECONDS), Wait)
