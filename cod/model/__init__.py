@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     from cod.model.posix import *
     from cod.model.results import *
     from cod.model.rights import *
-    from cod.model.sharing import *
+    from cod.model.sharing.groups import *
+    from cod.model.sharing.maintenance import *
+    from cod.model.sharing.notices import *
+    from cod.model.sharing.requests import *
+    from cod.model.sharing.series import *
+    from cod.model.sharing.vclusters import *
+    from cod.model.sharing.vcms import *
     from cod.model.site import *
     from cod.model.site.database import *
     from cod.model.site.network import *

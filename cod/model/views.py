@@ -10,16 +10,10 @@ from cod.model.addresses import AddressRange
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.machines import HostKey, Node, NodeType
 from cod.model.rights import Right
-from cod.model.sharing import (
-    Notice,
-    Reclaim,
-    Request,
-    Send,
-    Vcluster,
-    VclusterName,
-    VclusterNetwork,
-    Vcm,
-)
+from cod.model.sharing.notices import Notice, Send
+from cod.model.sharing.requests import Reclaim, Request
+from cod.model.sharing.vclusters import Vcluster, VclusterName, VclusterNetwork
+from cod.model.sharing.vcms import Vcm
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ import pytest
 
 from tests.net.test_planted_field import ROOT, _add, _planted, _run, _test
 
-SHARING, TABLES = "cod/model/sharing.py", "cod/store/tables/scheduler.py"
+VCLUSTERS, REQUESTS = "cod/model/sharing/vclusters.py", "cod/model/sharing/requests.py"
+TABLES = "cod/store/tables/scheduler.py"
 MIGRATION = """
 import sqlalchemy as sa
 from alembic import op
@@ -51,7 +52,7 @@ def _migration(tree: Path) -> None:
 
 def _fields(tree: Path) -> None:
     _add(
-        tree / SHARING,
+        tree / VCLUSTERS,
         "    network_prefix: Undescribed[int | None] = None\n",
         """\
     quiet: Annotated[
@@ -63,7 +64,7 @@ def _fields(tree: Path) -> None:
 """,
     )
     _add(
-        tree / SHARING,
+        tree / REQUESTS,
         "    granted: Undescribed[int] = 0\n",
         """\
     over_by: Annotated[
@@ -76,7 +77,7 @@ def _fields(tree: Path) -> None:
 
 def _asked_vcluster(tree: Path) -> None:
     _add(
-        tree / SHARING,
+        tree / VCLUSTERS,
         "    mounts: Undescribed[Sequence[AskedVolume]] = ()\n",
         "    quiet: bool = False\n",
     )
@@ -84,7 +85,7 @@ def _asked_vcluster(tree: Path) -> None:
 
 def _asked_nodes(tree: Path) -> None:
     _add(
-        tree / SHARING,
+        tree / REQUESTS,
         "    before: Undescribed[float | None] = None\n",
         "    over_by: float | None = None\n",
     )
@@ -117,7 +118,7 @@ LEFT_OUT = {
 def test_an_option_without_one_of_them_is_refused(tmp_path: Path) -> None:
     tree = _planted(tmp_path)
     for left_out, (program, said) in LEFT_OUT.items():
-        for name in (SHARING, TABLES):
+        for name in (VCLUSTERS, REQUESTS, TABLES):
             shutil.copy2(ROOT / name, tree / name)
         for plant in LEFT_OUT.keys() - {left_out}:
             plant(tree)

@@ -27,7 +27,7 @@ from cod.cli.show import (
     with_table,
 )
 from cod.client import path
-from cod.model.sharing import Group
+from cod.model.sharing.groups import Group
 
 
 @click.group()

@@ -25,7 +25,7 @@ from cod.cli.show import (
     with_table,
 )
 from cod.client import path
-from cod.model.sharing import AskedNodes
+from cod.model.sharing.requests import AskedNodes
 from cod.model.views import RequestView
 from cod.states import OTHER_WORDS
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import click
 
-from cod.cli.nodes.many import where_option
 from cod.cli.nodes.node import node_table
 from cod.cli.output import Cell
 from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import Show, body_of, facts, fields_table, lists, set_options
+from cod.cli.scheduler.move import move, moves
 from cod.cli.scheduler.nis import nis
 from cod.cli.scheduler.recurrence import MOST, DayNames, series_in_full, this_zone
+from cod.cli.scheduler.reinstall import reinstall, reinstalls
 from cod.cli.show import (
     KIND,
     MOMENT,
     MOUNT,
     PREFIX,
     SPAN,
-    Span,
     ago,
     client,
     confirm,
@@ -28,8 +28,6 @@ from cod.cli.show import (
     created,
     if_missing_option,
     machine_states,
-    newest_option,
-    node_word,
     print_json,
     said,
     shown,
@@ -40,13 +38,12 @@ from cod.cli.show import (
     watching,
     when,
     with_json,
-    with_table,
     yes_option,
 )
 from cod.cli.wait import wait_option, wait_until, wait_until_gone
 from cod.client import path
 from cod.model.described import FieldLevel
-from cod.model.sharing import AskedVcluster
+from cod.model.sharing.vclusters import AskedVcluster
 from cod.model.views import VclusterView
 from cod.states import OTHER_WORDS
 
@@ -69,7 +66,8 @@ def vcluster() -> None:
     """
 
 
-vcluster.add_command(nis)
+for each in (nis, move, moves, reinstall, reinstalls):
+    vcluster.add_command(each)
 
 
 def vcluster_table(values: list[Any]) -> Any:
@@ -439,198 +437,6 @@ def release(
             quiet=as_json,
         )
     shown(value, in_full, as_json)
-
-
-@vcluster.command()
-@name_argument
-@click.argument("nodes", nargs=-1, metavar="[NODE...]")
-@where_option
-@click.option("--template", help="NAME or NAME@REVISION. [default: each node's own]")
-@click.option(
-    "--at-once",
-    type=click.IntRange(0),
-    default=0,
-    help="Nodes at a time; where one is lost, the others keep their system. [default: all]",
-)
-@click.option("--dry-run", is_flag=True, help="Show which nodes are meant, and change nothing.")
-@yes_option
-@with_json
-def reinstall(
-    ctx: click.Context,
-    name: str,
-    nodes: tuple[str, ...],
-    where: str,
-    template: str | None,
-    at_once: int,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    """Install nodes anew where they are: some, or all. What is on their disks is lost; names,
-    addresses and SSH host keys stay. `cod vcluster reinstalls` shows how it goes.
-
-    \b
-    Example:
-      cod vcluster reinstall web --template debian --at-once 4
-      cod vcluster reinstall web 'n[1-8]' --dry-run
-    """
-    api = client(ctx)
-    body = {"nodes": list(nodes), "where": where, "template": template, "at_once": at_once}
-    where_to = path("vclusters", name, "reinstall")
-    if dry_run:
-        shown(api.post(f"{where_to}/check", body)["items"], reinstall_table, as_json)
-        return
-
-    def question() -> str:
-        meant = len(api.post(f"{where_to}/check", body)["items"])
-        return f"Reinstall {count(meant, 'node')} of {name}? What is on their disks is lost."
-
-    confirm(question, yes)
-    shown(api.post(where_to, body)["items"], reinstall_table, as_json)
-
-
-@vcluster.command()
-@name_argument
-@click.option("--stop", is_flag=True, help="Leave the nodes that have not begun as they are.")
-@watching
-@with_table
-def reinstalls(ctx: click.Context, name: str, stop: bool, as_json: bool, watch: bool) -> None:
-    """Show the nodes that are reinstalled, or wait for it.
-
-    \b
-    Example:
-      cod vcluster reinstalls web --watch
-    """
-    api = client(ctx)
-    where_to = path("vclusters", name, "reinstall")
-    if stop:
-        shown(api.delete(where_to)["items"], reinstall_table, as_json)
-        return
-    watched(lambda: api.get(where_to)["items"], reinstall_table, as_json, watch)
-
-
-def reinstall_table(values: list[Any]) -> Any:
-    """Return nodes that are reinstalled for people."""
-    return table(
-        ("NODE", "MACHINE", "TEMPLATE", "STATE", "DONE", "BY"),
-        [
-            (
-                v["hostname"],
-                v["name"],
-                v["template"],
-                "waits" if v["begun_at"] is None else node_word(v["state"]),
-                f"{100 * v['done'] // v['total']} %" if v["total"] else "-",
-                v["actor"],
-            )
-            for v in values
-        ],
-    )
-
-
-@vcluster.command()
-@click.argument("source")
-@click.argument("target")
-@click.argument("nodes", type=click.IntRange(1))
-@click.option(
-    "--within",
-    type=Span(zero=True),
-    help=(
-        "Time after which nodes still held are taken, such as 6h; "
-        "0: at once. [default: the grace of its group]"
-    ),
-)
-@click.option(
-    "--type", "types", multiple=True, help="Move only nodes of this type. May be repeated."
-)
-@click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
-@with_json
-def move(
-    ctx: click.Context,
-    source: str,
-    target: str,
-    nodes: int,
-    within: float | None,
-    types: tuple[str, ...],
-    key: str | None,
-    as_json: bool,
-) -> None:
-    """Move nodes from SOURCE to TARGET. They are reserved for TARGET, drained in SOURCE, taken when
-    they are released or at the deadline, erased, and installed with TARGET's template. `cod request
-    withdraw` ends a move.
-
-    \b
-    Example:
-      cod vcluster move batch web 4 --within 6h
-    """
-    body = {"to": target, "nodes": nodes, "within": within, "types": list(types)}
-    shown(
-        client(ctx).post(path("vclusters", source, "moves"), body, key),
-        lambda v: move_table([v]),
-        as_json,
-    )
-
-
-def move_table(values: list[Any]) -> Any:
-    """Return moves for people."""
-    return table(
-        (
-            "REQUEST",
-            "FROM",
-            "TO",
-            "NODES",
-            "HELD",
-            "ON THE WAY",
-            "MOVED",
-            "STATE",
-            "DEADLINE",
-            "REASON",
-        ),
-        [
-            (
-                v["id"],
-                v["move"]["source"],
-                v["vcluster"],
-                (wanted := sum(t["count"] for t in v["tuples"])),
-                str(v["move"]["leaving"]),
-                (
-                    str(max(0, wanted - v["move"]["leaving"] - v["move"]["granted"]))
-                    if v["state"] == "pending"
-                    else "-"
-                ),
-                str(v["move"]["granted"]),
-                state_word(v["state"]),
-                ago(v["move"]["deadline"]) if v["move"]["leaving"] else "-",
-                v["reason"],
-            )
-            for v in values
-        ],
-    )
-
-
-@vcluster.command()
-@click.option("--to", "target", help="Only moves to this vcluster.")
-@click.option("--all", "ended", is_flag=True, help="Include moves that are over.")
-@newest_option(1000)
-@watching
-@with_table
-def moves(
-    ctx: click.Context, target: str | None, ended: bool, limit: int, as_json: bool, watch: bool
-) -> None:
-    """List moves of nodes between vclusters, oldest first. HELD nodes are still in the source.
-
-    \b
-    Example:
-      cod vcluster moves --watch
-    """
-    api = client(ctx)
-    watched(
-        lambda: api.newest(
-            "/requests", limit, kind="move", vcluster=target, state=None if ended else "pending"
-        ),
-        move_table,
-        as_json,
-        watch,
-    )
 
 
 @vcluster.command()

@@ -1,0 +1,128 @@
+"""`cod vcluster move` and `moves`: nodes from one virtual cluster to another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cod.cli.show import (
+    Span,
+    ago,
+    client,
+    newest_option,
+    shown,
+    state_word,
+    table,
+    watched,
+    watching,
+    with_json,
+    with_table,
+)
+from cod.client import path
+
+
+@click.command()
+@click.argument("source")
+@click.argument("target")
+@click.argument("nodes", type=click.IntRange(1))
+@click.option(
+    "--within",
+    type=Span(zero=True),
+    help=(
+        "Time after which nodes still held are taken, such as 6h; "
+        "0: at once. [default: the grace of its group]"
+    ),
+)
+@click.option(
+    "--type", "types", multiple=True, help="Move only nodes of this type. May be repeated."
+)
+@click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
+@with_json
+def move(
+    ctx: click.Context,
+    source: str,
+    target: str,
+    nodes: int,
+    within: float | None,
+    types: tuple[str, ...],
+    key: str | None,
+    as_json: bool,
+) -> None:
+    """Move nodes from SOURCE to TARGET. They are reserved for TARGET, drained in SOURCE, taken when
+    they are released or at the deadline, erased, and installed with TARGET's template. `cod request
+    withdraw` ends a move.
+
+    \b
+    Example:
+      cod vcluster move batch web 4 --within 6h
+    """
+    body = {"to": target, "nodes": nodes, "within": within, "types": list(types)}
+    shown(
+        client(ctx).post(path("vclusters", source, "moves"), body, key),
+        lambda v: move_table([v]),
+        as_json,
+    )
+
+
+@click.command()
+@click.option("--to", "target", help="Only moves to this vcluster.")
+@click.option("--all", "ended", is_flag=True, help="Include moves that are over.")
+@newest_option(1000)
+@watching
+@with_table
+def moves(
+    ctx: click.Context, target: str | None, ended: bool, limit: int, as_json: bool, watch: bool
+) -> None:
+    """List moves of nodes between vclusters, oldest first. HELD nodes are still in the source.
+
+    \b
+    Example:
+      cod vcluster moves --watch
+    """
+    api = client(ctx)
+    watched(
+        lambda: api.newest(
+            "/requests", limit, kind="move", vcluster=target, state=None if ended else "pending"
+        ),
+        move_table,
+        as_json,
+        watch,
+    )
+
+
+def move_table(values: list[Any]) -> Any:
+    """Return moves for people."""
+    return table(
+        (
+            "REQUEST",
+            "FROM",
+            "TO",
+            "NODES",
+            "HELD",
+            "ON THE WAY",
+            "MOVED",
+            "STATE",
+            "DEADLINE",
+            "REASON",
+        ),
+        [
+            (
+                v["id"],
+                v["move"]["source"],
+                v["vcluster"],
+                (wanted := sum(t["count"] for t in v["tuples"])),
+                str(v["move"]["leaving"]),
+                (
+                    str(max(0, wanted - v["move"]["leaving"] - v["move"]["granted"]))
+                    if v["state"] == "pending"
+                    else "-"
+                ),
+                str(v["move"]["granted"]),
+                state_word(v["state"]),
+                ago(v["move"]["deadline"]) if v["move"]["leaving"] else "-",
+                v["reason"],
+            )
+            for v in values
+        ],
+    )

@@ -1,0 +1,246 @@
+"""Groups, and what they are promised of the site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from cod.choices import NoticeFormat
+from cod.model.described import About, FieldKind, FieldLevel, Undescribed
+from cod.model.posix import HIGHEST, LOWEST
+from cod.model.rights import Right
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A row of `groups`.
+
+    webhook_events  what is posted to its webhook: 'notices', 'vclusters', 'nodes', with spaces
+                    between
+    webhook_turn    how often its webhook's secret was changed
+    shares          what it is to have of the site, in proportion to the other groups'
+    guarantee       nodes that are not taken from it for others
+    node_limit      nodes that it may hold at once; None: the site's default
+    hours_limit     node-hours that it may use in a month; None: no limit
+    parent_id       the group that it is a subgroup of
+    faded_usage     node-seconds, weighted by the cost of their types, that have not faded yet, at
+                    `faded_at`
+    odd_turn        the last turn for which it has been given an odd node of its share
+                    (`policy.sharing.turns`)
+    user_shares     its requests are ranked by what their users have used
+                    (`policy.sharing.users`)
+    """
+
+    id: Undescribed[int]
+    name: Annotated[str, About("Group")]
+    priority: Annotated[
+        int,
+        About(
+            "Priority",
+            FieldKind.NUMBER,
+            "priority of its requests; a higher one goes first",
+            set_by=Right.ADMIN,
+            least=-1_000_000,
+            most=1_000_000,
+        ),
+    ] = 0
+    default_lease: Annotated[
+        float | None,
+        About(
+            "Default lease",
+            FieldKind.SPAN,
+            "lease of its new vclusters",
+            none="the site's",
+            example="7d",
+            set_by=Right.MANAGE,
+        ),
+    ] = None
+    max_lease: Annotated[
+        float | None,
+        About(
+            "Longest lease",
+            FieldKind.SPAN,
+            "longest lease of its vclusters, extensions included",
+            none="no limit",
+            example="30d",
+            set_by=Right.ADMIN,
+        ),
+    ] = None
+    created_at: Annotated[float, About("Created", FieldKind.MOMENT, level=FieldLevel.WIDE)] = 0.0
+    gid: Annotated[
+        int | None,
+        About(
+            "GID",
+            FieldKind.NUMBER,
+            "POSIX number on nodes; files keep the old number when it changes",
+            set_by=Right.ADMIN,
+            least=LOWEST,
+            most=HIGHEST,
+        ),
+    ] = None
+    grace: Annotated[
+        float | None,
+        About(
+            "Grace",
+            FieldKind.SPAN,
+            "time to give nodes back after a reclaim, as far as the site allows",
+            none="the site's",
+            example="2h",
+            set_by=Right.MANAGE,
+            least=0,
+        ),
+    ] = None
+    wipe: Annotated[
+        Literal["zero", "purge"] | None,
+        About(
+            "Erasure",
+            FieldKind.CHOICE,
+            "how the disks of nodes that it has had are erased at least: zero, or purge (disks that"
+            " can do so erase themselves first); the strictest of site, group and template holds",
+            none="as the site says",
+            set_by=Right.MANAGE,
+        ),
+    ] = None
+    image_quota: Annotated[
+        int | None,
+        About(
+            "Image quota",
+            FieldKind.SIZE,
+            "space for its images and open uploads",
+            none="the site's",
+            example="500GB",
+            set_by=Right.ADMIN,
+        ),
+    ] = None
+    volume_quota: Annotated[
+        int | None,
+        About(
+            "Volume quota",
+            FieldKind.SIZE,
+            "space for its volumes together",
+            none="the site's",
+            example="2TB",
+            set_by=Right.ADMIN,
+        ),
+    ] = None
+    email: Annotated[
+        str,
+        About(
+            "E-mail",
+            about="addresses for notices, separated by commas",
+            none="nobody",
+            set_by=Right.MANAGE,
+            longest=6000,
+        ),
+    ] = ""
+    webhook: Annotated[
+        str,
+        About(
+            "Webhook",
+            about="URL that notices are posted to, http or https",
+            none="no webhook",
+            set_by=Right.MANAGE,
+            longest=2000,
+        ),
+    ] = ""
+    budget: Annotated[
+        float | None,
+        About(
+            "Budget of a month",
+            FieldKind.NUMBER,
+            "money, in the site's currency, for node-hours and energy of a month; the group is told"
+            " at 80 and 100 per cent, and nothing is stopped",
+            none="none",
+            set_by=Right.ADMIN,
+            least=0,
+        ),
+    ] = None
+    created_by: Annotated[
+        str | None,
+        About(
+            "Created by",
+            about="the user who created it by the site's rule",
+            none="an administrator",
+        ),
+    ] = None
+    webhook_format: Annotated[
+        NoticeFormat,
+        About(
+            "Webhook's format",
+            FieldKind.CHOICE,
+            "what the webhook expects to be posted",
+            set_by=Right.MANAGE,
+            level=FieldLevel.WIDE,
+        ),
+    ] = NoticeFormat.JSON
+    webhook_events: Undescribed[str] = "notices"
+    webhook_turn: Undescribed[int] = 0
+    shares: Undescribed[float] = 1.0
+    guarantee: Undescribed[int] = 0
+    node_limit: Undescribed[int | None] = None
+    hours_limit: Undescribed[float | None] = None
+    parent_id: Undescribed[int | None] = None
+    faded_usage: Undescribed[float | None] = None
+    faded_at: Undescribed[float | None] = None
+    odd_turn: Undescribed[int | None] = None
+    user_shares: Undescribed[bool] = False
+
+    @property
+    def events(
+        self,
+    ) -> Annotated[
+        tuple[Literal["notices", "vclusters", "nodes"], ...],
+        About(
+            "Events",
+            FieldKind.CHOICE,
+            "what is posted to the webhook: notices, what happens to vclusters, to nodes",
+            set_by=Right.MANAGE,
+            level=FieldLevel.WIDE,
+            longest=3,
+        ),
+    ]:
+        """`webhook_events`, one by one."""
+        named: Any = self.webhook_events.split()
+        return tuple(named)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUser:
+    """Somebody who shares a group's nodes with the other users of it.
+
+    user_id      0: whoever created vclusters whose creator is not known
+    shares       in proportion to the other users'; 1 for who is not in the group
+    faded_usage  node-seconds, as of `Group`, at `faded_at`
+    """
+
+    group_id: int
+    user_id: int
+    shares: float = 1.0
+    faded_usage: float = 0.0
+    faded_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TypeTerms:
+    """A row of `group_type_terms`: what a group has been given of the nodes of one type.
+
+    guarantee  nodes that are not taken from it for others
+    shares     what it is to have of them, in proportion to the other groups'; None: as of the site
+    """
+
+    guarantee: int = 0
+    shares: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApiToken:
+    """A row of `api_tokens` without its digest. `scope` is 'admin', 'read', 'metrics' or
+    'calendar', of a user's 'write', 'read' or 'calendar'."""
+
+    id: int
+    name: str
+    scope: str
+    created_at: float
+    expires_at: float | None
+    user_id: int | None = None
+    group_id: int | None = None

@@ -1,0 +1,50 @@
+"""Notices, and their deliveries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cod.choices import DeliveryState
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A row of `notices`: something that a group (or, with None, the site's administrator) is told.
+
+    events  JSON of what happened, for programs; None: it is for people
+    link    path of the portal's page where something can be done about it; ''
+    """
+
+    id: int
+    at: float
+    kind: str
+    group_id: int | None
+    vcluster_id: int | None
+    subject: str
+    about: str
+    events: str | None = None
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A row of `notice_sends`: a notice's delivery by one channel ('webhook' or 'email')."""
+
+    id: int
+    notice_id: int
+    channel: str
+    target: str
+    attempts: int
+    next_at: float
+    claimed_by: str | None
+    claim_expires: float | None
+    done_at: float | None
+    delivered: bool
+    error: str
+
+    @property
+    def state(self) -> DeliveryState:
+        """Return how it goes."""
+        if self.done_at is None:
+            return DeliveryState.WAITING
+        return DeliveryState.DELIVERED if self.delivered else DeliveryState.GIVEN_UP
