@@ -18,8 +18,8 @@ from cod.states import ReclaimState, VclusterState
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
-from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
-from cod.store.scheduler.node_counts import NodeKindRow
+from cod.store.scheduler import node_picks, reclaims, requests, reservations, vclusters
+from cod.store.scheduler.node_kinds import NodeKindRow
 
 NO_SHARES = Sharing()
 
@@ -136,7 +136,7 @@ def victims(
     many  the site has more than one subnet
     """
     by = protected_since(vcluster, groups.get(tx, vcluster.group_id), policy, now)
-    return leases.victims(node_counts.pick_held(tx, vcluster.id, kind, many, by), count)
+    return leases.victims(node_picks.pick_held(tx, vcluster.id, kind, many, by), count)
 
 
 def deadline(tx: Tx, vcluster: Vcluster, policy: Policy, now: float) -> float:
@@ -159,7 +159,7 @@ def fitting(tx: Tx, reclaim: Reclaim, nodes_: Iterable[Node]) -> list[Node]:
     alike = [node for node in nodes_ if preemption.fits(reclaim, node)]
     if not alike or kind_of(tx, reclaim).port != USABLE:
         return alike
-    usable = node_counts.with_usable_ports(tx, [node.id for node in alike])
+    usable = node_picks.with_usable_ports(tx, [node.id for node in alike])
     return [node for node in alike if node.id in usable]
 
 

@@ -31,7 +31,7 @@ from cod.policy.scheduler.snapshot import (
 from cod.policy.sharing import entitlements, turns, users
 from cod.states import NodeState, VclusterState
 from cod.store.engine import Tx
-from cod.store.scheduler import node_counts, pass_rows
+from cod.store.scheduler import node_counts, node_kinds, pass_rows
 from cod.store.scheduler.pass_rows import PassRows
 
 
@@ -82,7 +82,7 @@ def _look(
         idle_since=now - site.energy.idle_time,
         month=energy_accounting.month(now),
         before=before.scene if before else None,
-        apart=node_counts.Apart(ports, windows=pass_rows.windows_planned(tx)),
+        apart=node_kinds.Apart(ports, windows=pass_rows.windows_planned(tx)),
         times=times,
     )
     if (

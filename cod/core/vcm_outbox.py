@@ -13,7 +13,7 @@ from cod.model import Node, Reclaim, Request, Vcluster
 from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.scheduler import requests
-from cod.store.scheduler.node_counts import Member
+from cod.store.scheduler.node_picks import Member
 
 PREFIX = "vcm"
 

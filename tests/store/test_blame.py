@@ -30,7 +30,7 @@ from cod.store.nodes import nodes, power, switches
 from cod.store.nodes import switch_ports as port_rows
 from cod.store.notices import notices
 from cod.store.people import groups
-from cod.store.scheduler import node_counts, requests
+from cod.store.scheduler import node_picks, requests
 from tests.contexts import flow_context
 from tests.store.agentlab import Lab
 from tests.store.manager_world import run_pass
@@ -274,7 +274,7 @@ def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     assert switch_flows.is_due(lab.tx, lab.now), "it is asked until it answers"
     port = port_rows.of_mac(lab.tx, held.boot_mac)
     assert port is not None
-    assert node_counts.with_usable_ports(lab.tx, [held.id]) == set()
+    assert node_picks.with_usable_ports(lab.tx, [held.id]) == set()
     port_rows.outcome(lab.tx, port, applied_seq=port.seq, next_at=None)
     switches_row = switches.get(lab.tx, "leaf")
     assert switches_row is not None
@@ -285,7 +285,7 @@ def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     assert task.ports == ()
     switch_flows.ended(lab.tx, task, {}, "", lab.now)
     assert (told(lab, "switch"), told(lab, "switch-recovered")) == (1, 1)
-    assert node_counts.with_usable_ports(lab.tx, [held.id]) == {held.id}
+    assert node_picks.with_usable_ports(lab.tx, [held.id]) == {held.id}
     hall.spoils = ""
     hall.rest()
     assert hall.states() == ["active", "inactive"]

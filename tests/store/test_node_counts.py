@@ -23,7 +23,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
-from cod.store.scheduler import node_counts, reservations
+from cod.store.scheduler import node_counts, node_kinds, node_picks, reservations
 from tests.store.busy_site import build, calm, people, ruled, want
 from tests.store.manager_world import add_node, add_template, arrive, furnish, run_pass
 
@@ -140,14 +140,14 @@ def test_each_lot_can_be_picked_whole(tx: Tx, mixed: Site) -> None:
     twice."""
     taken: set[int] = set()
     for one in node_counts.free(tx, node_counts.kept(tx, NOW), False, NOW):
-        picked = node_counts.pick_free(tx, one.key, one.nodes, False)
+        picked = node_picks.pick_free(tx, one.key, one.nodes, False)
         assert len(picked) == one.nodes
-        assert len(node_counts.pick_free(tx, one.key, one.idle, False, NOW)) == one.idle
+        assert len(node_picks.pick_free(tx, one.key, one.idle, False, NOW)) == one.idle
         for count, since in ((one.nodes + 1, None), (one.idle + 1, NOW)):
             with pytest.raises(
                 nodes.Stale, match=f"{count} nodes of a kind were free, {count - 1} are left"
             ):
-                node_counts.pick_free(tx, one.key, count, False, since)
+                node_picks.pick_free(tx, one.key, count, False, since)
         assert [node.id for node in picked] == sorted({node.id for node in picked} - taken)
         taken |= {node.id for node in picked}
 
@@ -191,9 +191,9 @@ def test_subnets_count_where_there_are_several(tx: Tx, site: Site) -> None:
 
     assert subnets(flow.snapshot(tx, site, 1.0)) == [("", 3)]
     assert subnets(flow.snapshot(tx, two, 1.0)) == [("", 1), ("far", 1), ("lab", 1)]
-    kind = node_counts.NodeKindRow(next(iter(flow.snapshot(tx, site, 1.0).types)), 0, "far")
-    key = node_counts.FreeKey("inactive", kind, None, None, 0)
-    assert [node.name for node in node_counts.pick_free(tx, key, 1, True)] == ["node1"]
+    kind = node_kinds.NodeKindRow(next(iter(flow.snapshot(tx, site, 1.0).types)), 0, "far")
+    key = node_kinds.FreeKey("inactive", kind, None, None, 0)
+    assert [node.name for node in node_picks.pick_free(tx, key, 1, True)] == ["node1"]
     [type_id] = flow.snapshot(tx, site, 1.0).types
     assert node_counts.by_subnet(tx) == {"lab": {type_id: 1}, "far": {type_id: 1}}
 

@@ -20,7 +20,7 @@ from cod.policy.scheduler.snapshot import UNUSABLE, USABLE
 from cod.store.engine import Tx
 from cod.store.nodes import holding, nodes, switches
 from cod.store.nodes import switch_ports as ports
-from cod.store.scheduler import node_counts, reclaims, requests, vclusters
+from cod.store.scheduler import node_kinds, node_picks, reclaims, requests, vclusters
 from tests.conftest import in_memory
 from tests.contexts import flow_context
 from tests.store.manager_world import add_node, furnish, run_pass
@@ -243,23 +243,21 @@ def test_all_agree_which_nodes_have_usable_ports(
             counted[row.kind.port] += row.count
         assert counted == Counter({USABLE: usable[True], UNUSABLE: usable[False]})
         for counted in seen.free_nodes:
-            kind = node_counts.NodeKindRow(*counted.kind)
-            picked = node_counts.pick_free(
+            kind = node_kinds.NodeKindRow(*counted.kind)
+            picked = node_picks.pick_free(
                 tx,
-                node_counts.FreeKey(
-                    "off" if counted.readiness else "inactive", kind, None, None, 0
-                ),
+                node_kinds.FreeKey("off" if counted.readiness else "inactive", kind, None, None, 0),
                 counted.count,
                 False,
             )
             assert len(picked) == counted.count
             ids = {node.id for node in picked}
-            assert node_counts.with_usable_ports(tx, ids) == (ids if kind.port == USABLE else set())
+            assert node_picks.with_usable_ports(tx, ids) == (ids if kind.port == USABLE else set())
         for one in seen.allocations:
             assert (
                 len(
-                    node_counts.pick_held(
-                        tx, one.vcluster_id, node_counts.NodeKindRow(*one.kind), False, NOW
+                    node_picks.pick_held(
+                        tx, one.vcluster_id, node_kinds.NodeKindRow(*one.kind), False, NOW
                     )
                 )
                 == one.count

@@ -27,7 +27,7 @@ from cod.states import VclusterState
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
-from cod.store.scheduler import node_counts, reclaims, requests, vclusters
+from cod.store.scheduler import node_kinds, reclaims, requests, vclusters
 from tests.conftest import SUBNET, in_memory
 from tests.store.manager_world import add_node, add_template
 from tests.store.test_manager_properties import SITE as WORLD
@@ -273,7 +273,7 @@ def test_all_agree_who_may_lose_how_many_nodes(
                 most = planner(site, seen, number, kind)
                 event(f"may lose {most}")
                 chosen = preemption.victims(
-                    tx, vcluster, node_counts.NodeKindRow(*kind), 100, False, POLICY, NOW
+                    tx, vcluster, node_kinds.NodeKindRow(*kind), 100, False, POLICY, NOW
                 )
                 assert preemption.takeable(tx, vcluster, site.request, len(chosen), NOW) == most
                 if most:

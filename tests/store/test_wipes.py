@@ -17,7 +17,7 @@ from cod.policy.reservations import supply
 from cod.states import Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.people import groups
-from cod.store.scheduler import node_counts
+from cod.store.scheduler import node_counts, node_picks
 from tests.contexts import flow_context
 from tests.store.agentlab import TEMPLATE, Lab
 
@@ -220,7 +220,7 @@ def test_kept_nodes_count_for_every_group_and_go_to_their_own_first(lab: Lab) ->
     (free,) = node_counts.free(lab.tx, [], False, 0.0)
     assert free.nodes == 3
     for count, names in ((1, {"node3"}), (2, {"node2", "node3"})):
-        picked = node_counts.pick_free(lab.tx, free.key, count, False, group_id=own)
+        picked = node_picks.pick_free(lab.tx, free.key, count, False, group_id=own)
         assert {node.name for node in picked} == names
 
 

@@ -30,7 +30,7 @@ from cod.store.nodes import captures, holding, nodes, sessions
 from cod.store.nodes import switch_ports as ports
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks as block_rows
-from cod.store.scheduler import node_counts, requests, vclusters
+from cod.store.scheduler import node_counts, node_kinds, node_picks, requests, vclusters
 
 ACTOR = "manager"
 Seat = tuple[Node, Share]
@@ -95,18 +95,18 @@ def _seats(tx: Tx, shares: Sequence[Share], site: Site, group_id: int) -> list[t
         wanted[share.free_nodes] += share.count
     many = len(site.subnets) > 1
     picked = {
-        free: iter(node_counts.pick_free(tx, pool_key(free), count, many, group_id=group_id))
+        free: iter(node_picks.pick_free(tx, pool_key(free), count, many, group_id=group_id))
         for free, count in wanted.items()
     }
     return [(next(picked[share.free_nodes]), share) for share in shares for _ in range(share.count)]
 
 
-def pool_key(free: FreeNodes) -> node_counts.FreeKey:
+def pool_key(free: FreeNodes) -> node_kinds.FreeKey:
     """Return what makes the nodes of a pool alike, for the store."""
     template, group = free.cache or (None, None)
     state = NodeState.INACTIVE if free.readiness == WARM else NodeState.OFF
-    return node_counts.FreeKey(
-        state, node_counts.NodeKindRow(*free.kind), template, group, free.reserved
+    return node_kinds.FreeKey(
+        state, node_kinds.NodeKindRow(*free.kind), template, group, free.reserved
     )
 
 
@@ -251,10 +251,10 @@ class _GrantBatch:
     ) -> None:
         self._tx, self._plan, self._site, self._now = tx, plan, site, now
         self._holders = holders
-        wanted: Counter[node_counts.FreeKey] = Counter()
+        wanted: Counter[node_kinds.FreeKey] = Counter()
         for share in (share for one in plain for share in one.shares):
             wanted[pool_key(share.free_nodes)] += share.count
-        picked = node_counts.pick_each(tx, wanted, len(site.subnets) > 1)
+        picked = node_picks.pick_each(tx, wanted, len(site.subnets) > 1)
         self._free = {key: deque(each) for key, each in picked.items()}
         self._guarantees = entitlements.guaranteed(tx)
         self._groups = {one.id: one for one in groups.every(tx)}

@@ -20,8 +20,9 @@ from cod.states import RequestState
 from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
-from cod.store.scheduler import node_counts, reclaims, requests, vclusters
-from cod.store.scheduler.node_counts import Member, NodeKindRow
+from cod.store.scheduler import node_picks, reclaims, requests, vclusters
+from cod.store.scheduler.node_kinds import NodeKindRow
+from cod.store.scheduler.node_picks import Member
 
 
 class _Opened(NamedTuple):
@@ -110,7 +111,7 @@ class ReclaimBatch:
         """Return the vcluster's nodes of the kind that no reclaim has chosen."""
         key = vcluster.id, kind
         if key not in self._members:
-            self._members[key] = node_counts.members(
+            self._members[key] = node_picks.members(
                 self._tx, vcluster.id, kind, self._many, self._now
             )
         return [one for one in self._members[key] if one.id not in self._chosen]

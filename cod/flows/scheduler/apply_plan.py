@@ -38,7 +38,7 @@ from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
-from cod.store.scheduler import node_counts, reclaims, requests, vclusters
+from cod.store.scheduler import node_picks, reclaims, requests, vclusters
 
 ACTOR = "manager"
 SWITCHED = 50  # nodes woken or put to sleep by one transaction: tens of milliseconds
@@ -370,12 +370,12 @@ def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: fl
     """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
     claims.confirm(tx, claim)
     key, many = grants.pool_key(part.free_nodes), len(site.subnets) > 1
-    if node_counts.switched(
+    if node_picks.switched(
         tx, key, NodeState.OFF if part.sleep else NodeState.TRAMPOLINE, many, now
     ):
         return Result(0)  # this very act was committed before
     idle_since = now - site.energy.idle_time if part.sleep else None
-    picked = node_counts.pick_free(tx, key, part.count, many, idle_since)
+    picked = node_picks.pick_free(tx, key, part.count, many, idle_since)
     if part.sleep:
         step = Step(NodeEvent.POWERED_DOWN, f"put to sleep: {part.why}", power="off")
     else:

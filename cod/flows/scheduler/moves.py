@@ -39,7 +39,7 @@ from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes, types
 from cod.store.people import groups
-from cod.store.scheduler import node_counts, reclaims, requests, reservations, vclusters
+from cod.store.scheduler import node_picks, reclaims, requests, reservations, vclusters
 
 
 def start(
@@ -207,7 +207,7 @@ def _able(
     )
     kept = {one.node_id for one in reservations.every(tx)}
     ported = (
-        node_counts.with_usable_ports(tx, [node.id for node in held]) if taker.isolated else None
+        node_picks.with_usable_ports(tx, [node.id for node in held]) if taker.isolated else None
     )
     why: Counter[str] = Counter()
     able = []

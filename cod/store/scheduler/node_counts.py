@@ -1,123 +1,57 @@
-"""What the resource manager counts: nodes that are alike, never single ones; and which rows such a
-count means.
+"""What the resource manager counts: nodes that are alike, never single ones.
 
 Whatever is counted is grouped by columns of the index ix_nodes_census alone, in its order, so that
 a hundred thousand nodes are counted without reading one of their wide rows. Nodes with reservations
-are few: their rows are read (`kept`), and taken off the counts.
-
-In all functions `many` says whether the site has more than one subnet. If not, the subnet of every
-node is '', whatever its row says: they are all on the one. A block of 0 is no block. `apart` says
-whether nodes with and without a usable switch port (`store.nodes.switch_ports.usable`), and nodes
-in different maintenance windows, are counted apart; for ports their wide rows are read.
+are few: their rows are read (`kept`), and taken off the counts. `many` and `apart` are explained in
+`node_kinds`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BindParameter,
-    CompoundSelect,
-    Select,
-    and_,
-    bindparam,
-    case,
-    func,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import Select, and_, case, func, or_, select
 
-from cod.model import Node
-from cod.states import POWER_CONTROL, UNAPPROVED, Disk, NodeState
+from cod.states import UNAPPROVED, Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes, switch_ports
-from cod.store.rows import Rows
+from cod.store.scheduler.node_kinds import (
+    ALIKE,
+    ANSWERS,
+    AT_HAND,
+    FREE,
+    KIND,
+    NOBODYS,
+    TOGETHER,
+    Apart,
+    FreeKey,
+    NodeKindRow,
+    free_key,
+    is_idle,
+    kept_for,
+    kind_of,
+    window_bits,
+)
 
-_TOGETHER = 8  # sorts of free nodes that are asked for by one statement
 PERIOD = 10.0
 """Seconds to which times of nodes on their way are rounded."""
+
 _n = t.nodes.c
-_READY = (NodeState.INACTIVE, NodeState.OFF)
+
 _ON_THE_WAY = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.CAPTURE, NodeState.BURNIN)
-_NOT_OURS = (*sorted(UNAPPROVED), NodeState.RETIRED)
-_NOBODYS = and_(_n.vcluster_id.is_(None), _n.type_id.is_not(None))
-# What no switch can wake stays asleep until somebody presses its button.
-_AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
-# What does not answer its power commands is passed over: nobody knows when it is there.
-_silent = t.nodes.alias("silent").c
-_ANSWERS = _n.id.not_in(select(_silent.id).where(_silent.waits_for == POWER_CONTROL))
-_ABLE = and_(_NOBODYS, _n.released == 0, _AT_HAND, _ANSWERS)
-_FREE = and_(_ABLE, _n.state.in_(_READY))
-_COMING = and_(_NOBODYS, _n.state.in_(_ON_THE_WAY), _ANSWERS)
+
+
+NOT_OURS = (*sorted(UNAPPROVED), NodeState.RETIRED)
+
+
+_COMING = and_(NOBODYS, _n.state.in_(_ON_THE_WAY), ANSWERS)
+
+
 _CLEAN_SOON = and_(_n.released == 0, _n.state == NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY)
-_USABLE = switch_ports.usable(_n.boot_mac)
-_m = t.maintenance_nodes.c
-_windows = select(func.coalesce(func.sum(_m.bit), 0)).where(_m.node_id == _n.id).scalar_subquery()
-_IN_NO_WINDOW = ~select(_m.node_id).where(_m.node_id == _n.id).exists()
-_ALIKE = (
-    _n.state,
-    _n.type_id,
-    _n.block_id,
-    _n.subnet,
-    _n.disk,
-    _n.cached_template_id,
-    _n.cached_group_id,
-)
-_KIND = (_n.type_id, _n.block_id, _n.subnet)
-
-
-class NodeKindRow(NamedTuple):
-    """What makes nodes interchangeable for a request; as `policy.scheduler.snapshot.NodeKind`.
-    `port`: usable or unusable; '': nobody asked. `windows`: sum of the bits of its maintenance
-    windows."""
-
-    type: int
-    block: int
-    subnet: str
-    port: str = ""
-    windows: int = 0
-
-
-class Apart(NamedTuple):
-    """The facts by which nodes are told apart, beside those in their index."""
-
-    ports: bool = False
-    windows: bool = False
-
-    @property
-    def columns(self) -> tuple[ColumnElement[Any], ...]:
-        """Return the columns that tell them apart."""
-        port = case((_USABLE, "usable"), else_="unusable")
-        return (*((port,) if self.ports else ()), *((_windows,) if self.windows else ()))
-
-    def read(self, values: Sequence[Any]) -> tuple[str, int]:
-        """Return (port, windows) of what `columns` gave."""
-        return values[0] if self.ports else "", int(values[-1]) if self.windows else 0
-
-
-TOGETHER = Apart()
-
-
-class FreeKey(NamedTuple):
-    """What makes free nodes alike.
-
-    template, group  what a cached disk holds and for whom; None for other disks
-    reserved         the request that they are kept for; 0: none
-    """
-
-    state: str
-    kind: NodeKindRow
-    template: int | None
-    group: int | None
-    reserved: int
 
 
 class Free(NamedTuple):
@@ -155,13 +89,6 @@ class AssignedBy(NamedTuple):
     by_priority: Mapping[int, float]
 
 
-def _kind(row: Sequence[Any], many: bool, port: str = "", windows: int = 0) -> NodeKindRow:
-    return NodeKindRow(row[0], row[1] or 0, (row[2] or "") if many else "", port, windows)
-
-
-# ---------------------------------------------------------------- nodes that nobody holds
-
-
 class Kept(NamedTuple):
     """A number of equal nodes with reservations: their holder, their state (as of `free` and
     `coming`) and their kind.
@@ -192,12 +119,12 @@ class Kept(NamedTuple):
 def kept(tx: Tx, idle_since: float, apart: Apart = TOGETHER) -> list[Kept]:
     """Return all nodes with reservations, and a type."""
     r = t.reservations.c
-    flags = (case((one, 1), else_=0) for one in (_FREE, _COMING, _idle(idle_since), _CLEAN_SOON))
+    flags = (case((one, 1), else_=0) for one in (FREE, _COMING, is_idle(idle_since), _CLEAN_SOON))
     columns: tuple[Any, ...] = (
         case((_n.vcluster_id.is_(None), r.request_id), else_=0),
         _n.vcluster_id,
         *flags,
-        *_ALIKE,
+        *ALIKE,
         _n.since,
         *apart.columns,
     )
@@ -217,10 +144,10 @@ def kept(tx: Tx, idle_since: float, apart: Apart = TOGETHER) -> list[Kept]:
 
 def free_rows(idle_since: float, apart: Apart = TOGETHER) -> Select[Any]:
     """Return what `free` reads."""
-    alike = *_ALIKE, *apart.columns
-    idle = func.sum(case((_idle(idle_since), 1), else_=0))
+    alike = *ALIKE, *apart.columns
+    idle = func.sum(case((is_idle(idle_since), 1), else_=0))
     counts = func.count().label("nodes"), idle.label("idle")
-    return select(*alike, *counts).where(_FREE).group_by(*alike)
+    return select(*alike, *counts).where(FREE).group_by(*alike)
 
 
 def free(
@@ -234,33 +161,17 @@ def free(
     counts: Counter[FreeKey] = Counter()
     idles: Counter[FreeKey] = Counter()
     for row in tx.execute(free_rows(idle_since, apart)).all():
-        key = _free_key(row, many, *apart.read(row[7:-2]))
+        key = free_key(row, many, *apart.read(row[7:-2]))
         counts[key] += row[-2]
         idles[key] += int(row[-1])
     for one in kept:
         if one.free:
-            key = _free_key(one[7:], many, one.port, one.windows)
+            key = free_key(one[7:], many, one.port, one.windows)
             own = key._replace(reserved=one.request_id)
             for part, number in ((counts, one.nodes), (idles, one.nodes * one.idle)):
                 part[key] -= number
                 part[own] += number
     return [Free(key, count, max(idles[key], 0)) for key, count in counts.items() if count > 0]
-
-
-def _free_key(row: Sequence[Any], many: bool, port: str = "", windows: int = 0) -> FreeKey:
-    state, type_id, block_id, subnet, disk, template, group = row[:7]
-    cached = disk == Disk.CACHED
-    return FreeKey(
-        state,
-        _kind((type_id, block_id, subnet), many, port, windows),
-        template if cached else None,
-        group if cached else None,
-        0,
-    )
-
-
-def _idle(since: float) -> ColumnElement[bool]:
-    return and_(_n.state == NodeState.INACTIVE, _n.since <= since, _n.power_driver != "none")
 
 
 class Coming(NamedTuple):
@@ -283,13 +194,13 @@ def coming(
     """Return how many nodes without a holder are on their way to the reserve. `times`: count those
     that entered their states at different times apart."""
     counts: Counter[Coming] = Counter()
-    alike: tuple[Any, ...] = *_KIND, case((_CLEAN_SOON, 1), else_=0)
+    alike: tuple[Any, ...] = *KIND, case((_CLEAN_SOON, 1), else_=0)
     alike = *alike, *((_n.since,) if times else ()), *apart.columns
     # two ranges of the index in place of all that nobody holds
     for released in (_n.released == 0, _n.released > 0):
         query = select(*alike, func.count()).where(_COMING, released).group_by(*alike)
         for row in tx.execute(query).all():
-            kind = _kind(row, many, *apart.read(row[5 if times else 4 : -1]))
+            kind = kind_of(row, many, *apart.read(row[5 if times else 4 : -1]))
             counts[Coming(kind, 0, bool(row[3]), _period(row[4]) if times else None)] += row[-1]
     for one in kept:
         if one.coming:
@@ -301,7 +212,7 @@ def coming(
 
 
 def _kept_kind(one: Kept, many: bool) -> NodeKindRow:
-    return _kind((one.type, one.block, one.subnet), many, one.port, one.windows)
+    return kind_of((one.type, one.block, one.subnet), many, one.port, one.windows)
 
 
 def _period(since: float) -> float:
@@ -312,16 +223,13 @@ def _period(since: float) -> float:
 
 def waking(tx: Tx) -> int:
     """Return how many nodes are waking now, for requests and for the reserve."""
-    return nodes.ROWS.count(tx, _n.state == NodeState.TRAMPOLINE, _n.power_wanted == "on", _ANSWERS)
+    return nodes.ROWS.count(tx, _n.state == NodeState.TRAMPOLINE, _n.power_wanted == "on", ANSWERS)
 
 
 def silent(tx: Tx, type_ids: Collection[int]) -> int:
     """Return how many nodes of those types without a holder are passed over because their power
     driver does not answer."""
-    return nodes.ROWS.count(tx, ~_ANSWERS, _NOBODYS, _n.type_id.in_(list(type_ids)))
-
-
-# ---------------------------------------------------------------- nodes that vclusters hold
+    return nodes.ROWS.count(tx, ~ANSWERS, NOBODYS, _n.type_id.in_(list(type_ids)))
 
 
 def held_rows(by: AssignedBy, apart: Apart = TOGETHER) -> Select[Any]:
@@ -333,11 +241,11 @@ def held_rows(by: AssignedBy, apart: Apart = TOGETHER) -> Select[Any]:
     )
     later = _n.assigned_at > time
     # In the index's order, so that nothing is sorted, unless ports are asked for.
-    alike = _n.vcluster_id, _n.released, _n.state, *_KIND, *apart.columns
+    alike = _n.vcluster_id, _n.released, _n.state, *KIND, *apart.columns
     query = (
         select(
             _n.vcluster_id,
-            *_KIND,
+            *KIND,
             func.count().label("nodes"),
             func.sum(case((later, 0), else_=1)).label("mobile"),
             func.min(case((later, _n.assigned_at))).label("first_later"),
@@ -359,7 +267,7 @@ def held(
     """Return what vclusters hold, by kind."""
     found: dict[tuple[int, NodeKindRow], Held] = {}
     for row in tx.execute(held_rows(by, apart)).all():
-        key = row[0], _kind(row[1:4], many, *apart.read(row[7:]))
+        key = row[0], kind_of(row[1:4], many, *apart.read(row[7:]))
         found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
     chosen: Counter[tuple[int, NodeKindRow]] = Counter()
     for one in kept:
@@ -387,14 +295,14 @@ def _started(
     first: how many at each time."""
     counts: Counter[tuple[tuple[int, NodeKindRow], float]] = Counter()
     for part in slices(sorted(vcluster_ids)):
-        alike = _n.vcluster_id, *_KIND, _n.assigned_at, *apart.columns
+        alike = _n.vcluster_id, *KIND, _n.assigned_at, *apart.columns
         query = (
             select(*alike, func.count())
-            .where(_n.vcluster_id.in_(part), _n.type_id.is_not(None), _kept_for(0))
+            .where(_n.vcluster_id.in_(part), _n.type_id.is_not(None), kept_for(0))
             .group_by(*alike)
         )
         for row in tx.execute(query).all():
-            kind = _kind(row[1:4], many, *apart.read(row[5:-1]))
+            kind = kind_of(row[1:4], many, *apart.read(row[5:-1]))
             counts[(row[0], kind), row[4]] += row[-1]
     found: dict[tuple[int, NodeKindRow], tuple[tuple[float, int], ...]] = {}
     for (key, time), count in sorted(counts.items(), key=lambda one: -one[0][1]):
@@ -420,7 +328,7 @@ def reclaimed(tx: Tx) -> dict[int, int]:
     id; where nodes of one are in different windows, of one of them."""
     r = t.reservations.c
     query = (
-        select(r.reclaim_id, func.max(_windows))
+        select(r.reclaim_id, func.max(window_bits))
         .join_from(t.reservations, t.nodes, _n.id == r.node_id)
         .where(r.reclaim_id.is_not(None), _n.vcluster_id.is_not(None))
         .group_by(r.reclaim_id)
@@ -431,7 +339,7 @@ def reclaimed(tx: Tx) -> dict[int, int]:
 def by_type(tx: Tx, held: Iterable[Held] | None = None) -> dict[int, int]:
     """Return how many nodes the site has of each type, of all holders. Nodes out of service count,
     because they can be restored. `held`: the nodes of vclusters, if counted already."""
-    ours = _n.type_id.is_not(None), _n.state.not_in(_NOT_OURS)
+    ours = _n.type_id.is_not(None), _n.state.not_in(NOT_OURS)
     query = select(_n.type_id, func.count()).where(*ours).group_by(_n.type_id)
     if held is not None:
         query = query.where(_n.vcluster_id.is_(None))
@@ -451,14 +359,14 @@ def by_kind(tx: Tx, vcluster_id: int, many: bool) -> dict[tuple[NodeKindRow, boo
     """Return how many nodes the site has of each kind, of all holders, and whether that vcluster
     holds them. Nodes out of service are left out."""
     own = case((_n.vcluster_id == vcluster_id, 1), else_=0)
-    query = select(*_KIND, own, func.count()).where(
+    query = select(*KIND, own, func.count()).where(
         _n.type_id.is_not(None),
-        _n.state.not_in((*_NOT_OURS, NodeState.QUARANTINED)),
-        or_(_n.state != NodeState.OFF, _AT_HAND),
+        _n.state.not_in((*NOT_OURS, NodeState.QUARANTINED)),
+        or_(_n.state != NodeState.OFF, AT_HAND),
     )
     counts: Counter[tuple[NodeKindRow, bool]] = Counter()
-    for row in tx.execute(query.group_by(*_KIND, own)).all():
-        counts[_kind(row, many), bool(row[3])] += row[4]
+    for row in tx.execute(query.group_by(*KIND, own)).all():
+        counts[kind_of(row, many), bool(row[3])] += row[4]
     return counts
 
 
@@ -471,217 +379,3 @@ def by_subnet(tx: Tx, usable: bool = False) -> dict[str, dict[int | None, int]]:
     for subnet, type_id, count in tx.execute(query.group_by(_n.subnet, _n.type_id)):
         counts.setdefault(subnet, {})[type_id] = count
     return counts
-
-
-def with_usable_ports(tx: Tx, node_ids: Collection[int]) -> set[int]:
-    """Return the ids of those nodes whose switch port COD can put into a VLAN."""
-    return {
-        one
-        for part in slices(list(node_ids))
-        for one in tx.scalars(select(_n.id).where(_n.id.in_(part), _USABLE))
-    }
-
-
-# ---------------------------------------------------------------- which nodes a count means
-
-
-_Operand = Callable[[str, Any], Any]
-"""Gives what a column is compared with: the value of a key's field, or a parameter of its name."""
-
-
-def _literal(_name: str, value: Any) -> Any:
-    return value
-
-
-def pick_free(
-    tx: Tx,
-    key: FreeKey,
-    count: int,
-    many: bool,
-    idle_since: float | None = None,
-    group_id: int | None = None,
-) -> list[Node]:
-    """Return `count` free nodes that are equal as of `key`, those with the lowest ids, locked.
-    Raises `Changed` if there are fewer.
-
-    idle_since  only those that may be put to sleep (see `free`)
-    group_id    the group that gets them: nodes kept for this group come first; nodes kept for
-                others, which must be erased before, come last
-    """
-    query = select(_n.id).where(_FREE, _n.state == key.state, _alike(key, many))
-    if idle_since is not None:
-        query = query.where(_idle(idle_since))
-    ids = list(tx.scalars(query.order_by(*_erased_first(group_id), _n.id).limit(count)))
-    locked = nodes.lock(tx, ids)
-    # Between picking and locking others may have been quicker: what is locked is looked at once
-    # more.
-    still = {one for part in slices(ids) for one in tx.scalars(query.where(_n.id.in_(part)))}
-    if len(still) < count:
-        raise nodes.Changed(f"{count} nodes of a kind were free, {len(still)} are left")
-    return [node for node in locked if node.id in still]
-
-
-def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey, list[Node]]:
-    """Return the wanted number of free nodes of each sort, those with the lowest ids, locked; fewer
-    if fewer are left. Return none of a sort that is told apart by switch ports or maintenance, or
-    whose order in `pick_free` depends on the group."""
-    picked: dict[int, FreeKey] = {}
-    alike: defaultdict[FreeKey, list[FreeKey]] = defaultdict(list)
-    for key in wanted:
-        if not key.kind.port and not key.kind.windows:
-            alike[_shape(key)].append(key)
-    for shape, keys in alike.items():
-        for part in slices(keys, _TOGETHER):
-            found = tx.execute(_lowest(shape, many), _values(part, wanted)).all()
-            tables = {part[place] for place, _, tables in found if tables}
-            picked |= {row[1]: key for row in found if (key := part[row[0]]) not in tables}
-    ids = sorted(picked)
-    locked = nodes.lock(tx, ids)
-    still = {  # as in `pick_free`
-        row[0]: _free_key(row[2:], many)._replace(reserved=row[1] or 0)
-        for part in slices(ids)
-        for row in tx.execute(_STILL, {"picked": part}).all()
-    }
-    chosen: dict[FreeKey, list[Node]] = {key: [] for key in wanted}
-    for node in locked:
-        if still.get(node.id) == picked[node.id]:
-            chosen[picked[node.id]].append(node)
-    return chosen
-
-
-_STILL = (
-    select(_n.id, t.reservations.c.request_id, *_ALIKE)
-    .outerjoin_from(t.nodes, t.reservations, t.reservations.c.node_id == _n.id)
-    .where(_FREE, _n.id.in_(bindparam("picked", expanding=True)))
-)
-
-
-@lru_cache(maxsize=64)  # a site may have thousands of sorts, of few shapes
-def _lowest(shape: FreeKey, many: bool) -> CompoundSelect[Any]:
-    """Return the query for the first free nodes of several sorts: the sort's place among them, a
-    node's id, and whether only its tables were erased; those first, then by id. Which sorts, and
-    how many nodes of each, is said by `_values`."""
-    tables = case((_n.disk == Disk.TABLES, 1), else_=0)
-    parts = []
-    for place in range(_TOGETHER):
-
-        def value(name: str, _: object = None, place: int = place) -> BindParameter[Any]:
-            return bindparam(f"{name}{place}")
-
-        # not `_FREE`: a list of states is made anew for each of the many times that this is asked
-        query = select(literal_column(str(place)).label("place"), _n.id, tables.label("tables"))
-        query = query.where(_ABLE, _n.state == value("state"), _alike(shape, many, value))
-        first = query.order_by(tables.desc(), _n.id).limit(value("most"))
-        parts.append(select(first.subquery()))
-    return union_all(*parts)
-
-
-def _shape(key: FreeKey) -> FreeKey:
-    """Return what all keys have in common that are asked for by the same conditions."""
-    cached = None if key.template is None else 0
-    return FreeKey("", _kind_shape(key.kind), cached, cached, min(key.reserved, 1))
-
-
-def _kind_shape(kind: NodeKindRow) -> NodeKindRow:
-    subnet = "subnet" if kind.subnet else ""
-    return NodeKindRow(0, min(kind.block, 1), subnet, kind.port, min(kind.windows, 1))
-
-
-def _values(keys: Sequence[FreeKey], wanted: Mapping[FreeKey, int]) -> dict[str, Any]:
-    return {
-        f"{name}{place}": value
-        for place in range(_TOGETHER)
-        # none of the last sort in the places that are left
-        for key, most in [
-            (keys[place], wanted[keys[place]]) if place < len(keys) else (keys[-1], 0)
-        ]
-        for name, value in (key._asdict() | key.kind._asdict() | {"most": most}).items()
-    }
-
-
-def _erased_first(group_id: int | None) -> tuple[ColumnElement[int], ...]:
-    if group_id is None:
-        return ()
-    own = and_(_n.disk == Disk.TABLES, _n.cached_group_id == group_id)
-    return (case((own, 0), (_n.disk == Disk.TABLES, 2), else_=1),)
-
-
-def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
-    """Return how many nodes without a holder, equal as of `key` except for their state, entered
-    `state` exactly at `at`."""
-    came = _n.state == state, _n.since == at
-    return nodes.ROWS.count(tx, _NOBODYS, _n.released == 0, *came, _alike(key, many))
-
-
-def _alike(key: FreeKey, many: bool, value: _Operand = _literal) -> ColumnElement[bool]:
-    cache = and_(
-        _n.disk == Disk.CACHED,
-        _n.cached_template_id == value("template", key.template),
-        _n.cached_group_id == value("group", key.group),
-    )
-    return and_(
-        _of_kind(key.kind, many, value),
-        _n.disk != Disk.CACHED if key.template is None else cache,
-        _kept_for(key.reserved, value),
-    )
-
-
-class Member(NamedTuple):
-    """What tells nodes of a vcluster apart that are of one kind."""
-
-    id: int
-    name: str
-    hostname: str | None
-    state: str
-    assigned_at: float | None
-
-
-_MEMBERS = Rows(Member, t.nodes)
-
-
-def members(
-    tx: Tx, vcluster_id: int, kind: NodeKindRow, many: bool, assigned_by: float
-) -> list[Member]:
-    """Return the nodes that `pick_held` does, by id, not locked."""
-    values = kind._asdict() | {"holder": vcluster_id, "assigned_by": assigned_by}
-    return _MEMBERS.all(tx, _held_alike(_kind_shape(kind), many), values)
-
-
-@lru_cache(maxsize=16)
-def _held_alike(shape: NodeKindRow, many: bool) -> Select[Any]:
-    return _MEMBERS.select.where(
-        _n.vcluster_id == bindparam("holder"),
-        _n.assigned_at <= bindparam("assigned_by"),
-        _of_kind(shape, many, lambda name, _: bindparam(name)),
-        _kept_for(0),
-    ).order_by(_n.id)
-
-
-def pick_held(
-    tx: Tx, vcluster_id: int, kind: NodeKindRow, many: bool, assigned_by: float
-) -> list[Node]:
-    """Return the vcluster's nodes of a kind that are not reserved and were assigned at
-    `assigned_by` or before, locked."""
-    query = select(_n.id).where(
-        _n.vcluster_id == vcluster_id,
-        _n.assigned_at <= assigned_by,
-        _of_kind(kind, many),
-        _kept_for(0),
-    )
-    return [node for node in nodes.lock(tx, tx.scalars(query)) if node.vcluster_id == vcluster_id]
-
-
-def _of_kind(kind: NodeKindRow, many: bool, value: _Operand = _literal) -> ColumnElement[bool]:
-    block = _n.block_id == value("block", kind.block) if kind.block else _n.block_id.is_(None)
-    subnet = _n.subnet == value("subnet", kind.subnet) if kind.subnet else _n.subnet.is_(None)
-    port = {"": (), "usable": (_USABLE,), "unusable": (~_USABLE,)}[kind.port]
-    windows = _windows == value("windows", kind.windows) if kind.windows else _IN_NO_WINDOW
-    of_type = _n.type_id == value("type", kind.type)
-    return and_(of_type, block, *([subnet] if many else []), *port, windows)
-
-
-def _kept_for(request_id: int, value: _Operand = _literal) -> ColumnElement[bool]:
-    r = t.reservations.c
-    one = select(r.node_id).where(r.node_id == _n.id)
-    own = r.request_id == value("reserved", request_id)
-    return one.where(own).exists() if request_id else ~one.exists()

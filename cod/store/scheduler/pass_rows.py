@@ -20,7 +20,7 @@ from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import energy, types
 from cod.store.people import groups, user_usage
-from cod.store.scheduler import maintenance, node_counts, reclaims, requests, vclusters
+from cod.store.scheduler import maintenance, node_counts, node_kinds, reclaims, requests, vclusters
 from cod.store.scheduler.row_digest import digest
 
 
@@ -83,7 +83,7 @@ def read(
     idle_since: float,
     month: int,
     before: PassRows | None = None,
-    apart: node_counts.Apart = node_counts.TOGETHER,
+    apart: node_kinds.Apart = node_kinds.TOGETHER,
     times: bool = False,
 ) -> PassRows:
     """Return the rows for a pass. `by`, `many`, `idle_since`, `apart`, `times`: see `node_counts`;
@@ -138,7 +138,7 @@ def _digests(
     many: bool,
     by: node_counts.AssignedBy,
     idle_since: float,
-    apart: node_counts.Apart,
+    apart: node_kinds.Apart,
 ) -> Digests:
     """Return the digests of the rows; none where the database has none."""
     held = digest(tx, node_counts.held_rows(by, apart))

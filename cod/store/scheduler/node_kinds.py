@@ -1,0 +1,132 @@
+"""What makes nodes interchangeable for the resource manager, as keys and as conditions of SQL.
+
+In all functions `many` says whether the site has more than one subnet. If not, the subnet of every
+node is '', whatever its row says: they are all on the one. A block of 0 is no block. `apart` says
+whether nodes with and without a usable switch port (`store.nodes.switch_ports.usable`), and nodes
+in different maintenance windows, are counted apart; for ports their wide rows are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import and_, case, func, or_, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from cod.states import POWER_CONTROL, Disk, NodeState
+from cod.store import tables as t
+from cod.store.nodes import switch_ports
+
+_n = t.nodes.c
+_READY = (NodeState.INACTIVE, NodeState.OFF)
+NOBODYS = and_(_n.vcluster_id.is_(None), _n.type_id.is_not(None))
+# What no switch can wake stays asleep until somebody presses its button.
+AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
+# What does not answer its power commands is passed over: nobody knows when it is there.
+_silent = t.nodes.alias("silent").c
+ANSWERS = _n.id.not_in(select(_silent.id).where(_silent.waits_for == POWER_CONTROL))
+ABLE = and_(NOBODYS, _n.released == 0, AT_HAND, ANSWERS)
+FREE = and_(ABLE, _n.state.in_(_READY))
+PORT_USABLE = switch_ports.usable(_n.boot_mac)
+_m = t.maintenance_nodes.c
+window_bits = (
+    select(func.coalesce(func.sum(_m.bit), 0)).where(_m.node_id == _n.id).scalar_subquery()
+)
+IN_NO_WINDOW = ~select(_m.node_id).where(_m.node_id == _n.id).exists()
+ALIKE = (
+    _n.state,
+    _n.type_id,
+    _n.block_id,
+    _n.subnet,
+    _n.disk,
+    _n.cached_template_id,
+    _n.cached_group_id,
+)
+KIND = (_n.type_id, _n.block_id, _n.subnet)
+
+
+class NodeKindRow(NamedTuple):
+    """What makes nodes interchangeable for a request; as `policy.scheduler.snapshot.NodeKind`.
+    `port`: usable or unusable; '': nobody asked. `windows`: sum of the bits of its maintenance
+    windows."""
+
+    type: int
+    block: int
+    subnet: str
+    port: str = ""
+    windows: int = 0
+
+
+class Apart(NamedTuple):
+    """The facts by which nodes are told apart, beside those in their index."""
+
+    ports: bool = False
+    windows: bool = False
+
+    @property
+    def columns(self) -> tuple[ColumnElement[Any], ...]:
+        """Return the columns that tell them apart."""
+        port = case((PORT_USABLE, "usable"), else_="unusable")
+        return (*((port,) if self.ports else ()), *((window_bits,) if self.windows else ()))
+
+    def read(self, values: Sequence[Any]) -> tuple[str, int]:
+        """Return (port, windows) of what `columns` gave."""
+        return values[0] if self.ports else "", int(values[-1]) if self.windows else 0
+
+
+TOGETHER = Apart()
+
+
+class FreeKey(NamedTuple):
+    """What makes free nodes alike.
+
+    template, group  what a cached disk holds and for whom; None for other disks
+    reserved         the request that they are kept for; 0: none
+    """
+
+    state: str
+    kind: NodeKindRow
+    template: int | None
+    group: int | None
+    reserved: int
+
+
+def kind_of(row: Sequence[Any], many: bool, port: str = "", windows: int = 0) -> NodeKindRow:
+    """Return the kind of a row that begins with the columns `KIND`."""
+    return NodeKindRow(row[0], row[1] or 0, (row[2] or "") if many else "", port, windows)
+
+
+def free_key(row: Sequence[Any], many: bool, port: str = "", windows: int = 0) -> FreeKey:
+    """Return the key of a row that begins with the columns `ALIKE`, as if it had no reservation."""
+    state, type_id, block_id, subnet, disk, template, group = row[:7]
+    cached = disk == Disk.CACHED
+    return FreeKey(
+        state,
+        kind_of((type_id, block_id, subnet), many, port, windows),
+        template if cached else None,
+        group if cached else None,
+        0,
+    )
+
+
+def is_idle(since: float) -> ColumnElement[bool]:
+    """Return the condition of warm nodes that their driver can wake, and that are warm since then."""
+    return and_(_n.state == NodeState.INACTIVE, _n.since <= since, _n.power_driver != "none")
+
+
+Operand = Callable[[str, Any], Any]
+"""Gives what a column is compared with: the value of a key's field, or a parameter of its name."""
+
+
+def literal(_name: str, value: Any) -> Any:
+    """Return the value: an `Operand` for statements that are made for one key."""
+    return value
+
+
+def kept_for(request_id: int, value: Operand = literal) -> ColumnElement[bool]:
+    """Return the condition of nodes that the request has reserved; 0: that no reservation has."""
+    r = t.reservations.c
+    one = select(r.node_id).where(r.node_id == _n.id)
+    own = r.request_id == value("reserved", request_id)
+    return one.where(own).exists() if request_id else ~one.exists()
