@@ -149,7 +149,7 @@ def ends(served: Served) -> None:
             ),
         )
     ):
-        assert notice_texts.ENDS[ended["kind"]] == begins["kind"]
+        assert notice_texts.KINDS[ended["kind"]].ends == begins["kind"]
         assert begins["link"] == ended["link"]
         tell(served, begins, NOW - 100.0 - number)
         tell(served, ended, NOW - 50.0 - number)

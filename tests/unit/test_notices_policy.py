@@ -148,7 +148,9 @@ def test_a_notice_leads_to_the_form_that_helps() -> None:
     )
     assert (links["move"], links["moved"]) == ("/vclusters/web#reclaims", "/vclusters/web#resize")
     assert (links["rejected"], links["quarantined"]) == ("/requests/9", f"/nodes/{'n' * 63}")
-    assert {kind for kind, link in links.items() if link} == set(notices.REMEDIES)
+    assert {kind for kind, link in links.items() if link} == {
+        kind for kind, each in notices.KINDS.items() if each.remedy
+    }
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,10 @@ from tests.sources import statements
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "web/templates").glob("*.html"))
 SAYING = [
-    ROOT / "cod/notice_texts.py",
     *sorted(
-        path for folder in ("flows", "policy") for path in (ROOT / "cod" / folder).rglob("*.py")
+        path
+        for folder in ("flows", "notice_texts", "policy")
+        for path in (ROOT / "cod" / folder).rglob("*.py")
     ),
 ]
 

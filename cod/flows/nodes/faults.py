@@ -51,7 +51,8 @@ REMEMBERED = 30 * 86400.0  # seconds for which notices are read for the beginnin
 
 def every(tx: Tx, *, now: float) -> list[OutsideFault]:
     """Return the faults that last, then those that ended in the last day, the newest first."""
-    told = notices.of_site(tx, [*notice_texts.ENDS, *notice_texts.ENDS.values()], now - REMEMBERED)
+    pairs = [(kind, each.ends) for kind, each in notice_texts.KINDS.items() if each.ends]
+    told = notices.of_site(tx, [kind for pair in pairs for kind in pair], now - REMEMBERED)
     dhcp = _dhcp_servers(tx, now)
     found = [
         *_switches(tx),
@@ -253,8 +254,8 @@ def _ended(told: Sequence[Notice], now: float) -> Iterator[OutsideFault]:
     begun: dict[tuple[str, str], float] = {}
     found: dict[tuple[str, str], OutsideFault] = {}
     for each in told:
-        begins = notice_texts.ENDS.get(each.kind)
-        if begins is None:
+        begins = notice_texts.KINDS[each.kind].ends
+        if not begins:
             begun[each.kind, each.link] = each.at
             found.pop((each.kind, each.link), None)
         elif each.at > now - ENDED:

@@ -44,7 +44,7 @@ class Mailer:
         remedy = ""
         if notice.link:
             where = portal + notice.link if portal else f"in the portal, at {notice.link}"
-            remedy = f"{notice_texts.REMEDIES.get(notice.kind, 'More')}: {where}"
+            remedy = f"{notice_texts.remedy(notice.kind, 'More')}: {where}"
         text = wire.message(site.name, site.domain, notice, delivery.group, mail.sender, to, remedy)
         session = SmtpSession(mail, site.notices.ca_file)
         limit = self._reactor.callLater(ATTEMPT, session.break_off)

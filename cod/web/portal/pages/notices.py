@@ -12,13 +12,15 @@ from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
 from cod.web.portal.page import Action, Page, PageCall
 from cod.web.portal.pages.wizard import own_groups
 
+KINDS = {name: kind.about for name, kind in notice_texts.KINDS.items()}
+
 
 def _list(tx: Tx, ask: PageCall[Names, NoticeQuery]) -> dict[str, Any]:
     return {
         "found": NOTICES[0].call(ask)(tx),
         "groups": own_groups(tx, ask.who),
-        "kinds": notice_texts.KINDS,
-        "remedies": notice_texts.REMEDIES,
+        "kinds": KINDS,
+        "remedy": notice_texts.remedy,
     }
 
 
@@ -28,8 +30,8 @@ def _one(tx: Tx, ask: PageCall[Numbered]) -> dict[str, Any]:
         "view": found,
         "n": found.notice,
         "sends": NoticeReply.of(found).deliveries,
-        "kinds": notice_texts.KINDS,
-        "remedies": notice_texts.REMEDIES,
+        "kinds": KINDS,
+        "remedy": notice_texts.remedy,
     }
 
 

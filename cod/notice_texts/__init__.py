@@ -1,0 +1,22 @@
+"""What groups and the site's administrators are told: one function for each event, which says what
+happened and what to do about it. Pure.
+
+Each function returns the arguments that `store.notices.notices.add` takes beside the recipient, so
+that a flow tells of an event in one line::
+
+    notices.add(tx, **notice_texts.lease_ended(vcluster), group_id=vcluster.group_id,
+    vcluster_id=vcluster.id, now=now)
+
+Import all of them from here: which file of the package they are in does not matter.
+"""
+
+from cod.notice_texts.kinds import *
+from cod.notice_texts.nodes import *
+from cod.notice_texts.requests import *
+from cod.notice_texts.services import *
+from cod.notice_texts.shares import *
+from cod.notice_texts.vclusters import *
+from cod.notice_texts.volumes import *
+from cod.notice_texts.windows import *
+from cod.notice_texts.words import LONGEST_SUBJECT as LONGEST_SUBJECT
+from cod.notice_texts.words import NoticeText as NoticeText

@@ -1,0 +1,67 @@
+"""What a notice is, and the words and links that several notices share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TypedDict
+from urllib.parse import quote
+
+from cod.model import Vcluster
+from cod.quantity import first_few
+
+LONGEST_SUBJECT = 200
+MOST_NAMES = 20  # nodes that a sentence names
+
+
+class NoticeText(TypedDict):
+    """A notice without its recipient; names as in `model.Notice`."""
+
+    kind: str
+    subject: str
+    about: str
+    link: str
+
+
+def notice(kind: str, subject: str, about: str, link: str = "") -> NoticeText:
+    """Return a notice; its subject is cut to `LONGEST_SUBJECT`."""
+    return NoticeText(kind=kind, subject=subject[:LONGEST_SUBJECT], about=about, link=link)
+
+
+def page(*parts: str) -> str:
+    """Return a path of the portal."""
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def fault_page(what: str) -> str:
+    """Return the path of the portal's page of faults, at the fault of that name."""
+    return f"/faults#{quote(what.replace(' ', '-'), safe='')}"
+
+
+def cluster_page(vcluster: Vcluster, form: str = "") -> str:
+    """Return the path of the vcluster's page in the portal, at that form."""
+    return page("vclusters", vcluster.name) + (f"#{form}" if form else "")
+
+
+def moment(at: float | None) -> str:
+    """Return a time as notices say it, in UTC."""
+    return (
+        "at a time not set yet"
+        if at is None
+        else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def node_count(count: int) -> str:
+    """Return '1 node', '2 nodes'."""
+    return f"{count} node{'' if count == 1 else 's'}"
+
+
+def node_names(nodes: Sequence[str]) -> str:
+    """Return the names of nodes, at most `MOST_NAMES` of them."""
+    return first_few(nodes, MOST_NAMES)
+
+
+def sentence(text: str) -> str:
+    """Return the text with a full stop."""
+    return text if text.endswith((".", "!", "?")) else text + "."
