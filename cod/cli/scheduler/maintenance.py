@@ -25,18 +25,32 @@ from cod.cli.show import (
 )
 from cod.client import path
 
-_DRY_RUN = click.option(
-    "--dry-run", is_flag=True, help="Show what is taken from whom, and change nothing."
-)
-_UNTIL = click.option(
-    "--until", type=Moment(), help="When nodes come back. Left out: when it is ended by hand."
-)
-_REASON = click.option("--reason", required=True, help="Shown to owners, and at the nodes.")
-_STAY_OUT = click.option(
-    "--stay-out", is_flag=True, help="Nodes stay out of service afterwards, until restored by hand."
-)
-_SITE = click.option("--site", "whole", is_flag=True, help="All nodes of the site.")
-_NAMES = click.argument("names", nargs=-1, metavar="[NAME...]")
+
+def _window_options(command: Any) -> Any:
+    """Add the options of a window that is planned or drained: which nodes, until when, and why."""
+    for option in (
+        with_json,
+        yes_option,
+        click.option(
+            "--dry-run", is_flag=True, help="Show what is taken from whom, and change nothing."
+        ),
+        click.option(
+            "--stay-out",
+            is_flag=True,
+            help="Nodes stay out of service afterwards, until restored by hand.",
+        ),
+        click.option("--reason", required=True, help="Shown to owners, and at the nodes."),
+        click.option(
+            "--until",
+            type=Moment(),
+            help="When nodes come back. Left out: when it is ended by hand.",
+        ),
+        click.option("--site", "whole", is_flag=True, help="All nodes of the site."),
+        where_option,
+        click.argument("names", nargs=-1, metavar="[NAME...]"),
+    ):
+        command = option(command)
+    return command
 
 
 @click.group()
@@ -124,29 +138,9 @@ def show(ctx: click.Context, id: int, as_json: bool) -> None:
 
 
 @maintenance.command()
-@_NAMES
-@where_option
-@_SITE
 @click.option("--from", "begins", type=Moment(), required=True, help="Nodes still held are taken.")
-@_UNTIL
-@_REASON
-@_STAY_OUT
-@_DRY_RUN
-@yes_option
-@with_json
-def plan(
-    ctx: click.Context,
-    names: tuple[str, ...],
-    where: str,
-    whole: bool,
-    begins: float,
-    until: float | None,
-    reason: str,
-    stay_out: bool,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
+@_window_options
+def plan(ctx: click.Context, **asked: Any) -> None:
     """Plan maintenance of nodes, blocks, or the site. Leases begin on them only if they end before.
 
     Owners whose nodes are taken are told now, and again before it begins.
@@ -156,23 +150,26 @@ def plan(
       cod maintenance plan @r12 --from 2026-12-14T08:00 --until 2026-12-14T18:00 --reason "power"
       cod maintenance plan --where 'type=gpu' --from 2026-12-14T08:00 --reason "firmware" --dry-run
     """
-    body = {"begins_at": begins, "ends_at": until, "reason": reason, "stay_out": stay_out}
-    _make(ctx, _meant(names, where, whole) | body, (dry_run, yes, as_json))
+    _make(ctx, **asked)
 
 
 @maintenance.command()
-@_NAMES
-@where_option
-@_SITE
 @click.option("--by", "begins", type=Moment(), help="Nodes still held then are taken.")
-@_UNTIL
-@_REASON
-@_STAY_OUT
-@_DRY_RUN
-@yes_option
-@with_json
-def drain(
+@_window_options
+def drain(ctx: click.Context, **asked: Any) -> None:
+    """Drain nodes or racks: they are given to nobody, and go out of service as they come free.
+
+    \b
+    Example:
+      cod maintenance drain @r12 --reason "moves to the new room" --dry-run
+      cod maintenance drain @r12 --by 2026-12-14T08:00 --reason "moves to the new room"
+    """
+    _make(ctx, drain=True, **asked)
+
+
+def _make(
     ctx: click.Context,
+    *,
     names: tuple[str, ...],
     where: str,
     whole: bool,
@@ -183,32 +180,25 @@ def drain(
     dry_run: bool,
     yes: bool,
     as_json: bool,
+    drain: bool = False,
 ) -> None:
-    """Drain nodes or racks: they are given to nobody, and go out of service as they come free.
-
-    \b
-    Example:
-      cod maintenance drain @r12 --reason "moves to the new room" --dry-run
-      cod maintenance drain @r12 --by 2026-12-14T08:00 --reason "moves to the new room"
-    """
-    body = {"begins_at": begins, "ends_at": until, "reason": reason, "stay_out": stay_out}
-    asked = _meant(names, where, whole) | body | {"drain": True}
-    _make(ctx, asked, (dry_run, yes, as_json))
-
-
-def _meant(names: tuple[str, ...], where: str, whole: bool) -> dict[str, Any]:
+    """Plan a window, after a question that says what it takes."""
     nodes = ChosenNodes(names) if whole else chosen(names, where, None)
-    return {"names": ",".join(nodes.names), "where": where, "site": whole}
-
-
-def _make(ctx: click.Context, body: dict[str, Any], flags: tuple[bool, bool, bool]) -> None:
-    """Plan it, after a question that says what it takes. `flags`: dry_run, yes, as_json."""
-    dry_run, yes, as_json = flags
+    body = {
+        "names": ",".join(nodes.names),
+        "where": where,
+        "site": whole,
+        "begins_at": begins,
+        "ends_at": until,
+        "reason": reason,
+        "stay_out": stay_out,
+        "drain": drain,
+    }
     api = client(ctx)
     if dry_run:
         shown(api.post("/maintenance/check", body), _checked, as_json)
         return
-    verb = "Drain" if body.get("drain") else "Plan maintenance of"
+    verb = "Drain" if drain else "Plan maintenance of"
     confirm(lambda: f"{verb} these nodes? {effect(api.post('/maintenance/check', body))}", yes)
     shown(api.post("/maintenance", body), window_in_full, as_json)
 
