@@ -8,40 +8,11 @@ from collections.abc import Sequence
 from cod import notice_texts
 from cod.core import notices, preemption, vcm_outbox, volumes
 from cod.core.networks import address_blocks
-from cod.model import AskedTuple, Node, Refused, Request, RequestTuple, TypeRules, Vcluster
-from cod.policy.hardware import match
+from cod.model import Node, Request, RequestTuple, Vcluster
 from cod.states import UNDECIDED, RequestState, VclusterState
 from cod.store.engine import Tx
-from cod.store.images import templates
 from cod.store.people import groups
 from cod.store.scheduler import reclaims, requests, reservations, vclusters, watchers
-
-
-def tuples(
-    tx: Tx,
-    asked: Sequence[AskedTuple],
-    field: str,
-    default: RequestTuple,
-    group_id: int,
-    rules: TypeRules,
-) -> list[RequestTuple]:
-    """Return the tuples of a request of the group that are asked for so. Raises `Refused`, with the
-    name of what is wrong.
-
-    field    the list's, with which names in refusals begin
-    default  has what they leave out
-    rules    what makes the site's node types: what takes no part cannot be asked for
-    """
-    found = []
-    for place, one in enumerate(asked):
-        part, template_id = f"{field}.{place}.", default.template_id
-        if one.count < 1:
-            raise Refused("invalid", "a request is for one node at least", f"{part}count")
-        match.check(one.attributes, rules, field=f"{part}attributes")
-        if one.template:
-            template_id = templates.usable(tx, one.template, group_id, f"{part}template").id
-        found.append(RequestTuple(one.count, one.attributes or default.attributes, template_id))
-    return found
 
 
 def replace(tx: Tx, node: Node, now: float) -> Request | None:

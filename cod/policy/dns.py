@@ -24,7 +24,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 
 from cod.model import Site, Subnet, dotted, ipv4
-from cod.policy.nodes.subnets import at
+from cod.policy.nodes.place import subnet_at
 
 _OCTET = re.compile(r"[0-9]|[1-9][0-9]|1[0-9]{2}|2[0-4][0-9]|25[0-5]")
 _ARPA = ".in-addr.arpa"
@@ -102,7 +102,7 @@ def place(name: str, site: Site, subnets: Iterable[Subnet]) -> NamePlace | None:
     first = first_address(name)
     if first is None:
         return None
-    subnet = at(subnets, dotted(first))
+    subnet = subnet_at(subnets, dotted(first))
     if subnet is not None:
         return _reverse(name, first, subnet, site)
     isolated = site.isolation is not None and IPv4Address(first) in IPv4Network(

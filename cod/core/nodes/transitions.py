@@ -342,15 +342,14 @@ def register(
     tx: Tx, node: Node, steps: Sequence[Step], *, now: float, actor: str, policy: Policy
 ) -> Node:
     """Apply the first steps of a new machine, which nobody holds or has held, one after the other;
-    returns the node as it is now. To be called for steps without a power wish."""
+    returns the node as it is now. To be called for steps without a power wish; the caller has its
+    switch port leave its VLAN."""
     written, at = [], node
     for step in steps:
         columns = changes(at, step.event, now=now, patience=policy.patience, columns=step.columns)
         written.append((step.event, step.cause, columns))
         at = replace(at, **columns)
-    moved = nodes.set_last_state(tx, node, written, actor)
-    switch_ports.leave(tx, moved, now)
-    return moved
+    return nodes.set_last_state(tx, node, written, actor)
 
 
 def booted(

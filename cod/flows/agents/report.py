@@ -12,7 +12,6 @@ from cod.core.nodes import boot_evidence, burnins, node_places, transitions
 from cod.model import Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
 from cod.policy.nodes import lifecycle, place
-from cod.policy.nodes.subnets import at
 from cod.states import NodeEvent, NodeState, Step
 from cod.store import stories, watermarks
 from cod.store.engine import Tx
@@ -57,7 +56,7 @@ def report(
     except Refused as refused:
         return Result(refused.sentence)
     node, peer = _unite(tx, node, peer, joining, site, now)
-    here = at(site.subnets, session.address)
+    here = place.subnet_at(site.subnets, session.address)
     stored = nodes.change(
         tx,
         node,
@@ -306,7 +305,12 @@ def _settle(tx: Tx, node: Node, site: Site, now: float) -> Node:
         idled = lifecycle.settle(replace(node, state=NodeState.TRAMPOLINE), None)
         if idled.event is NodeEvent.IDLED:
             steps = registered, approved, idled
-            return transitions.register(tx, node, steps, now=now, actor="agent", policy=site.policy)
+            moved = transitions.register(
+                tx, node, steps, now=now, actor="agent", policy=site.policy
+            )
+            if site.switches:
+                switch_ports.leave(tx, moved, now)
+            return moved
     if node.state == NodeState.NEW:
         node = _apply(tx, node, registered, site, now)
     if node.state == NodeState.REGISTERING and approves:

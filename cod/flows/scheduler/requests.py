@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cod.core import advance_reservations, flexible, node_hours, quota
-from cod.core import possible as core_possible
+from cod.core import admission, advance_reservations, flexible, node_hours, quota
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks
 from cod.model import (
@@ -40,7 +39,7 @@ def submit(
     """Ask for more nodes for an active vcluster: all of them, or nothing. The value is the
     request's view.
 
-    possible  refuse what no machines of the site could ever meet (`core.possible`); else the
+    possible  refuse what no machines of the site could ever meet (`core.admission`); else the
               manager's pass rejects it
     Raises `Refused`.
     """
@@ -55,7 +54,7 @@ def submit(
     check_size(asked.tuples)
     holder = vclusters.active(tx, vcluster, lock=True)
     default = RequestTuple(0, holder.attributes, holder.template_id)
-    tuples = core_requests.tuples(tx, asked.tuples, "tuples", default, holder.group_id, site.types)
+    tuples = admission.tuples(tx, asked.tuples, "tuples", default, holder.group_id, site.types)
     if not tuples:
         raise Refused("invalid", "a request is for one node at least", "wanted")
     starts_at, why = asked.starts_at, ""
@@ -69,7 +68,9 @@ def submit(
         address_blocks.check(tx, holder, size, site, "count")
         if possible:
             field = "tuples.0.count" if len(tuples) == 1 else "tuples"
-            core_possible.check(tx, holder, tuples, spread=asked.spread, site=site, field=field)
+            admission.check_possible(
+                tx, holder, tuples, spread=asked.spread, site=site, field=field
+            )
     else:
         address_blocks.extend(tx, holder, size, site, "count", now=now)
         advance_reservations.check(tx, holder, tuples, asked, starts_at, asked.duration, context)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from cod import notice_texts
 from cod.core import (
+    admission,
     advance_reservations,
     node_hours,
     notices,
@@ -18,7 +19,6 @@ from cod.core import (
     vcluster_names,
     vcm_outbox,
 )
-from cod.core import possible as core_possible
 from cod.core import requests as core_requests
 from cod.core import volumes as core_volumes
 from cod.core.networks import address_blocks, sources
@@ -59,7 +59,7 @@ def create(
     """Return a new vcluster, pending until the manager grants its request, all at once. Its nodes
     count as the usage of the group by the user who asks.
 
-    possible  refuse what no machines of the site could ever meet (`core.possible`); else the
+    possible  refuse what no machines of the site could ever meet (`core.admission`); else the
               manager's pass rejects it
     Raises `Refused`.
     """
@@ -73,7 +73,7 @@ def create(
     vcluster_names.check_new(tx, asked.name)
     match.check(asked.attributes, site.types)
     first = RequestTuple(asked.size, asked.attributes, wanted.id)
-    tuples = [first, *core_requests.tuples(tx, asked.also, "also", first, owner.id, site.types)]
+    tuples = [first, *admission.tuples(tx, asked.also, "also", first, owner.id, site.types)]
     lease_time = leases.granted_time(asked.lease, owner, site.policy)
     duration = None if asked.starts_at is None else lease_time
     count = sum(one.count for one in tuples)
@@ -100,7 +100,7 @@ def create(
     )
     assert vcluster is not None, "it wants no block that could be taken"
     if possible:
-        core_possible.check(tx, vcluster, tuples, spread=asked.spread, site=site, field="size")
+        admission.check_possible(tx, vcluster, tuples, spread=asked.spread, site=site, field="size")
     if duration is not None:
         address_blocks.extend(tx, vcluster, count, site, now=now)
         advance_reservations.check(tx, vcluster, tuples, asked, asked.starts_at, duration, context)
@@ -175,7 +175,7 @@ def resize(
         )
         more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
         if possible:
-            core_possible.check(tx, vcluster, [more], spread=spread, site=site, field="size")
+            admission.check_possible(tx, vcluster, [more], spread=spread, site=site, field="size")
         requests.add(
             tx,
             vcluster_id=vcluster.id,

@@ -8,17 +8,24 @@ reports.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from cod.model import Node, Policy, Switch
+from cod.model import Node, Policy, Subnet, Switch, ipv4
 from cod.policy.nodes import switch_ports
+from cod.policy.nodes.subnets import numbers
 from cod.states import UNAPPROVED
 
 FIELDS = ("subnet", "circuit", "remote", "port")
 FORGOTTEN: dict[str, Any] = dict.fromkeys(
     ("home_at", "home_subnet", "home_circuit", "home_remote", "home_port")
 )
+
+
+def subnet_at(subnets: Iterable[Subnet], address: str) -> Subnet | None:
+    """Return the subnet that an address is on."""
+    number = ipv4(address)
+    return next((subnet for subnet in subnets if number in numbers(subnet).network), None)
 
 
 def port_of(report_xml: str, mac: str, switches: tuple[Switch, ...]) -> str | None:

@@ -57,12 +57,6 @@ def _range(pool: tuple[str, str]) -> range:
     return range(ipv4(pool[0]), ipv4(pool[1]) + 1)
 
 
-def at(subnets: Iterable[Subnet], address: str) -> Subnet | None:
-    """Return the subnet that an address is on."""
-    number = ipv4(address)
-    return next((subnet for subnet in subnets if number in numbers(subnet).network), None)
-
-
 def listeners(subnets: Iterable[Subnet]) -> list[Subnet]:
     """Return the subnets that need a DHCP socket, one for each socket.
 

@@ -1,4 +1,5 @@
-"""Requests that no machines of the site could ever meet: they are not accepted."""
+"""What a request for nodes has to be to be accepted: each of its tuples can be asked for, and all
+machines of the site together could meet it."""
 
 from __future__ import annotations
 
@@ -6,7 +7,16 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cod.core.networks import address_blocks
-from cod.model import Impossible, RequestTuple, Site, Vcluster
+from cod.model import (
+    AskedTuple,
+    Impossible,
+    Refused,
+    RequestTuple,
+    Site,
+    TypeRules,
+    Vcluster,
+)
+from cod.policy.hardware import match
 from cod.policy.scheduler import reasons, whatif
 from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import (
@@ -23,7 +33,34 @@ from cod.store.nodes import types
 from cod.store.scheduler import node_counts
 
 
-def check(
+def tuples(
+    tx: Tx,
+    asked: Sequence[AskedTuple],
+    field: str,
+    default: RequestTuple,
+    group_id: int,
+    rules: TypeRules,
+) -> list[RequestTuple]:
+    """Return the tuples of a request of the group that are asked for so. Raises `Refused`, with the
+    name of what is wrong.
+
+    field    the list's, with which names in refusals begin
+    default  has what they leave out
+    rules    what makes the site's node types: what takes no part cannot be asked for
+    """
+    found = []
+    for place, one in enumerate(asked):
+        part, template_id = f"{field}.{place}.", default.template_id
+        if one.count < 1:
+            raise Refused("invalid", "a request is for one node at least", f"{part}count")
+        match.check(one.attributes, rules, field=f"{part}attributes")
+        if one.template:
+            template_id = templates.usable(tx, one.template, group_id, f"{part}template").id
+        found.append(RequestTuple(one.count, one.attributes or default.attributes, template_id))
+    return found
+
+
+def check_possible(
     tx: Tx,
     vcluster: Vcluster,
     tuples: Sequence[RequestTuple],
