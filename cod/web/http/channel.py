@@ -81,6 +81,6 @@ class Channel(http.HTTPChannel):
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
     def _respondToBadRequestAndDisconnect(self) -> None:
-        """Say what is wrong, and close; Twisted's own says nothing but the status."""
+        """Send a problem document, and close; Twisted's own answer has nothing but the status."""
         self.transport.write(_ANSWER)
         self.loseConnection()  # type: ignore[no-untyped-call]

@@ -65,8 +65,8 @@ class HttpProblem(Exception):
 
 
 def unexpected(error: Exception) -> HttpProblem:
-    """Return what a flow raised, as the client sees it: a rule's sentence; a late event; the
-    database away; a bug."""
+    """Return the problem that the client is told for an exception of a flow: a rule's sentence; a
+    late event; the database away; a bug."""
     if isinstance(error, SlowDown):
         return HttpProblem(STATUS[error.code], error.code, error.sentence, wait=error.seconds)
     if isinstance(error, Refused):

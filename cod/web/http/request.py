@@ -30,9 +30,9 @@ from cod.flows.people.signin import SignedIn
 from cod.model import Who
 from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem, unexpected
-from cod.web.http.origin import check_host, same_origin
 from cod.web.http.port import WebPort
 from cod.web.http.representations import as_json, fits, gzips, packed_tag, tag
+from cod.web.http.sessions import check_host, same_origin
 
 PREFIX = "/api/v1"  # of the paths of the API
 WORTH_PACKING = 1400  # bytes: what fits into one packet comes no sooner for being smaller
@@ -71,7 +71,7 @@ class Body(ABC):
         """Answer: all of the request is there, and it is known who asks."""
 
     def leave(self) -> None:  # noqa: B027
-        """Let go of what the body holds: the connection is gone, or the answer is sent."""
+        """Release the body's resources: the connection is gone, or the answer is sent."""
 
 
 class MemoryBody(Body):
@@ -391,7 +391,7 @@ def unquoted(path: str) -> str:
 
 
 def phrase(status: int) -> str:
-    """Return what a status is called. (Twisted's own list ends with RFC 2616: it has no 422.)"""
+    """Return the reason phrase of a status. (Twisted's own list ends with RFC 2616: it has no 422.)"""
     try:
         return HTTPStatus(status).phrase
     except ValueError:  # 460 is the tus protocol's

@@ -1,4 +1,5 @@
-"""Who looks at a page: cookies, and the tokens that prove that a form comes from a page of ours.
+"""Who looks at a page, and whether a request is meant for this server and comes from a page of it:
+cookies, tokens of forms, and the headers Host and Origin.
 
 A browser that is signed in has the cookie `__Host-cod`; one that is not gets `__Host-cod-visit`
 with the first form. A form's token is an HMAC of the cookie, masked with fresh random bytes on each
@@ -10,12 +11,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
 from urllib.parse import quote, unquote
 
 from cod.flows.people.signin import SignedIn
 from cod.model import Who
+from cod.web.http.errors import HttpProblem
 
 SESSION, VISIT, FLASH = "__Host-cod", "__Host-cod-visit", "__Host-cod-flash"
 AWAY = "__Host-cod-away"  # while somebody signs in elsewhere
@@ -93,6 +97,36 @@ def cookie(name: str, value: str, age: int | None = None, *, strict: bool = True
 def flash(text: str) -> str:
     """Return a Set-Cookie header with a message for the next page; '' takes it away."""
     return cookie(FLASH, quote(text[:LONGEST_FLASH], safe=""), 60 if text else 0)
+
+
+def same_origin(header: Callable[[str], str | None]) -> bool:
+    """Return whether a browser says that the request comes from a page of this site (or nothing at
+    all about that)."""
+    origin = header("origin")
+    if origin is not None:
+        return bool(origin.rpartition("://")[2] == header("host"))
+    return header("sec-fetch-site") in (None, "same-origin", "none")
+
+
+def check_host(host: str | None, names: frozenset[str]) -> None:
+    """Raise `HttpProblem` (421) unless the Host header names this server: one of its names,
+    localhost or an address.
+
+    A page of somebody else's whose name is made to lead here by DNS could else read ours as if they
+    were its own.
+    """
+    name = (host or "").lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    if name == "localhost" or name in names:
+        return
+    try:
+        ip_address(name)
+    except ValueError:
+        raise HttpProblem(
+            421,
+            "misdirected",
+            "this server has no such name; its administrator can give it one ([api] names)",
+        ) from None
 
 
 def _proof(token: str) -> bytes:

@@ -17,8 +17,8 @@ from cod.web.api.routes import Names
 from cod.web.api.upload_body import check_size
 from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem
-from cod.web.http.origin import check_host, same_origin
 from cod.web.http.request import WebRequest
+from cod.web.http.sessions import check_host, same_origin
 from cod.web.http.uploads import tus
 from cod.web.http.uploads.body import FileBody, Flow
 from cod.web.http.uploads.piece import Piece

@@ -28,8 +28,8 @@ from cod.web.api.context import Context
 from cod.web.api.routes import Call, Names, Route, named
 from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem, unexpected
-from cod.web.http.origin import check_host, same_origin
 from cod.web.http.request import unquoted
+from cod.web.http.sessions import check_host, same_origin
 from cod.web.portal import assets, links, manual, nav
 from cod.web.portal.answers import Answer, PageRequest, packed, redirect
 from cod.web.portal.forms import Fields, Form, body_of
@@ -189,7 +189,7 @@ class Portal:
         return calls.question(self.context, who, names, body, query, key, host)
 
     def _context(self, asked: PageRequest, place: str, form: Form | None = None) -> dict[str, Any]:
-        """Return what every template is given; see `web.portal`."""
+        """Return the variables that every template is given; see `web.portal`."""
         visit = asked.visit
         csrf = cache(visit.csrf)  # one for all forms of an answer
 
@@ -378,8 +378,8 @@ def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
 
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
-    """Return what a page loads, and the last event that it knows of: its stream tells of those that
-    come while it is on its way. Administrators are told on each page what is held."""
+    """Return the page's data, and the id of the last event before it was read: the page's stream
+    tells of later ones. Administrators are told on each page that the site is held."""
     held = hold.counts(tx) if ask.who.admin else None
     return {"last_event": views.last_event(tx), "site_hold": held} | dict(page.load(tx, ask))
 

@@ -142,8 +142,8 @@ class Intake:
         file.close()
 
     async def grown(self, upload: Upload, file: Incoming) -> Upload:
-        """Have on disk what is written, and put it down. Raises `Refused` where the upload was
-        given up."""
+        """Flush the written bytes to disk, then store how far the upload has come. Raises `Refused`
+        where the upload was given up."""
         end = file.end
         await self.in_thread(file.flush)
         return await self.pool.run(
@@ -270,7 +270,7 @@ class Intake:
             log.error("uploads: %s", error, exc_info=None if self.pool.is_away(error) else error)
 
     async def stop(self) -> None:
-        """Let go of all that is under way."""
+        """Stop all uploads that are under way."""
         for piece in list(self._pieces.values()):
             await piece.break_off()
         if self._threads.started:

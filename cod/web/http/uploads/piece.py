@@ -195,7 +195,7 @@ class Piece:
             self._close()
 
     async def leave(self) -> None:
-        """The connection is gone: what came stays, for whoever goes on."""
+        """Stop, because the connection is gone. Received bytes stay for the next piece."""
         if self._finishing or self._over:
             return
         try:
@@ -223,7 +223,7 @@ class Piece:
         await self._writing
 
     async def _keep(self) -> None:
-        """Have on disk what can be kept."""
+        """Flush the bytes that can be kept to disk."""
         if self._checksum and self.error is not None:
             await self._intake.in_thread(self._file.back, self._start, self._sum)
         elif not isinstance(self.error, Refused):

@@ -81,7 +81,7 @@ def creation(header: Header) -> dict[str, Any] | None:
 
 
 def check_size(size: int, limit: int, check_room: Callable[[int], None]) -> None:
-    """Raise `HttpProblem` (413, 507) for a file that there is no place for, whoever sends it."""
+    """Raise `HttpProblem` (413, 507) for a file that there is no room for, for any sender."""
     if size > limit:
         raise HttpProblem(413, "too_large", f"an upload may have at most {limit} bytes", "size")
     try:
@@ -138,7 +138,7 @@ def upload_headers(upload: Upload, image: Image | None = None) -> dict[str, str]
 
 
 def wrong(error: Exception, upload: Upload | None = None) -> HttpProblem:
-    """Return what went wrong with a piece, as the client sees it."""
+    """Return the problem that the client is told for an exception about a piece."""
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, Locked):
