@@ -19,7 +19,7 @@ from cod.pool import Pool, in_transaction
 from cod.store.people import audit, groups, signins
 from cod.store.people import people as rows
 from cod.web.signin import directory_sync as edge
-from cod.web.signin.directory import _Reader, _stays, read, verify
+from cod.web.signin.directory import _DirectoryReader, _stays, read, verify
 from cod.web.signin.service import SignIn
 from tests.net import slapd
 from tests.ports import free_port
@@ -138,8 +138,8 @@ def test_who_has_a_number_of_active_directory_is_asked_for_by_its_octets(rules: 
     number = bytes(range(0, 256, 17))
     subject = f"ldap:{_stays('cn=eve', {'objectGUID': [number]})}"
     rules = replace(rules, filter="(uid={name})")
-    assert _Reader(ldap, rules, Asked(number)).of_subject(subject) == ("cn=eve", {})
-    assert _Reader(ldap, rules, Asked(number[::-1])).of_subject(subject) is None
+    assert _DirectoryReader(ldap, rules, Asked(number)).of_subject(subject) == ("cn=eve", {})
+    assert _DirectoryReader(ldap, rules, Asked(number[::-1])).of_subject(subject) is None
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def verify(rules: Ldap, name: str, password: str) -> Identity | None:
 
 
 def _verified(ldap: Any, rules: Ldap, name: str, password: str) -> Identity | None:
-    with _Reader(ldap, rules) as reader:
+    with _DirectoryReader(ldap, rules) as reader:
         found = reader.called(name)
         # RFC 4513, 5.1.2: a bind without a password succeeds, and proves nothing
         if found is None or not password:
@@ -95,7 +95,7 @@ def read(
     be asked, or shows nobody at all: then it is not to be believed."""
     ldap = _module()
     try:
-        with _Reader(ldap, rules) as reader:
+        with _DirectoryReader(ldap, rules) as reader:
             if not reader.shows_somebody():
                 raise ldap.NO_RESULTS_RETURNED(f"it shows nobody below {rules.base}")
             known = {
@@ -120,7 +120,7 @@ Entry = tuple[str, Mapping[str, list[bytes]]]
 """A distinguished name, and what the entry has."""
 
 
-class _Reader:
+class _DirectoryReader:
     """A connection as whom the site looks for people, and what is asked over it."""
 
     def __init__(self, ldap: Any, rules: Ldap, connection: Any = None) -> None:
@@ -139,7 +139,7 @@ class _Reader:
             else rules.filter.replace("{name}", "*")
         )
 
-    def __enter__(self) -> _Reader:
+    def __enter__(self) -> _DirectoryReader:
         return self
 
     def __exit__(self, *_: object) -> None:
