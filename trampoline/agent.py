@@ -201,8 +201,8 @@ class Agent:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Say what is due: heartbeat, report, progress, result. Raises Disconnect when the server
-        has gone silent."""
+        """Send the messages that are due: heartbeat, report, progress, result. Raises Disconnect
+        when the server has gone silent."""
         self._start_next()
         if not self.welcomed:
             if now >= self._heard_at + PATIENCE:

@@ -212,7 +212,7 @@ class _Pass:
         self._meter.add(sum(min(CHUNK, self._found.copy.size - at) for at, _ in piece.chunks))
 
     def _packed(self, piece: CapturePiece) -> tuple[bytes, int]:
-        """Return what is sent of a piece ('' if it is all zeros), and where its last chunk ends."""
+        """Return a piece as it is sent ('' if it is all zeros), and where its last chunk ends."""
         packed, end = [], 0
         for at, spans in piece.chunks:
             data = self._read(at, spans)

@@ -257,8 +257,8 @@ class ChunkSources:
             self._leave()
 
     def again(self, chunk: Chunk) -> bytearray:
-        """Return a chunk whose digest was wrong from the server, whoever it came from. A node that
-        sent it is asked no more. Called from any thread."""
+        """Return, from the server, a chunk whose digest was wrong. A node that sent it is asked no
+        more. Called from any thread."""
         if liar := self._gave.get(chunk.offset):
             liar.put_aside(longer=True)
         end = chunk.offset + chunk.length

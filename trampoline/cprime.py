@@ -122,8 +122,8 @@ class Plan:
 
 
 def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> Plan:
-    """Return what `prime` would do; fetches the images' manifests and touches no disk. Raises
-    PrimeError."""
+    """Return the steps that `prime` would take; fetches the images' manifests and touches no disk.
+    Raises PrimeError."""
     mine = erasable(disks, order.keep)
     room = seed.least_size(order.seed) if order.seed else 0
     need = max((source.size for source in order.images), default=0)

@@ -38,7 +38,7 @@ class Meter:
             raise Stopped
 
     def expect(self, count: int) -> None:
-        """Let there be more to do than was known before."""
+        """Add work that was not known before."""
         with self._lock:
             self.total += count
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class PrimeError(Exception):
-    """Note that the order cannot be carried out. The text is one sentence for the node's record.
+    """An order that cannot be carried out. The text is one sentence for the node's record.
 
-    cause  what `wire.confd.messages.Failed` says of it
+    cause  the cause that `wire.confd.messages.Failed` names
     """
 
     cause = ""

@@ -145,8 +145,8 @@ class _Documents:
         self._api, self._prune = client(ctx), prune
 
     def ask(self, what: str, **also: Any) -> Any:
-        """Return what the server does, or would do. Raises `ApiError` with the places of faults in
-        the files."""
+        """Return the changes that the server makes, or would make. Raises `ApiError` with the
+        places of faults in the files."""
         values = [each.values for each in self._documents]
         try:
             return self._api.post(

@@ -84,7 +84,7 @@ class Output:
 
 
 def output() -> Output:
-    """Return what was asked of the output of the command that runs."""
+    """Return the output options of the running command."""
     ctx = click.get_current_context(silent=True)
     found: Output = ctx.meta.get(_KEY, Output()) if ctx else Output()
     return found
@@ -218,7 +218,7 @@ def _plain_name(name: str) -> str:
 
 
 def _known(name: str, known: Mapping[str, Any]) -> Any:
-    """Return what has that name. Raises `click.UsageError`, which says which there are."""
+    """Return the value of that name. Raises `click.UsageError`, which lists the known names."""
     try:
         return known[_plain_name(name)]
     except KeyError:

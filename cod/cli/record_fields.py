@@ -32,7 +32,7 @@ hand of the whole value; or the title of a column that is no field."""
 
 
 def word(field: RecordField, value: Any) -> object:
-    """Return what people read for a field's value; None where there is none."""
+    """Return a field's value in words; None where there is none."""
     if value is None:
         return None
     match field.about.kind:

@@ -263,7 +263,7 @@ def print_rich(made: Any) -> None:
 
 
 def _plain(made: Any) -> str:
-    """Return what rich shows as lines without spaces at their ends."""
+    """Return rich's output as lines without spaces at their ends."""
     out = console()
     with out.capture() as text:
         out.print(made)
@@ -416,12 +416,12 @@ $NO_COLOR is set."""
 
 
 def node_word(state: str) -> Cell:
-    """Return what people call a node's state."""
+    """Return the word for a node's state."""
     return styled(WORDS.get(state, state), state)
 
 
 def state_word(state: str) -> Cell:
-    """Return what people call a state of a vcluster, a request or an image."""
+    """Return the word for a state of a vcluster, a request or an image."""
     return styled(OTHER_WORDS.get(state, state), state)
 
 

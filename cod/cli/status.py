@@ -166,7 +166,7 @@ class Look:
         self._api, self._next, self._watts = api, 0.0, (0.0, 0)
 
     def __call__(self) -> dict[str, Any]:
-        """Return what there is to see now, as JSON values."""
+        """Return the state of the site as JSON values."""
         if time.monotonic() >= self._next:
             self._watts = drawn(self._api.items("/nodes"))
             self._next = time.monotonic() + WATTS_AGE
@@ -187,7 +187,7 @@ def drawn(nodes: Iterable[Any]) -> tuple[float, int]:
 
 
 def picture(found: Mapping[str, Any]) -> Any:
-    """Return what there is to see for people."""
+    """Return the state of the site for people."""
     from rich.console import Group
 
     words = words_of(found["nodes"])

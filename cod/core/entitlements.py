@@ -86,8 +86,8 @@ class Kept:
 
 
 def _kept(tx: Tx, ids: Set[int], sharing: Sharing, now: float) -> Counter[tuple[int, int]]:
-    """Return what groups hold, without what leaves them, by group and type that is apart, or
-    `OTHERS`."""
+    """Return how many nodes groups hold, without those that are leaving them, by group and type
+    that is apart, or `OTHERS`."""
     found: Counter[tuple[int, int]] = Counter()
     held = vclusters.held_by_groups(tx, now, *ids)
     leaving = vclusters.leaving_by_groups(tx, now, *ids)
@@ -187,7 +187,8 @@ class Promised(NamedTuple):
 
 
 def promised(tx: Tx) -> list[Promised]:
-    """Return what is guaranteed, where anything is."""
+    """Return the guarantees of all groups by pool of nodes, with the site's nodes of that pool; []
+    where no group has any."""
     terms = groups.type_terms(tx)
     apart = frozenset(type_id for each in terms.values() for type_id in each)
     found = guaranteed(tx)

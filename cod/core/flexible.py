@@ -67,7 +67,7 @@ def place(
 
 
 def _why(found: flexible.Chosen, of: str) -> str:
-    """Say for what a start was chosen, with its mean price or carbon; `of`: which of the two."""
+    """Return why a start was chosen, with its mean price or carbon; `of`: which of the two."""
     if found.cost is None or found.at_once is None:
         return "the earliest start at which the nodes are free"
     unit = UNITS[of]

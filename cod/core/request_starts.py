@@ -25,7 +25,7 @@ def usually(tx: Tx, now: float) -> float | None:
 
 
 def sentence(tx: Tx, start: ExpectedStart | None, now: float) -> str:
-    """Return what people are told of a start; '' where nothing is told yet."""
+    """Return the sentence about a start for people; '' where none is known yet."""
     if start is None:
         return ""
     sooner = (

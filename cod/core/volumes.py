@@ -227,7 +227,7 @@ def gid_changed(tx: Tx, group_id: int, now: float) -> None:
 
 
 def mounts(tx: Tx, vcluster_id: int, site: Site) -> list[VolumeMount]:
-    """Return what the vcluster's nodes can mount now, by mount point."""
+    """Return the volumes that the vcluster's nodes can mount now, by mount point."""
     addresses = {one.name: one.address for one in site.fileservers}
     return [
         policy.mount(volume, attachment, addresses[volume.fileserver])

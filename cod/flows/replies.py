@@ -1,8 +1,7 @@
-"""Any flow, but once for each key that whoever asks gives; and any change, but only of what is
-still as it was seen.
+"""Wrappers of flows: one runs a flow once for each key of a client, the other runs a change only if
+its thing is still as the client has seen it.
 
-Like `flows.people.access` these wrap flows: they are handed them.
-"""
+Like `flows.people.access` these wrap flows: they are handed them."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ class Repeated:
 
 
 class Changed(Exception):
-    """The thing is not as whoever asks has seen it. Nothing was changed."""
+    """The thing differs from what the client has seen. Nothing was changed."""
 
 
 def once(

@@ -15,7 +15,7 @@ managed = site_documents.every
 
 
 def attempt(tx: Tx, *, flow: Callable[[Tx], T]) -> T:
-    """Return what `flow` returns. What it has written when it raises is undone."""
+    """Return the result of `flow`. Its writes are undone if it raises."""
     with savepoint(tx):
         return flow(tx)
 
@@ -27,7 +27,8 @@ def tried(tx: Tx, *, flow: Callable[[Tx], Result[T]]) -> T:
 
 
 def manage(tx: Tx, *, named: Collection[site_documents.Thing], pruned: bool) -> None:
-    """Put down what the documents name; after a prune nothing else is put down any more."""
+    """Store which things the documents name. After a prune, things that they do not name are no
+    longer stored."""
     known = managed(tx)
     site_documents.add(tx, set(named) - known)
     if pruned:

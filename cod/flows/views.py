@@ -131,8 +131,8 @@ def node_in_full(
 
 
 def _siblings(tx: Tx, node: Node) -> Siblings | None:
-    """Return what differs between a node and most nodes of its product; None before its product is
-    known."""
+    """Return the differences between a node and most nodes of its product; None before its product
+    is known."""
     own = None if node.type_id is None else types.get(tx, node.type_id)
     system = equal.system(own.attributes) if own else ""
     usual = types.most_like(tx, system) if system else None

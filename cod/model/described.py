@@ -180,7 +180,7 @@ def set_by(record: type, right: Right) -> frozenset[str]:
 
 
 def set_values(record: type, source: object) -> dict[str, Any]:
-    """Return what `source` has of the fields that people set of a record, by name."""
+    """Return the values that `source` has for the fields of a record that people set, by name."""
     values = {}
     for each in described(record):
         if each.about.set_by:

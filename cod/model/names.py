@@ -7,6 +7,6 @@ DNS_NAME = rf"{DNS_LABEL}(\.{DNS_LABEL})*"
 
 
 def natural_key(name: str) -> list[tuple[bool, int, str]]:
-    """Return what sorts names as people count: n2 before n10."""
+    """Return a key that sorts names as people count: n2 before n10."""
     parts = re.split(r"(\d+)", name)
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]

@@ -207,7 +207,8 @@ class VolumeMount:
 
     @property
     def source(self) -> str:
-        """Return what is mounted: 'SERVER:PATH'; of a home, what the users' directories are in."""
+        """Return the source of the mount, 'SERVER:PATH'; of a home, the directory of the users'
+        directories."""
         return f"{self.server}:{self.path}"
 
 

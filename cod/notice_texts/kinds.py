@@ -148,7 +148,8 @@ KINDS = {
         ends="volume-trouble",
     ),
     "authority": NoticeKind(
-        "the certificate of the site's authority for VCMs expires; servers have to be restarted before"
+        "the certificate of the site's authority for VCMs expires; servers have to be restarted"
+        " before"
     ),
     "new-machines": NoticeKind("unknown machines ask to boot, more than COD registers"),
     "test": NoticeKind("a test notice was requested"),

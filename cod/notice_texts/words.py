@@ -43,7 +43,7 @@ def cluster_page(vcluster: Vcluster, form: str = "") -> str:
     return page("vclusters", vcluster.name) + (f"#{form}" if form else "")
 
 
-def moment(at: float | None) -> str:
+def at(at: float | None) -> str:
     """Return a time as notices say it, in UTC."""
     return (
         "at a time not set yet"
@@ -52,12 +52,12 @@ def moment(at: float | None) -> str:
     )
 
 
-def node_count(count: int) -> str:
+def nodes_of(count: int) -> str:
     """Return '1 node', '2 nodes'."""
     return f"{count} node{'' if count == 1 else 's'}"
 
 
-def node_names(nodes: Sequence[str]) -> str:
+def listed(nodes: Sequence[str]) -> str:
     """Return the names of nodes, at most `MOST_NAMES` of them."""
     return first_few(nodes, MOST_NAMES)
 

@@ -33,7 +33,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.svg": (set(), set()),
     "cod.host": (set(), set()),
     "cod.consolefiles": (set(), set()),
-    "cod.notice_texts": ({"cod.model", "cod.quantity"}, set()),
+    "cod.notice_texts": ({"cod.notice_texts", "cod.model", "cod.quantity"}, set()),
     "cod.wire": (
         {"cod.wire", "cod.data", "cod.model", "cod.orders"},
         {"lxml", "tftpy", "dnslib", "ldaptor"},

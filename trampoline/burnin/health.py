@@ -55,7 +55,7 @@ def read(path: str, transport: str) -> dict[str, float]:
 
 
 def complaints(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
-    """Return what is wrong by the disk's own words before and after a test, as phrases."""
+    """Return the faults that the disk itself reports before and after a test, as phrases."""
     found = ["the disk says that it is failing (SMART)"] if after.get("failing") else []
     return found + [
         f"{after[name] - before[name]:.0f} more {name.replace('_', ' ')} than before the test"

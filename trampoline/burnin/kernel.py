@@ -21,7 +21,7 @@ class KernelLog:
             os.lseek(self._fd, 0, os.SEEK_END)
 
     def close(self) -> None:
-        """Let go of it; safe to call again."""
+        """Close the log; safe to call again."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1

@@ -115,7 +115,7 @@ class Surface:
             self.errors.append(str(error))
 
     def figures(self) -> dict[str, float]:
-        """Return what was measured: MB/s on the whole and in each third of the disk, and the share
+        """Return the measurements: MB/s on the whole and in each third of the disk, and the share
         that was tested."""
         found = {
             "tested_percent": 100.0 * self.tested / max(self.disk.size, 1),

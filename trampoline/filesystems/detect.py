@@ -24,7 +24,7 @@ _NAMES = (
 
 
 def look(read: Read, size: int) -> Content:
-    """Return what is in a partition of `size` bytes."""
+    """Return the content of a partition of `size` bytes: its kind, used ranges and label."""
     for reader in (_swap, ext.look, fat.look):
         found = reader(read, size)
         if found is not None:

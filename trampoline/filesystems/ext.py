@@ -100,7 +100,8 @@ class BlockGroup:
 
 
 def look(read: Read, size: int) -> Content | None:
-    """Return what is in use; None where this is no such file system."""
+    """Return the file system of a partition, with its used ranges and label; None where the
+    partition has no such file system."""
     data = read(_SUPER, _SUPER)
     if len(data) < _SUPER or data[0x38:0x3A] != b"\x53\xef":
         return None

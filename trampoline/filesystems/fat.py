@@ -38,7 +38,7 @@ class Geometry(NamedTuple):
 
 
 def geometry(boot: bytes) -> Geometry | None:
-    """Return what the boot sector says; None where it is none of such a file system."""
+    """Return the geometry in the boot sector; None where the sector is of no such file system."""
     if len(boot) < 512 or boot[510:] != b"\x55\xaa" or boot[0] not in (0xEB, 0xE9):
         return None
     sector, per_cluster, reserved, tables, root, small, small_table = struct.unpack_from(
@@ -57,7 +57,8 @@ def geometry(boot: bytes) -> Geometry | None:
 
 
 def look(read: Read, size: int) -> Content | None:
-    """Return what is in use; None where this is no such file system."""
+    """Return the file system of a partition, with its used ranges and label; None where the
+    partition has no such file system."""
     boot = read(512, 0)
     found = geometry(boot)
     if found is None or found.per_cluster & (found.per_cluster - 1) or not found.reserved:

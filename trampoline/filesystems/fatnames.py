@@ -28,8 +28,8 @@ class _Fat:
     left: Iterator[int]  # an item for each cluster that may still be read
 
     def chain(self, first: int) -> bytes:
-        """Return what a chain of clusters holds, `_LARGEST` bytes at most, as long as anything is
-        `left`."""
+        """Return the contents of a chain of clusters, `_LARGEST` bytes at most, as long as anything
+        is `left`."""
         content, seen, number = bytearray(), set[int](), first
         end = {12: 0xFF7, 16: 0xFFF7, 32: 0x0FFFFFF7}[self.bits]
         while 2 <= number < end and number not in seen and next(self.left, None) is not None:

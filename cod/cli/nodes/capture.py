@@ -138,7 +138,7 @@ def facts(value: Any) -> Any:
 
 
 def part(what: str) -> str:
-    """Return what of a disk is captured, for people; '' for the whole disk."""
+    """Return the part of a disk that is captured, for people; '' for the whole disk."""
     return f"partition {what}" if what.isdecimal() else "the partition map" if what else ""
 
 

@@ -91,7 +91,7 @@ def curve(found: Mapping[str, Any]) -> str:
 
 
 def name(by: str, line: Mapping[str, Any]) -> str:
-    """Return what a line is about."""
+    """Return the subject of a line."""
     if by == "month":
         return time.strftime("%Y-%m", time.gmtime(line["day"]))
     return day(line["day"]) if by == "day" else line["name"] or RESERVE

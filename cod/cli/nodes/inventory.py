@@ -153,7 +153,8 @@ def _enter(ctx: click.Context, entries: list[dict[str, Any]], place: str) -> lis
 
 
 def _marks(entry: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what no two entries should have. Serial numbers may be a maker's constant."""
+    """Return the (field, value) pairs that no two entries should share. Serial numbers are left
+    out: they may be a maker's constant."""
     own = [(key, entry[key]) for key in ("name", "uuid") if key in entry]
     return own + [("mac", mac) for mac in entry.get("macs", ())]
 

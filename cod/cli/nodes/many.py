@@ -159,8 +159,8 @@ def act(
 
 
 def _question(items: list[Any], how: NodeActing) -> str:
-    """Return what is asked before: how many nodes are meant, and whose work stops; '' where
-    nothing needs asking."""
+    """Return the question before the change: how many nodes are meant, and whose work stops; ''
+    where nothing needs asking."""
     doable = [item for item in items if item["outcome"] == "done"]
     used = [item for item in doable if item["stops"]]
     if len(items) == 1:

@@ -238,7 +238,7 @@ FACTS = (
 
 
 def _proposal(name: str, bmc: dict[str, Any]) -> str:
-    """Return what is told of a BMC that the node reported, with how to use it."""
+    """Return the lines about a BMC that the node reported, with how to use it."""
     told = f"{bmc['address']} ({bmc['driver']}{', MAC ' + bmc['mac'] if bmc['mac'] else ''})"
     if bmc["nodes"]:
         return f"{told}, switches {', '.join(bmc['nodes'])}"

@@ -100,7 +100,8 @@ def window_in_full(one: Any) -> Any:
 
 
 def effect(one: Any) -> str:
-    """Say what a window takes from whom, and when nobody holds its nodes."""
+    """Return a sentence about the nodes that a window takes from holders, and when nobody holds its
+    nodes."""
     lost = sum(each["lost"] for each in one["holders"])
     empty = f"empty {when(one['empty_at'])}" if one["empty_at"] else "nobody knows when it is empty"
     late = f" Reservations begin late: {', '.join(one['late'])}." if one["late"] else ""

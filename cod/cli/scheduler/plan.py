@@ -178,8 +178,8 @@ def _part(
 
 
 def _lacks(fit: Mapping[str, Any]) -> str:
-    """Return what a type of nodes lacks, by tuple: 'tuple 2: memory/mib: …; tuple 3: …'. Of the
-    first tuple alone, its number is left out."""
+    """Return the requirements that a type of nodes misses, by tuple: 'tuple 2: memory/mib: …; tuple
+    3: …'. Of the first tuple alone, its number is left out."""
     lacks = {one["position"]: "; ".join(one["phrases"]) for one in fit["lacks"]}
     if list(lacks) == [0]:
         return lacks[0]

@@ -73,7 +73,7 @@ def _words(owned: Span, found: CheckedHistories, now: float) -> str:
 
 
 def _values(found: CheckedHistories) -> dict[str, Any]:
-    """Return what was found as JSON values."""
+    """Return the checked histories as JSON values."""
     histories = found.histories
     return {
         "transitions": found.transitions,

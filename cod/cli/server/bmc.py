@@ -201,8 +201,8 @@ def _accounts(ctx: click.Context, names: tuple[str, ...]) -> dict[str, Any]:
 def _swept(
     hosts: list[str], begin: Callable[[Any], Sweep], at_once: int, ssdp: bool
 ) -> list[Swept]:
-    """Return what answers at each of the hosts; a bar on stderr shows how far it is. `begin` makes
-    a sweep in a reactor."""
+    """Return the systems that answer at each of the hosts; a bar on stderr shows the progress.
+    `begin` makes a sweep in a reactor."""
     from twisted.internet.defer import TimeoutError
 
     from cod.doctor.asking import answers
@@ -240,7 +240,7 @@ def _swept(
 
 
 def _machine(node: dict[str, Any]) -> Any:
-    """Return what the API tells of a node as the policy takes it."""
+    """Return the API's description of a node as the policy takes it."""
     from cod.model import KnownMachine
 
     power = node["power"]
@@ -273,7 +273,7 @@ def _power_on(api: Any, names: list[str], at_once: int, every: float) -> dict[st
 
 
 def _row(one: BmcMatch, taken: bool, on: bool, failed: str | None) -> dict[str, Any]:
-    """Return what is told of a system."""
+    """Return the table row of a system."""
     done = [*(["taken"] if taken else []), *(["powered on"] if on else [])]
     system = asdict(one.system)
     return {

@@ -80,7 +80,7 @@ def upgrade(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
 
 
 def _plan(found: dict[str, Any]) -> Any:
-    """Return what an upgrade does, for people."""
+    """Return the steps of an upgrade, for people."""
     from rich.console import Group
 
     if not found["migrations"]:

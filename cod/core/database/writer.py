@@ -91,7 +91,7 @@ class DatabaseWriter:
         self._wake.set()
 
     def when_lost(self, cut: Callable[[], None]) -> None:
-        """Have `cut` called when the writer is lost from sight."""
+        """Call `cut` from now on when the writer is lost from sight."""
         self._cut = cut
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class DatabaseWriter:
             self._see(policy.renewed(self._view, step.host, lease.epoch + 1, begun))
 
     def _at(self, host: str, act: Callable[[Tx], T]) -> T | None:
-        """Return what `act` returns after its commit at a host; None where the host fails."""
+        """Return the result of `act` after its commit at a host; None where the host fails."""
         try:
             with self._hosts[host].begin() as tx:
                 return act(tx)

@@ -191,8 +191,7 @@ def way_down(tx: Tx, node: Node) -> tuple[str, float | None]:
 
 
 def trouble(tx: Tx, node: Node) -> str:
-    """Return what is wrong with the node's switch port; '' where nothing is, or none is wanted
-    anywhere."""
+    """Return the fault of the node's switch port; '' where there is none, or no VLAN is wanted."""
     port = ports.of_mac(tx, node.boot_mac)
     if port is None:
         network = networks.of(tx, node.vcluster_id) if node.vcluster_id is not None else None

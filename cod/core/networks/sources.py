@@ -20,13 +20,12 @@ def choose(
     *,
     isolated: bool,
 ) -> Subnet:
-    """Return the subnet for a request for a new vcluster: of those with addresses for its nodes one
-    that has as many matching nodes, whoever holds them, then one with so many addresses free, then
-    the one with most matching nodes, with most nodes.
+    """Return the subnet for a request for a new vcluster. Subnets that have addresses for its nodes
+    are ranked: first one with as many matching nodes (held ones count), then one with as many free
+    addresses, then the one with the most matching nodes, then the one with the most nodes.
 
     An isolated vcluster brings its addresses, and only nodes with usable switch ports match it.
-    Where no subnet has addresses for its nodes, they do not count. The template 0 wants nothing.
-    """
+    Where no subnet has addresses for its nodes, they do not count. The template 0 wants nothing."""
     if len(site.subnets) == 1:
         return site.subnets[0]
     documents = {0: whatif.ANYTHING} | templates.for_matching(

@@ -74,8 +74,8 @@ def is_outage(tx: Tx, now: float) -> bool:
 
 
 def unproven(tx: Tx, node: Node, site: Site, now: float) -> Step | None:
-    """Return what becomes of a node in the trampoline that booted by nobody's order, which no
-    driver has confirmed; None: it goes on like any other."""
+    """Return the step of a node in the trampoline whose boot COD did not order and no driver has
+    confirmed; None: the node goes on like any other."""
     if not node.boot_unordered or node.state != NodeState.TRAMPOLINE or site.policy.auto_approve:
         return None
     if is_outage(tx, now):

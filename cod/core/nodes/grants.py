@@ -102,7 +102,7 @@ def _seats(tx: Tx, shares: Sequence[Share], site: Site, group_id: int) -> list[t
 
 
 def pool_key(free: FreeNodes) -> node_kinds.FreeKey:
-    """Return what makes the nodes of a pool alike, for the store."""
+    """Return the key by which the store finds the nodes of a pool."""
     template, group = free.cache or (None, None)
     state = NodeState.INACTIVE if free.readiness == WARM else NodeState.OFF
     return node_kinds.FreeKey(
@@ -113,8 +113,7 @@ def pool_key(free: FreeNodes) -> node_kinds.FreeKey:
 def _set_going(
     tx: Tx, node: Node, held: Node, vcluster: Vcluster, slow: float, site: Site, now: float
 ) -> tuple[Effect, ...]:
-    """Have the holder's software primed or booted on a node that is awake; wake a node that is
-    off."""
+    """Prime or boot the holder's software on a node that is awake; wake a node that is off."""
     wanted = holding.assignment(tx, held)
     assert wanted is not None
     step = _first_step(node, wanted, vcluster, slow)
@@ -162,7 +161,7 @@ def _admission(
 
 
 def _began(vcluster: Vcluster, now: float) -> notice_texts.NoticeText:
-    """Return what the group of a vcluster whose lease begins now is told."""
+    """Return the notice to the group of a vcluster whose lease begins now."""
     cut = (vcluster.expires_at or 0.0) < now + vcluster.lease_time
     return notice_texts.lease_began(vcluster, cut=cut)
 

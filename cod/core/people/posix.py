@@ -39,7 +39,7 @@ def set_primary_gid(tx: Tx, user: User, gid: int, now: float) -> None:
 
 
 def take_gid(tx: Tx, group: str, gid: int, now: float) -> None:
-    """Put down the number as the group's. Raises `Refused` where somebody else has or had it."""
+    """Make the number the group's. Raises `Refused` where another group or user has or had it."""
     if posix_ids.holder(tx, "gid", gid) != SHARED:
         _take(tx, "gid", gid, f"group:{group}", "gid", now)
 

@@ -126,8 +126,8 @@ def _trade(
 
 
 def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
-    """Return what a fresh boot of the trampoline means. DHCP has usually noticed before; this is
-    for when it has not."""
+    """Apply the step that follows from a fresh boot of the trampoline, and return the node. DHCP
+    has usually noticed the boot before; this is for when it has not."""
     cause = "its agent connected after a new boot"
     if node.state in WORKING:
         step = blame.on_trouble(

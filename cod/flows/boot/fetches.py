@@ -1,10 +1,9 @@
-"""May whoever asks from an address have an image? The image server's question about rights.
+"""The image server's question about rights: may a client at an address have an image?
 
-A node may have the images that the template names which it runs or is to run for its holder: those
-of its order, and those that it boots from without a disk. It is known by the address that DHCP has
-given to one of its NICs, for its firmware, its trampoline or its system. There is no such thing as
-a secret here: a digest that somebody has heard of opens nothing.
-"""
+A node may have the images of the template that it runs or will run for its holder: those of its
+order, and those that it boots from without a disk. It is known by the address that DHCP has given
+to one of its NICs, for its firmware, its trampoline or its system. A digest is no secret: knowing
+one opens nothing."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def unchanged(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPla
 def _plan(
     tx: Tx, node: Node, subnet: Subnet, mac: str, address: str, site: Site, now: float
 ) -> BootPlan:
-    """Return what the node is to boot; note it where that is its own system."""
+    """Return the node's boot plan; note it where the node boots its own system."""
     if reason := isolation.elsewhere(tx, node, subnet):
         return BootPlan("none", reason)
     if reason := _lacks_nonce(tx, node, address, site, now):

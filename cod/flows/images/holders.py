@@ -11,8 +11,8 @@ from cod.store.images import images
 
 
 def note(tx: Tx, *, server: str, names: Collection[str]) -> None:
-    """Put down which files a host has: images by digest, uploads by name. What a host had that was
-    forgotten since is known on, where it is needed and no other host has it."""
+    """Store which files a host has: images by digest, uploads by name. Files of forgotten hosts
+    stay known only where they are needed and no other host has them."""
     servers.hold(tx, server, names)
     if left := servers.held_by_forgotten(tx, server):
         wanted = images.digests(tx) | {each.rpartition("/")[2] for each in images.sources(tx)}

@@ -103,7 +103,7 @@ def renew(tx: Tx, *, owner: str, now: float) -> bool:
 
 
 def let_go(tx: Tx, *, owner: str, now: float) -> None:
-    """Let another server have the claim to take images in, if this one has it."""
+    """Give up this server's claim to take images in, if it has the claim."""
     if held := claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS):
         claims.give_up(tx, held)
 

@@ -175,8 +175,8 @@ def sweep(tx: Tx, *, now: float) -> list[Upload]:
 
 
 def files(tx: Tx) -> frozenset[str]:
-    """Return what rows name of the files that came in: uploads' ids, and paths of images that are
-    yet to be taken in."""
+    """Return the names of files that rows refer to: uploads' ids, and paths of images that are yet
+    to be taken in."""
     return frozenset([*(upload.id for upload in uploads.every(tx)), *images.sources(tx)])
 
 

@@ -74,7 +74,7 @@ def carry_out(tx: Tx, context: FlowContext, *, many: ManyNodes) -> Result[ActedN
 
 
 def check(tx: Tx, context: FlowContext, *, many: ManyNodes) -> ActedNodes:
-    """Return what `carry_out` would do, and change nothing."""
+    """Return the changes that `carry_out` would make, and change nothing."""
     with trial(tx):
         return carry_out(tx, context, many=many).value
 

@@ -92,7 +92,7 @@ def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
 
 
 def proposal(tx: Tx) -> topology.Proposal:
-    """Return what blocks the network suggests for nodes that are in none, and why."""
+    """Return the blocks that the network suggests for nodes that are in none, and why."""
     names_ = blocks.names(tx)
     return topology.propose(
         (_sighting(each, names_) for each in blocks.seen(tx)), {*names_.values(), *RESERVED}

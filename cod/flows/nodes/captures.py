@@ -198,7 +198,7 @@ def _view(tx: Tx, node: Node, row: Capture) -> CaptureView:
 
 
 def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
-    """Return the capture that whoever knows `secret` may send from `address`: that of the node's
+    """Return the capture that a sender with `secret` may send from `address`: that of the node's
     order `order`. Raises `Refused`, in the same words whatever is wrong."""
     node_id, _, generation = order.partition(".")
     node = nodes.get(tx, int(node_id)) if node_id.isdecimal() and len(node_id) < 19 else None

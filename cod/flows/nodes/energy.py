@@ -161,8 +161,8 @@ def _fade_users(
     costs: Mapping[int, float],
     half_life: float,
 ) -> None:
-    """Put down what users have used in groups that have users' shares. Of those who have used
-    nothing since `before` the rows stay: whoever reads them lets the usage fade until then."""
+    """Store what users have used in groups that have users' shares. Rows of users who have used
+    nothing since `before` stay: readers let the usage fade until then."""
     creators = user_usage.creators(tx, sharing)
     rates: dict[tuple[int, int], float] = defaultdict(float)
     for vcluster_id, type_id, nodes in reading.held:
@@ -272,12 +272,12 @@ def report(
 
 
 def of_vcluster(tx: Tx, name: str, vcluster_id: int, rules: Energy) -> Line:
-    """Return what a vcluster's nodes have used since it was created."""
+    """Return the energy and node-hours of a vcluster's nodes since it was created."""
     return _line(name, energy.vcluster(tx, vcluster_id), rules)
 
 
 def of_month(tx: Tx, group: str, group_id: int, rules: Energy, now: float) -> Line:
-    """Return what a group has used in this month (UTC)."""
+    """Return the energy and node-hours of a group in this month (UTC)."""
     used = energy.in_month(tx, energy_accounting.month(now), [group_id])
     return _line(group, used.get(group_id, (0.0,) * 4), rules)
 

@@ -93,7 +93,7 @@ def may_be_deleted(node: Node) -> bool:
 def check(
     tx: Tx, context: FlowContext, *, machines: Sequence[KnownMachine]
 ) -> Sequence[EnteredMachine]:
-    """Return what `enter` would do with the machines, and change nothing."""
+    """Return the changes that `enter` would make with the machines, and change nothing."""
     with trial(tx):
         return enter(tx, context, machines=machines).value
 
@@ -250,7 +250,7 @@ def _normal(machine: KnownMachine) -> KnownMachine:
 
 
 def _marks(machine: KnownMachine) -> list[_Mark]:
-    """Return what identifies the machine: its name, then its hardware."""
+    """Return the names and hardware marks that identify the machine, its name first."""
     return [
         ("name", machine.name),
         *(("MAC", mac) for mac in machine.macs),

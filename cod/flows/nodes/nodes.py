@@ -63,8 +63,7 @@ def kept(node: Node) -> tuple[str, ...]:
 
 
 def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
-    """Return what was wished of the node's power lately, the newest first, and what came of it.
-    Raises `Refused`."""
+    """Return the node's last power wishes and their outcomes, newest first. Raises `Refused`."""
     return wishes.of_node(tx, nodes.named(tx, name).id, SHOWN)
 
 

@@ -122,7 +122,7 @@ def forget(tx: Tx, *, name: str) -> Result[None]:
 
 
 def retry(tx: Tx, *, name: str, now: float) -> Result[Sequence[SwitchPortView]]:
-    """Have the ports of a node's NICs changed again, or read again, at once."""
+    """Change the ports of a node's NICs again, or read them again, at once."""
     node = nodes.named(tx, name, lock=True)
     found = store.of_node(tx, node.id)
     if not found:

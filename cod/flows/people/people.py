@@ -161,7 +161,7 @@ memberships = people.members
 
 
 def member(tx: Tx, *, group: str, user: str) -> Member:
-    """Return what `user` is in a group. Raises `Refused`."""
+    """Return a user's membership of a group. Raises `Refused`."""
     into, person = _in_group(tx, group, user)
     return people.members(tx, group_id=into.id, user_id=person.id)[0]
 

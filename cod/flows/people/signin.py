@@ -56,13 +56,13 @@ class SignedIn:
 
 
 def digest(secret: str) -> str:
-    """Return what is kept of a cookie or a link's secret: BLAKE2b-256, hex. They are random: no
-    salt, no slow hash."""
+    """Return the stored digest of a cookie or a link's secret: BLAKE2b-256, hex. The secrets are
+    random: no salt, no slow hash."""
     return hashlib.blake2b(secret.encode(errors="replace"), digest_size=32).hexdigest()
 
 
 def wrong() -> Refused:
-    """Return what everybody is told who may not sign in, whatever the reason."""
+    """Return the one refusal for every failed sign-in, whatever the reason."""
     return Refused("unauthorised", "name or password is wrong")
 
 
@@ -90,8 +90,8 @@ def attempt(tx: Tx, *, name: str, address: str, now: float) -> Attempt:
 
 
 def failed(tx: Tx, *, name: str, address: str, now: float, run: str | None = None) -> None:
-    """Put down that an attempt failed. What was typed is shown only if somebody is called so: it
-    may be a password."""
+    """Note that an attempt failed. The typed name is shown only if a user has that name: it may be
+    a password."""
     user = people.by_name(tx, name)
     audit.add(
         tx,

@@ -27,8 +27,8 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,29}")
 
 
 def digest(token: str) -> str:
-    """Return what is kept of a token: BLAKE2b-256, hex. Tokens are random, so no salt and no slow
-    hash are needed."""
+    """Return the stored digest of a token: BLAKE2b-256, hex. Tokens are random, so no salt and no
+    slow hash are needed."""
     return hashlib.blake2b(token.encode(), digest_size=32).hexdigest()
 
 

@@ -303,7 +303,7 @@ def _reserved(
 def _faults(
     tx: Tx, asked: HypotheticalRequest, owner: Group, site: Site, now: float
 ) -> dict[str, str]:
-    """Return what is wrong with a new vcluster's name and lease, by field."""
+    """Return the faults of a new vcluster's name and lease, by field."""
 
     def name() -> None:
         if asked.name:

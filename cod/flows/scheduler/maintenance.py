@@ -262,7 +262,8 @@ def _raise_version(tx: Tx) -> None:
 
 
 def _warned(tx: Tx, window: MaintenanceWindow, rules: Policy, now: float) -> None:
-    """Note the warning that planning the window is: it is not said a second time."""
+    """Note that owners have been warned of the window by its planning, so that they are not warned
+    of the same again."""
     due = policy.warning(window, rules, now)
     if due is not None:
         rows.change(tx, window, warned=due)

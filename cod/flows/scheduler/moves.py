@@ -237,7 +237,7 @@ def _able(
 
 
 def _lacks(tx: Tx, taker: Vcluster, kinds: Mapping[int, NodeType]) -> dict[int, str]:
-    """Return what keeps nodes of each type from the target, '' where nothing does."""
+    """Return why nodes of each type cannot move to the target, '' where they can."""
     document = templates.for_matching(tx, [taker.template_id])[taker.template_id]
     return {
         one: "; ".join(map(str, lacking(taker.attributes, document, kind.attributes)[:3]))

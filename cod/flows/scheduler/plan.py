@@ -60,7 +60,7 @@ def decide(seen: SiteSnapshot, site: Site, now: float, aside: Collection[int] = 
 
 
 def without(seen: SiteSnapshot, request_ids: Collection[int]) -> SiteSnapshot:
-    """Return what was seen, but for those requests."""
+    """Return the snapshot without those requests."""
     if not request_ids:
         return seen
     return replace(
@@ -119,8 +119,8 @@ class NoChange:
 
 
 def still(seen: SiteSnapshot, site: Site, now: float) -> NoChange:
-    """Return the plan for what was seen at `now` was empty. The time plays a part in plans by what
-    `due` knows, no other."""
+    """Return a record that the plan for `seen` at `now` was empty. Time alone changes a plan only
+    at the times that `due` knows."""
     return NoChange(seen, site.policy, site.energy, due(seen, site, now))
 
 

@@ -88,7 +88,7 @@ def want(
 
 
 def check(tx: Tx, context: FlowContext, **asked: object) -> list[ReinstalledNode]:
-    """Return what `want` would, and change nothing. Raises `Refused`."""
+    """Return the nodes that `want` would reinstall, and change nothing. Raises `Refused`."""
     with trial(tx):
         return want(tx, context, **asked).value  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Asking for nodes. Whoever asks (portal, REST, command line, a VCM) comes through `submit`."""
+"""Requests for nodes. All doors (portal, REST, command line, a VCM) come through `submit`."""
 
 from __future__ import annotations
 

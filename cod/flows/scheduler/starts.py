@@ -49,13 +49,13 @@ def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Obse
 
 
 def question(seen: Observed, site: Site, now: float) -> bytes:
-    """Return what the process needs that reckons the starts: arguments of `predicted`."""
+    """Return the arguments of `predicted`, pickled for the process that computes the starts."""
     groups = list(seen.scene.groups.values())
     return pickle.dumps((seen.site, site.policy, now, groups))
 
 
 def answer(said: bytes) -> list[Told]:
-    """Return what the process says, as it is told."""
+    """Return the computed starts as they are stored."""
     found: list[policy.Start] = pickle.loads(said)
     return [Told(one.request_id, one.at, one.why, *(one.sooner or (None, None))) for one in found]
 

@@ -1,7 +1,6 @@
-"""The pool over time: counted once a minute, and shown: nodes by state, and who held how many.
+"""The pool over time, counted once a minute: nodes by state, and how many each group held.
 
-Like the energy accounts it is read and reckoned first and written then, by whoever moves the mark.
-"""
+As with the energy accounts, a server first reads and computes, then moves the mark and writes."""
 
 from __future__ import annotations
 

@@ -74,9 +74,9 @@ class Picture:
 def enrol(
     tx: Tx, *, vcluster: str, serial: str, address: str, now: float, ends_at: float | None = None
 ) -> VcmView:
-    """Return whoever has the certificate of that serial number, which ends at `ends_at`, and comes
-    from that address speaks for the vcluster; '' for one of them leaves it out. Raises
-    `Refused`."""
+    """Let a VCM speak for the vcluster. It is known by its certificate's serial number, valid until
+    `ends_at`, and its address; '' for one of the two leaves that out. Returns the VCM's view.
+    Raises `Refused`."""
     if not serial and not address:
         raise Refused(
             "invalid", "a VCM without a certificate is known by its address: say which", "address"
@@ -95,9 +95,9 @@ def enrol_inside(
     tx: Tx, *, vcluster: str, head: str | None, now: float, anew: bool = True
 ) -> tuple[VcmView, bool]:
     """Enrol a VCM on the vcluster's node of that host name (None: the first), which is invited when
-    it is primed; and whether that is still to come. Raises `Refused`.
+    it is primed. Return its view, and whether the invitation is still to come. Raises `Refused`.
 
-    anew  False: whoever is enrolled already stays
+    anew  False: a VCM that is enrolled already stays
     """
     found = _vcluster(tx, vcluster)
     if not anew and vcms.get(tx, found.id) is not None:

@@ -60,8 +60,8 @@ def show(tx: Tx, *, name: str, now: float) -> VolumeView:
 
 
 def mounted(tx: Tx, *, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
-    """Return what a vcluster mounts, by mount point; what is yet to be exported, or withdrawn,
-    too."""
+    """Return the volumes of a vcluster by mount point, including those that are yet to be exported
+    or withdrawn."""
     found = [(volumes.get(tx, one.volume_id), one) for one in volumes.attached_to(tx, vcluster_id)]
     return sorted(
         ((volume, one) for volume, one in found if volume is not None),
@@ -117,7 +117,7 @@ def create(
 
 
 def attach(tx: Tx, context: FlowContext, *, asked: AskedVolume, vcluster: str) -> VolumeView:
-    """Have the nodes of a vcluster mount the volume. Raises `Refused`."""
+    """Mount the volume on the nodes of a vcluster. Raises `Refused`."""
     holder = vclusters.by_name(tx, vcluster, lock=True)
     if holder is None or holder.state in LAST:
         raise Refused(
@@ -128,7 +128,7 @@ def attach(tx: Tx, context: FlowContext, *, asked: AskedVolume, vcluster: str) -
 
 
 def detach(tx: Tx, context: FlowContext, *, name: str, vcluster: str) -> VolumeView:
-    """Have the volume withdrawn from the nodes of a vcluster. Raises `Refused`."""
+    """Withdraw the volume from the nodes of a vcluster. Raises `Refused`."""
     volume = volumes.named(tx, name, lock=True)
     own = [one for one in volumes.attachments(tx, [volume.id]) if one.vcluster == vcluster]
     if not own:
@@ -141,8 +141,8 @@ def detach(tx: Tx, context: FlowContext, *, name: str, vcluster: str) -> VolumeV
 
 
 def resize(tx: Tx, context: FlowContext, *, name: str, size: int) -> VolumeView:
-    """Let the volume hold `size` bytes. One that holds more already takes no more data. Raises
-    `Refused`."""
+    """Change the volume's size to `size` bytes. A volume that holds more already takes no more
+    data. Raises `Refused`."""
     volume = _kept(tx, name)
     policy.check_size(size)
     taken, own = volumes.taken(tx, volume.group_id)
@@ -155,7 +155,7 @@ def resize(tx: Tx, context: FlowContext, *, name: str, size: int) -> VolumeView:
 
 
 def take_snapshot(tx: Tx, context: FlowContext, *, name: str, snapshot: str) -> VolumeView:
-    """Have a snapshot made. Raises `Refused`."""
+    """Order a snapshot. Raises `Refused`."""
     volume = _kept(tx, name)
     names.full("", snapshot, "snapshot", thing="a snapshot")
     there = [one.name for one in volumes.snapshots(tx, [volume.id])]
@@ -185,7 +185,7 @@ def take_snapshot(tx: Tx, context: FlowContext, *, name: str, snapshot: str) -> 
 
 
 def delete_snapshot(tx: Tx, context: FlowContext, *, name: str, snapshot: str) -> VolumeView:
-    """Have a snapshot deleted, at once. Raises `Refused`."""
+    """Order the deletion of a snapshot, at once. Raises `Refused`."""
     volume = volumes.named(tx, name, lock=True)
     found = next((one for one in volumes.snapshots(tx, [volume.id]) if one.name == snapshot), None)
     if found is None:
@@ -227,7 +227,7 @@ def restore(tx: Tx, context: FlowContext, *, name: str) -> VolumeView:
 
 
 def remake(tx: Tx, context: FlowContext, *, name: str) -> VolumeView:
-    """Let the volume's directory be made anew, empty, where the file server has lost it. Raises
+    """Order a new, empty directory for the volume, where the file server has lost it. Raises
     `Refused`."""
     core.changed(tx, _kept(tx, name), context.now, made_at=None, enforced="")
     return show(tx, name=name, now=context.now)
@@ -276,7 +276,7 @@ def _not_copied(tx: Tx, volume: Volume, snapshots: Iterable[Snapshot], field: st
 
 
 def _source(volume: Volume, snapshot: str) -> str:
-    """Return what a copy is made from, as `WantedVolume.source` names it."""
+    """Return the source of a copy, as `WantedVolume.source` names it."""
     return f"{volume.id}/{snapshot}"
 
 

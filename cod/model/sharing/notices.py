@@ -44,7 +44,7 @@ class Send:
 
     @property
     def state(self) -> DeliveryState:
-        """Return how it goes."""
+        """Return whether the delivery waits, was made or was given up."""
         if self.done_at is None:
             return DeliveryState.WAITING
         return DeliveryState.DELIVERED if self.delivered else DeliveryState.GIVEN_UP

@@ -111,7 +111,7 @@ def free_key(row: Sequence[Any], many: bool, port: str = "", windows: int = 0) -
 
 
 def is_idle(since: float) -> ColumnElement[bool]:
-    """Return the condition of warm nodes that their driver can wake, and that are warm since then."""
+    """Return the condition of warm nodes warm since then that their driver can wake."""
     return and_(_n.state == NodeState.INACTIVE, _n.since <= since, _n.power_driver != "none")
 
 

@@ -131,11 +131,11 @@ _VERBS = {"POST": "create", "PUT": "set", "PATCH": "change", "DELETE": "delete"}
 
 
 def action(route: Route) -> str:
-    """Return what the route does, in two words: 'vcluster create', 'vcluster resize', 'member set'.
+    """Return the name of the route's change, in two words: 'vcluster create', 'vcluster resize',
+    'member set'.
 
-    The last fixed part of the path is the verb, unless it is a plural: then it is what the method
-    does to one of them.
-    """
+    The last fixed part of the path is the verb, unless it is a plural: then the method says what is
+    done to one of them."""
     if route.action:
         return route.action
     fixed = [part for part in route.path.strip("/").split("/") if not part.startswith("{")]
@@ -147,7 +147,7 @@ def action(route: Route) -> str:
 
 
 def change(route: Route, ask: Call) -> Change:
-    """Return what the audit notes when the route's flow has run."""
+    """Return the audit's description of the change, for when the route's flow has run."""
     claims = [each for each in route.claims(ask) if each.kind]
     return Change(
         action(route),

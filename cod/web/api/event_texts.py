@@ -59,7 +59,7 @@ class Event:
 
 
 def events_of(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Event]:
-    """Return what rows of the history and of the notices say."""
+    """Return the events that rows of the history and of the notices tell."""
     found = [
         Event(
             "transition",
@@ -106,7 +106,7 @@ class Following:
 
 
 def progress(row: Mapping[str, Any]) -> Event:
-    """Return what a row of the progress says."""
+    """Return the event that a row of the progress tells."""
     return Event(
         "progress",
         {key: value for key, value in row.items() if key != "group_id"},

@@ -58,7 +58,7 @@ class JsonBody(MemoryBody):
             request.problem(self.wrong(error))
 
     def wrong(self, error: Exception) -> HttpProblem:
-        """Return what went wrong, as the client sees it."""
+        """Return the problem that the client is told for an exception."""
         return unexpected(error)
 
     async def _dispatch(self, who: Who) -> None:
@@ -157,11 +157,11 @@ class JsonBody(MemoryBody):
         return request.send_tagged(encoded(said), secret=route.secret)
 
     async def after_commit(self, route: Route, value: Any) -> Any:
-        """Return what is shown, from the flow's value."""
+        """Return the value to show, from the flow's value."""
         return value
 
     def _locate(self, route: Route, said: Any) -> None:
-        """Say where the thing is that was made, or will be as was asked."""
+        """Set `Location` to the path of the thing that was made, or will be made."""
         path = place(route, self.names, said) if route.status in (201, 202) else ""
         if path:
             self.request.headers["Location"] = PREFIX + path
@@ -181,8 +181,8 @@ class JsonBody(MemoryBody):
     # ------------------------------------------------ reading the question
 
     def digested(self) -> bytes:
-        """Return what two headers say that can stand in place of a body: nothing, but of an
-        upload."""
+        """Return the two headers of an upload that can stand in place of a body; nothing for other
+        requests."""
         return b"\n"
 
     def _conditions(self, who: Who) -> Conditions:

@@ -102,8 +102,7 @@ class OneOrSeveral:
 
 
 def faults_of(error: ValidationError) -> dict[str, str]:
-    """Return what is wrong with each field, by its path with dots; the first of several faults of
-    one field."""
+    """Return the first fault of each field, by its path with dots."""
     faults: dict[str, str] = {}
     for each in error.errors(include_url=False, include_input=False):
         faults.setdefault(".".join(map(str, each["loc"])), field_error(each))
@@ -165,7 +164,7 @@ class Filtered(Query):
 
     @property
     def filters(self) -> dict[str, Any]:
-        """Return what is asked for but parts and order of a list, such as a type by its name."""
+        """Return the filters of a list's query: all its fields but those of its part and order."""
         return self.model_dump(exclude={"limit", "sort", "after", "q"})
 
 

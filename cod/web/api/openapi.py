@@ -132,8 +132,8 @@ def _headers(route: Route) -> list[dict[str, Any]]:
 
 
 def uploads(route: Route, operation: dict[str, Any]) -> dict[str, Any]:
-    """Return what the tus protocol adds to an operation: headers, and bodies that are pieces of a
-    file."""
+    """Return the additions of the tus protocol to an operation: headers, and bodies that are pieces
+    of a file."""
     asked = [
         _header(name, about, required) for name, about, required in _ASKED.get(route.method, ())
     ]

@@ -147,7 +147,7 @@ class Call(Generic[N_co, B_co, Q_co]):
 
     @property
     def context(self) -> FlowContext:
-        """Return what flows take beside what is asked of them."""
+        """Return the flow's context: site, time, caller and key."""
         return FlowContext(self.site, self.now, self.who, self.key)
 
 

@@ -52,8 +52,8 @@ class UploadBody(JsonBody):
         )
 
     def model(self, route: Route) -> BaseModel | None:
-        """Return the body, or what headers say. Raises `HttpProblem` for what is refused whoever
-        asks."""
+        """Return the body, or the fields that headers carry in its place. Raises `HttpProblem` for
+        faults that do not depend on the caller."""
         header = self.request.getHeader
         if route.body is None:
             body = None if route.upload else super().model(route)
@@ -83,7 +83,7 @@ class UploadBody(JsonBody):
         return value
 
     def wrong(self, error: Exception) -> HttpProblem:
-        """Return what went wrong, as the client sees it."""
+        """Return the problem that the client is told for an exception."""
         return tus.wrong(error)
 
 

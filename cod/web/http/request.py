@@ -391,7 +391,7 @@ def unquoted(path: str) -> str:
 
 
 def phrase(status: int) -> str:
-    """Return the reason phrase of a status. (Twisted's own list ends with RFC 2616: it has no 422.)"""
+    """Return a status's reason phrase. (Twisted's own list ends with RFC 2616: it has no 422.)"""
     try:
         return HTTPStatus(status).phrase
     except ValueError:  # 460 is the tus protocol's

@@ -49,7 +49,7 @@ class Assets:
         return f"/assets/{self._names[name]}"
 
     def get(self, name: str) -> Asset | None:
-        """Return what is served under that name."""
+        """Return the file that is served under that name."""
         return self._served.get(name)
 
 

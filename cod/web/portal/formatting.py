@@ -110,12 +110,12 @@ NODE_WORDS = {str(state): (word, TONES[word]) for state, word in WORDS.items()}
 
 
 def node_word(state: str) -> tuple[str, str]:
-    """Return what people call a node's state, and the colour of its badge."""
+    """Return the word for a node's state, and the colour of its badge."""
     return NODE_WORDS.get(state, (state, "busy"))
 
 
 def state_word(state: str) -> str:
-    """Return what people call a state of a virtual cluster, a request or an image."""
+    """Return the word for a state of a virtual cluster, a request or an image."""
     return OTHER_WORDS.get(state, state)
 
 
@@ -125,7 +125,7 @@ def colons(digest: str) -> str:
 
 
 def phase(name: str) -> str:
-    """Return what people call a step by which a node's progress is told; '' for none."""
+    """Return the words for a step of a node's progress; '' for none."""
     return PHASES.get(name, name)
 
 
@@ -144,8 +144,8 @@ def by_word(counts: Mapping[str, int]) -> list[tuple[str, str, int, list[str]]]:
 
 
 def remedy(change: Any, wanted: int | None) -> str:
-    """Return what the button for a change of a request (`bodies.plan.RemedyReply`) says: 'Take 38
-    nodes'."""
+    """Return the label of the button for a change of a request (`bodies.plan.RemedyReply`): 'Take
+    38 nodes'."""
     kinds = "of several types and blocks" if change.spread else ""
     if change.count == wanted:
         return "Allow several types and blocks" if kinds else "Allow one type and block only"

@@ -97,7 +97,7 @@ class Form:
         return f"{self.mark}-{name}" if self.mark else name
 
     def value(self, name: str, default: Any = "") -> str:
-        """Return what the field shows: what was typed, else `default`."""
+        """Return the text that the field shows: the typed text, else `default`."""
         if self.typed is None:
             return "" if default is None else str(default)
         return self.typed.one(name)
@@ -122,8 +122,8 @@ class Form:
         return default if self.typed is None else value in self.typed.all(name)
 
     def error(self, name: str) -> str:
-        """Return what is wrong with the field; '' for nothing. The field shows it, so that the form
-        need not."""
+        """Return the fault of the field; '' for none. The field shows it, so that the form need
+        not."""
         self.shown.add(name)
         return self.errors.get(name, "")
 
@@ -161,7 +161,7 @@ def clock(fields: Fields | None) -> tzinfo:
 
 
 def moments(fields: Fields) -> Callable[[str], float]:
-    """Return what reads the times of a form, by the clock of its time zone."""
+    """Return a reader of the form's times, by the clock of its time zone."""
     return partial(moment, clock=clock(fields))
 
 

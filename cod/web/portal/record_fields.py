@@ -98,7 +98,7 @@ class Columns:
 
     @property
     def heads(self) -> list[str]:
-        """Return what is above them."""
+        """Return the headings of the columns."""
         return [each.about.label for each in self.fields]
 
     def cells(self, record: object) -> list[tuple[str, Any]]:
@@ -190,7 +190,7 @@ def body_by(record: type, right: Right, fields: Fields) -> dict[str, Any]:
 
 
 def readers(record: type) -> dict[str, Callable[[str], Any]]:
-    """Return what reads the fields of a record that people do not write as JSON does, by name."""
+    """Return readers, by name, of the record's fields that people do not write as JSON does."""
     return {
         each.name: _READ[each.about.kind]
         for each in described(record)

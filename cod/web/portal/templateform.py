@@ -39,8 +39,8 @@ def offered(names: Iterable[str], value: str) -> list[str]:
 
 
 def missing(fields: Fields) -> dict[str, str]:
-    """Return what nobody has filled in yet that every template has, by field: the document's faults
-    speak of lines that who fills in a form has not seen."""
+    """Return sentences, by field, about fields that every template has and that are still empty:
+    the document's faults name lines that the form's reader has not seen."""
     wrong = {} if fields.one("name").strip() else {"name": "should be a name, such as my-template"}
     diskless = fields.one("mode") == "diskless"
     if diskless and not fields.one("kernel"):
@@ -58,7 +58,7 @@ def missing(fields: Fields) -> dict[str, str]:
 
 
 def document(fields: Fields) -> str:
-    """Return the document that the fields make. It may be wrong: whoever checks it says so."""
+    """Return the document that the fields make. It may be wrong: the check of templates says so."""
     root = Element("template", name=fields.one("name").strip())
     for flag in ("cache", "verify"):
         if fields.one(flag):
@@ -145,7 +145,7 @@ def fields_of(text: str) -> Fields | None:
 
 
 def _shape(element: Element) -> object:
-    """Return what an element says, however it says it. A boot from disk need not be said."""
+    """Return an element's meaning, however it is written. A boot from disk need not be said."""
     kept = [child for child in element if (child.tag, child.attrib) not in _UNSAID]
     attributes_ = sorted(
         (name, value) for name, value in element.attrib.items() if (name, value) not in _PLAIN

@@ -218,7 +218,7 @@ class Speaking:
 
 
 def _visit(cookie: str) -> dict[str, Any]:
-    """Return what the cookie remembers. Raises `Refused`."""
+    """Return the visit that the cookie describes. Raises `Refused`."""
     try:
         visit = json.loads(urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4)))
         return {

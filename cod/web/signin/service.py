@@ -239,7 +239,7 @@ class SignIn:
     # ------------------------------------------------ links
 
     async def invitation(self, secret: str) -> Invitation:
-        """Return what a link is for. Raises `Refused`."""
+        """Return the purpose of a link. Raises `Refused`."""
         return await self._pool.read(invitations.look, digest=digest(secret), now=self._clock())
 
     async def accept(self, secret: str, *, address: str, browser: str = "", **told: str) -> str:

@@ -69,7 +69,7 @@ class MaintenancePatch(Body):
 
     @property
     def changes(self) -> dict[str, object]:
-        """Return what is to be changed."""
+        """Return the changes that the patch names."""
         times = {"begins_at": self.begins_at, "ends_at": self.ends_at}
         others = {"reason": self.reason, "stay_out": self.stay_out}
         return {name: at for name, at in times.items() if name in self.model_fields_set} | {

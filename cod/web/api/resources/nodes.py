@@ -105,7 +105,7 @@ class NodePatch(PatchOf[model.NodeView]):
 
     @property
     def said(self) -> dict[str, Any]:
-        """Return what the question names, by name."""
+        """Return the fields that the patch names, with their values."""
         return self.model_dump(exclude_unset=True)
 
     @model_validator(mode="after")

@@ -165,7 +165,7 @@ class UserSyncReply(Reply):
 
 
 class UserInFull(UserReply):
-    """A user, and what they are in the groups that whoever asks may see."""
+    """A user, with the user's roles in the groups that the caller may see."""
 
     groups: list[Membership]
 
@@ -239,7 +239,7 @@ def _added(ask: Call[Names, UserCreate]) -> Flow[tuple[model.Invitation, str]]:
 
 
 def said(body: Body) -> dict[str, Any]:
-    """Return what a patch names; null says nothing."""
+    """Return the fields that a patch names and that are not null, with their values."""
     return {
         key: value
         for key, value in body.model_dump(exclude_unset=True).items()

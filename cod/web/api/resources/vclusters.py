@@ -166,7 +166,7 @@ class VclusterPatch(Body):
 
     @property
     def said(self) -> dict[str, str]:
-        """Return what the question names, by name, without spaces around it."""
+        """Return the fields that the patch names, with their values, without spaces around them."""
         named = {"description": self.description, "tags": self.tags}
         return {name: " ".join(text.split()) for name, text in named.items() if text is not None}
 

@@ -110,8 +110,8 @@ _Ask = Call[Named, VcmEnrol]
 
 
 def _enrol(ask: _Ask) -> Flow[VcmEnrolled]:
-    """Enrol a VCM. Nothing is issued, or said about the site, before it is known that whoever asks
-    may."""
+    """Enrol a VCM. Nothing is issued, and nothing is said about the site, before the caller's
+    rights are known."""
     return lambda tx: _issued(ask, tx)(tx)
 
 

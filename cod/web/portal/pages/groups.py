@@ -189,7 +189,7 @@ def _shares_said(ask: Call, reply: MemberReply) -> str:
 
 
 def _left(ask: Call[NamedMember], reply: Any) -> str:
-    """Return where to go next: whoever leaves a group does not see it any more."""
+    """Return the page to show after a user has left a group, which the user no longer sees."""
     gone = not ask.who.admin and ask.names.user == ask.who.name.partition(":")[2]
     return "/groups" if gone else f"/groups/{ask.names.name}"
 

@@ -31,7 +31,7 @@ class MaintenanceQuery(Query):
 
 
 def word(view: WindowView) -> str:
-    """Return what people call the state of a window."""
+    """Return the word for a window's state."""
     window = view.window
     if window.drain and window.state == WindowState.RUNNING and view.out < view.nodes:
         return "draining"

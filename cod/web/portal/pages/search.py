@@ -81,7 +81,7 @@ def _request(tx: Tx, ask: PageCall[Names, Any], number: str) -> Any:
 
 
 def _answered(tx: Tx, operation: str, ask: PageCall[Any, Any]) -> Any:
-    """Return what that route of the API finds, under its rights. Raises `Refused`."""
+    """Return the answer of that route of the API, under the reader's rights. Raises `Refused`."""
     route = api(operation)
     return guarded(tx, flow=route.call(ask), who=ask.who, claims=route.claims(ask))
 

@@ -84,7 +84,7 @@ def _wanted(fields: Fields) -> dict[str, Any]:
 
 
 def _clock(zone: str) -> tzinfo:
-    """Return that time zone; UTC where there is none of that name, which the route refuses."""
+    """Return the time zone of that name; UTC where there is none, which the route refuses."""
     try:
         return ZoneInfo(zone)
     except (KeyError, OSError, ValueError):

@@ -75,7 +75,7 @@ def _chart(use: GroupUse) -> Markup | None:
 
 
 def _body(fields: Fields) -> dict[str, Any]:
-    """Return what the form sets; an empty limit is none."""
+    """Return the body that the form makes; an empty limit is none."""
     body: dict[str, Any] = {}
     for name in ("shares", "guarantee", *NULLS):
         text = fields.one(name).strip()

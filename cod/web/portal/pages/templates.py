@@ -81,7 +81,7 @@ def _one(tx: Tx, ask: PageCall[Named, OneQuery]) -> dict[str, Any]:
 
 
 def changes(before: Template, after: Template) -> list[tuple[str, str]]:
-    """Return what differs, line by line: ('+', '-', ' ' or '@', the line)."""
+    """Return the differences, line by line: ('+', '-', ' ' or '@', the line)."""
     old, new = before.document.splitlines(), after.document.splitlines()
     if max(len(old), len(new)) > MOST_COMPARED:  # the time of a comparison grows with the square
         return [("@", f"Not compared: one of the two has more than {MOST_COMPARED} lines.")]

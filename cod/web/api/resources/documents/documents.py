@@ -316,7 +316,7 @@ def _there(tx: Tx, ask: Call, kind: DocumentKind) -> Things:
 
 
 def _plan(tx: Tx, ask: Call[Names, DocumentSet]) -> _Plan:
-    """Return what is to be done so that things are as the documents say."""
+    """Return the steps that make things as the documents say."""
     documents: list[_Document] = ask.prepared
     managed = site_documents.managed(tx)
     named = {(each.kind.name, each.name) for each in documents}
@@ -355,7 +355,7 @@ def _deletions(there: Mapping[str, Things], left: set[tuple[str, str]]) -> Itera
 
 
 def _check(ask: Call[Names, DocumentSet], tx: Tx) -> DocumentsReply:
-    """Return what applying the documents would change. Raises what `_apply` raises."""
+    """Return the changes that applying the documents would make. Raises the same as `_apply`."""
     return site_documents.tried(tx, flow=partial(_carry_out, ask, _plan(tx, ask)))
 
 
