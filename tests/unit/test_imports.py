@@ -87,6 +87,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
             "cod.periodic",
             "cod.images",
             "cod.notice_texts",
+            "cod.quantity",
             "cod.security",
             "cod.tokenbucket",
             "cod.orders",
