@@ -17,6 +17,7 @@ from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.rows import Rows
+from cod.store.scheduler import maintenance
 
 _s, _n = t.node_stories.c, t.nodes.c
 ROWS = Rows(NodeStory, t.node_stories)
@@ -32,6 +33,9 @@ def begin_hold(tx: Tx, why: str, now: float) -> None:
     *prime*, in which none is when its site is held: it was installed in an earlier one at the
     latest. A node that is held already keeps its story: its generation has grown since, and may
     have reached that of the installation which the database has forgotten.
+
+    Nodes that are out of service stay so until an administrator's word: they may have returned to
+    service since, which the database has forgotten.
     """
     tx.execute(insert(t.marks).values(name=watermarks.HOLD, at=now, about=why))
     forget_agreed(tx)
@@ -41,6 +45,8 @@ def begin_hold(tx: Tx, why: str, now: float) -> None:
     columns = ["node_id", "known", "verdict"]
     tx.execute(insert(t.node_stories).from_select(columns, rows))
     tx.execute(update(t.sessions).values(order_sent=""))  # agents are asked once more
+    tx.execute(update(t.nodes).where(_n.state == NodeState.QUARANTINED).values(deadline=None))
+    maintenance.let_go(tx)
 
 
 def include(tx: Tx, node_id: int) -> None:

@@ -82,6 +82,7 @@ def to_take(tx: Tx, window_id: int, most: int, *, held: bool) -> list[Node]:
         .where(
             _m.window_id == window_id,
             _n.state.not_in((*_NOT_OURS, NodeState.QUARANTINED)),
+            ~nodes.HELD,  # when the window is over its disks would be erased
         )
     )
     if not held:
@@ -97,6 +98,12 @@ def set_taken(tx: Tx, window_id: int, node_ids: Sequence[int]) -> None:
             .where(_m.window_id == window_id, _m.node_id.in_(part))
             .values(taken=True)
         )
+
+
+def let_go(tx: Tx, node_id: int | None = None) -> None:
+    """Note that windows bring the node (None: any) back no more: an administrator decides."""
+    given_up = update(t.maintenance_nodes).where(_m.taken).values(taken=False)
+    tx.execute(given_up if node_id is None else given_up.where(_m.node_id == node_id))
 
 
 def to_return(tx: Tx, window_id: int, most: int) -> list[Node]:
