@@ -57,6 +57,12 @@ def ask_after_failures(tx: Tx, node: Node, site: Site, now: float) -> None:
         ask(tx, node, site, now, cause=FAILURES, actor="deadline")
 
 
+def ask_on_return(tx: Tx, node: Node, site: Site, now: float, actor: str) -> None:
+    """Note that a node that returns to service is to be burnt in, where the site wants that."""
+    if site.burnin.after_trouble:
+        ask(tx, node, site, now, cause=RESTORED, actor=actor, erase=site.burnin.erase_new)
+
+
 def finish(tx: Tx, node: Node, results: Sequence[TestResult], site: Site, now: float) -> Node:
     """Keep the results of the node's burn-in, and return the node as it is now: it goes on, or is
     quarantined."""

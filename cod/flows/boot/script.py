@@ -124,7 +124,7 @@ def _served(
         )
     elif ready.by == "time":  # its deadline does not come before its time has
         due = now + ready.seconds + GRACE * site.policy.patience
-        nodes.extend_deadline(tx, node, max(node.deadline or 0.0, due))
+        nodes.set_deadline(tx, node, max(node.deadline or 0.0, due))
 
 
 def mint(

@@ -39,7 +39,7 @@ def run(
     tx: Tx, site: Site, now: float, started: float = 0.0, claim: claims.Claim | None = None
 ) -> list[Effect]:
     """Act on nodes with something due: rested in the trampoline, kept for a group that is gone,
-    overdue, or silent in the warm reserve.
+    overdue, silent in the warm reserve, or out of service until now.
 
     started  when this server began to listen: silence does not count until agents have had time to
              connect again
@@ -95,8 +95,13 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
             yield node, Step(NodeEvent.WIPE_ORDERED, lifecycle.KEPT_FOR_NOBODY)
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
-            waits = _waits(tx, node, site, now)
-            yield node, None if waits else _overdue(tx, node, site, now)
+            if node.state == NodeState.QUARANTINED:
+                core.ask_on_return(tx, node, site, now, "deadline")
+                because = f"its time out of service is over: {node.reason}"
+                yield node, lifecycle.restored(node, because)
+            else:
+                waits = _waits(tx, node, site, now)
+                yield node, None if waits else _overdue(tx, node, site, now)
         for node in sessions.silent(tx, now - patience):
             sessions.forget(tx, node.id)
             yield node, Step(NodeEvent.LOST, "nothing was heard of it", {"reason": "lost"})
@@ -117,7 +122,7 @@ def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
     values = {"waits_for": way, "waits_since": node.waits_since or since or now if way else None}
     nodes.change(tx, node, **values)
     whole = NODE_RULES[NodeState(node.state)].deadline or 0.0
-    nodes.extend_deadline(tx, node, now + whole * site.policy.patience)
+    nodes.set_deadline(tx, node, now + whole * site.policy.patience)
     return True
 
 

@@ -17,6 +17,7 @@ from cod.policy.nodes import lifecycle, place
 from cod.policy.people import names
 from cod.states import (
     NODE_TRANSITIONS,
+    UNAPPROVED,
     UNREPORTED,
     WORKING,
     Disk,
@@ -29,6 +30,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import burnins as burnin_rows
 from cod.store.nodes import nodes, sessions
 from cod.store.nodes import power as wishes
+from cod.store.scheduler import maintenance as windows
 
 BATCH = 100  # nodes that one transaction looks at
 HOME = 0  # id of the place that a node's own columns remember
@@ -123,39 +125,54 @@ def power(
 
 
 def quarantine(
-    tx: Tx, *, name: str, reason: str, site: Site, now: float, actor: str
+    tx: Tx,
+    *,
+    name: str,
+    reason: str,
+    until: float | None = None,
+    site: Site,
+    now: float,
+    actor: str,
 ) -> Result[NodeView]:
-    """Set the node aside. If a vcluster holds it, it is switched off, and a request for another
-    takes its place."""
+    """Set the node aside, until that moment or (None) until it is restored by hand. If a vcluster
+    holds it, it is switched off, and a request for another takes its place. Of a node that is set
+    aside already, reason and moment are replaced. Raises `Refused`."""
     node = nodes.named(tx, name, lock=True)
+    check_until(until, now)
+    if until is not None and (node.state in UNAPPROVED or not _is_known(node)):
+        why = f"node {name} is not approved: it cannot return by itself"
+        raise Refused("conflict", why, "until")
+    windows.let_go(tx, node.id)
+    if node.state == NodeState.QUARANTINED:
+        nodes.change(tx, node, reason=reason)
+        nodes.set_deadline(tx, node, until)
+        return Result(_view(tx, node.id, site.policy))
     power_ = "off" if node.vcluster_id is not None else None
-    step = Step(NodeEvent.QUARANTINED, f"{actor}: {reason}", {"reason": reason}, power_)
+    aside = {"reason": reason, "deadline": until}
+    step = Step(NodeEvent.QUARANTINED, f"{actor}: {reason}", aside, power_)
     return _move(tx, node, step, site, now, actor)
+
+
+def check_until(until: float | None, now: float) -> None:
+    """Raise `Refused` for a return to service that is not to come."""
+    if until is not None and until <= now:
+        raise Refused("invalid", "that time is over: name a later one", "until")
+
+
+def _is_known(node: Node) -> bool:
+    """Return whether its machine has ever reported, so that it can be in service."""
+    return node.reported_at is not None or node.type_id is not None
 
 
 def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[NodeView]:
     """Give a node that was taken out of service or retired another chance: it boots into the
-    trampoline.
-
-    Nobody knows what was done to it meanwhile: its disks count as dirty, unless COD never wrote
-    them.
-    """
+    trampoline."""
     node = nodes.named(tx, name, lock=True)
-    if node.reported_at is None and node.type_id is None:  # nobody has approved it
+    if not _is_known(node):
         why = f"node {name} has never reported: delete it, and add it again"
         raise Refused("conflict", why, "name")
-    disk = Disk.FOREIGN if node.disk == Disk.FOREIGN else Disk.DIRTY
-    kept = dict[str, object](disk=disk, cached_template_id=None, cached_group_id=None)
-    step = Step(
-        NodeEvent.RESTORED,
-        f"restored by {actor}",
-        {"reason": "", "attempts": 0, **kept},
-        "cycle",
-    )
-    if site.burnin.after_trouble:
-        burnins.ask(
-            tx, node, site, now, cause=burnins.RESTORED, actor=actor, erase=site.burnin.erase_new
-        )
+    burnins.ask_on_return(tx, node, site, now, actor)
+    step = lifecycle.restored(node, f"restored by {actor}")
     return _move(tx, node, step, site, now, actor)
 
 

@@ -260,7 +260,7 @@ def _goes_on(tx: Tx, node: Node, now: float, patience: float) -> Node:
     now."""
     whole = NODE_RULES[NodeState(node.state)].deadline
     if node.waits_for == POWER_CONTROL and whole is not None:
-        nodes.extend_deadline(tx, node, max(node.deadline or 0.0, now + whole * patience))
+        nodes.set_deadline(tx, node, max(node.deadline or 0.0, now + whole * patience))
     return _heard(tx, node)
 
 

@@ -34,9 +34,10 @@ from cod.model import (
     WindowView,
 )
 from cod.notice_texts import NoticeText
+from cod.policy.nodes import lifecycle
 from cod.policy.reservations import maintenance as policy
 from cod.policy.scheduler import leases
-from cod.states import Disk, NodeEvent, NodeState, Step, WindowState
+from cod.states import NodeEvent, NodeState, Step, WindowState
 from cod.store import claims, watermarks
 from cod.store.engine import Tx, trial
 from cod.store.nodes import nodes
@@ -382,8 +383,8 @@ def _take(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[tup
 
 def _return(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[tuple[Node, Node]]:
     """Bring back nodes that the window has put out of service, unless they are to stay out or
-    another window that runs has them too; the window is over after the last. Nobody knows what was
-    done to them meanwhile: their disks are erased first."""
+    another window that runs has them too; the window is over after the last. Their disks are erased
+    first."""
     due = rows.to_return(tx, window.id, BATCH)
     others = rows.in_others(tx, window.id, [node.id for node in due])
     moved = []
@@ -395,14 +396,7 @@ def _return(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[t
         elif window.stay_out:
             nodes.change(tx, node, reason=f"{policy.AFTER}: {window.reason}")
         else:
-            dirty = {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
-            kept = {} if node.disk == Disk.FOREIGN else dirty
-            step = Step(
-                NodeEvent.RESTORED,
-                f"maintenance is over: {window.reason}",
-                {"reason": "", "attempts": 0, **kept},
-                "cycle",
-            )
+            step = lifecycle.restored(node, f"maintenance is over: {window.reason}")
             moved.append(
                 (node, transitions.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy))
             )

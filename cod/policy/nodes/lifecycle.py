@@ -165,6 +165,14 @@ def given_back(
     )
 
 
+def restored(node: Node, cause: str) -> Step:
+    """Return the step that returns a node to service. Nobody knows what was done to it meanwhile:
+    its disks count as dirty, unless COD never wrote them."""
+    disk = Disk.FOREIGN if node.disk == Disk.FOREIGN else Disk.DIRTY
+    kept = {"disk": disk, "cached_template_id": None, "cached_group_id": None}
+    return Step(NodeEvent.RESTORED, cause, {"reason": "", "attempts": 0, **kept}, "cycle")
+
+
 def rest(attempts: int) -> float:
     """Return the seconds that a node stays in the trampoline after `attempts` failures."""
     return min(FIRST_REST * 4 ** (attempts - 1), LONGEST_REST) if attempts else 0.0

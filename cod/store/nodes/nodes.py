@@ -202,12 +202,12 @@ def every(
 
 
 def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
-    """Return nodes whose deadline has passed, oldest deadline first; none that is held in the
-    trampoline."""
+    """Return nodes whose deadline has passed, or that are out of service until now, oldest deadline
+    first; none that is held in the trampoline."""
     # lets the index serve
     moving = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]
     waits = and_(_n.state == NodeState.TRAMPOLINE, HELD)
-    late = _n.state.in_(moving), _n.deadline <= now, ~waits
+    late = _n.state.in_([*moving, NodeState.QUARANTINED]), _n.deadline <= now, ~waits
     return ROWS.every(tx, *late, order=(_n.deadline, _n.id), limit=limit)
 
 
@@ -434,8 +434,8 @@ def change(tx: Tx, node: Node, **columns: Any) -> Node:
     return ROWS.change(tx, node, **columns)
 
 
-def extend_deadline(tx: Tx, node: Node, deadline: float) -> None:
-    """Move the state's deadline on, as progress was made. Not a transition."""
+def set_deadline(tx: Tx, node: Node, deadline: float | None) -> None:
+    """Set the state's deadline, such as after progress. Not a transition."""
     tx.execute(
         update(t.nodes)
         .where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation)
@@ -444,8 +444,9 @@ def extend_deadline(tx: Tx, node: Node, deadline: float) -> None:
 
 
 def put_off(tx: Tx, seconds: float) -> None:
-    """Move the deadlines of all nodes on."""
-    tx.execute(update(t.nodes).values(deadline=_n.deadline + seconds))
+    """Move the deadlines of all nodes on; the moment at which one returns to service stays."""
+    moves = update(t.nodes).where(_n.state != NodeState.QUARANTINED)
+    tx.execute(moves.values(deadline=_n.deadline + seconds))
 
 
 def set_progress(tx: Tx, node: Node, deadline: float | None, **columns: Any) -> None:
