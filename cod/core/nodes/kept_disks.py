@@ -24,7 +24,8 @@ def remark(tx: Tx, node: Node, site: Site, now: float) -> Node:
     report = keep.marked(node.attributes, keep.also_kept(marks, node))
     if report == node.attributes:
         return node
-    kind = types.of(tx, equal.canonical(report, site.types), now)
+    canonical = equal.canonical(report, site.types)
+    kind = types.of(tx, canonical, now, system=equal.system(canonical))
     if kind.id != node.type_id:
         reservations.drop(tx, [node.id])
     changed = keep.changed(node, report)

@@ -180,7 +180,7 @@ def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeT
     if before is not None and before.attributes == canonical:
         return before
     like = before if before is not None and equal.tells_more(before.attributes, canonical) else None
-    return types.of(tx, canonical, now, like=like)
+    return types.of(tx, canonical, now, system=equal.system(canonical), like=like)
 
 
 def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, now: float) -> None:

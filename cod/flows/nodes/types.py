@@ -107,7 +107,7 @@ def _refresh(tx: Tx, node: types.Reported, site: Site, now: float) -> bool:
         made = equal.canonical(node.attributes, site.types)
     except Refused:  # a report beyond all measure, from before there was one; its next is refused
         return False
-    type_id = types.of(tx, made, now).id
+    type_id = types.of(tx, made, now, system=equal.system(made)).id
     return type_id != node.type_id and types.put(tx, node, type_id)
 
 

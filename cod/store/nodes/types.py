@@ -25,13 +25,16 @@ def every(tx: Tx) -> list[NodeType]:
     return ROWS.every(tx, order=_k.id)
 
 
-def of(tx: Tx, canonical: str, now: float, *, like: NodeType | None = None) -> NodeType:
-    """Return the type with those canonical attributes (`policy.hardware.match.canonical`). Make it
-    if they are new.
+def of(
+    tx: Tx, canonical: str, now: float, *, system: str = "", like: NodeType | None = None
+) -> NodeType:
+    """Return the type with those canonical attributes (`policy.hardware.equal.canonical`), of which
+    `system` is the product (`equal.system`). Make it if they are new.
 
     A rack of equal machines reports at once, to several servers: the second server takes the type
     that the first has made. A new type takes cost, marks and watts from `like`."""
-    digest = hashlib.blake2b(canonical.encode(), digest_size=32).hexdigest()
+    digest = _digest(canonical)
+    product = _digest(system) if system else None
     found = ROWS.find(tx, _k.digest == digest)
     if found is not None:
         return found
@@ -42,13 +45,22 @@ def of(tx: Tx, canonical: str, now: float, *, like: NodeType | None = None) -> N
         with suppress(exc.IntegrityError), tx.begin_nested():
             tx.execute(
                 insert(t.node_types).values(
-                    name=name, digest=digest, attributes=canonical, created_at=now, **own
+                    name=name,
+                    digest=digest,
+                    attributes=canonical,
+                    product=product,
+                    created_at=now,
+                    **own,
                 )
             )
         found = ROWS.find(tx, _k.digest == digest)
         if found is not None:
             return found
     raise AssertionError("the type can neither be found nor made")
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
 def states(tx: Tx, type_id: int | None = None) -> dict[int, dict[str, int]]:
@@ -71,21 +83,23 @@ class Sibling(NamedTuple):
     nodes: int
 
 
-def most_like(tx: Tx, part: str) -> Sibling | None:
-    """Return the type that most nodes have of those whose canonical form contains the XML; None if
-    no node has one."""
+def most_like(tx: Tx, system: str) -> Sibling | None:
+    """Return the type that most nodes have of those of the product; None if no node has one."""
     n = t.nodes.c
     count = func.count(n.id)
     query = (
-        select(_k.name, _k.attributes, count)
-        .join(t.nodes, n.type_id == _k.id)
-        .where(_k.attributes.contains(part, autoescape=True))
-        .group_by(_k.id, _k.name, _k.attributes)
-        .order_by(count.desc(), _k.id)
+        select(n.type_id, count)
+        .join(t.node_types, n.type_id == _k.id)
+        .where(_k.product == _digest(system))
+        .group_by(n.type_id)
+        .order_by(count.desc(), n.type_id)
         .limit(1)
     )
     row = tx.execute(query).first()
-    return None if row is None else Sibling(*row)
+    if row is None:
+        return None
+    kind = get(tx, row[0])
+    return Sibling(kind.name, kind.attributes, row[1])
 
 
 def delete_unused(tx: Tx, type_id: int) -> bool:

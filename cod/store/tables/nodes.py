@@ -29,6 +29,12 @@ node_types = table(
         "digest", String(64), unique=True, comment="BLAKE2b-256 of the canonical attributes, hex"
     ),
     not_null("attributes", Document, comment="canonical attributes (XML) that make the type"),
+    Column(
+        "product",
+        String(64),
+        index=True,
+        comment="BLAKE2b-256 of its element with vendor and product, hex; null: it names none",
+    ),
     not_null(
         "cost", Double, default=1.0, comment="set by the administrator; cheaper types go first"
     ),
