@@ -15,6 +15,7 @@ from sqlalchemy import Column, ColumnElement, Table, delete, exists, func, selec
 from cod.states import UNDECIDED, ReclaimState
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.scheduler.maintenance import OPEN
 
 Prune = Callable[[Tx, float, int], int]
 """(tx, seconds since the epoch, how many at most) -> how many rows were deleted that were done
@@ -107,6 +108,12 @@ def burnins(tx: Tx, before: float, limit: int) -> int:
     return _delete(tx, t.burnins, t.burnins.c.ended_at, before, limit)
 
 
+def maintenance_windows(tx: Tx, before: float, limit: int) -> int:
+    """Delete windows that are over or cancelled."""
+    w = t.maintenance_windows.c
+    return _delete(tx, t.maintenance_windows, w.ends_at, before, limit, w.state.not_in(OPEN))
+
+
 EVERY: dict[str, Prune] = {
     # What names others goes before what it names.
     "node_history": node_history,
@@ -118,6 +125,7 @@ EVERY: dict[str, Prune] = {
     "audit": audit,
     "invitations": invitations,
     "burnins": burnins,
+    "maintenance_windows": maintenance_windows,
 }
 
 

@@ -255,6 +255,24 @@ def test_posts_of_events_go_sooner_than_notices(tx: Tx, world: dict[str, int]) -
     assert first not in set(tx.scalars(select(t.notice_sends.c.notice_id)))
 
 
+def test_windows_that_are_over_go(tx: Tx) -> None:
+    def window(number: int, state: str, ends_at: float | None) -> int:
+        said = {"reason": "power", "names": "", "filter": "", "created_by": "root"}
+        flags = {"drain": False, "stay_out": False, "created_at": 0.0}
+        values = said | flags | {"state": state, "ends_at": ends_at, "bit": -number}
+        return add(tx, t.maintenance_windows, **values)
+
+    for number, state in enumerate(("over", "cancelled")):
+        window(number, state, OLD)
+    kept = [
+        window(3, "running", OLD),  # its nodes are still to come back
+        window(4, "planned", None),
+        window(5, "over", YOUNG),
+    ]
+    assert pruned(tx, t.maintenance_windows) == 2
+    assert ids(tx, t.maintenance_windows) == kept
+
+
 def test_a_batch_is_no_larger_than_asked_and_the_oldest_go_first(tx: Tx) -> None:
     kept = [
         add(tx, t.conflicts, at=OLD - number, kind="declined", about="a") for number in range(10)
