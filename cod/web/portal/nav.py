@@ -32,7 +32,7 @@ OWNERS = (
 )
 ADMINISTRATORS = (
     Entry("/nodes", "Nodes", "node"),
-    Entry("/map", "Rack map", "vcluster"),
+    Entry("/map", "Rack map", "rack"),
     Entry("/faults", "Faults", "warning"),
     Entry("/maintenance", "Maintenance", "tool"),
     Entry("/types", "Types", "type"),
