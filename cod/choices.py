@@ -160,6 +160,7 @@ class NodeAction(Choice):
     POWER = "power", "switch them on or off"
     QUARANTINE = "quarantine", "take them out of service"
     RESTORE = "restore", "return them to service"
+    BURNIN = "burnin", "test their memory, disks and network"
     MOVED = "moved", "confirm that they were moved"
     RETIRE = "retire", "take them out of the site"
     CHANGE = "change", "change what the site says of them, such as their block"

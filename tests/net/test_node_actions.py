@@ -29,7 +29,7 @@ def site_of(served: Served) -> Served:
         add_node(served, f"n{number}", number, state="registering", serial=f"SN{number}00")
     used = {"state": "active", "vcluster_id": 1, "hostname": "h1", "template_id": 1}
     power = {"power_driver": "lab", "power_address": "/s#n5"}
-    add_node(served, "n5", 5, assigned_at=NOW, uuid=UUID, **used, **power)
+    add_node(served, "n5", 5, assigned_at=NOW, reported_at=NOW, uuid=UUID, **used, **power)
     run(served, "node", "set", "n[1-4]", "--block", "r12", "--yes")
     return served
 
@@ -185,6 +185,12 @@ def test_an_action_is_asked_once_under_its_key_and_noted_once(site_of: Served) -
         ({"action": "change", "names": ["n1"], "changes": {"name": "x"}}, "given by the action"),
         ({"action": "tag", "names": ["n1"]}, "tags is needed for tag"),
         ({"action": "approve", "names": ["n1"], "tags": ["a"]}, "tags belongs to tag"),
+        ({"action": "restore", "names": ["n1"], "until": NOW + 9}, "until belongs to quarantine"),
+        ({"action": "retire", "names": ["n1"], "burnin": {}}, "burnin belongs to burnin"),
+        (
+            {"action": "quarantine", "names": ["n1"], "reason": "x", "until": NOW},
+            "that time is over",
+        ),
         ({"action": "sell", "names": ["n1"]}, "approve"),
         ({"action": "approve", "where": "(" * 900}, "at most 20 parentheses"),
         ({"action": "approve", "names": ["n[1-999999999]"]}, "at most 5,000 names"),
@@ -208,3 +214,40 @@ def test_a_token_that_may_only_look_may_look_what_an_action_would_do(site_of: Se
     assert reader.post("/nodes/actions/check", body)["items"][0]["outcome"] == "done"
     with site_of.pool.engine.begin() as tx:
         assert set(tx.scalars(select(t.nodes.c.state))) == {"registering", "active"}
+
+
+def test_nodes_are_out_of_service_until_a_moment(site_of: Served) -> None:
+    words = ("node", "quarantine", "--reason", "lent", "--until", "2030-01-01T00:00Z")
+    assert (
+        "n1 is not approved: it cannot return by itself"
+        in run(site_of, *words, "n1", code=1).output
+    )
+    assert run(site_of, *words, "n5").stdout == "n5: out of service\n"
+    assert site_of.local.get("/nodes/n5")["deadline"] == 1_893_456_000.0
+    site_of.local.post("/nodes/n5/quarantine", {"reason": "sold"})
+    node = site_of.local.get("/nodes/n5")
+    assert (node["reason"], node["deadline"]) == ("sold", None)
+
+
+def test_no_other_work_stops_than_what_was_confirmed(site_of: Served) -> None:
+    body = {"names": ["n[4-5]"], "action": "quarantine", "reason": "smoke", "stops": []}
+    said = site_of.local.post("/nodes/actions", body)["items"]
+    assert [(one["name"], one["outcome"], one["code"]) for one in said] == [
+        ("n4", "done", ""), ("n5", "refused", "conflict")
+    ]  # fmt: skip
+    assert said[1]["about"] == "the work of blue on node n5 would stop"
+    said = site_of.local.post("/nodes/actions", body | {"names": ["n5"], "stops": ["blue"]})
+    assert said["items"][0]["outcome"] == "done"
+
+
+def test_free_nodes_are_burnt_in_together(site_of: Served) -> None:
+    for number in (6, 7):
+        add_node(site_of, f"n{number}", number, state="inactive", disk="clean")
+    words = ("node", "burnin", "n[5-7]", "--tests", "memory", "--seconds", "600")
+    tried = run(site_of, *words, "--dry-run", code=1)
+    assert "n5: would be refused: node n5 is held by a vcluster" in tried.stderr
+    assert site_of.local.get("/nodes/n6")["state"] == "inactive"
+    assert run(site_of, *words, code=1).stdout == "n6: testing\nn7: testing\n"
+    wanted = site_of.local.get("/nodes/n7/burnin")
+    assert (wanted["tests"], wanted["seconds"], wanted["erase"]) == (["memory"], 600, False)
+    assert "are for one node" in run(site_of, *words, "--wait", code=2).stderr

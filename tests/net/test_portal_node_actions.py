@@ -188,7 +188,7 @@ def test_new_machines_are_approved_named_and_racked_at_once(site_of: Served) -> 
         if field.get("value") != names[1]
     ]
     done = browser.post("/new-machines", fields)
-    assert "2 nodes done" in done.title, "the second is not ticked"
+    assert (done.path, "Approved: 2 done." in done.words) == ("/new-machines", True)
     assert site_of.local.get("/nodes/leaf-1-01")["serial"] == "S1"
     assert site_of.local.get("/nodes/leaf-1-02")["block"] == "leaf-1"
     assert state(site_of, names[1]) == "registering"
@@ -207,7 +207,8 @@ def test_a_node_is_said_in_a_phrase_and_beside_its_siblings(site_of: Served) -> 
         report = REPORT.format(n=1, rack=1).replace("<system/>", system).replace("4000", f"{mib}")
 
         def give(tx: Any) -> None:
-            type_ = types.of(tx, equal.canonical(report), 0)
+            made = equal.canonical(report)
+            type_ = types.of(tx, made, 0, system=equal.system(made))
             given = update(t.nodes).where(t.nodes.c.name == name)
             tx.execute(given.values(type_id=type_.id, attributes=report))
 
@@ -226,3 +227,39 @@ def test_a_node_is_said_in_a_phrase_and_beside_its_siblings(site_of: Served) -> 
     words = ["--server", server, "--token", ADMIN, "node", "show", known[2]]
     shown = CliRunner().invoke(cod, words)
     assert "siblings have 8192 MiB" in shown.output, shown.output
+
+
+def test_nodes_return_at_the_time_that_the_page_asks_for(site_of: Served) -> None:
+    asked = chosen(signed_in(site_of).get("/nodes", where="n"), "quarantine", "node19", "node20")
+    wrong = asked.send(DO, reason="lent", until="1970-01-01T00:00")
+    assert (wrong.status, "that time is over" in wrong.words) == (422, True)
+    done = wrong.send(DO, reason="lent", until="2030-01-01T01:00", timezone="Europe/Berlin")
+    assert "2 nodes done" in done.title
+    assert site_of.tx(nodes.by_name, "node19").deadline == 1_893_456_000.0
+    page = signed_in(site_of).get("/nodes/node19")
+    assert "Returns to service in" in page.words
+    kept = page.send("/nodes/node19/quarantine", until="")
+    assert kept.status == 200
+    node = site_of.tx(nodes.by_name, "node19")
+    assert (node.reason, node.deadline) == ("lent", None)
+
+
+def test_nodes_are_burnt_in_and_get_another_type_of_power(site_of: Served) -> None:
+    page = signed_in(site_of).get("/nodes", where="n")
+    done = chosen(page, "burnin", "node19", "node01").send(DO, erase="true")
+    assert "1 node done" in done.title
+    assert state(site_of, "node19") in ("burnin", "trampoline")
+    done = chosen(page, "change power", "node19", "node20").send(DO, power_driver="ipmi")
+    assert "2 nodes done" in done.title
+    node = site_of.tx(nodes.by_name, "node20")
+    assert (node.power_driver, node.power_account) == ("ipmi", None)
+
+
+def test_a_node_that_somebody_got_meanwhile_goes_on(site_of: Served) -> None:
+    asked = chosen(signed_in(site_of).get("/nodes", where="n"), "quarantine", "node19")
+    held = site_of.tx(nodes.by_name, "node01").vcluster_id
+    got = update(t.nodes).where(t.nodes.c.name == "node19")
+    site_of.tx(lambda tx: tx.execute(got.values(state="active", vcluster_id=held)))
+    said = asked.send(DO, reason="fan")
+    assert "the work of batch on node node19 would stop" in said.words
+    assert state(site_of, "node19") == "active"

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from cod.choices import BurninTest
+from cod.choices import BurninTest, NodeAction
 from cod.cli.nodes.follow import follow
+from cod.cli.nodes.many import ChosenNodes, NodeActing, act, acts, name_of
 from cod.cli.show import client, node_word, shown, size, table, when, with_json
 from cod.cli.wait import wait_option
 from cod.client import path
@@ -31,7 +32,7 @@ class NotPassed(click.ClickException):
 
 
 @click.command()
-@click.argument("name")
+@acts
 @click.option(
     "--tests",
     metavar="TEST,...",
@@ -54,7 +55,7 @@ class NotPassed(click.ClickException):
 @with_json
 def burnin(
     ctx: click.Context,
-    name: str,
+    nodes: ChosenNodes,
     tests: str | None,
     seconds: int | None,
     erase: bool,
@@ -63,9 +64,11 @@ def burnin(
     cancel: bool,
     wait: bool,
     timeout: float,
+    yes: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Test a free node's memory, disks and network. A node that fails is taken out of service.
+    """Test free nodes' memory, disks and network. A node that fails is taken out of service.
 
     Clean disks are written, read back and left empty. Disks that hold anything, or are marked keep,
     are only read.
@@ -75,8 +78,23 @@ def burnin(
       cod node burnin n7 --wait
       cod node burnin n7 --tests disk --seconds 3600
       cod node burnin n7 --history
+      cod node burnin @r12 --seconds 3600 --dry-run
     """
-    api, place = client(ctx), path("nodes", name, "burnin")
+    asked = {
+        "tests": tests.split(",") if tests is not None else None,
+        "seconds": seconds,
+        "erase": erase or None,
+    }
+    wish = {key: said for key, said in asked.items() if said is not None}
+    if dry_run or not nodes.lone:
+        if show or history or cancel or wait:
+            raise click.UsageError("--show, --history, --cancel and --wait are for one node")
+        how = NodeActing("Burn in")
+        act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.BURNIN, burnin=wish)
+        return
+    api = client(ctx)
+    name = name_of(api, nodes.lone)
+    place = path("nodes", name, "burnin")
     if history:
         shown(api.get(path("nodes", name, "burnins"))["items"], _history, as_json)
         return
@@ -85,12 +103,7 @@ def burnin(
     elif show:
         value = api.get(place)
     else:
-        asked = {
-            "tests": tests.split(",") if tests is not None else None,
-            "seconds": seconds,
-            "erase": erase or None,
-        }
-        value = api.post(place, {key: said for key, said in asked.items() if said is not None})
+        value = api.post(place, wish)
     if wait and not cancel:
         value = follow(api, place, "burn-in", OVER, timeout, quiet=as_json)
     shown(value, _facts, as_json)

@@ -154,7 +154,13 @@ def act(
     if dry_run:
         _told(ctx, api.post("/nodes/actions/check", body)["items"], as_json, "would be ")
         return
-    confirm(lambda: _question(api.post("/nodes/actions/check", body)["items"], how), yes)
+
+    def question() -> str:
+        items = api.post("/nodes/actions/check", body)["items"]
+        body["stops"] = sorted({item["stops"] for item in items if item["stops"]})
+        return _question(items, how)
+
+    confirm(question, yes)
     _told(ctx, api.post("/nodes/actions", body)["items"], as_json)
 
 

@@ -34,6 +34,7 @@ from cod.cli.record_fields import (
     set_options,
 )
 from cod.cli.show import (
+    Moment,
     ago,
     client,
     machine_states,
@@ -339,18 +340,28 @@ def power(
 @node.command()
 @acts
 @click.option("--reason", required=True, help="Reason, shown with the node.")
+@click.option(
+    "--until", type=Moment(), help="When they return by themselves. Left out: when restored."
+)
 @with_json
 def quarantine(
-    ctx: click.Context, nodes: ChosenNodes, reason: str, yes: bool, dry_run: bool, as_json: bool
+    ctx: click.Context,
+    nodes: ChosenNodes,
+    reason: str,
+    until: float | None,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
-    """Take nodes out of service (quarantine).
+    """Take nodes out of service (quarantine), or change why and until when they are.
 
     \b
     Example:
       cod node quarantine n7 --reason "fan is loud"
+      cod node quarantine n7 --reason "lent to the lab" --until 2026-12-14T08:00
       cod node quarantine @rack12 --reason "power feed is replaced" --dry-run
     """
-    asked = {"action": NodeAction.QUARANTINE, "reason": reason}
+    asked = {"action": NodeAction.QUARANTINE, "reason": reason, "until": until}
     act(ctx, nodes, NodeActing("Take out of service"), (yes, dry_run, as_json), **asked)
 
 

@@ -36,6 +36,7 @@ class ManyNodes:
     stops         it stops the work of those who hold a node
     to            the names that `act` gives, one for each node; '': it gives none
     spare         `to` may have more names than there are nodes
+    may_stop      the vclusters whose work may stop; None: any
     """
 
     names: str
@@ -45,6 +46,7 @@ class ManyNodes:
     stops: bool = False
     to: str = ""
     spare: bool = False
+    may_stop: frozenset[str] | None = None
 
 
 def carry_out(tx: Tx, context: FlowContext, *, many: ManyNodes) -> Result[ActedNodes]:
@@ -61,6 +63,9 @@ def carry_out(tx: Tx, context: FlowContext, *, many: ManyNodes) -> Result[ActedN
     for place, (node_id, name) in enumerate(meant.nodes):
         held = holders.get(before[node_id].vcluster_id or 0) if many.stops else None
         try:
+            # somebody who asked first has confirmed what stopped then
+            if held is not None and many.may_stop is not None and held not in many.may_stop:
+                raise Refused("conflict", f"the work of {held} on node {name} would stop", "stops")
             with savepoint(tx):
                 acted = many.act(tx, name, place)
         except Refused as refused:

@@ -104,7 +104,7 @@ EXAMPLES: dict[str, dict[str, object]] = {
     "MatchAsk": {"count": 8, "group": "physics", "template": "debian"},
     "GroupCreate": {"name": "physics", "priority": 10, "email": "ann@example.org"},
     "GroupPatch": {"priority": 20, "events": ["notices", "vclusters"]},
-    "Because": {"reason": "its fan is loud"},
+    "OutOfService": {"reason": "its fan is loud", "until": 1796716800.0},
     "PowerWish": {"desired": "cycle"},
     "NodePatch": {"block": "rack1"},
     "TypePatch": {"name": "large", "cost": 4.0},

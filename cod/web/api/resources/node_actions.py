@@ -11,12 +11,15 @@ from pydantic import Field, model_validator
 from cod import model
 from cod.choices import NodeAction, PowerVerb
 from cod.filters.language import LONGEST
-from cod.flows.nodes import actions, nodes
+from cod.flows import views
+from cod.flows.nodes import actions, burnins, nodes
 from cod.flows.people.access import Change, RequiredRight, check, noted
 from cod.model import NodeView, Result, Right
 from cod.pool import Tx
 from cod.web.api.models import Body, Chosen, Reason, Reply, ReplyOf
-from cod.web.api.resources.nodes import NodePatch
+from cod.web.api.resources.energy import Moment
+from cod.web.api.resources.jobs.burnins import BurninWish
+from cod.web.api.resources.nodes import RETURNS, NodePatch
 from cod.web.api.routes import ADMINS, ANYBODY, Call, Shaped, route
 
 _NEEDS = {
@@ -27,8 +30,14 @@ _NEEDS = {
     NodeAction.TAG: "tags",
     NodeAction.UNTAG: "tags",
 }
-_ALSO = {NodeAction.APPROVE: ("changes", "to")}
+_ALSO = {
+    NodeAction.APPROVE: ("changes", "to"),
+    NodeAction.QUARANTINE: ("until",),
+    NodeAction.BURNIN: ("burnin",),
+}
 """What an action may have besides."""
+_BELONGS = (*_NEEDS.items(), (NodeAction.QUARANTINE, "until"), (NodeAction.BURNIN, "burnin"))
+"""What an action alone may have, as errors say it."""
 _LABEL = 300  # characters of a name with ranges
 
 
@@ -52,11 +61,23 @@ class NodeActionBody(Body):
     action: Chosen[NodeAction] = Field(description=NodeAction.explained())
     desired: Chosen[PowerVerb] | None = Field(default=None, description="of power")
     reason: Reason | None = Field(default=None, description="of quarantine")
+    until: Moment = Field(default=None, description=f"of quarantine: {RETURNS}")
     changes: NodePatch | None = Field(
         default=None, description="of change; of approve, what else is said of each"
     )
     tags: list[Annotated[str, Field(max_length=100)]] = Field(
         default=[], max_length=16, description="of tag and untag"
+    )
+    burnin: BurninWish | None = Field(
+        default=None, description="of burnin: which tests; null: as the site file says"
+    )
+    stops: list[Annotated[str, Field(max_length=63)]] | None = Field(
+        default=None,
+        max_length=500,
+        description=(
+            "the vclusters whose work may stop: a node that another has by then is refused; null:"
+            " any"
+        ),
     )
     to: str = Field(
         default="",
@@ -71,8 +92,9 @@ class NodeActionBody(Body):
         needed = _NEEDS.get(self.action)
         if needed and not getattr(self, needed):
             raise ValueError(f"{needed} is needed for {self.action}")
-        for action, other in _NEEDS.items():
-            if other not in (needed, *_ALSO.get(self.action, ())) and getattr(self, other):
+        for action, other in _BELONGS:
+            may_be = other in (needed, *_ALSO.get(self.action, ()))
+            if not may_be and getattr(self, other) not in (None, "", []):
                 raise ValueError(f"{other} belongs to {action}")
         if self.changes is not None and "name" in self.changes.model_fields_set:
             raise ValueError("names are given by the action rename")
@@ -115,6 +137,7 @@ def _askers(ask: Asked) -> Sequence[RequiredRight]:
 
 def _many(ask: Asked) -> actions.ManyNodes:
     body = ask.body
+    nodes.check_until(body.until, ask.now)
     return actions.ManyNodes(
         ",".join(body.names),
         body.where,
@@ -123,6 +146,7 @@ def _many(ask: Asked) -> actions.ManyNodes:
         body.action is NodeAction.QUARANTINE or body.desired not in (None, PowerVerb.ON),
         body.to,
         body.action is NodeAction.APPROVE,
+        None if body.stops is None else frozenset(body.stops),
     )
 
 
@@ -132,6 +156,8 @@ def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) ->
     said: dict[str, Any] = {
         "desired": body.desired,
         "reason": body.reason,
+        "until": body.until,
+        "burnin": body.burnin and body.burnin.said,
         "changes": body.changes and body.changes.said,
         "to": body.to,
         "tags": body.tags,
@@ -166,9 +192,13 @@ def _done(
             check(tx, ask.who, RequiredRight(Right.USE, "node", name))
             return nodes.power(tx, desired=str(body.desired), **said)
         case NodeAction.QUARANTINE:
-            return nodes.quarantine(tx, reason=body.reason or "", **said)
+            return nodes.quarantine(tx, reason=body.reason or "", until=body.until, **said)
         case NodeAction.RESTORE:
             return nodes.restore(tx, **said)
+        case NodeAction.BURNIN:
+            wish = {} if body.burnin is None else body.burnin.said
+            wanted = burnins.want(tx, ask.context, name=name, **wish)
+            return Result(views.node(tx, name, ask.site.policy), wanted.effects)
         case NodeAction.MOVED:
             return nodes.moved(tx, name=name, site=ask.site, now=ask.now)
         case NodeAction.RETIRE:

@@ -28,8 +28,11 @@ from cod.web.api.models import (
     ReplyOf,
 )
 from cod.web.api.resources.consoles import ConsoleQuery, ConsoleReply, console_reply
+from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.server import ConflictReply
 from cod.web.api.routes import ADMINS, ANYBODY, Named, Shaped, Worked, listed, route, see, use
+
+RETURNS = "when nodes return to service by themselves; null: when they are restored"
 
 
 class NodeQuery(Paged):
@@ -171,10 +174,11 @@ class NodePlaces(Items[PlaceReply]):
     """The places of a node."""
 
 
-class Because(Body):
-    """Why."""
+class OutOfService(Body):
+    """Why a node is taken out of service, and until when."""
 
     reason: Reason
+    until: Moment = Field(default=None, description=RETURNS)
 
 
 class Progress(Reply):
@@ -579,12 +583,13 @@ NODES = (
             nodes.quarantine,
             name=a.names.name,
             reason=a.body.reason,
+            until=a.body.until,
             site=a.site,
             now=a.now,
             actor=a.actor,
         ),
         reply=NodeReply,
-        body=Because,
+        body=OutOfService,
         names=Named,
     ),
     route(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from cod.choices import NodeAction, PowerVerb
+from cod.choices import NodeAction, PowerDriverKind, PowerVerb
 from cod.flows.nodes import blocks, nodes
 from cod.pool import Tx
 from cod.web.api import pci_names
 from cod.web.api.routes import ADMINS, Names
 from cod.web.http.errors import HttpProblem
-from cod.web.portal.forms import Fields
+from cod.web.portal.formatting import outcomes
+from cod.web.portal.forms import Fields, moment_in
 from cod.web.portal.page import Page, PageCall, act
 
 CHOICES = (
@@ -22,7 +23,9 @@ CHOICES = (
     ("power off", "Power off"),
     ("quarantine", "Take out of service"),
     ("restore", "Return to service"),
+    ("burnin", "Burn in"),
     ("change", "Put into a block"),
+    ("change power", "Change the type of power"),
     ("tag", "Tag"),
     ("untag", "Take tags away"),
     ("rename", "Rename"),
@@ -56,7 +59,9 @@ def _approval(fields: Fields) -> dict[str, Any]:
 
 
 def _load(tx: Tx, ask: PageCall[Names]) -> dict[str, Any]:
-    return {"choices": dict(CHOICES)}
+    drivers = [(each.value, f"{each}: {each.about}") for each in PowerDriverKind]
+    accounts = [("", "as it is"), *((each.name, each.name) for each in ask.site.accounts)]
+    return {"choices": dict(CHOICES), "drivers": drivers, "accounts": accounts}
 
 
 def _body(fields: Fields) -> dict[str, Any]:
@@ -88,9 +93,16 @@ def _do(fields: Fields) -> dict[str, Any]:
     if fields.one("stops") and not fields.one("sure"):
         why = f"tick this: work stops in {fields.one('stops')}"
         raise HttpProblem(422, "invalid", why, "sure", {"sure": why})
+    body["stops"] = list(filter(None, fields.one("stops").split(", ")))
     match body["action"]:
         case NodeAction.QUARANTINE:
             body["reason"] = fields.one("reason").strip()
+            body["until"] = moment_in(fields, "until")
+        case NodeAction.BURNIN:
+            body["burnin"] = {"erase": fields.one("erase") == "true"}
+        case NodeAction.CHANGE if fields.one("action") == "change power":
+            power = {name: fields.one(name) for name in ("power_driver", "power_account")}
+            body["changes"] = {name: value for name, value in power.items() if value}
         case NodeAction.CHANGE:
             body["changes"] = {"block": fields.one("block").strip()}
         case NodeAction.RENAME:
@@ -112,7 +124,7 @@ ACTIONS = (
         _NEW,
         "POST /nodes/actions",
         _NEW,
-        shows="node-actions-done.html",
+        lambda ask, reply: f"Approved: {outcomes(reply.items)}.",
         body=_approval,
     ),
 )

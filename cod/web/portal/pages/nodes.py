@@ -20,7 +20,7 @@ from cod.web.api.resources.nodes import NODES, NodeQuery, pci_devices
 from cod.web.api.routes import Named, Names, see
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import formatting
-from cod.web.portal.forms import Fields
+from cod.web.portal.forms import Fields, moment_in
 from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.pages.node_actions import CHOICES
 from cod.web.portal.pages.timeline import life
@@ -151,7 +151,10 @@ _OFFERS = {
 
 
 def _offered(state: str) -> tuple[str, ...]:
-    """Return which of `_OFFERS` the lifecycle allows in that state."""
+    """Return which of `_OFFERS` the lifecycle allows in that state; of a node out of service, why
+    and until when it is can be changed."""
+    if state == states.NodeState.QUARANTINED:
+        return ("quarantine", "restore", "retire")
     return tuple(
         name
         for name, event in _OFFERS.items()
@@ -167,7 +170,7 @@ def _aside(fields: Fields) -> dict[str, Any]:
         wrong["sure"] = f"tick this: the work of {fields.one('holder')} on it stops"
     if wrong:
         raise HttpProblem(422, "invalid", next(iter(wrong.values())), next(iter(wrong)), wrong)
-    return {"reason": fields.one("reason")}
+    return {"reason": fields.one("reason"), "until": moment_in(fields, "until")}
 
 
 _PAGE = "/nodes/{name}"

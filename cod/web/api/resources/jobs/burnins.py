@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -38,6 +38,12 @@ class BurninWish(Body):
             "writing; else such disks are only read"
         ),
     )
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """Return what is said, as the flow takes it."""
+        wish = {"tests": self.tests, "seconds": self.seconds, "erase": self.erase}
+        return {name: value for name, value in wish.items() if value}
 
 
 class TestReply(Reply):
