@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import math
+import pstats
 import random
 from collections import Counter
 from dataclasses import replace
@@ -893,3 +895,18 @@ def test_where_nodes_fail_each_late_reservation_is_told() -> None:
 def test_a_check_that_forgets_the_grace_breaks_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast, "earliest", lambda *asked: asked[-1])
     assert lived(6)[1]
+
+
+def test_what_becomes_free_is_added_up_once() -> None:
+    def calls(count: int) -> int:
+        numbers = range(1, count + 1)
+        seen = site(
+            holders=[holder(n, 1, expires_at=NOW + 10.0 * n) for n in numbers],
+            allocations=[Allocation(n, ONE, 1, 1) for n in numbers],
+        )
+        profile = cProfile.Profile()
+        steps = profile.runcall(free_nodes.of_types, seen, RULES, NOW, math.inf)
+        assert [nodes for _, nodes in steps[SMALL]] == [0, *numbers]
+        return pstats.Stats(profile).total_calls  # type: ignore[attr-defined, no-any-return]
+
+    assert calls(900) < 5 * calls(300), "a calendar of many leases would take their square"

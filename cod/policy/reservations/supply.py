@@ -4,8 +4,10 @@ back. Pure."""
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from cod.model import Policy
 from cod.policy.scheduler.leases import gone_at
@@ -27,6 +29,23 @@ from cod.policy.scheduler.snapshot import (
 
 SLACK = 20.0
 """Seconds by which a pass may begin late to take nodes for a reservation: two of its periods."""
+
+
+Totals = tuple[Sequence[float], Sequence[int]]
+"""Times in order, and how many nodes have come before each of them and after the last. A calendar
+asks for the nodes at each time at which some come: adding up anew would be quadratic."""
+_NONE: Totals = ((), (0,))
+
+
+def _totals(rows: Iterable[tuple[float, int]]) -> Totals:
+    there = sorted(rows)
+    return [at for at, _ in there], [0, *accumulate(count for _, count in there)]
+
+
+def _by(totals: Totals, time: float) -> int:
+    """Return how many have come by that time."""
+    times, counts = totals
+    return counts[bisect_right(times, time)]
 
 
 class Supply:
@@ -115,6 +134,11 @@ class Supply:
             self._comes_back(holder, kind, count)
         for times in self.returns.values():
             times.sort()
+        self._back = {
+            kind: _totals((at, count) for at, _, count in rows)
+            for kind, rows in self.returns.items()
+        }
+        self._come = {key: _totals(rows) for key, rows in self._arrivals.items()}
         self.preempted: list[Victim] = []
         self._preempted: dict[NodeKind, list[tuple[float, int]]] = defaultdict(list)
         self._lost: Counter[tuple[int, NodeKind] | int] = Counter()
@@ -131,9 +155,7 @@ class Supply:
         """Return how many nodes are available at that time, reserved for the request or for none:
         free ones, and those on their way that are expected by then."""
         free = self.own_free[request_id] if request_id else self.free
-        return free[kind] + sum(
-            count for at, count in self._arrivals.get((request_id, kind), ()) if at <= time
-        )
+        return free[kind] + _by(self._come.get((request_id, kind), _NONE), time)
 
     def arrivals(self, kind: NodeKind, request_id: int) -> list[float]:
         """Return when nodes on their way, for that request or for none, are expected."""
@@ -141,7 +163,7 @@ class Supply:
 
     def back(self, kind: NodeKind, time: float) -> int:
         """Return how many have come back by themselves by then."""
-        return sum(count for at, _, count in self.returns.get(kind, ()) if at <= time)
+        return _by(self._back.get(kind, _NONE), time)
 
     def later(self, kind: NodeKind, time: float) -> int:
         """Return how many have come back, or have been taken for reservations, by then."""
