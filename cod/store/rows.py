@@ -10,9 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from itertools import chain
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from sqlalchemy import (
     ClauseElement,
@@ -20,6 +31,7 @@ from sqlalchemy import (
     ColumnElement,
     CursorResult,
     Delete,
+    Dialect,
     FromClause,
     Insert,
     Select,
@@ -35,6 +47,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import mysql, sqlite
+from sqlalchemy.sql.schema import ScalarElementColumnDefault
 
 from cod.model import Refused
 from cod.store.engine import Key, Tx, slices
@@ -204,9 +217,8 @@ class Rows(Generic[Record]):
 
     def insert(self, tx: Tx, records: Collection[Record]) -> None:
         """Add a row for each of the records. IntegrityError: as of `add`."""
-        if records:
-            rows = [dict(zip(self.names, self.values(one), strict=True)) for one in records]
-            tx.execute(self._insert, rows)
+        rows = [dict(zip(self.names, self.values(one), strict=True)) for one in records]
+        insert_all(tx, self._table, rows)
 
     def set(self, tx: Tx, key: int | str, **columns: Any) -> None:
         """Set columns of the row with that key."""
@@ -318,6 +330,111 @@ def _held(kind: Any) -> Any:
     if get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, StrEnum)):
         return str
     return get_origin(kind) or kind
+
+
+# ---------------------------------------------------------------- many rows at once
+#
+# Values go to the driver as they are. SQLAlchemy would work out the parameters of each row, which
+# costs as much as SQLite takes to write the row.
+
+
+def insert_all(tx: Tx, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, each with the same columns; the other columns get their defaults.
+    IntegrityError: something that is unique is there."""
+    if rows:
+        names = tuple(rows[0])
+        text, defaults = _inserting(table, names, tx.dialect)
+        tx.exec_driver_sql(text, [(*map(row.__getitem__, names), *defaults) for row in rows])
+
+
+@lru_cache(maxsize=64)
+def _inserting(
+    table: Table, names: tuple[str, ...], dialect: Dialect
+) -> tuple[str, tuple[Any, ...]]:
+    """Return the INSERT of those columns, and the defaults of others, which follow their values."""
+    others = {
+        column.name: column.default.arg
+        for column in table.columns
+        if column.name not in names and isinstance(column.default, ScalarElementColumnDefault)
+    }
+    into = ", ".join(_quoted(dialect, *names, *others))
+    marks = ", ".join([_mark(dialect)] * (len(names) + len(others)))
+    [name] = _quoted(dialect, table.name)
+    return f"INSERT INTO {name} ({into}) VALUES ({marks})", (*others.values(),)
+
+
+class RowChange(NamedTuple):
+    """A change of the row whose columns have the values `old` (None: null) to those of `new`."""
+
+    old: Mapping[str, Any]
+    new: Mapping[str, Any]
+
+
+def update_all(tx: Tx, table: Table, changes: Iterable[RowChange]) -> int:
+    """Make the changes, of a row each, and return how many of the rows there were."""
+    alike: dict[tuple[tuple[str, ...], ...], list[tuple[Any, ...]]] = {}
+    for old, new in changes:
+        known = {name: value for name, value in old.items() if value is not None}
+        nulls = tuple(name for name in old if name not in known)
+        values = (*new.values(), *known.values())
+        alike.setdefault((tuple(new), tuple(known), nulls), []).append(values)
+    found = 0
+    for (names, known_names, nulls), rows in alike.items():
+        if tx.dialect.name == "sqlite":
+            text = _updating(table, names, known_names, nulls, tx.dialect)
+            found += tx.exec_driver_sql(text, rows).rowcount
+        else:  # its driver would send a statement for each of the rows
+            for part in slices(rows):
+                text = _joining(table, names, known_names, nulls, len(part), tx.dialect)
+                found += tx.exec_driver_sql(text, tuple(chain.from_iterable(part))).rowcount
+    return found
+
+
+@lru_cache(maxsize=64)
+def _updating(
+    table: Table,
+    names: tuple[str, ...],
+    known: tuple[str, ...],
+    nulls: tuple[str, ...],
+    dialect: Dialect,
+) -> str:
+    mark = _mark(dialect)
+    set_ = ", ".join(f"{name} = {mark}" for name in _quoted(dialect, *names))
+    there = [f"{name} = {mark}" for name in _quoted(dialect, *known)]
+    there += [f"{name} IS NULL" for name in _quoted(dialect, *nulls)]
+    [name] = _quoted(dialect, table.name)
+    return f"UPDATE {name} SET {set_} WHERE {' AND '.join(there)}"
+
+
+def _joining(
+    table: Table,
+    names: tuple[str, ...],
+    known: tuple[str, ...],
+    nulls: tuple[str, ...],
+    count: int,
+    dialect: Dialect,
+) -> str:
+    """Return the UPDATE of `count` rows, whose values follow one another. The order of the join is
+    told: each row is looked up by its key, and no other is locked."""
+    [name] = _quoted(dialect, table.name)
+    width = len(names) + len(known)
+    first = ", ".join(f"{_mark(dialect)} AS v{place}" for place in range(width))
+    later = f" UNION ALL SELECT {', '.join([_mark(dialect)] * width)}" * (count - 1)
+    set_ = (f"{name}.{each} = v{n}" for n, each in enumerate(_quoted(dialect, *names)))
+    there = [f"{name}.{each} = v{n}" for n, each in enumerate(_quoted(dialect, *known), len(names))]
+    there += [f"{name}.{each} IS NULL" for each in _quoted(dialect, *nulls)]
+    return (
+        f"UPDATE (SELECT {first}{later}) AS rows_ STRAIGHT_JOIN {name} ON {' AND '.join(there)}"
+        f" SET {', '.join(set_)}"
+    )
+
+
+def _quoted(dialect: Dialect, *names: str) -> list[str]:
+    return [dialect.identifier_preparer.quote(name) for name in names]
+
+
+def _mark(dialect: Dialect) -> str:
+    return "?" if dialect.paramstyle == "qmark" else "%s"
 
 
 def remove_all(tx: Tx, column: Column[Any], values: Sequence[Key]) -> None:

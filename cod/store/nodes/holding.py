@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import func, select, update
 
 from cod.model import Assignment, Node, Vcluster
 from cod.states import Disk
@@ -22,7 +22,7 @@ from cod.store.engine import Tx, slices
 from cod.store.images import templates
 from cod.store.nodes import bindings, host_keys
 from cod.store.nodes.nodes import Stale
-from cod.store.rows import remove_all
+from cod.store.rows import insert_all, remove_all
 from cod.store.scheduler import reservations
 
 _NOBODY: dict[str, Any] = dict.fromkeys(
@@ -101,15 +101,17 @@ def follow(tx: Tx, taken: Sequence[Taken], now: float) -> None:
         for one in taken
     ]
     bindings.reserve_all(tx, wanted, now)
-    tx.execute(
-        insert(t.node_permissions),
+    insert_all(
+        tx,
+        t.node_permissions,
         [
             {"node_id": one.node.id, "group_id": one.vcluster.group_id, "right": "use"}
             for one in taken
         ],
     )
-    tx.execute(
-        insert(t.install_images),
+    insert_all(
+        tx,
+        t.install_images,
         [
             {
                 "node_id": one.node.id,

@@ -28,7 +28,7 @@ from cod.states import Disk, NodeEvent, NodeState, StoryVerdict
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import switch_ports
-from cod.store.rows import Rows
+from cod.store.rows import RowChange, Rows, insert_all, update_all
 
 ROWS = Rows(Node, t.nodes, noun="node")
 WISHES = Rows(PowerAction, t.power_actions)
@@ -55,7 +55,6 @@ _BY_MAC = [
 ]
 # made once, as of `Rows`: what changes are their parameters
 _MOVE = update(t.nodes).where(_n.id == bindparam("of_node"), _n.generation == bindparam("left"))
-_MOVE_FREE = _MOVE.where(_n.vcluster_id.is_(None))
 _HISTORY = insert(t.node_history)
 _NEAR = union_all(
     select(literal("nic"), t.nics.c.mac, t.nics.c.node_id).where(
@@ -520,17 +519,18 @@ def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) 
     """Write transitions of free nodes, each with its row of the history and its power wish. Raises
     `Stale` when one of the rows has moved on, or somebody holds it: then nothing may be
     committed."""
-    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for one in transitions:
-        # what stays as it is costs its index, too
-        row = {key: value for key, value in one.values.items() if getattr(one.node, key) != value}
-        row |= {"of_node": one.node.id, "left": one.node.generation}
-        alike.setdefault(tuple(row), []).append(row)
-    for rows in alike.values():
-        if tx.execute(_MOVE_FREE, rows).rowcount != len(rows):
-            raise Stale(rows[0]["of_node"], rows[0]["left"])
+    changes = (
+        RowChange(
+            {"id": one.node.id, "generation": one.node.generation, "vcluster_id": None},
+            # what stays as it is costs its index, too
+            {key: value for key, value in one.values.items() if getattr(one.node, key) != value},
+        )
+        for one in transitions
+    )
+    if update_all(tx, t.nodes, changes) != len(transitions):
+        raise Stale(transitions[0].node.id, transitions[0].node.generation)
     history = [_transition(one.node, one.moved, one.event, one.cause, actor) for one in transitions]
-    tx.execute(_HISTORY, history)
+    insert_all(tx, t.node_history, history)
     wishes = [
         {
             "node_id": one.node.id,
@@ -542,8 +542,7 @@ def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) 
         for one in transitions
         if one.power
     ]
-    if wishes:
-        tx.execute(insert(t.power_actions), wishes)
+    insert_all(tx, t.power_actions, wishes)
 
 
 def note_erased(tx: Tx, moved: Node, document: str) -> None:

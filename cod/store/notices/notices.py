@@ -16,7 +16,7 @@ from cod.model import Group, Notice, NoticeView, Send
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
 from cod.store.people.access import theirs
-from cod.store.rows import Rows
+from cod.store.rows import Rows, insert_all
 
 _n = t.notices.c
 _s = t.notice_sends.c
@@ -42,8 +42,7 @@ def add(tx: Tx, targets: Iterable[tuple[str, str]], *, now: float, **columns: An
 
 def add_all(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
     """Add notices that are only shown, and delivered to no target; each with the same columns."""
-    if rows:
-        tx.execute(insert(t.notices), rows)
+    insert_all(tx, t.notices, rows)
 
 
 def add_events(tx: Tx, group: Group, kind: str, subject: str, events: str, now: float) -> None:

@@ -1,6 +1,6 @@
 """What the resource manager counts: nodes that are alike, never single ones.
 
-Whatever is counted is grouped by columns of the index ix_nodes_census alone, in its order, so that
+Whatever is counted is grouped by columns of the index ix_nodes_counts alone, in its order, so that
 a hundred thousand nodes are counted without reading one of their wide rows. Nodes with reservations
 are few: their rows are read (`kept`), and taken off the counts. `many` and `apart` are explained in
 `node_kinds`.

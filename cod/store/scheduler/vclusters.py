@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Select,
-    bindparam,
     delete,
     func,
     insert,
     or_,
     select,
-    update,
 )
 
 from cod.model import Refused, Subnet, Vcluster
@@ -26,13 +24,12 @@ from cod.store import dns_zones, vcms
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
-from cod.store.rows import Rows
+from cod.store.rows import RowChange, Rows, insert_all, update_all
 from cod.store.scheduler import address_blocks
 
 _v = t.vclusters.c
 ROWS = Rows(Vcluster, t.vclusters, noun="vcluster", name="live_name")
 get, by_name = ROWS.get, ROWS.by_name
-_CHANGE = update(t.vclusters).where(_v.id == bindparam("of_vcluster"))
 _FIRM = (_v.state == VclusterState.ACTIVE, _v.drain_until.is_(None), _v.preemptible.is_(False))
 
 
@@ -160,21 +157,17 @@ def change(tx: Tx, vcluster: Vcluster, now: float, **columns: Any) -> Vcluster:
 def change_all(
     tx: Tx, changes: Sequence[tuple[Vcluster, Vcluster, Mapping[str, Any]]], now: float
 ) -> None:
-    """Write changes of vclusters as `change` does: (before, after, columns). A vcluster that
-    changes twice changes in the same columns, or in others."""
-    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    """Write changes of vclusters as `change` does: (before, after, columns)."""
+    whole: dict[int, dict[str, Any]] = {}  # of one that changes twice, both
     for before, _, columns in changes:
-        if columns:
-            alike.setdefault(tuple(columns), []).append({**columns, "of_vcluster": before.id})
-    for rows in alike.values():
-        tx.execute(_CHANGE, rows)
+        whole.setdefault(before.id, {}).update(columns)
+    update_all(tx, t.vclusters, [RowChange({"id": one}, new) for one, new in whole.items() if new])
     history = [
         _noted(after, event, now)
         for before, after, _ in changes
         if (event := _event(before, after))
     ]
-    if history:
-        tx.execute(insert(t.vcluster_history), history)
+    insert_all(tx, t.vcluster_history, history)
 
 
 def _event(before: Vcluster, after: Vcluster) -> str | None:
