@@ -4,7 +4,6 @@ values alike."""
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +12,8 @@ from operator import itemgetter
 from typing import Any
 
 import click
+
+from cod.cli.terminal_text import json_text, printable
 
 _KEY = "cod.output"  # in the command's context
 FOR_PROGRAMS = ("json", "yaml", "name")
@@ -70,7 +71,7 @@ class Output:
             from cod.cli.site_files import written  # slow to load
 
             return ("---\n" if line else "") + written(value).rstrip("\n")
-        return json.dumps(value, indent=None if line else 2, ensure_ascii=False)
+        return json_text(value, indent=None if line else 2)
 
     def _sorted(self, value: Any) -> Any:
         if not self.sort:
@@ -110,7 +111,7 @@ def _names(value: Any) -> Iterator[str]:
     for each in value if isinstance(value, list) else [value]:
         for key in ("name", "id"):
             if isinstance(each, Mapping) and each.get(key) is not None:
-                yield str(each[key])
+                yield printable(str(each[key]))
                 break
         else:
             raise click.UsageError("What this command prints has no names: -o json has all of it.")
@@ -243,12 +244,6 @@ def in_order(rows: list[Any], value: Callable[[Any], object], down: bool) -> lis
     there = [row for row in rows if value(row) not in (None, "")]
     missing = [row for row in rows if value(row) in (None, "")]
     return sorted(there, key=key, reverse=down) + missing
-
-
-def printable(text: str) -> str:
-    """Return text without control characters, which a terminal would obey: people and machines
-    choose texts, and somebody else reads them."""
-    return "".join(each if each.isprintable() or each in "\n\t" else " " for each in text)
 
 
 def _harmless(told: object) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,6 +10,7 @@ from typing import Any
 
 import click
 
+from cod.cli.terminal_text import json_text, printable
 from cod.client import ApiError, Unreachable
 
 # Name: (module, attribute, what it is for). Modules are loaded when their command is used: start-up
@@ -255,7 +255,7 @@ class Root(click.Group):
         try:
             code = super().main(args, prog_name, complete_var, False, **extra)
         except click.ClickException as error:
-            click.echo(json.dumps({"error": _problem(error)}, ensure_ascii=False), err=True)
+            click.echo(json_text({"error": _problem(error)}), err=True)
             code = error.exit_code
         except click.Abort:
             code = 1
@@ -267,7 +267,8 @@ class Root(click.Group):
             return super().invoke(ctx)
         except ApiError as error:
             hint = TOKENLESS if error.status == 401 and not ctx.params["token"] else ""
-            raise RefusedByServer("\n".join(error.sentences()) + hint, error) from None
+            sentences = printable("\n".join(error.sentences()))
+            raise RefusedByServer(sentences + hint, error) from None
         except Unreachable as error:
             raise NoServer(str(error)) from None
         except KeyboardInterrupt:

@@ -13,10 +13,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from cod.cli.terminal_text import is_printable
 
 LARGEST = 2**20  # bytes of one file, as of a body of the API
 DEPTH = 20
@@ -189,20 +192,21 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar(_STRING, text, style="|" if "\n" in text else None)
+    style = None
+    if "\n" in text:
+        style = "|" if is_printable(text) else '"'  # which alone can escape
+    return dumper.represent_scalar(_STRING, text, style=style)
 
 
 _Dumper.add_representer(str, _write_text)
 
 
 def written(value: Any) -> str:
-    """Return a value as YAML that `read` takes."""
-    text: str = yaml.dump(
-        value,
-        Dumper=_Dumper,
-        sort_keys=False,
-        allow_unicode=True,
-        default_flow_style=False,
-        width=10_000,
+    """Return a value as YAML that `read` takes, without characters that a terminal would obey."""
+    dump = partial(
+        yaml.dump, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=10_000
     )
+    text: str = dump(value, allow_unicode=True)
+    if not is_printable(text):
+        text = dump(value, allow_unicode=False)
     return text.removesuffix("...\n")

@@ -236,3 +236,18 @@ def test_a_terminal_gets_no_control_characters_of_a_cell() -> None:
         table(("REASON",), [("x\x1b[31my\x9b2J\x07é",)])
     )
     assert "x [31my 2J é" in screen.getvalue()
+
+
+HOSTILE = {"reason": "x\x7f\x9b2J\x85\u202ey é", "\x9bkey": "two\n\tlines\x85\x9b", "😀": "a\n\tb"}
+
+
+@pytest.mark.parametrize("format", ["json", "yaml"])
+def test_a_terminal_gets_no_control_characters_of_a_value(format: str) -> None:
+    @click.command()
+    @with_json
+    def one(ctx: click.Context, as_json: bool) -> None:
+        print_json(HOSTILE)
+
+    text = CliRunner().invoke(one, ["-o", format]).stdout
+    assert not [each for each in text if not each.isprintable() and each not in "\n\t"]
+    assert (json.loads if format == "json" else yaml.safe_load)(text) == HOSTILE

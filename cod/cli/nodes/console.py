@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from cod.cli.show import SIZE, client, print_json, with_json
+from cod.cli.terminal_text import json_text
 from cod.client import Client, path
 
 POLL = 1.0  # seconds
@@ -42,7 +42,7 @@ def console(ctx: click.Context, name: str, count: int, follow: bool, as_json: bo
     api, about = client(ctx), ""
     for value in pieces(api, name, count) if follow else [first(api, name, count)]:
         if as_json:
-            click.echo(json.dumps(value, ensure_ascii=False)) if follow else print_json(value)
+            click.echo(json_text(value)) if follow else print_json(value)
             continue
         click.echo(value["text"], nl=False)
         if value["about"] != about and value["about"]:

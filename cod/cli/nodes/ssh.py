@@ -15,8 +15,8 @@ import click
 
 from cod.cli.local_files import cache_folder, write_private
 from cod.cli.nodes.many import ChosenNodes, listed
-from cod.cli.output import printable
 from cod.cli.show import client, node_word
+from cod.cli.terminal_text import printable
 from cod.client import Client, path
 
 MISSING = 255  # exit code of ssh(1) where it cannot connect
