@@ -101,6 +101,7 @@ VCLUSTERS = (  # name, group, state, size, seconds until its lease ends
     ("summer-school", "physics", "ended", 6, -30 * DAY),
 )
 TROUBLE = "its disk /dev/sda did not read back what was written at 1.2 GiB"
+SMART = {"smart_used_percent": 37.0, "smart_power_on_hours": 21400.0, "smart_media_errors": 3.0}
 TEMPLATE = """\
 <template name="{name}">
   <description>{about}</description>
@@ -705,7 +706,7 @@ class _World:
                                 | {
                                     "outcome": outcome,
                                     "about": about,
-                                    "figures": {"read_mb_s": 480.0, "write_mb_s": 450.0},
+                                    "figures": {"read_mb_s": 480.0, "write_mb_s": 450.0} | SMART,
                                 },
                             ]
                         ),

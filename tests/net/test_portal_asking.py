@@ -438,3 +438,38 @@ def test_notices(there: Served) -> None:
     one = browser.get(page.tree.xpath("//main//li//a[contains(@href, '/notices/')]/@href")[0])
     assert "All 9 nodes of vcluster batch are active." in one.words
     assert browse(there, group="web").get(one.path).status == 404
+
+
+def test_presets_fill_the_form_in(there: Served) -> None:
+    page = browse(there).get(NEW)
+    links = page.tree.xpath("//nav[@class='presets']//a")
+    words = {each.text_content(): each.get("href") for each in links}
+    page = browse(there).get(words["16 preemptible nodes for a week, of one type or several"])
+    fields = dict(page.fields(SENT))
+    assert (fields["size"], fields["lease"]) == ("16", "1w")
+    assert page.tree.xpath("//input[@name='preemptible'][@type='checkbox'][@checked]")
+    assert page.tree.xpath("//input[@name='spread'][@type='checkbox'][@checked]")
+    (before,) = [href for word, href in words.items() if word.startswith("As batch: ")]
+    assert dict(browse(there).get(before).fields(SENT))["name"] == "batch"
+    assert not [word for word in words if "chemistry" in word or "secret" in word]
+
+
+def test_an_owner_s_navigation_has_five_entries_and_what_waits(there: Served) -> None:
+    page = browse(there).get("/requests")
+    own = page.tree.xpath("//nav[@aria-label='Main']/ul/li/a/@href")
+    assert own == ["/", "/vclusters", "/templates", "/groups", "/notices"]
+    assert page.tree.xpath("//li[@class='here']/a/@href") == ["/vclusters"]
+    assert page.tree.xpath("//nav//a[@aria-current]/@href") == ["/requests"]
+    waiting = len(page.tree.xpath("//main//tbody/tr[contains(., 'waiting')]"))
+    counted = page.tree.xpath("//nav//a[@href='/requests']/span[@class='count']/text()")
+    assert waiting
+    assert counted == [str(waiting)], "of the own groups alone"
+
+
+def test_an_administrator_s_navigation_has_three_groups(there: Served) -> None:
+    page = signed_in(there).get("/faults")
+    assert page.tree.xpath("//nav[@aria-label='Main']/h2/text()") == ["Use", "Machines", "Site"]
+    assert page.tree.xpath("//nav//a[@aria-current]/@href") == ["/faults"]
+    aside = len(page.tree.xpath("//main//section[.//h2[contains(., 'failed')]]//tbody/tr"))
+    counted = page.tree.xpath("//nav//a[@href='/faults']/span[@class='count']/text()")
+    assert [int(each) for each in counted] == ([aside] if aside else [])

@@ -533,3 +533,31 @@ def test_a_node_is_tested_and_its_results_are_shown_over_time(site_of: Served) -
 def test_a_node_in_use_is_not_offered_for_a_test(site_of: Served) -> None:
     page = signed_in(site_of).get("/nodes/node01/burnin")
     assert "Only a free node can be tested. This node is in use by batch." in page.words
+
+
+def test_a_node_s_hardware_is_in_tables_with_ports_and_wear(site_of: Served) -> None:
+    one = node(site_of, "node13")
+    lldp = '<neighbour switch="leaf-3" port="Ethernet17"/></nic><nic name="eth1"/>'
+    site_of.tx(
+        nodes.change, one, attributes=one.attributes.replace('boot="yes"/>', f'boot="yes">{lldp}')
+    )
+    page = signed_in(site_of).get("/nodes/node13")
+    (nic, bare) = page.tree.xpath("//*[@aria-label='Network interfaces']//tbody/tr")
+    cells = [each.text_content() for each in nic]
+    assert cells == [
+        "eth0, boots",
+        "02:00:00:00:00:0d",
+        "ixgbe",
+        "up, 1 Gb/s",
+        "leaf-3 Ethernet17",
+    ]
+    assert [each.text_content() for each in bare] == ["eth1", *4 * ["\N{EN DASH}"]]
+    (disk,) = page.tree.xpath("//*[@aria-label='Disks']//tbody/tr")
+    cells = [each.text_content() for each in disk]
+    assert cells[0:2] == ["sda", "Disk, serial D000013"]
+    assert cells[3:] == ["sata, SSD", "37 % used", "21,400 h", "3 media errors"]
+    assert not page.tree.xpath("//dt[starts-with(., 'disk/') or starts-with(., 'nic/')]")
+    owner = signed_in(site_of, of_group(site_of, "olga", Role.OWNER)).get("/nodes/node01")
+    heads = owner.tree.xpath("//*[@aria-label='Disks']//th[@scope='col']")
+    assert "Wear" not in [each.text_content().strip() for each in heads]
+    assert len(heads) == 4

@@ -8,8 +8,9 @@ is woken first. The agent's order (`flows.agents.orders`) says what to test, and
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from cod.choices import BurninTest
 from cod.core.nodes import burnins as core
 from cod.core.nodes import transitions
 from cod.model import Burnin, BurninView, FlowContext, Node, Refused, Result
@@ -90,6 +91,20 @@ def history(tx: Tx, *, name: str, limit: int = SHOWN) -> list[BurninView]:
     known."""
     node = nodes.named(tx, name)
     return [_view(node, row) for row in burnins.of_node(tx, node.id, limit)]
+
+
+def disks_health(tx: Tx, *, name: str) -> tuple[float | None, dict[str, Mapping[str, float]]]:
+    """Return when the node's disks last told of their health in a burn-in, and the figures by the
+    disk: 'sda (serial X)'; None where they never did."""
+    for view in history(tx, name=name):
+        found = {
+            each["part"]: each["figures"]
+            for each in view.results
+            if each["test"] == BurninTest.DISK
+        }
+        if any(figure.startswith("smart_") for figures in found.values() for figure in figures):
+            return view.ended_at or view.started_at, found
+    return None, {}
 
 
 def _view(node: Node, row: Burnin) -> BurninView:

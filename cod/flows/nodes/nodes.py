@@ -54,9 +54,10 @@ def waiting(tx: Tx) -> int:
     return nodes.count_in(tx, NodeState.REGISTERING)
 
 
-def pci(node: Node) -> list[Mapping[str, str]]:
-    """Return the attributes of the PCI devices that the node last reported."""
-    return equal.elements(node.attributes, "pci") if node.attributes else []
+def parts(node: Node, tag: str) -> list[Mapping[str, str]]:
+    """Return the attributes of the parts of a kind, such as 'pci' or 'disk', that the node last
+    reported."""
+    return equal.elements(node.attributes, tag) if node.attributes else []
 
 
 def kept(node: Node) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cod.states import NodeState
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
 from cod.store.scheduler import overview
 
 SOME, MANY = 12, 50
@@ -32,6 +33,16 @@ def under_way(tx: Tx, groups: frozenset[int] | None) -> list[Mapping[str, Any]]:
     """Return nodes held by vclusters of these groups (None: all) that are on their way to work; see
     the store's."""
     return overview.under_way(tx, groups, MANY)
+
+
+def attention(tx: Tx, *, groups: frozenset[int] | None) -> dict[str, int]:
+    """Return the numbers of the portal's navigation, by its paths: requests that wait, of these
+    groups; where these are all (None), machines to approve and nodes out of service, too."""
+    found = {"/requests": overview.waiting(tx, groups)}
+    if groups is None:
+        found["/nodes"] = nodes.count_in(tx, NodeState.REGISTERING)
+        found["/faults"] = nodes.count_in(tx, NodeState.QUARANTINED)
+    return found
 
 
 def standing(tx: Tx) -> Standing:

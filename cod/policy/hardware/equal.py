@@ -103,8 +103,17 @@ def facts(canonical_xml: str) -> list[tuple[str, str]]:
 
 
 def elements(report_xml: str, tag: str) -> list[Mapping[str, str]]:
-    """Return the attributes of each of a report's elements of that name, in their order."""
-    return [element.attrib for element in ElementTree.fromstring(report_xml).findall(tag)]
+    """Return the attributes of each of a report's elements of that name, in their order, with those
+    of their parts: 'neighbour/port'; of several partitions the last one's."""
+    return [
+        element.attrib
+        | {
+            f"{child.tag}/{name}": value
+            for child in element
+            for name, value in child.attrib.items()
+        }
+        for element in ElementTree.fromstring(report_xml).findall(tag)
+    ]
 
 
 def _tell(

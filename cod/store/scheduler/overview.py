@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
+from cod.states import RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people.access import theirs
@@ -55,6 +56,17 @@ def under_way(tx: Tx, groups: frozenset[int] | None, limit: int) -> list[Mapping
         .limit(limit)
     )
     return [dict(row._mapping) for row in tx.execute(query)]
+
+
+def waiting(tx: Tx, groups: frozenset[int] | None) -> int:
+    """Return how many requests of these groups (None: all) wait."""
+    query = select(func.count()).select_from(t.node_requests)
+    if groups is not None:
+        query = query.join(t.vclusters, t.node_requests.c.vcluster_id == t.vclusters.c.id)
+    query = query.where(
+        t.node_requests.c.state == RequestState.PENDING, *theirs(t.vclusters.c.group_id, groups)
+    )
+    return int(tx.execute(query).scalar_one())
 
 
 def claim(tx: Tx, name: str) -> Mapping[str, Any] | None:

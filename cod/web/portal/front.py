@@ -19,6 +19,7 @@ from cod.flows.nodes import hold
 from cod.flows.people import audit
 from cod.flows.people.access import guarded, offered
 from cod.flows.replies import Repeated
+from cod.flows.scheduler import overview
 from cod.model import Refused, Right, SingleRight, Who
 from cod.pool import Tx
 from cod.web.api import calls, routes
@@ -205,6 +206,7 @@ class Portal:
             "path": asked.path,
             "place": place,
             "nav": nav.entries(visit.who, self._served),
+            "nav_counts": {},
             "flash": visit.flash,
             "forms": forms,
             "here": partial(links.changed, asked.path, asked.query),
@@ -381,7 +383,12 @@ def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
     """Return the page's data, and the id of the last event before it was read: the page's stream
     tells of later ones. Administrators are told on each page that the site is held."""
     held = hold.counts(tx) if ask.who.admin else None
-    return {"last_event": views.last_event(tx), "site_hold": held} | dict(page.load(tx, ask))
+    shared = {
+        "last_event": views.last_event(tx),
+        "site_hold": held,
+        "nav_counts": {} if page.public else overview.attention(tx, groups=ask.who.groups),
+    }
+    return shared | dict(page.load(tx, ask))
 
 
 def _can(who: Who | None, right: str, group_id: int | None = None, single: str = "") -> bool:

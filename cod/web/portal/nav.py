@@ -3,52 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cod.model import Who
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the navigation. `icon`: a symbol of web/templates/_icons.html."""
+    """An entry of the navigation. `icon`: a symbol of web/templates/_icons.html; `below`: the pages
+    of a section, of which the first has the section's path."""
 
     path: str
     title: str
     icon: str
+    below: tuple[Entry, ...] = ()
+
+    @property
+    def paths(self) -> list[str]:
+        """Return the paths of the pages that belong to the entry."""
+        return [each.path for each in self.below] or [self.path]
 
 
 OWNERS = (
     Entry("/", "Overview", "overview"),
-    Entry("/vclusters", "Virtual clusters", "vcluster"),
-    Entry("/requests", "Requests", "request"),
-    Entry("/images", "Images", "image"),
-    Entry("/templates", "Templates", "template"),
-    Entry("/volumes", "Volumes", "volume"),
-    Entry("/groups", "Groups", "group"),
-    Entry("/shares", "Shares", "policy"),
-    Entry("/calendar", "Calendar", "calendar"),
-    Entry("/timeline", "Timeline", "timeline"),
+    Entry(
+        "/vclusters",
+        "Clusters",
+        "vcluster",
+        (
+            Entry("/vclusters", "Virtual clusters", "vcluster"),
+            Entry("/requests", "Requests", "request"),
+            Entry("/calendar", "Calendar", "calendar"),
+            Entry("/timeline", "Timeline", "timeline"),
+        ),
+    ),
+    Entry(
+        "/templates",
+        "Software and data",
+        "template",
+        (
+            Entry("/templates", "Templates", "template"),
+            Entry("/images", "Images", "image"),
+            Entry("/volumes", "Volumes", "volume"),
+        ),
+    ),
+    Entry(
+        "/groups",
+        "Groups",
+        "group",
+        (Entry("/groups", "Groups and members", "group"), Entry("/shares", "Shares", "policy")),
+    ),
     Entry("/notices", "Notices", "notice"),
 )
-ADMINISTRATORS = (
+MACHINES = (
     Entry("/nodes", "Nodes", "node"),
     Entry("/map", "Rack map", "rack"),
     Entry("/faults", "Faults", "warning"),
     Entry("/maintenance", "Maintenance", "tool"),
     Entry("/types", "Types", "type"),
     Entry("/blocks", "Blocks", "block"),
+)
+SITE = (
     Entry("/energy", "Reserve & energy", "energy"),
     Entry("/policy", "Policy", "policy"),
     Entry("/people", "People", "person"),
     Entry("/audit", "Audit", "audit"),
 )
+COUNTED = {"/requests": "waiting", "/nodes": "to approve", "/faults": "out of service"}
+"""The pages whose entries have numbers, and what is counted there."""
 
 
 def entries(who: Who | None, served: Iterable[str]) -> list[tuple[str, list[Entry]]]:
-    """(heading, entries) of the navigation of `who`: those whose pages are served."""
+    """(heading, entries) of the navigation of `who`: those whose pages are served. Owners have one
+    group without a heading, administrators three."""
     if who is None:
         return []
     there = set(served)
-    parts = [("", OWNERS), ("Administration", ADMINISTRATORS if who.admin else ())]
-    shown = [(heading, [each for each in part if each.path in there]) for heading, part in parts]
+    parts = [("", OWNERS)]
+    if who.admin:
+        parts = [("Use", OWNERS), ("Machines", MACHINES), ("Site", SITE)]
+    shown = [(heading, [*_served(part, there)]) for heading, part in parts]
     return [(heading, part) for heading, part in shown if part]
+
+
+def _served(part: Iterable[Entry], there: set[str]) -> Iterable[Entry]:
+    for each in part:
+        below = tuple(one for one in each.below if one.path in there)
+        if each.path in there:
+            yield replace(each, below=below)

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from cod import quantity, states
 from cod.flows.people import signin
-from cod.web.portal import formatting, glossary, links
+from cod.web.portal import formatting, glossary, links, nav
 from cod.web.portal.assets import Assets
 
 
@@ -55,6 +55,7 @@ class Templates:
             "asset": assets.path,
             "node_words": formatting.NODE_WORDS,
             "phases": states.PHASES,
+            "nav_counted": nav.COUNTED,
             "password_rule": signin.PASSWORD_RULE,
         }
         self._env.globals["m"] = self._env.get_template("_macros.html").module

@@ -427,7 +427,7 @@ class NodeList(ListPage[NodeReply]):
 def pci_devices(node: model.Node) -> list[PciDevice]:
     """Return the PCI devices of a node's last report, with their names."""
     names, found = pci_names.installed(), []
-    for device in nodes.pci(node):
+    for device in nodes.parts(node, "pci"):
         get = {
             key: device.get(key, "")
             for key in ("slot", "vendor", "device", "subvendor", "subdevice", "driver")

@@ -3,15 +3,16 @@ done with it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cod import states
+from cod import quantity, states
 from cod.flows import views
-from cod.flows.nodes import blocks, consoles, inventory, nodes, switch_ports, types
+from cod.flows.nodes import blocks, burnins, consoles, inventory, nodes, switch_ports, types
 from cod.flows.people.access import RequiredRight, allows
-from cod.model import Listed, NodeView, Refused, Right, SingleRight
+from cod.model import Listed, NodeView, Refused, Right, SingleRight, SwitchPortView
 from cod.model import Page as ListPage
 from cod.pool import Tx
 from cod.web.api import pci_names
@@ -25,6 +26,8 @@ from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.pages.node_actions import CHOICES
 from cod.web.portal.pages.timeline import life
 from cod.web.portal.record_fields import body_by, columns_of, facts_of, settings_of
+
+Row = tuple[str, ...]
 
 STATES = [
     (",".join(named), word)
@@ -90,6 +93,15 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
             tx, name=ask.names.name, rules=ask.site.consoles, everything=ask.who.admin, now=ask.now
         )
         console = console_reply(ask.consoles, found, None, SHOWN)
+    ports = switch_ports.of_node(tx, name=view.node.name) if ask.who.admin else []
+    tested: float | None = None
+    health: Mapping[str, Mapping[str, float]] = {}
+    if ask.who.admin:
+        tested, health = burnins.disks_health(tx, name=view.node.name)
+    disks = [
+        (*_disk(each), *(_smart(health.get(_part(each), {})) if tested else ()))
+        for each in nodes.parts(view.node, "disk")
+    ]
     return {
         "view": view,
         "holder": holder,
@@ -97,7 +109,12 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "bindings": bindings,
         "history": history,
         "conflicts": conflicts,
-        "facts": [fact for fact in nodes.hardware(view.node) if not fact[0].startswith("pci ")],
+        "facts": [fact for fact in nodes.hardware(view.node) if not fact[0].startswith(_IN_TABLES)],
+        "tables": [
+            ("Network interfaces", NIC_HEADS, _nics(nodes.parts(view.node, "nic"), ports)),
+            ("Disks", DISK_HEADS if tested else DISK_HEADS[:4], disks),
+        ],
+        "tested": tested,
         "phrase": nodes.phrase(view.node, pci_names.installed().short),
         "pci": pci_devices(view.node),
         "kept": nodes.kept(view.node),
@@ -109,7 +126,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "console": console,
         "whole_console": SHOWN_WHOLE,
         "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
-        "ports": switch_ports.of_node(tx, name=view.node.name) if ask.who.admin else [],
+        "ports": ports,
         "places": nodes.places_of(tx, name=view.node.name) if ask.who.admin else [],
         "port_switches": [switch.name for switch in ask.site.switches] if ask.who.admin else [],
         "told": facts_of(
@@ -121,6 +138,87 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         ),
         "settings": settings_of(view, Right.ADMIN, options={"power_account": accounts}),
     }
+
+
+_IN_TABLES = ("nic", "disk", "pci ")  # facts that the page has in tables
+NIC_HEADS = ("NIC", "MAC", "Driver", "Link", "Switch port")
+DISK_HEADS = ("Disk", "Model", "Size", "Kind", "Wear", "Powered on", "Defects")
+_DEFECTS = (
+    "media_errors",
+    "reallocated_sectors",
+    "uncorrectable_errors",
+    "pending_sectors",
+    "offline_uncorrectable",
+    "interface_errors",
+)
+"""What disks count of their own defects (trampoline/burnin/health.py)."""
+
+
+def _nics(told: Sequence[Mapping[str, str]], ports: Sequence[SwitchPortView]) -> list[Row]:
+    """Return the rows of the NICs; of the switch port the one that COD knows goes before the one
+    that was reported."""
+    known = {each.port.mac: f"{each.port.switch} {each.port.port}" for each in ports}
+    return [
+        (
+            nic.get("name", "") + (", boots" if nic.get("boot") == "yes" else ""),
+            nic.get("mac", ""),
+            nic.get("driver", ""),
+            ", ".join(filter(None, (nic.get("link"), _speed(nic.get("speed", ""))))),
+            known.get(nic.get("mac"))
+            or " ".join(
+                nic[each] for each in ("neighbour/switch", "neighbour/port") if each in nic
+            ),
+        )
+        for nic in told
+    ]
+
+
+def _speed(mbits: str) -> str:
+    if not mbits:
+        return ""
+    return f"{int(mbits) / 1000:g} Gb/s" if int(mbits) >= 1000 else f"{mbits} Mb/s"
+
+
+def _disk(told: Mapping[str, str]) -> Row:
+    kind = told.get("transport", "")
+    spins = {"yes": "spinning", "no": "SSD"}.get(told.get("rotational", ""), "")
+    marks = {
+        spins: bool(spins) and kind != "nvme",
+        "kept": told.get("keep") == "yes",
+        "not local": told.get("local") == "no",
+        "removable": told.get("removable") == "yes",
+        "not offered by the BIOS": told.get("bootable") == "no",
+    }
+    model, serial = told.get("model", ""), told.get("serial", "")
+    return (
+        told.get("name", ""),
+        ", ".join(filter(None, (model, serial and f"serial {serial}"))),
+        quantity.size(int(told.get("size", "0"))),
+        ", ".join([kind, *(mark for mark, holds in marks.items() if holds)]).removeprefix(", "),
+    )
+
+
+def _part(disk: Mapping[str, str]) -> str:
+    """Return what burn-ins call a disk."""
+    name, serial = disk.get("name", ""), disk.get("serial", "")
+    return f"{name} (serial {serial})" if serial else name
+
+
+def _smart(figures: Mapping[str, float]) -> Row:
+    """Return the cells of what a disk said of itself."""
+    told = {
+        name.removeprefix("smart_"): number
+        for name, number in figures.items()
+        if name.startswith("smart_")
+    }
+    wear = [f"{told['used_percent']:.0f} % used"] if "used_percent" in told else []
+    hours = f"{told['power_on_hours']:,.0f} h" if "power_on_hours" in told else ""
+    defects = [f"{told[each]:,.0f} {each.replace('_', ' ')}" for each in _DEFECTS if told.get(each)]
+    return (
+        ", ".join([*wear, *(["failing"] if told.get("failing") else [])]),
+        hours,
+        ", ".join(defects) or ("none" if told else ""),
+    )
 
 
 UNFIT = 20  # machines that COD has no loader for, shown below the nodes

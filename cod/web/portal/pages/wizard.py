@@ -30,6 +30,7 @@ from cod.model import (
     Who,
     set_values,
 )
+from cod.model import Page as ListPage
 from cod.model import described as noun_fields
 from cod.pool import Tx
 from cod.web.api.models import REVISION, Query
@@ -59,12 +60,14 @@ class Changed(Query):
 
 
 class NewQuery(Changed):
-    """What is chosen already: a template or a group that one comes from, and a time and a type of
-    nodes of the calendar (seconds since the epoch)."""
+    """What is chosen already: a template or a group that one comes from, a time and a type of
+    nodes of the calendar (seconds since the epoch), and what a preset says."""
 
     template: str = Field(default="", max_length=REVISION)
     group: str = Field(default="", max_length=63)
     type: str = Field(default="", max_length=63)
+    lease: str = Field(default="", max_length=40)
+    preemptible: bool = False
     starts_at: Moment = None
     ends_at: Moment = None
 
@@ -128,6 +131,30 @@ def _before(tx: Tx, changed: Changed) -> dict[str, str]:
     return found
 
 
+PRESETS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("1 node for 4 hours", {"count": 1, "lease": "4h"}),
+    ("4 nodes for a day", {"count": 4, "lease": "1d"}),
+    (
+        "16 preemptible nodes for a week, of one type or several",
+        {"count": 16, "lease": "1w", "preemptible": 1, "spread": 1},
+    ),
+)
+"""What a form for a new cluster may begin with: words, and the query."""
+_LATEST = ListPage(limit=20)
+_MOST_PRESETS = 3  # of the clusters that were asked for last
+
+
+def _presets(tx: Tx, ask: Call) -> list[tuple[str, dict[str, Any]]]:
+    """Return `PRESETS`, and the clusters that the person's groups asked for last."""
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for view in views.request_list(tx, page=_LATEST, groups=ask.who.groups):
+        software = ", ".join(dict.fromkeys(each.partition("@")[0] for each in view.templates))
+        nodes = formatting.count(sum(each.count for each in view.request.tuples), "node")
+        words = f"As {view.vcluster}: {nodes} with {software}"
+        found.setdefault(view.vcluster, (words, {"request": view.request.id}))
+    return [*PRESETS, *found.values()][: len(PRESETS) + _MOST_PRESETS]
+
+
 _NOTHING = AskedVcluster("", 0, "", "")
 _BY_HAND = ("preemptible", "isolated", "homes")  # the page says more about them
 
@@ -150,10 +177,12 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
         was["isolated"] = "true" if made.vcluster.isolated else ""
     else:
         was = _picked(tx, ask.query)
+        asked = replace(asked, preemptible=ask.query.preemptible)
     return node_choices(tx, ask) | {
         "preemptible": asked.preemptible,
         "settings": settings_of(asked, Right.USE, without=_BY_HAND),
         "groups": own_groups(tx, ask.who),
+        "presets": _presets(tx, ask),
         "default_lease": ask.site.policy.default_lease,
         "was": was,
         "sizes": _sizes(ask),
@@ -177,6 +206,10 @@ def _picked(tx: Tx, query: NewQuery) -> dict[str, str]:
     }
     if query.count:
         found["size"] = str(query.count)
+    if query.lease:
+        found["lease"] = query.lease
+    if query.spread:
+        found["spread"] = "true"
     if query.type:
         found |= attributes.of_type(types.every(tx), query.type)
     return found
