@@ -37,13 +37,15 @@ class Line:
 class Axis:
     """What an axis shows. `ticks`: (where, text) instead of round numbers; `log`: decades are
     equally wide; `moments`: its values are seconds since the epoch, which a page's script shows in
-    the reader's time zone."""
+    the reader's time zone. `told`: what a value is called where a pointer shows the numbers there;
+    None: no numbers are shown."""
 
     title: str
     ticks: Sequence[tuple[float, str]] | None = None
     log: bool = False
     from_zero: bool = True
     moments: bool = False
+    told: Callable[[float], str] | None = None
 
 
 def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | None = None) -> str:
@@ -69,6 +71,7 @@ def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | N
         for (px, py), text in zip(line.points, line.dots or (), strict=False):
             parts.append(f'<circle cx="{across(px):.1f}" cy="{up(py):.1f}" r="4" fill="{colour}"/>')
             parts.append(_text(across(px) + 7, up(py) - 7, text, "start"))
+    parts += _numbers(across, [(line.label, line.points) for line in drawn])
     return _document([*parts, *_legend([line.label for line in drawn])])
 
 
@@ -98,6 +101,7 @@ def areas(
             f'<polygon points="{way}" {_paint(number, label, classes)} fill-opacity="0.8">'
             f"<title>{escape(label)}</title></polygon>"
         )
+    parts += _numbers(across, stacked)
     return _document([*parts, *_legend([label for label, _ in stacked], classes=classes)])
 
 
@@ -288,6 +292,26 @@ def _below(across: _Scale, floor: float) -> Iterable[str]:
         )
         at = f' data-at="{value:.0f}"' if across.axis.moments else ""
         yield _text(place, floor + 19, text, "middle", more=at)
+
+
+def _numbers(across: _Scale, drawn: Iterable[tuple[str, Points]]) -> Iterable[str]:
+    """Yield columns, as far as halfway to the next, that say the numbers where a pointer is."""
+    if across.axis.told is None:
+        return
+    found: dict[float, list[str]] = {}
+    for label, points in drawn:
+        for x, y in points:
+            found.setdefault(x, []).append(f"{label}: {round(y, 2):g}")
+    places = sorted(found)
+    middles = [(across(low) + across(high)) / 2 for low, high in itertools.pairwise(places)]
+    edges = [across(places[0]), *middles, across(places[-1])] if places else []
+    for x, (start, end) in zip(places, itertools.pairwise(edges), strict=True):
+        words = escape("\n".join([across.axis.told(x), *found[x]]))
+        yield (
+            f'<rect class="numbers" x="{start:.1f}" y="{TOP}" width="{end - start:.1f}"'
+            f' height="{HEIGHT - BOTTOM - TOP}" fill="none" pointer-events="all">'
+            f"<title>{words}</title></rect>"
+        )
 
 
 def _legend(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 
+import pytest
 from lxml import etree
 
 from cod.svg import COLOURS, LABEL, WIDE_LEFT, WIDTH, Axis, Span, areas, spans
@@ -64,3 +66,21 @@ def test_a_span_that_is_short_has_no_text_and_is_seen() -> None:
     (bar,) = drawn.xpath("//s:rect[s:title='a moment']", namespaces=NAMES)
     assert float(bar.get("width")) == 3.0
     assert "12" not in drawn.xpath("//s:text/text()", namespaces=NAMES)
+
+
+def test_a_pointer_shows_the_numbers_at_its_place() -> None:
+    axis = Axis("day", told=lambda x: f"day {x:g}")
+    drawn = areas(
+        "", [("a<b", [(1, 2), (2, 4), (4, 1)]), ("c", [(1, 1.5), (2, 0), (4, 0)])], axis, Axis("n")
+    )
+    columns = re.findall(
+        r'class="numbers" x="([0-9.]+)".*? width="([0-9.]+)".*?<title>(.*?)</title>', drawn, re.S
+    )
+    assert [words for _, _, words in columns] == [
+        "day 1\na&lt;b: 2\nc: 1.5",
+        "day 2\na&lt;b: 4\nc: 0",
+        "day 4\na&lt;b: 1\nc: 0",
+    ]
+    ends = [float(x) + float(width) for x, width, _ in columns]
+    assert ends[:-1] == pytest.approx([float(x) for x, _, _ in columns[1:]], abs=0.11), "no gaps"
+    assert "numbers" not in areas("", [("a", [(1, 2), (2, 4)])], Axis("day"), Axis("n"))

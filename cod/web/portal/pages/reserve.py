@@ -16,6 +16,7 @@ from cod.pool import Tx
 from cod.web.api.resources.energy import EnergyReport
 from cod.web.api.routes import ADMINS, Call
 from cod.web.portal.page import Page
+from cod.web.portal.pages.timeline import told
 
 TICKS = 8  # dates below the chart, about
 AWAKE, ASLEEP = "inactive", "off"
@@ -54,7 +55,10 @@ def chart(days: EnergyReport) -> Markup | None:
     saved = [(line.day or 0.0, max(0.0, line.kwh_saved)) for line in days.items]
     ticks = [(at, strftime("%d %b", gmtime(at))) for at, _ in used[:: max(1, len(used) // TICKS)]]
     drawn = svg.areas(
-        "", [("used", used), ("saved by sleep", saved)], svg.Axis("", ticks), svg.Axis("kWh a day")
+        "",
+        [("used", used), ("saved by sleep", saved)],
+        svg.Axis("", ticks, told=told),
+        svg.Axis("kWh a day"),
     )
     return Markup(
         svg.inline(

@@ -94,8 +94,15 @@ def chart(shown: Chart, about: str, classes: Mapping[str, str] = svg.NO_CLASSES)
     every = max(1, len(middles) // TICKS)
     length = shown.starts[-1] - shown.starts[0]
     ticks = [(at, dated(at, length)) for at in middles[every // 2 :: every]]
-    drawn = svg.areas("", stacked, svg.Axis("UTC", ticks, moments=True), svg.Axis("nodes"), classes)
+    drawn = svg.areas(
+        "", stacked, svg.Axis("UTC", ticks, moments=True, told=told), svg.Axis("nodes"), classes
+    )
     return Markup(svg.inline(drawn, about))
+
+
+def told(at: float) -> str:
+    """Return a moment as charts tell it beside their numbers."""
+    return strftime("%d %b %Y %H:%M UTC", gmtime(at))
 
 
 def dated(at: float, length: float) -> str:
