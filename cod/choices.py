@@ -53,6 +53,7 @@ class PowerAbilities:
     measure      tell what a machine draws
     console      what follows consoles of its machines: 'MODULE:CLASS' in `cod.power`; '' for
                  nothing, and `no_console` is why, the end of a sentence
+    type         pass on what people type on a console
     remedy       what to look at where machines do not answer
     """
 
@@ -62,6 +63,7 @@ class PowerAbilities:
     measure: bool = False
     console: str = ""
     no_console: str = ""
+    type: bool = False
     remedy: str = ""
 
 
@@ -102,6 +104,7 @@ class PowerDriverKind(Choice):
         PowerAbilities(
             measure=True,
             console="sol:SolConsoles",
+            type=True,
             remedy="is the BMC on the network (ping), and IPMI over LAN enabled in it?",
         ),
     )

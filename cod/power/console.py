@@ -22,13 +22,17 @@ class Line(Protocol):
 
     ended: Deferred[None]
 
+    def type(self, data: bytes) -> None:
+        """Pass on what somebody types; drop it where the console is not heard."""
+        ...
+
     def close(self) -> None:
         """Stop following the console. Further calls do nothing."""
         ...
 
 
 class ConsoleDriver(Protocol):
-    """Follows what machines write on their serial consoles. It only listens: nothing is typed."""
+    """Follows what machines write on their serial consoles."""
 
     def follow(self, target: Target, heard: Heard, opened: Opened) -> Line:
         """Follow the console: call `opened` once, when it is heard, and then `heard` with what

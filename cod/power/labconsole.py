@@ -48,6 +48,9 @@ class LabLine:
         self._asking: Deferred[str] = Deferred.fromCoroutine(lab.console(target))
         self._asking.addCallback(self._begin).addErrback(self._lost)
 
+    def type(self, data: bytes) -> None:
+        """Drop it: QEMU writes the port into a file, and reads nothing."""
+
     def close(self) -> None:
         """Read no more."""
         if not self.ended.called:

@@ -221,7 +221,20 @@ class Recorder(Service):
                     self._begin(console)
         except Exception:
             log.exception("beginning to follow consoles")
+        await self._type()
         await self._write()
+
+    async def _type(self) -> None:
+        """Pass on what people typed, where the console is heard and is still whose it was."""
+        try:
+            if not (self._consoles and self.running and await self._pool.read(flows.is_typed)):
+                return
+            for each in await self._pool.run(flows.typed, self._server, self._clock()):
+                console = self._consoles.get(each.node_id)
+                if console and console.line and console.what.tenure == each.tenure:
+                    console.line.type(each.text.encode())
+        except Exception as error:
+            log.error("typing on consoles: %s", error, exc_info=not self._pool.is_away(error))
 
     def _begin(self, console: Console) -> None:
         what = console.what

@@ -9,6 +9,7 @@ session, and an administrator's goes before a recorder's.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -71,15 +72,22 @@ class SolLine(ProcessProtocol):
         self._reactor, self._heard, self._opened = reactor, heard, opened
         self._said: bytes | None = b""  # None: what comes now is the console's
         self._closing: Any = None
+        self._at_start = True  # of a line, for ipmitool: there a tilde is its own
+
+    def type(self, data: bytes) -> None:
+        """Type on the console: tildes that would be ipmitool's are doubled."""
+        if self._said is None and self._closing is None and data:
+            self.transport.write(escaped(data, self._at_start))
+            self._at_start = data.endswith((b"\r", b"\n"))
 
     def close(self) -> None:
-        """Ask ipmitool to end; kill it if it does not."""
+        """Ask ipmitool to end; kill it if it does not, or would take that for typed."""
         if self.transport is not None and self.transport.pid and self._closing is None:
             self._closing = self._reactor.callLater(PATIENCE, self._kill)
-            if self._said is None:
+            if self._said is None and self._at_start:
                 self.transport.write(GOODBYE)
             else:
-                self._kill()  # there is no session yet
+                self._kill()  # there is no session yet, or half a line that nobody has ended
 
     def _kill(self) -> None:
         with suppress(ProcessExitedAlready):
@@ -112,6 +120,12 @@ class SolLine(ProcessProtocol):
         if self._closing.active():
             self._closing.cancel()
         self.ended.callback(None)
+
+
+def escaped(data: bytes, at_start: bool) -> bytes:
+    """Return what ipmitool passes on as `data`: at the start of a line it takes `~` as its own and
+    passes on one of two."""
+    return re.sub(rb"(?<![^\r\n])~" if at_start else rb"(?<=[\r\n])~", b"~~", data)
 
 
 def trouble(said: bytes | None) -> PowerError:

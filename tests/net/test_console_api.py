@@ -17,6 +17,7 @@ from cod import consolefiles
 from cod.cli.nodes import console as cli
 from cod.client import ApiError
 from cod.consolefiles import State
+from cod.flows.nodes import consoles
 from cod.model import ConsoleRules, Role, Site
 from cod.policy.nodes.console import FREE, tenure
 from cod.pool import Pool
@@ -323,3 +324,96 @@ def test_the_page_says_why_there_is_none(served: Served, say: Said) -> None:
     page = signed_in(served).get("/nodes/node02")
     assert "Not recorded: it has no power driver" in page.words
     assert "data-again" not in page.text
+
+
+# ---------------------------------------------------------------- typing
+
+
+def let(served: Served, who: str) -> None:
+    """Let these people type."""
+    site = served.server._apis[0].context.site
+    site.current = replace(site.current, consoles=replace(site.current.consoles, type=who))
+
+
+def taken(served: Served, server: str = "head", at: float = NOW) -> list[str]:
+    return [each.text for each in served.tx(consoles.typed, server, at)]
+
+
+def test_an_administrator_types_and_the_audit_has_who_and_not_what(served: Served) -> None:
+    reply = served.local.post(f"/nodes/{NODE}/console", {"typed": "hunter2\n"})
+    assert reply == {"node": NODE, "bytes": 8}
+    (entry,) = [
+        one for one in served.local.get("/audit")["items"] if one["action"] == "node console"
+    ]
+    assert entry["actor"] == "user:root"
+    assert (entry["after"] or {}).get("bytes") == 8
+    assert "hunter2" not in json.dumps(served.local.get("/audit"))
+    assert taken(served, "another") == [], "it does not follow the consoles"
+    assert taken(served) == ["hunter2\r"]
+    assert taken(served) == [], "never twice"
+
+
+def test_what_was_typed_is_dropped_when_it_is_late(served: Served) -> None:
+    served.local.post(f"/nodes/{NODE}/console", {"typed": "rm -rf /tmp/x\n"})
+    served.tx(claims.hold, "consoles", "head", NOW + 29, 60.0)
+    assert taken(served, at=NOW + 31) == []
+    assert taken(served, at=NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "role", "state", "why"),
+    [
+        ("administrators", Role.OWNER, "active", "administrators alone"),
+        ("nobody", None, "active", "nobody types"),
+        ("holders", Role.OWNER, "prime", "its own system"),
+    ],
+)
+def test_who_cannot_type(
+    served: Served, rule: str, role: Role | None, state: str, why: str
+) -> None:
+    let(served, rule)
+    served.tx(
+        lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.name == NODE).values(state=state))
+    )
+    client = as_user(served, "olga", "physics", role) if role else served.local
+    with pytest.raises(ApiError, match=why):
+        client.post(f"/nodes/{NODE}/console", {"typed": "x"})
+    assert taken(served) == []
+
+
+def test_one_console_has_few_texts_that_wait(served: Served) -> None:
+    for _ in range(consoles.MOST_WAITING):
+        served.local.post(f"/nodes/{NODE}/console", {"typed": "x"})
+    with pytest.raises(ApiError, match="20 texts wait"):
+        served.local.post(f"/nodes/{NODE}/console", {"typed": "x"})
+    assert taken(served) == ["x"] * consoles.MOST_WAITING
+
+
+def test_a_holder_types_on_the_page(served: Served, say: Said) -> None:
+    say(b"login: ")
+    say.state("recording")
+    own = signed_in(served, of_group(served, "olga", Role.OWNER))
+    assert "administrators alone type on consoles here" in own.get(f"/nodes/{NODE}").words
+    let(served, "holders")
+    page = own.get(f"/nodes/{NODE}")
+    page.send(f"/nodes/{NODE}/console", typed="root")
+    page.send(f"/nodes/{NODE}/console", typed="", key="Ctrl-C")
+    assert taken(served) == ["root\r", "\x03"]
+    viewer = signed_in(served, of_group(served, "vera", Role.VIEWER)).get(f"/nodes/{NODE}")
+    assert "Type on the console" not in viewer.words
+
+
+def test_typed_on_the_command_line(served: Served, say: Said) -> None:
+    say(b"login: ")
+    say.state("recording")
+    assert run(served, "node", "console", NODE, "--type", "root").stdout == "login: "
+    assert taken(served) == ["root\r"]
+
+
+def test_a_console_is_found_by_any_label_of_its_node(served: Served, say: Said) -> None:
+    say(b"login: ")
+    say.state("recording")
+    for label in (say.node.boot_mac.upper(), say.node.boot_mac.replace(":", "-")):
+        assert run(served, "node", "console", label).stdout == "login: "
+    assert "no node" in run(served, "node", "console", "node99", code=1).stderr
+    assert "burnt in" in run(served, "node", "burnin", say.node.boot_mac, code=1).stderr

@@ -74,6 +74,7 @@ from cod.states import NodeEvent, Step
 from cod.store import tables as t
 from cod.store import vcms as vcm_rows
 from cod.store.nodes import bindings, nodes
+from cod.store.nodes import consoles as console_rows
 from cod.store.people import groups, people, signins
 from cod.store.scheduler import reclaims
 from cod.wire.nmp import bodies as b
@@ -507,6 +508,14 @@ def nodes__captures__keep(lab: Lab) -> Call:
 def nodes__consoles__followed(lab: Lab) -> Call:
     lab.machine(1, "inactive")
     return bound(consoles.followed, "a", ConsoleRules(record=True), lab.now, 30.0)
+
+
+@case
+def nodes__consoles__typed(lab: Lab) -> Call:
+    node = lab.machine(1, "inactive")
+    bound(consoles.followed, "a", ConsoleRules(record=True), lab.now, 30.0)(lab.tx)
+    console_rows.type_(lab.tx, node.id, "free", "x", lab.now)
+    return bound(consoles.typed, "a", lab.now)
 
 
 @case

@@ -45,6 +45,13 @@ class Serial:
     def say(self, data: bytes) -> None:
         os.write(self._machine, data)
 
+    def hears(self, length: int) -> bytes:
+        """What the BMC says, as many bytes."""
+        heard = b""
+        while len(heard) < length:
+            heard += os.read(self._machine, length - len(heard))
+        return heard
+
     def close(self) -> None:
         os.close(self._machine)
         os.close(self._port)
@@ -128,6 +135,9 @@ def test_the_serial_port_is_heard_as_it_is(
         b"secret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
         for pid in [first.line.transport.pid]
     )
+    typed = b"~.ls\r~x~.\x03~~\r~~.\r"
+    in_reactor(first.line.type, typed)
+    assert serial.hears(len(typed)) == typed, "what ipmitool would obey is typed as well"
     first.close()
     third = Ear(reactor, in_reactor, Target(bmc.address, ADMIN))
     until(

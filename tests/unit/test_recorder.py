@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.task import Clock
 
 from cod import consolefiles
-from cod.flows.nodes.consoles import Followed
+from cod.flows.nodes.consoles import Followed, Typed, typed
 from cod.model import Account, ConsoleRules, Site, SiteRef
 from cod.power import recorder as r
 from cod.power.console import Heard, Opened
@@ -30,6 +30,10 @@ class FakeLine:
         self.target, self.heard, self.opened = target, heard, opened
         self.ended: Deferred[None] = Deferred()
         self.closed = False
+        self.typed = b""
+
+    def type(self, data: bytes) -> None:
+        self.typed += data
 
     def close(self) -> None:
         self.closed = True
@@ -60,8 +64,15 @@ class FakePool:
     def __init__(self) -> None:
         self.answer: Any = []
         self.asked = 0
+        self.typed: list[Typed] = []
+
+    def read(self, flow: Any) -> Deferred[bool]:
+        return succeed(bool(self.typed))
 
     def run(self, flow: Any, *args: Any) -> Deferred[Any]:
+        if flow is typed:
+            found, self.typed = self.typed, []
+            return succeed(found)
         self.asked += 1
         return (
             fail(self.answer) if isinstance(self.answer, Exception) else succeed(list(self.answer))
@@ -415,3 +426,18 @@ def test_a_clock_that_was_set_back_puts_their_end_off_by_no_more_than_an_hour(
     monkeypatch.setattr(bench.recorder, "_clock", lambda: 1e5 + bench.clock.seconds())
     bench.pass_time(3700)
     assert len(asked) == 2
+
+
+def test_what_people_type_goes_to_the_console_whose_holder_it_was(bench: Bench) -> None:
+    bench.follow(node(1, "v1-5"), node(2, "v2-5"))
+    for line in bench.lines:
+        line.opened()
+    bench.pool.typed = [
+        Typed(1, "v1-5", "root\r"),
+        Typed(2, "v9-5", "other"),
+        Typed(3, "free", "x"),
+    ]
+    bench.pass_time(1)
+    assert [line.typed for line in bench.lines] == [b"root\r", b""]
+    bench.pass_time(1)
+    assert bench.lines[0].typed == b"root\r", "once"

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from cod.cli.nodes.follow import follow
+from cod.cli.nodes.many import name_of
 from cod.cli.show import client, node_word, shown, size, table_of, when, with_json, with_table
 from cod.cli.wait import wait_option
 from cod.client import path
@@ -67,7 +68,9 @@ def capture(
       cod node capture n7 --image web-root --partition 3
       cod node capture n7 --cancel
     """
-    api, place = client(ctx), path("nodes", name, "capture")
+    api = client(ctx)
+    name = name_of(api, name)
+    place = path("nodes", name, "capture")
     if cancel:
         value = api.delete(place)
     elif image is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from cod.cli.nodes.many import name_of
 from cod.cli.show import SIZE, client, print_json, with_json
 from cod.cli.terminal_text import json_text
 from cod.client import Client, path
@@ -27,19 +28,28 @@ NEXT = 2**20  # bytes that are asked for at a time while it is followed
     help="Length of the end to show, 1K to 4M.",
 )
 @click.option("--follow", is_flag=True, help="Follow new output until Ctrl-C.")
+@click.option(
+    "--type", "typed", metavar="TEXT", help="Type a line on the console first, and Enter behind it."
+)
 @with_json
-def console(ctx: click.Context, name: str, count: int, follow: bool, as_json: bool) -> None:
+def console(
+    ctx: click.Context, name: str, count: int, follow: bool, typed: str | None, as_json: bool
+) -> None:
     """Show a node's serial console, without control sequences.
 
     Holders of a node see what was recorded since they got the node; administrators see all that is
-    kept.
+    kept. What is typed is not noted; who typed is.
 
     \b
     Example:
       cod node console n7 --follow
       cod node console n7 --bytes 4M > n7.log
+      cod node console n7 --type reboot --follow
     """
     api, about = client(ctx), ""
+    name = name_of(api, name)
+    if typed is not None:
+        api.post(path("nodes", name, "console"), {"typed": f"{typed}\n"})
     for value in pieces(api, name, count) if follow else [first(api, name, count)]:
         if as_json:
             click.echo(json_text(value)) if follow else print_json(value)

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from cod.cli.nodes.many import ChosenNodes, names_of
 from cod.cli.record_fields import body_of, set_options
 from cod.cli.show import (
     client,
@@ -83,11 +84,12 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool)
     Example:
       cod node delete r1-07
     """
-    confirm(lambda: f"Delete {', '.join(names)}?", yes)
     api = client(ctx)
-    for name in names:
+    found = names_of(api, ChosenNodes(names))
+    confirm(lambda: f"Delete {', '.join(found)}?", yes)
+    for name in found:
         api.delete(path("nodes", name))
-    said({"deleted": list(names)}, f"Deleted {', '.join(names)}.", as_json)
+    said({"deleted": found}, f"Deleted {', '.join(found)}.", as_json)
 
 
 @click.command("import")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cod.cli.nodes.many import name_of
 from cod.cli.record_fields import Show, facts, fields_table, lists
 from cod.cli.show import client, said, shown, table, when, with_json
 from cod.client import path
@@ -148,7 +149,8 @@ def set_port(
       cod port set node7 leaf-3 Ethernet17
     """
     body = {"switch": switch, "port": port} | ({"mac": mac} if mac else {})
-    value = client(ctx).call("PUT", path("nodes", node, "port"), body)["items"]
+    api = client(ctx)
+    value = api.call("PUT", path("nodes", name_of(api, node), "port"), body)["items"]
     shown(value, port_table, as_json)
 
 
@@ -162,7 +164,9 @@ def unset(ctx: click.Context, node: str, as_json: bool) -> None:
     Example:
       cod port unset node7
     """
-    client(ctx).delete(path("nodes", node, "port"))
+    api = client(ctx)
+    node = name_of(api, node)
+    api.delete(path("nodes", node, "port"))
     said({"node": node, "state": "forgotten"}, f"{node}: its ports are forgotten", as_json)
 
 
@@ -177,8 +181,9 @@ def retry(ctx: click.Context, node: str, as_json: bool) -> None:
     Example:
       cod port retry node7
     """
+    api = client(ctx)
     shown(
-        client(ctx).post(path("nodes", node, "port", "retry"), {})["items"],
+        api.post(path("nodes", name_of(api, node), "port", "retry"), {})["items"],
         port_table,
         as_json,
     )

@@ -16,6 +16,9 @@ from cod.store.engine import Tx
 from cod.store.nodes import consoles, nodes
 
 CLAIM = "consoles"
+LATE = 30.0  # seconds after which what was typed is dropped: nobody expects it any longer
+MOST_WAITING = 20  # texts for one console
+BATCH = 200  # texts that are passed on in one transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Readable:
     tenure  only that stretch; None: all that there is
     about   why nothing is being recorded; '' where it is to be
     server  the server that records; '': none does
+    untyped why nobody who may use the node can type; '' where they can
     """
 
     node_id: int
@@ -45,6 +49,24 @@ class Readable:
     tenure: str | None
     about: str
     server: str
+    untyped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What was taken for a node's console: its bytes are counted."""
+
+    node: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What somebody typed, for the console of a node while it has that tenure."""
+
+    node_id: int
+    tenure: str
+    text: str
 
 
 def followed(tx: Tx, server: str, rules: ConsoleRules, now: float, lease: float) -> list[Followed]:
@@ -75,4 +97,42 @@ def readable(tx: Tx, *, name: str, rules: ConsoleRules, everything: bool, now: f
         raise Refused("not_found", f"there is no node {name!r}", "name")
     about = console.unrecorded(rules, node.name, node.power_driver)
     own = None if everything else console.tenure(node.vcluster_id, node.assigned_at)
-    return Readable(node.id, node.name, own, about, claims.owner(tx, CLAIM, now))
+    untyped = console.untyped(
+        rules, node.name, node.power_driver, node.state, administrator=everything
+    )
+    return Readable(node.id, node.name, own, about, claims.owner(tx, CLAIM, now), untyped)
+
+
+def type_(
+    tx: Tx, *, name: str, text: str, rules: ConsoleRules, everything: bool, now: float
+) -> Accepted:
+    """Have text typed on a node's console, by the server that follows it. `everything`: by an
+    administrator. Raises `Refused`."""
+    node = nodes.named(tx, name, lock=True)
+    found = readable(tx, name=name, rules=rules, everything=everything, now=now)
+    why = found.untyped or ("" if found.server else "no server follows consoles now")
+    if why:
+        raise Refused("conflict", f"nothing can be typed on the console of {node.name}: {why}")
+    consoles.forget_before(tx, now - LATE)
+    if consoles.waiting(tx, node.id) >= MOST_WAITING:
+        raise Refused(
+            "conflict",
+            f"{MOST_WAITING} texts wait for the console of {node.name}: wait until they are typed",
+        )
+    own = console.tenure(node.vcluster_id, node.assigned_at)
+    consoles.type_(tx, node.id, own, text, now)
+    return Accepted(node.name, len(text.encode()))
+
+
+def is_typed(tx: Tx) -> bool:
+    """Return whether anything waits to be typed."""
+    return bool(consoles.waiting(tx))
+
+
+def typed(tx: Tx, server: str, now: float) -> list[Typed]:
+    """Take what is to be typed, where this server follows the consoles. A server that dies now
+    types it never; nothing is typed twice, nor later than anybody expects."""
+    if claims.owner(tx, CLAIM, now) != server:
+        return []
+    found = consoles.take(tx, BATCH)
+    return [Typed(row.node_id, row.tenure, row.typed) for row in found if now - row.at <= LATE]

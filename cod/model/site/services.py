@@ -116,6 +116,11 @@ class ConsoleRules(SiteTable):
     size: int = site_key(
         2**20, "bytes of a file; of each node about two of them are kept", ge=2**16, le=2**24
     )
+    type: Literal["nobody", "administrators", "holders"] = site_key(
+        "administrators",
+        "who may type on a console: 'nobody', 'administrators', or 'holders' as well. A console is"
+        " the firmware's too: set a password for its setup before holders may type",
+    )
     keep: NotNegativeDays = site_key(
         30 * DAY, "days after which what was recorded is deleted; 0: never"
     )

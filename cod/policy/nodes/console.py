@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 
 from cod.choices import PowerDriverKind
 from cod.model import ConsoleRules
+from cod.states import NodeState
 
 FREE = "free"
 
@@ -41,6 +42,24 @@ def unrecorded(rules: ConsoleRules, name: str, driver: str) -> str:
             f"this site records the consoles of nodes called {rules.match!r} alone: [console] match"
             " of the site file"
         )
+    return ""
+
+
+def untyped(rules: ConsoleRules, name: str, driver: str, state: str, *, administrator: bool) -> str:
+    """Return why somebody who may use the node cannot type on its console; '' if they can. Holders
+    type while the node's own system runs: before that the firmware and the installer listen."""
+    if why := unrecorded(rules, name, driver):
+        return why
+    if not PowerDriverKind(driver).can.type:
+        return f"the consoles of the driver {driver} only listen"
+    if rules.type == "nobody":
+        return "nobody types on consoles here: [console] type of the site file"
+    if administrator:
+        return ""
+    if rules.type != "holders":
+        return "administrators alone type on consoles here"
+    if state != NodeState.ACTIVE:
+        return "only its own system can be typed to, and that does not run"
     return ""
 
 

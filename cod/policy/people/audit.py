@@ -8,7 +8,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 SECRET = frozenset(
-    {"password", "old", "new", "token", "secret", "key", "link", "certificate", "authority"}
+    {
+        "password",
+        "old",
+        "new",
+        "token",
+        "secret",
+        "key",
+        "link",
+        "certificate",
+        "authority",
+        "typed",
+    }
 )
 """Names of values that are not written down; of some only because they say nothing to people."""
 NOISE = frozenset(

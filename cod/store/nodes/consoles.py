@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import delete, func, insert, select
 
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 
-_n = t.nodes.c
+_n, _i = t.nodes.c, t.console_input.c
 
 
 def of_drivers(tx: Tx, drivers: Collection[str]) -> Sequence[Any]:
@@ -30,3 +30,34 @@ def of_drivers(tx: Tx, drivers: Collection[str]) -> Sequence[Any]:
         .where(_n.power_driver.in_(list(drivers)), _n.state != NodeState.RETIRED)
         .order_by(_n.id)
     ).all()
+
+
+def type_(tx: Tx, node_id: int, tenure: str, typed: str, now: float) -> None:
+    """Note what is to be typed on the console of a node while it has that tenure."""
+    row = {"node_id": node_id, "tenure": tenure, "typed": typed, "at": now}
+    tx.execute(insert(t.console_input).values(row))
+
+
+def waiting(tx: Tx, node_id: int | None = None) -> int:
+    """Return how many texts wait to be typed, on one console or on all."""
+    query = select(func.count()).select_from(t.console_input)
+    if node_id is not None:
+        query = query.where(_i.node_id == node_id)
+    return int(tx.execute(query).scalar_one())
+
+
+def take(tx: Tx, limit: int) -> Sequence[Any]:
+    """Remove the oldest texts, and return them: node_id, tenure, typed, at."""
+    rows = tx.execute(
+        select(_i.id, _i.node_id, _i.tenure, _i.typed, _i.at)
+        .order_by(_i.id)
+        .limit(limit)
+        .with_for_update()
+    ).all()
+    tx.execute(delete(t.console_input).where(_i.id.in_([row.id for row in rows])))
+    return rows
+
+
+def forget_before(tx: Tx, before: float) -> None:
+    """Remove texts that were typed before a time."""
+    tx.execute(delete(t.console_input).where(_i.at < before))

@@ -415,6 +415,7 @@ def forget(tx: Tx, node_ids: Sequence[int]) -> None:
         t.node_places,
         t.node_history,
         t.node_stories,
+        t.console_input,
     ):
         tx.execute(delete(table).where(table.c.node_id.in_(node_ids)))
     tx.execute(delete(t.nodes).where(t.nodes.c.id.in_(node_ids)))

@@ -526,6 +526,18 @@ node_failures = table(
     comment="Failures on the way to a holder that count against a template or a group.",
 )
 
+console_input = table(
+    "console_input",
+    Column("id", Id, primary_key=True),
+    not_null("node_id", Id, ForeignKey("nodes.id"), index=True),
+    not_null(
+        "tenure", String(48), comment="whose the node was then; dropped where it is another's"
+    ),
+    not_null("typed", Text, comment="may be a password"),
+    not_null("at", Time),
+    comment="What people typed on consoles, for the seconds until it is there.",
+)
+
 burnins = table(
     "burnins",
     Column("id", Id, primary_key=True),

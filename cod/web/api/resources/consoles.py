@@ -10,7 +10,7 @@ from pydantic import Field
 
 from cod import consolefiles
 from cod.flows.nodes.consoles import Readable
-from cod.web.api.models import Query, Reply
+from cod.web.api.models import Body, Query, Reply
 from cod.wire import terminal
 
 
@@ -32,6 +32,23 @@ class ConsoleQuery(Query):
     format: Literal["json", "text"] | None = Field(default=None, description="text: the text alone")
 
 
+class ConsoleTyped(Body):
+    """What somebody types on a console: a text with the ends of its lines, or keys as terminals
+    send them (\\u0003: Ctrl-C)."""
+
+    typed: str = Field(
+        min_length=1, max_length=1000, description="an end of line is the Enter key; never shown"
+    )
+
+
+class ConsoleTypedReply(Reply):
+    """What was taken for a node's console: it is typed within seconds, or never. `bytes`: its
+    length."""
+
+    node: str
+    bytes: int
+
+
 class ConsoleReply(Reply):
     """What a node wrote on its serial console, as text: without what a terminal would obey. Of
     those who hold it now, what was recorded since they got it; for administrators, all that is
@@ -40,6 +57,7 @@ class ConsoleReply(Reply):
     Bytes are counted as they were sent, from the first that was ever recorded of the node. `first`:
     of the oldest that is kept; `start`, `end`: of the first in `text`, and after the last. `at`:
     when the last came. `about`: why nothing is being recorded, where `state` is not 'recording'.
+    `untyped`: why those who may use the node cannot type; '' where they can.
     """
 
     node: str
@@ -49,6 +67,7 @@ class ConsoleReply(Reply):
     start: int
     end: int
     at: float | None
+    untyped: str
     text: str
 
     def as_text(self) -> str:
@@ -76,6 +95,7 @@ def console_reply(
         start=piece.start + cut,
         end=piece.stop - len(data) + whole,
         at=piece.at,
+        untyped=found.untyped,
         text=terminal.plain(data[:whole]),
     )
 

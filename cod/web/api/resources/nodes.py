@@ -27,7 +27,13 @@ from cod.web.api.models import (
     Reply,
     ReplyOf,
 )
-from cod.web.api.resources.consoles import ConsoleQuery, ConsoleReply, console_reply
+from cod.web.api.resources.consoles import (
+    ConsoleQuery,
+    ConsoleReply,
+    ConsoleTyped,
+    ConsoleTypedReply,
+    console_reply,
+)
 from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.server import ConflictReply
 from cod.web.api.routes import ADMINS, ANYBODY, Named, Shaped, Worked, listed, route, see, use
@@ -573,6 +579,26 @@ NODES = (
         ),
         query=ConsoleQuery,
         secret=True,
+        names=Named,
+    ),
+    route(
+        "POST /nodes/{name}/console",
+        use("node"),
+        "Type on a node's serial console",
+        lambda a: partial(
+            consoles.type_,
+            name=a.names.name,
+            text=a.body.typed.replace("\n", "\r"),
+            rules=a.site.consoles,
+            everything=a.who.admin,
+            now=a.now,
+        ),
+        reply=Shaped(
+            ConsoleTypedReply,
+            lambda found: ConsoleTypedReply(node=found.node, bytes=found.bytes),
+        ),
+        body=ConsoleTyped,
+        status=202,
         names=Named,
     ),
     route(

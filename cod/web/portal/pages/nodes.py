@@ -124,6 +124,8 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "may_go": inventory.may_be_deleted(view.node),
         "switches": view.node.power_driver != "none" and allows(tx, ask.who, works),
         "console": console,
+        "types": console is not None and not console.untyped and allows(tx, ask.who, works),
+        "keys": KEYS,
         "whole_console": SHOWN_WHOLE,
         "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
         "ports": ports,
@@ -221,6 +223,24 @@ def _smart(figures: Mapping[str, float]) -> Row:
     )
 
 
+KEYS = (
+    ("Enter", "\n"),
+    ("Ctrl-C", "\x03"),
+    ("Ctrl-D", "\x04"),
+    ("Esc", "\x1b"),
+    ("Tab", "\t"),
+    ("Up", "\x1b[A"),
+    ("Down", "\x1b[B"),
+)
+"""Keys that the page has buttons for, and what terminals send for them."""
+
+
+def _typed(fields: Fields) -> dict[str, Any]:
+    """Return what a person types: a key, else a line with its end."""
+    key = dict(KEYS).get(fields.one("key"))
+    return {"typed": key or fields.one("typed") + "\n"}
+
+
 UNFIT = 20  # machines that COD has no loader for, shown below the nodes
 LISTED = {*("name", "state", "reason", "boot_mac", "firmware", "hostname", "vcluster", "address")}
 SHOWN = 2**13  # bytes of a console on the page
@@ -302,6 +322,13 @@ ACTIONS = (
         "POST",
         _PAGE,
         "{reply.name} is being switched; what its power turns out to be is shown here.",
+    ),
+    act(
+        "/nodes/{name}/console",
+        "POST",
+        _PAGE,
+        then=lambda ask, reply: f"/nodes/{reply.node}#console",
+        body=_typed,
     ),
     act("/nodes/{name}/port", "PUT", _PAGE, "The switch port is entered."),
     act(
