@@ -226,6 +226,24 @@ def test_what_an_owner_sees_in_the_dark(portal: Portal, browser: Browser) -> Non
     assert wrong == []
 
 
+def test_the_navigation_is_a_menu_on_a_phone_without_scripts(
+    portal: Portal, browser: Browser
+) -> None:
+    profile = context(browser, "narrow", java_script_enabled=False)
+    page = signed_in(portal, profile, "owner")
+    menu, button = page.locator("#side"), page.get_by_role("button", name="Menu")
+    expect(menu).to_be_hidden()
+    button.click()
+    expect(menu.get_by_role("link", name="Calendar")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(menu).to_be_hidden()
+    button.click()
+    menu.get_by_role("link", name="Calendar").click()
+    page.wait_for_url(f"{portal.url}/calendar")
+    expect(menu).to_be_hidden()
+    profile.close()
+
+
 def test_what_is_typed_is_looked_at(portal: Portal, browser: Browser) -> None:
     """The wizard's forecast and the editor's faults come by themselves, from the server."""
     profile = context(browser)
