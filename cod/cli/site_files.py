@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -203,10 +203,10 @@ _Dumper.add_representer(str, _write_text)
 
 def written(value: Any) -> str:
     """Return a value as YAML that `read` takes, without characters that a terminal would obey."""
-    dump = partial(
+    dump: Callable[..., str] = partial(
         yaml.dump, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=10_000
     )
-    text: str = dump(value, allow_unicode=True)
+    text = dump(value, allow_unicode=True)
     if not is_printable(text):
         text = dump(value, allow_unicode=False)
     return text.removesuffix("...\n")

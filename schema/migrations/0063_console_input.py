@@ -20,6 +20,12 @@ def upgrade() -> None:
             nullable=False,
             comment="whose the node was then; dropped where it is another's",
         ),
+        sa.Column(
+            "administrator",
+            sa.Boolean(),
+            nullable=False,
+            comment="who typed is one; what others typed is for the node's own system alone",
+        ),
         sa.Column("typed", sa.Text(), nullable=False, comment="may be a password"),
         sa.Column("at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(["node_id"], ["nodes.id"], name=op.f("fk_console_input_node_id")),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, insert, update
+from sqlalchemy import delete, insert, select, update
 
 from cod import consolefiles
 from cod.cli.nodes import console as cli
@@ -358,6 +358,18 @@ def test_what_was_typed_is_dropped_when_it_is_late(served: Served) -> None:
     served.tx(claims.hold, "consoles", "head", NOW + 29, 60.0)
     assert taken(served, at=NOW + 31) == []
     assert taken(served, at=NOW) == []
+
+
+@pytest.mark.parametrize("change", [{"vcluster_id": 3}, {"assigned_at": NOW}, {"state": "wipe"}])
+def test_what_a_holder_typed_is_dropped_when_the_node_is_not_theirs_any_longer(
+    served: Served, change: dict[str, Any]
+) -> None:
+    let(served, "holders")
+    client = as_user(served, "olga", "physics", Role.OWNER)
+    client.post(f"/nodes/{NODE}/console", {"typed": "secret\n"})
+    served.tx(lambda tx: tx.execute(update(t.nodes).where(t.nodes.c.name == NODE).values(**change)))
+    assert taken(served) == []
+    assert served.tx(lambda tx: tx.execute(select(t.console_input)).all()) == []
 
 
 @pytest.mark.parametrize(

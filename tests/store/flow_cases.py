@@ -514,7 +514,7 @@ def nodes__consoles__followed(lab: Lab) -> Call:
 def nodes__consoles__typed(lab: Lab) -> Call:
     node = lab.machine(1, "inactive")
     bound(consoles.followed, "a", ConsoleRules(record=True), lab.now, 30.0)(lab.tx)
-    console_rows.type_(lab.tx, node.id, "free", "x", lab.now)
+    console_rows.type_(lab.tx, node.id, "free", "x", lab.now, administrator=True)
     return bound(consoles.typed, "a", lab.now)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from cod.choices import WITH_CONSOLES
 from cod.model import ConsoleRules, Refused
 from cod.policy.nodes import console
+from cod.states import NodeState
 from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import consoles, nodes
@@ -120,7 +121,7 @@ def type_(
             f"{MOST_WAITING} texts wait for the console of {node.name}: wait until they are typed",
         )
     own = console.tenure(node.vcluster_id, node.assigned_at)
-    consoles.type_(tx, node.id, own, text, now)
+    consoles.type_(tx, node.id, own, text, now, administrator=everything)
     return Accepted(node.name, len(text.encode()))
 
 
@@ -131,8 +132,14 @@ def is_typed(tx: Tx) -> bool:
 
 def typed(tx: Tx, server: str, now: float) -> list[Typed]:
     """Take what is to be typed, where this server follows the consoles. A server that dies now
-    types it never; nothing is typed twice, nor later than anybody expects."""
+    types it never; nothing is typed twice, later than anybody expects, or for a holder that has
+    lost the node, or whose system has ended, since."""
     if claims.owner(tx, CLAIM, now) != server:
         return []
-    found = consoles.take(tx, BATCH)
-    return [Typed(row.node_id, row.tenure, row.typed) for row in found if now - row.at <= LATE]
+    return [
+        Typed(row.node_id, row.tenure, row.typed)
+        for row in consoles.take(tx, BATCH)
+        if now - row.at <= LATE
+        and row.tenure == console.tenure(row.vcluster_id, row.assigned_at)
+        and (row.administrator or row.state == NodeState.ACTIVE)
+    ]

@@ -32,10 +32,15 @@ def of_drivers(tx: Tx, drivers: Collection[str]) -> Sequence[Any]:
     ).all()
 
 
-def type_(tx: Tx, node_id: int, tenure: str, typed: str, now: float) -> None:
+def type_(
+    tx: Tx, node_id: int, tenure: str, typed: str, now: float, *, administrator: bool
+) -> None:
     """Note what is to be typed on the console of a node while it has that tenure."""
-    row = {"node_id": node_id, "tenure": tenure, "typed": typed, "at": now}
-    tx.execute(insert(t.console_input).values(row))
+    tx.execute(
+        insert(t.console_input).values(
+            node_id=node_id, tenure=tenure, administrator=administrator, typed=typed, at=now
+        )
+    )
 
 
 def waiting(tx: Tx, node_id: int | None = None) -> int:
@@ -47,9 +52,14 @@ def waiting(tx: Tx, node_id: int | None = None) -> int:
 
 
 def take(tx: Tx, limit: int) -> Sequence[Any]:
-    """Remove the oldest texts, and return them: node_id, tenure, typed, at."""
+    """Remove the oldest texts, and return them: node_id, tenure, administrator, typed, at; of their
+    nodes as they are now vcluster_id, assigned_at, state."""
     rows = tx.execute(
-        select(_i.id, _i.node_id, _i.tenure, _i.typed, _i.at)
+        select(
+            *(_i.id, _i.node_id, _i.tenure, _i.administrator, _i.typed, _i.at),
+            *(_n.vcluster_id, _n.assigned_at, _n.state),
+        )
+        .join_from(t.console_input, t.nodes, _i.node_id == _n.id)
         .order_by(_i.id)
         .limit(limit)
         .with_for_update()

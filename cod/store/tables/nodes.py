@@ -533,6 +533,11 @@ console_input = table(
     not_null(
         "tenure", String(48), comment="whose the node was then; dropped where it is another's"
     ),
+    not_null(
+        "administrator",
+        Boolean,
+        comment="who typed is one; what others typed is for the node's own system alone",
+    ),
     not_null("typed", Text, comment="may be a password"),
     not_null("at", Time),
     comment="What people typed on consoles, for the seconds until it is there.",

@@ -79,7 +79,7 @@ def entries(who: Who | None, served: Iterable[str]) -> list[tuple[str, list[Entr
     if who is None:
         return []
     there = set(served)
-    parts = [("", OWNERS)]
+    parts: list[tuple[str, tuple[Entry, ...]]] = [("", OWNERS)]
     if who.admin:
         parts = [("Use", OWNERS), ("Machines", MACHINES), ("Site", SITE)]
     shown = [(heading, [*_served(part, there)]) for heading, part in parts]
