@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -203,10 +202,8 @@ _Dumper.add_representer(str, _write_text)
 
 def written(value: Any) -> str:
     """Return a value as YAML that `read` takes, without characters that a terminal would obey."""
-    dump: Callable[..., str] = partial(
-        yaml.dump, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=10_000
-    )
-    text = dump(value, allow_unicode=True)
+    how: dict[str, Any] = {"Dumper": _Dumper, "sort_keys": False, "default_flow_style": False}
+    text: str = yaml.dump(value, allow_unicode=True, width=10_000, **how)
     if not is_printable(text):
-        text = dump(value, allow_unicode=False)
+        text = yaml.dump(value, allow_unicode=False, width=10_000, **how)
     return text.removesuffix("...\n")
