@@ -67,6 +67,7 @@ RETURN_LESS = {
     "agents.sessions.lost": "the log does not have it",
     "images.uploads.drop": "refused; the file is removed by the next sweep",
     "images.uploads.sweep": "the files are removed as those that nobody needs",
+    "nodes.consoles.typed": "the text is never typed; its author sees that on the console",
     "nodes.energy.note": "nobody looks at what it returns",
     "nodes.power.claim": "the wish is carried out when the claim has run out",
     "nodes.switches.claim": "the session is begun when the claim has run out",

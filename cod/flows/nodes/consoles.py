@@ -54,7 +54,7 @@ class Readable:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedInput:
     """What was taken for a node's console: its bytes are counted."""
 
     node: str
@@ -106,7 +106,7 @@ def readable(tx: Tx, *, name: str, rules: ConsoleRules, everything: bool, now: f
 
 def type_(
     tx: Tx, *, name: str, text: str, rules: ConsoleRules, everything: bool, now: float
-) -> Accepted:
+) -> AcceptedInput:
     """Have text typed on a node's console, by the server that follows it. `everything`: by an
     administrator. Raises `Refused`."""
     node = nodes.named(tx, name, lock=True)
@@ -122,7 +122,7 @@ def type_(
         )
     own = console.tenure(node.vcluster_id, node.assigned_at)
     consoles.type_(tx, node.id, own, text, now, administrator=everything)
-    return Accepted(node.name, len(text.encode()))
+    return AcceptedInput(node.name, len(text.encode()))
 
 
 def is_typed(tx: Tx) -> bool:
