@@ -71,14 +71,12 @@ def check(
         )
 
 
-def tell(tx: Tx, group: Group, before: int, hours: float, now: float) -> None:
-    """Tell the group that it has used 80 or 100 % of its node-hours, unless it had `before` (per
-    cent, as `policy.sharing.node_hours.reached` has it)."""
+def tell(tx: Tx, group: Group, before: int, hours: float, now: float, ends: float) -> None:
+    """Tell the group that it has used 80 or 100 % of its node-hours of the month that `ends`,
+    unless it had `before` (per cent, as `policy.sharing.node_hours.reached` has it)."""
     part = node_hours.reached(group.hours_limit, hours)
     if part > before and group.hours_limit is not None:
-        text = notice_texts.node_hours(
-            group.name, part, hours, group.hours_limit, energy_accounting.month_end(now)
-        )
+        text = notice_texts.node_hours(group.name, part, hours, group.hours_limit, ends)
         notices.add(tx, **text, group_id=group.id, now=now)
 
 

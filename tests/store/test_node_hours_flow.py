@@ -202,6 +202,27 @@ def test_a_group_is_told_once_of_its_budget_at_80_and_at_100_per_cent(tx: Tx, ph
     ]
 
 
+def test_what_is_reached_in_the_last_minute_of_a_month_is_told(tx: Tx, physics: int) -> None:
+    """The count that crosses the month's end has 25 node-hours of January, and some of February."""
+    groups.change(tx, physics, budget=8.5)
+    ends = 31 * DAY
+    reading = energy.Reading(
+        None,
+        ends + 30.0,
+        (
+            EnergyUse(30, physics, 1, 25 * HOUR, 0.0, 0.0),
+            EnergyUse(31, physics, 1, 25 * HOUR, 0.0, 0.0),
+        ),
+    )
+    energy.note(tx, reading, Policy(), Energy(price_node_hour=0.1))
+    said = [one.notice for one in notices.every(tx, limit=50)]
+    assert [one.subject for one in said] == [
+        "physics: 80 % of the month's node-hours used",
+        "physics: 100 % of the month's budget is used",
+    ]
+    assert "which ends 1970-02-01 00:00" in said[1].about
+
+
 def test_a_group_is_told_of_a_limit_that_it_has_nearly_used(tx: Tx, physics: int) -> None:
     shares.change(tx, "physics", {"hours_limit": 70.0}, site=SITE, now=NOW)
     shares.change(tx, "physics", {"hours_limit": 72.0}, site=SITE, now=NOW)

@@ -47,3 +47,9 @@ def test_where_shares_are_off_the_order_of_requests_counts() -> None:
     assert list(changes(replace(USE, share=None), NOW))[-1].startswith("Shares are off")
     more = list(changes(replace(USE, own=0.2), NOW))
     assert more[-1].startswith("It has used more than its share")
+
+
+def test_a_small_part_is_said_without_an_exponent() -> None:
+    assert "chem used less than 0.1 % of the site" in sentence(replace(USE, own=1e-7))
+    assert "chem used 0 % of the site" in sentence(replace(USE, own=0.0))
+    assert "chem used 0.1 % of the site" in sentence(replace(USE, own=0.001))

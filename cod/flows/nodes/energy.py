@@ -72,7 +72,7 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
 
 def note(tx: Tx, reading: Reading, rules: Policy, prices: Energy = FREE) -> bool:
     """Add the energy read to the accounts, and the node-hours to the usage that fades; tell groups
-    of their budgets by `prices`. Return False where another server has done so. The use of a group
+    of their node-hours, and of their budgets by `prices`. Return False where another server has done so. The use of a group
     that was deleted since `count` goes to the group of the site, because a new group may have the
     same id."""
     if not watermarks.move(tx, watermarks.ENERGY, reading.before, reading.now):
@@ -82,48 +82,40 @@ def note(tx: Tx, reading: Reading, rules: Policy, prices: Energy = FREE) -> bool
     uses = [use if use.group_id in there else replace(use, group_id=site) for use in reading.uses]
     energy.add(tx, uses)
     energy.add_vclusters(tx, reading.vclusters)
-    _tell(tx, uses, reading.now)
-    _tell_budgets(tx, uses, prices, reading.now)
+    _tell(tx, uses, prices, reading.now)
     entitlements.watch(tx, reading.now)
     if rules.fair_half_life > 0:
         _fade(tx, reading, uses, rules.fair_half_life)
     return True
 
 
-def _tell(tx: Tx, uses: Sequence[EnergyUse], now: float) -> None:
-    """Tell groups that have come to 80 or 100 % of their node-hours by what they used last."""
-    month = energy_accounting.month(now)
-    last: dict[int, float] = defaultdict(float)
+def _tell(tx: Tx, uses: Sequence[EnergyUse], prices: Energy, now: float) -> None:
+    """Tell groups whose node-hours or cost of a month have come to 80 or 100 % of what they may
+    use, or of their budget, by what they used last: some of it may be of the month before."""
+    last: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for use in uses:
-        last[use.group_id] += use.seconds if use.day >= month else 0.0
-    limited = [
-        one for one in group_rows.every(tx) if one.hours_limit is not None and last.get(one.id)
-    ]
-    used = energy.node_seconds(tx, month, [one.id for one in limited]) if limited else {}
-    for group in limited:
-        hours, before = used[group.id] / HOUR, (used[group.id] - last[group.id]) / HOUR
-        core_node_hours.tell(tx, group, node_hours.reached(group.hours_limit, before), hours, now)
-
-
-def _tell_budgets(tx: Tx, uses: Sequence[EnergyUse], prices: Energy, now: float) -> None:
-    """Tell groups whose cost of the month has come to 80 or 100 % of their budget by what they
-    used last."""
-    month = energy_accounting.month(now)
-    last: dict[int, float] = defaultdict(float)
-    for use in uses:
-        if use.day >= month:
-            last[use.group_id] += energy_accounting.cost(prices, use.seconds, use.joules) or 0.0
-    limited = [one for one in group_rows.every(tx) if one.budget is not None and last.get(one.id)]
-    used = energy.in_month(tx, month, [one.id for one in limited]) if limited else {}
-    for group in limited:
-        seconds, joules, *_ = used[group.id]
-        cost = energy_accounting.cost(prices, seconds, joules) or 0.0
-        before = node_hours.reached(group.budget, cost - last[group.id])
-        part = node_hours.reached(group.budget, cost)
-        if part > before and group.budget is not None:
-            ends = energy_accounting.month_end(now)
-            text = notice_texts.budget(group.name, part, cost, group.budget, prices.currency, ends)
-            notices.add(tx, **text, group_id=group.id, now=now)
+        sums = last[energy_accounting.month(use.day * DAY), use.group_id]
+        sums[0] += use.seconds
+        sums[1] += use.joules
+    limited = [one for one in group_rows.every(tx) if (one.hours_limit, one.budget) != (None, None)]
+    for month in sorted({first for first, _ in last}):
+        own = [one for one in limited if (month, one.id) in last]
+        ends = energy_accounting.month_end(month * DAY)
+        used = energy.in_month(tx, month, [one.id for one in own], int(ends // DAY)) if own else {}
+        for group in own:
+            (seconds, joules, *_), (new, newly) = used[group.id], last[month, group.id]
+            before = node_hours.reached(group.hours_limit, (seconds - new) / HOUR)
+            core_node_hours.tell(tx, group, before, seconds / HOUR, now, ends)
+            cost = energy_accounting.cost(prices, seconds, joules) or 0.0
+            last_cost = energy_accounting.cost(prices, new, newly) or 0.0
+            part = node_hours.reached(group.budget, cost)
+            if group.budget is not None and part > node_hours.reached(
+                group.budget, cost - last_cost
+            ):
+                text = notice_texts.budget(
+                    group.name, part, cost, group.budget, prices.currency, ends
+                )
+                notices.add(tx, **text, group_id=group.id, now=now)
 
 
 def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float) -> None:
@@ -278,7 +270,8 @@ def of_vcluster(tx: Tx, name: str, vcluster_id: int, rules: Energy) -> Line:
 
 def of_month(tx: Tx, group: str, group_id: int, rules: Energy, now: float) -> Line:
     """Return the energy and node-hours of a group in this month (UTC)."""
-    used = energy.in_month(tx, energy_accounting.month(now), [group_id])
+    ends = energy_accounting.month_end(now)
+    used = energy.in_month(tx, energy_accounting.month(now), [group_id], int(ends // DAY))
     return _line(group, used.get(group_id, (0.0,) * 4), rules)
 
 

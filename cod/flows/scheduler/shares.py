@@ -401,7 +401,8 @@ def change(
         month = energy_accounting.month(now)
         hours = energy.node_seconds(tx, month, [group.id]).get(group.id, 0.0) / HOUR
         before = node_hours.reached(group.hours_limit, hours)
-        core_node_hours.tell(tx, groups.get(tx, group.id), before, hours, now)
+        ends = energy_accounting.month_end(now)
+        core_node_hours.tell(tx, groups.get(tx, group.id), before, hours, now, ends)
     return Result(one(tx, name, site=site, now=now), (Effect("wake", "manager"),))
 
 

@@ -96,7 +96,9 @@ def changes(use: SiteUse, now: GroupNow) -> Iterator[str]:
 
 
 def percent(part: float) -> str:
-    """Return a part of 1 as per cent."""
+    """Return a part of 1 as per cent: less than 0.1 % is said so, where it is not nothing."""
+    if 0 < part < 0.001:
+        return "less than 0.1 %"
     return f"{100 * part:.0f} %" if part >= 0.1 else f"{100 * part:.2g} %"
 
 

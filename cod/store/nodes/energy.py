@@ -104,11 +104,13 @@ def node_seconds(tx: Tx, first: int, groups: Collection[int]) -> dict[int, float
 
 
 def in_month(
-    tx: Tx, first: int, groups: Collection[int]
+    tx: Tx, first: int, groups: Collection[int], end: int
 ) -> dict[int, tuple[float, float, float, float]]:
-    """Return what each of the groups used since the day `first`: seconds, joules, always_on,
-    grams."""
-    query = select(_e.group_id, *_SUMS).where(_e.day >= first, _e.group_id.in_(groups))
+    """Return what each of the groups used from the day `first` on, before the day `end`: seconds,
+    joules, always_on, grams."""
+    query = select(_e.group_id, *_SUMS).where(
+        _e.day >= first, _e.day < end, _e.group_id.in_(groups)
+    )
     return {
         group: (seconds, joules, always_on, grams)
         for group, seconds, joules, always_on, grams in tx.execute(query.group_by(_e.group_id))
