@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select, update
 
 from cod.flows.scheduler import vclusters
-from cod.model import AskedVcluster, HostKey, Site
+from cod.model import AskedVcluster, HostKey, Role, Site
 from cod.pool import Pool
 from cod.security import hostkeys
 from cod.store import tables as t
@@ -23,6 +23,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import host_keys, nodes
 from tests.contexts import flow_context
 from tests.net.apiserver import NOW, Served, serving
+from tests.net.credentials import as_user
 from tests.net.sshserver import listening
 from tests.store import manager_world as world
 
@@ -136,6 +137,30 @@ def test_all_nodes_run_a_command_and_the_largest_code_is_told(
         assert sorted(ran.stdout.splitlines()) == ["n1: out", "n2: out"]
         assert {"n1: err", "n2: err"} <= set(ran.stderr.splitlines())
         assert ran.returncode == 4
+
+
+def test_keys_of_members_are_added_to_running_nodes(
+    served: Served, tmp_path: Path, login: list[str]
+) -> None:
+    """Both nodes are the one machine here, whose root has a home below the test's folder."""
+    key = (tmp_path / "id.pub").read_text().strip()
+    ann = as_user(served, "ann", "site", Role.MEMBER)
+    ann.post("/me/keys", {"key": key})
+    (tmp_path / ".ssh").mkdir()
+    known = tmp_path / ".ssh" / "authorized_keys"
+    known.write_text("ssh-ed25519 AAAA of the image")  # without an end of the line
+    with listening(tmp_path, GOOD[1], *login, f"SetEnv=HOME={tmp_path}") as port:
+        home = ssh(served, tmp_path, port, "farm", "n1", "--", "echo", "$HOME")
+        assert home.stdout == f"{tmp_path}\n", home.stderr  # else root's own keys would be changed
+        words = ("--all", "farm", "--add-keys", "--parallel", "1")
+        ran = ssh(served, tmp_path, port, *words)
+        assert sorted(ran.stdout.splitlines()) == ["n1: 1 added", "n2: 0 added"], ran.stderr
+        assert ran.returncode == 0
+    first, added = known.read_text().splitlines()
+    assert first == "ssh-ed25519 AAAA of the image"
+    assert added.startswith(" ".join(key.split()[:2]))
+    wrong = ssh(served, tmp_path, 1, "farm", "n1", "--add-keys")
+    assert "--add-keys wants --all and no command" in wrong.stderr
 
 
 def test_a_terminal_gets_no_control_characters_of_nodes(

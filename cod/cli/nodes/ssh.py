@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Lock, Thread
 from typing import IO, Any
 
@@ -22,6 +24,18 @@ from cod.client import Client, path
 MISSING = 255  # exit code of ssh(1) where it cannot connect
 LONGEST = 65536  # bytes of a line of output; a longer one is printed in pieces
 _COMMAND = "cod.ssh.command"
+# A last line without an end would swallow the first key.
+_ADD_KEYS = """\
+umask 077; added=0
+mkdir -p ~/.ssh && cd ~/.ssh && touch authorized_keys || exit 1
+[ -z "$(tail -c 1 authorized_keys)" ] || echo >>authorized_keys
+while IFS= read -r key; do
+    grep -qxF "$key" authorized_keys && continue
+    printf '%s\\n' "$key" >>authorized_keys || exit 1
+    added=$((added + 1))
+done
+echo "$added added"
+"""
 
 
 class _WithCommand(click.Command):
@@ -37,6 +51,11 @@ class _WithCommand(click.Command):
 @click.command(cls=_WithCommand, options_metavar="[OPTIONS]")
 @click.argument("words", nargs=-1, required=True, metavar="[CLUSTER] NODE [-- COMMAND...]")
 @click.option("--all", "every", is_flag=True, help="Run COMMAND on all nodes of CLUSTER.")
+@click.option(
+    "--add-keys",
+    is_flag=True,
+    help="With --all: add the keys of the group's members to authorized_keys.",
+)
 @click.option("-l", "--login", default="root", show_default=True, help="User on the node.")
 @click.option(
     "-o",
@@ -58,6 +77,7 @@ def ssh(
     ctx: click.Context,
     words: tuple[str, ...],
     every: bool,
+    add_keys: bool,
     login: str,
     options: tuple[str, ...],
     parallel: int,
@@ -73,26 +93,36 @@ def ssh(
       cod ssh web n1
       cod ssh node-525400000001 -- uptime
       cod ssh --all web -- systemctl is-active slurmd
+      cod ssh --all web --add-keys
     """
     command: list[str] = ctx.meta[_COMMAND]
     api = client(ctx)
     more = [word for option in options for word in ("-o", option)]
+    if add_keys and (command or not every):
+        raise click.UsageError(
+            "--add-keys wants --all and no command: cod ssh --all web --add-keys"
+        )
     if not every:
         if len(words) > 2:
             raise click.UsageError("a command stands behind --: cod ssh web n1 -- uptime")
         node = _node(api, *words[-2:])
         _exec([*_Hosts(api, node["vcluster"]).reach(node, login), *more], node, command)
         return
-    if len(words) != 1 or not command:
+    if len(words) != 1 or not (command or add_keys):
         raise click.UsageError("--all wants a cluster and a command: cod ssh --all web -- uptime")
-    nodes = [node for node in api.get(path("vclusters", words[0]))["nodes"] if node["address"]]
+    cluster = api.get(path("vclusters", words[0]))
+    nodes = [node for node in cluster["nodes"] if node["address"]]
     if not nodes:
         raise click.ClickException(f"no node of {words[0]} has an address yet")
-    hosts, lock = _Hosts(api, words[0]), Lock()
+    hosts, lock, said = _Hosts(api, words[0]), Lock(), b""
+    if add_keys:
+        command = ["sh", "-c", shlex.quote(_ADD_KEYS)]
+        keys = api.get(path("groups", cluster["group"], "keys"))["items"]
+        said = "".join(f"{key['line']}\n" for key in keys).encode()
 
     def run(node: Any) -> int:
-        batch = ["-n", "-T", "-o", "BatchMode=yes"]
-        return _prefixed([*hosts.reach(node, login), *batch, *more], node, command, lock)
+        reach = [*hosts.reach(node, login), "-T", "-o", "BatchMode=yes", *more]
+        return _prefixed(reach, node, command, lock, said)
 
     with ThreadPoolExecutor(parallel) as threads:
         ctx.exit(max(threads.map(run, nodes)))
@@ -166,14 +196,19 @@ def _host(node: Any) -> str:
     return f"{node['hostname'] or node['name']}.{node['vcluster']}"
 
 
-def _prefixed(words: Sequence[str], node: Any, command: Sequence[str], lock: Lock) -> int:
-    """Run a command on a node and return its exit code. Each line of its output begins with the
-    host's name. A terminal gets no control characters: those of many nodes would mix there, and a
+def _prefixed(
+    words: Sequence[str], node: Any, command: Sequence[str], lock: Lock, said: bytes = b""
+) -> int:
+    """Run a command on a node, which reads `said`, and return its exit code. Each line of its output
+    begins with the host's name. A terminal gets no control characters: those of many nodes would mix there, and a
     node may be hostile."""
     host = str(node["hostname"] or node["name"])
     try:
         running = subprocess.Popen(
-            [*words, "--", _host(node), *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*words, "--", _host(node), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
     except FileNotFoundError:
         with lock:
@@ -190,10 +225,13 @@ def _prefixed(words: Sequence[str], node: Any, command: Sequence[str], lock: Loc
                 click.echo(f"{host}: ".encode() + line, err=err)
 
     with running:
+        assert running.stdin is not None
         assert running.stdout is not None
         assert running.stderr is not None
         beside = Thread(target=show, args=(running.stderr, True))
         beside.start()
+        with suppress(BrokenPipeError), running.stdin as into:
+            into.write(said)
         show(running.stdout, False)
         beside.join()
     return MISSING if running.returncode < 0 else running.returncode

@@ -305,7 +305,7 @@ ME = (
     route(
         "POST /me/keys",
         ANYBODY,
-        "Add an SSH key; nodes let it in from their next installation on",
+        "Add an SSH key; nodes without SSSD let it in from their next installation on",
         lambda a: partial(sshkeys.add, who=a.who, line=a.body.key, name=a.body.name, now=a.now),
         reply=KeyReply,
         body=KeyAdd,
