@@ -3,15 +3,19 @@ tabs between."""
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from cod.machine_lists.entry import (
     ListedMachine,
     NotTaken,
     label,
     position_of,
+    rows_in,
     rows_of,
     tags_of,
     taken_macs,
@@ -37,9 +41,45 @@ NOT_TAKEN = {
 }
 
 
+_DELIMITERS = "\t;,"
+_WRITTEN = (
+    *("name", "mac", "uuid", "serial", "block", "position", "tags"),
+    *("driver", "bmc", "account"),
+)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""With these a cell begins that spreadsheets compute. A serial number is the machine's own word."""
+_PLAIN = "'"
+"""Spreadsheets take what follows as text."""
+
+
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
-    """Yield the machines of a table."""
-    rows = iter(rows_of(path, "\t;,"))
+    """Yield the machines of a file with a table. Raises `UnreadableList`."""
+    return _machines(rows_of(path, _DELIMITERS))
+
+
+def read_text(text: str) -> Iterator[ListedMachine | NotTaken]:
+    """Yield the machines of a table. Raises `UnreadableList`."""
+    return _machines(rows_in(text, _DELIMITERS))
+
+
+def written(machines: Iterable[Any]) -> str:
+    """Return a table that `read` reads. `machines`: each has the attributes of a `KnownMachine`."""
+    out = StringIO()
+    lines = csv.writer(out, lineterminator="\r\n")  # RFC 4180
+    lines.writerow(_WRITTEN)
+    for one in machines:
+        cells = (
+            *(one.name, " ".join(one.macs), one.uuid, one.serial, one.block, one.position),
+            *(" ".join(one.tags or ()), one.power_driver, one.power_address, one.power_account),
+        )
+        lines.writerow(
+            f"{_PLAIN}{cell}" if cell and cell.startswith(_FORMULA) else cell for cell in cells
+        )
+    return out.getvalue()
+
+
+def _machines(table: list[tuple[str, list[str]]]) -> Iterator[ListedMachine | NotTaken]:
+    rows = iter(table)
     headings = [cell.strip().lower() for cell in next(rows, ("", []))[1]]
     known = {each: column for column, every in COLUMNS.items() for each in every}
     for each in headings:
@@ -51,7 +91,7 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
         return
     for where, row in rows:
         said = {
-            known[each]: cell.strip()
+            known[each]: cell.strip().removeprefix(_PLAIN)
             for each, cell in zip(headings, row, strict=False)
             if each in known and cell.strip()
         }

@@ -116,15 +116,19 @@ def text_of(path: Path) -> str:
 
 
 def rows_of(path: Path, delimiters: str = ",") -> list[tuple[str, list[str]]]:
+    """Return the rows of a file's table; as `rows_in`."""
+    return rows_in(text_of(path), delimiters, f"{path}, ")
+
+
+def rows_in(text: str, delimiters: str = ",", file: str = "") -> list[tuple[str, list[str]]]:
     """Return the rows of a table, each with where it ends: 'line 7'. Its delimiter is the one that
-    is most frequent in the headings. Raises `UnreadableList`."""
-    text = text_of(path)
+    is most frequent in the headings. `file`: begins an error. Raises `UnreadableList`."""
     heading = text.lstrip().split("\n", 1)[0]
     rows = csv.reader(StringIO(text), delimiter=max(delimiters, key=heading.count))
     try:
         return [(f"line {rows.line_num}", row) for row in rows]
     except csv.Error as error:
-        raise UnreadableList(f"{path}, line {rows.line_num}, is no table: {error}") from None
+        raise UnreadableList(f"{file}line {rows.line_num}, is no table: {error}") from None
 
 
 def json_of(path: Path) -> Any:

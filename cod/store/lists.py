@@ -5,6 +5,7 @@ whose things are to be seen (None: all), and is filtered by what else is given. 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from cod.choices import DeliveryState
 from cod.filters.language import Filter
 from cod.model import (
     SITE,
+    KnownMachine,
     Listed,
     NodeView,
     Notice,
@@ -23,6 +25,7 @@ from cod.model import (
     Send,
     VclusterView,
 )
+from cod.model.names import natural_key
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store import views
@@ -118,6 +121,34 @@ def node_names(
     query = query.where(node_filters.condition(tx, where)).limit(limit)
     parts = [query] if ids is None else [query.where(n.id.in_(part)) for part in slices(ids)]
     return [(row[0], row[1]) for part in parts for row in tx.execute(part)]
+
+
+def machines(tx: Tx, ids: Sequence[int] | None) -> list[KnownMachine]:
+    """Return what is known of nodes, of those `ids` (None: all) that are not retired, by name."""
+    n, b, c = t.nodes.c, t.node_blocks.c, t.nics.c
+    query = (
+        select(
+            *(n.id, n.boot_mac, n.name, n.uuid, n.serial, func.coalesce(b.name, "")),
+            *(n.power_driver, n.power_address, n.power_account, n.rack_position, n.tags),
+        )
+        .select_from(t.nodes.outerjoin(t.node_blocks, b.id == n.block_id))
+        .where(n.state != NodeState.RETIRED)
+    )
+    macs = select(c.node_id, c.mac).order_by(c.mac)
+    known: defaultdict[int, list[str]] = defaultdict(list)
+    found: list[tuple[Any, ...]] = []
+    for part in [None] if ids is None else slices(ids):
+        for node_id, mac in tx.execute(macs if part is None else macs.where(c.node_id.in_(part))):
+            known[node_id].append(mac)
+        found += map(tuple, tx.execute(query if part is None else query.where(n.id.in_(part))))
+    listed = []
+    for row in sorted(found, key=lambda row: natural_key(row[2])):
+        node_id, first, name, uuid, serial, block, driver, address, account, position, tags = row
+        cards = dict.fromkeys([*([first] if first else []), *known[node_id]])
+        power = (driver, address, account)
+        placed = (position, tuple(tags.split()))
+        listed.append(KnownMachine(name, tuple(cards), uuid, serial, block, *power, *placed))
+    return listed
 
 
 class Square(NamedTuple):

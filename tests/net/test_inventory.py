@@ -51,7 +51,7 @@ def test_a_list_is_tried_then_entered_then_entered_again(served: Served, tmp_pat
     said = run(served, *asked, code=1).stdout
     lines = [" ".join(line.split()) for line in said.splitlines()]
     assert "line 2 r1-01 added -" in lines
-    assert "line 3 r1-02 changed expected, name, block" in lines
+    assert "line 3 r1-02 changed expected, name n1 → r1-02, block r1" in lines
     assert any(line.startswith("line 4 r1-03 refused nothing tells") for line in lines)
     assert "colour 1 line 1 no column of this name is known" in lines
     names = {node["name"]: node for node in as_json(served, "node", "list")}

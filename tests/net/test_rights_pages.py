@@ -28,6 +28,7 @@ ADMINS = {
     "/energy",
     "/faults",
     "/hold",
+    "/machine-list",
     "/map",
     "/new-machines",
     "/node-actions",

@@ -45,6 +45,7 @@ LEAST = {
     "POST /nodes": ADMIN,
     "POST /nodes/actions": ADMIN,
     "POST /nodes/actions/check": ADMIN,
+    "GET /inventory": ADMIN,
     "POST /inventory": ADMIN,
     "POST /inventory/check": ADMIN,
     "PATCH /nodes/{name}": ADMIN,

@@ -136,7 +136,13 @@ def test_an_entry_names_and_places_a_node_that_was_seen(lab: Lab) -> None:
     asks(lab, 1)
     lab.report(lab.open(1), mac(1), serial=SERIAL)
     by_serial = KnownMachine("r1-01", serial=SERIAL, block="rack1", power_address="10.1.0.1")
-    assert enter(lab, by_serial) == [(CHANGED, "name, block, power address")]
+    was = only(lab)
+    assert enter(lab, by_serial) == [
+        (
+            CHANGED,
+            f"name {was.name} → r1-01, block rack1, power address {was.power_address} → 10.1.0.1",
+        )
+    ]
     assert enter(lab, by_serial) == [(UNCHANGED, "")]
     node = only(lab)
     assert (node.name, node.state, node.power_address) == (
@@ -155,7 +161,11 @@ def test_a_list_says_where_machines_are_and_what_people_call_them(lab: Lab) -> N
     assert (other.rack_position, other.tags) == (None, "")
     said_less = replace(placed, position=None, tags=None)
     assert enter(lab, said_less) == [(UNCHANGED, "")]
-    assert enter(lab, replace(placed, position="", tags=())) == [(CHANGED, "position, tags")]
+    assert enter(lab, replace(placed, position="", tags=())) == [(CHANGED, "no position, no tags")]
+    elsewhere = replace(placed, block="r2", tags=("gpu",))
+    assert enter(lab, elsewhere) == [(CHANGED, "block r1 → r2, position 17, tags gpu")]
+    assert enter(lab, placed) == [(CHANGED, "block r2 → r1, tags gpu → gpu old")]
+    assert enter(lab, replace(placed, position="", tags=())) == [(CHANGED, "no position, no tags")]
     wrong = KnownMachine("r1-03", (mac(3),), block="r9", position="top shelf")
     tagged = KnownMachine("r1-04", (mac(4),), tags=("two words",))
     many = KnownMachine("r1-05", (mac(5),), tags=tuple(f"t{number}" for number in range(17)))
@@ -193,7 +203,9 @@ def test_an_expected_machine_is_changed_by_a_second_list(lab: Lab) -> None:
     more = KnownMachine("r1-01", (mac(1, 1), mac(1)), uuid=uuid(1), serial=SERIAL)
     [(outcome, about)] = enter(lab, more)
     assert outcome == CHANGED
-    assert about == f"UUID, serial number, boot MAC, MAC {mac(1, 1)}"
+    assert about == (
+        f"UUID {uuid(1)}, serial number {SERIAL}, boot MAC {mac(1)} → {mac(1, 1)}, MAC {mac(1, 1)}"
+    )
     assert enter(lab, more) == [(UNCHANGED, "")]
     assert nodes.by_mac(lab.tx, mac(1, 1)) == nodes.by_mac(lab.tx, mac(1))
 
@@ -232,7 +244,7 @@ def test_a_nodes_name_does_not_go_to_other_hardware(lab: Lab) -> None:
     assert about == (
         f"node node1 is another machine: it has the MAC {mac(1)}, and neither MAC {mac(9)}"
     )
-    assert enter(lab, KnownMachine("node1", block="rack1")) == [(CHANGED, "block")]
+    assert enter(lab, KnownMachine("node1", block="rack1")) == [(CHANGED, "block rack1")]
 
 
 def test_a_check_changes_nothing(lab: Lab) -> None:
@@ -378,9 +390,12 @@ def test_an_entry_takes_over_a_machine_that_asked_before_it(lab: Lab) -> None:
 def test_a_mac_that_a_list_corrects_is_not_expected_any_more(lab: Lab) -> None:
     enter(lab, KnownMachine("r1-01", (mac(1), mac(1, 1))))
     [(outcome, about)] = enter(lab, KnownMachine("r1-01", (mac(2), mac(1, 1))))
-    assert (outcome, about) == (CHANGED, f"boot MAC, MAC {mac(2)}, no MAC {mac(1)}")
+    assert (outcome, about) == (
+        CHANGED,
+        f"boot MAC {mac(1)} → {mac(2)}, MAC {mac(2)}, no MAC {mac(1)}",
+    )
     assert nodes.by_mac(lab.tx, mac(1)) is None
-    assert enter(lab, KnownMachine("r1-01", block="rack1")) == [(CHANGED, "block")]
+    assert enter(lab, KnownMachine("r1-01", block="rack1")) == [(CHANGED, "block rack1")]
     assert nodes.by_mac(lab.tx, mac(2)) == nodes.by_mac(lab.tx, mac(1, 1)) == only(lab)
 
 
@@ -407,7 +422,10 @@ def test_a_serial_number_of_two_nodes_tells_nothing(lab: Lab) -> None:
     assert outcome is REFUSED
     assert about.startswith("it fits several nodes: ")
     by_mac = KnownMachine("r1-01", (mac(2),), serial=SERIAL)
-    assert enter(lab, by_mac) == [(CHANGED, "name")], "nodes of one chassis may share one"
+    [(outcome, about)] = enter(lab, by_mac)
+    assert (outcome, about.endswith(" → r1-01")) == (CHANGED, True), (
+        "nodes of one chassis may share one"
+    )
     assert lab.node(2).name == "r1-01"
 
 

@@ -41,6 +41,7 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/images/new": {},
     "/images/{name}": {"name": "physics/execd"},
     "/invitation": {},
+    "/machine-list": {},
     "/maintenance": {},
     "/maintenance/{id}": {"id": "1"},
     "/map": {},

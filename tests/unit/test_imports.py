@@ -98,6 +98,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.web": (
         {
             "cod.filters",
+            "cod.machine_lists",
             "cod.web",
             "cod.net.notify",
             "cod.consolefiles",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from collections import Counter
 from dataclasses import asdict
@@ -11,7 +10,7 @@ from typing import Any
 
 import click
 
-from cod.cli.nodes.many import ChosenNodes, names_of
+from cod.cli.nodes.many import ChosenNodes, names_of, where_option
 from cod.cli.record_fields import body_of, set_options
 from cod.cli.show import (
     client,
@@ -38,10 +37,6 @@ FORMATS = (
     "maas",
     "foreman",
     "netbox",
-)
-EXPORTED = (
-    *("name", "mac", "uuid", "serial", "block", "position", "tags"),
-    *("driver", "bmc", "account"),
 )
 
 
@@ -184,39 +179,25 @@ def _print(places: list[str], outcomes: list[Any], left: list[Any], dry_run: boo
 
 
 @click.command()
+@where_option
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @with_json
-def export(ctx: click.Context, as_json: bool) -> None:
-    """Print all nodes as a list that `cod node import csv` reads.
+def export(ctx: click.Context, names: tuple[str, ...], where: str, as_json: bool) -> None:
+    """Print nodes as a list that `cod node import csv` reads: all, or those that are named.
 
     \b
     Example:
       cod node export > machines.csv
+      cod node export --where 'rack = r12' > r12.csv
     """
-    nodes = [node for node in client(ctx).every("/nodes") if node["state"] != "retired"]
-    rows = [
-        dict(
-            zip(
-                EXPORTED,
-                (
-                    node["name"],
-                    " ".join(dict.fromkeys((node["boot_mac"], *node["macs"]))).strip(),
-                    node["uuid"] or "",
-                    node["serial"] or "",
-                    node["block"] or "",
-                    node["position"] or "",
-                    " ".join(node["tags"]),
-                    node["power"]["driver"],
-                    node["power"]["address"] or "",
-                    node["power"]["account"] or "",
-                ),
-                strict=True,
-            )
-        )
-        for node in nodes
-    ]
+    from cod.machine_lists import csv_file
+    from cod.model import KnownMachine
+
+    meant = ChosenNodes(names, where)  # raises for a name that is empty, which would mean all
+    asked = {"names": ",".join(meant.names), "where": meant.where}
+    found = client(ctx).get("/inventory", **{key: text for key, text in asked.items() if text})
     if as_json:
-        print_json(rows)
+        print_json(found["machines"])
         return
-    writer = csv.DictWriter(sys.stdout, EXPORTED, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    machines = [KnownMachine(**each) for each in found["machines"]]
+    click.echo(csv_file.written(machines).replace("\r\n", "\n"), nl=False)

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from cod.choices import PowerDriverKind
-from cod.core.nodes import node_settings, transitions
+from cod.core.nodes import node_settings, selection, transitions
 from cod.model import (
     Effect,
     EnteredMachine,
@@ -29,13 +29,14 @@ from cod.model import (
     Refused,
     Result,
     Site,
+    Who,
     mac_of,
 )
 from cod.policy.hardware import identity
 from cod.policy.nodes import power
 from cod.policy.people import names
 from cod.states import UNREPORTED, NodeEvent, NodeState
-from cod.store import views
+from cod.store import lists, views
 from cod.store.engine import Tx, trial
 from cod.store.nodes import blocks, nodes
 
@@ -58,6 +59,7 @@ _SAID = {
 _KINDS = ("name", "MAC", "UUID", "serial number")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DELETED = UNREPORTED | {NodeState.QUARANTINED, NodeState.RETIRED}
+MOST = 100_000  # nodes that are listed at once
 _Mark = tuple[str, str]
 """A kind of `_KINDS`, and its value."""
 
@@ -88,6 +90,17 @@ def remove(tx: Tx, *, name: str) -> None:
 def may_be_deleted(node: Node) -> bool:
     """Return whether nothing is lost with the node: its machine has never reported."""
     return node.state in _DELETED and node.reported_at is None
+
+
+def listed(tx: Tx, *, names: str, where: str, who: Who, now: float) -> list[KnownMachine]:
+    """Return what is known of the nodes that are meant, by name; of all where nothing says which.
+    Retired ones are left out. Raises `Refused`."""
+    if not names.strip() and not where.strip():
+        return lists.machines(tx, None)
+    chosen = selection.selected(tx, names, where, who, now, MOST)
+    for _, why in chosen.missing:
+        raise Refused("not_found", why, "names")
+    return lists.machines(tx, [node_id for node_id, _ in chosen.nodes])
 
 
 def check(
@@ -154,6 +167,7 @@ class _Inventory:
             ):
                 if text is not None:
                     self._ids[kind, text].append(node.id)
+        self.blocks = blocks.names(tx)
         self._entries: dict[_Mark, KnownMachine] = {}
         self._found: dict[int, KnownMachine] = {}
 
@@ -277,6 +291,14 @@ def _row(machine: KnownMachine, site: Site) -> dict[str, Any]:
     }
 
 
+def _difference(label: str, before: str | None, after: str | None) -> str:
+    """Say what changes: 'block r11 → r12', 'no tags', 'position 17'."""
+    was, now = (before or "").strip(), (after or "").strip()
+    if was and now:
+        return f"{label} {was} → {now}"
+    return f"{label} {now}" if now else f"no {label}"
+
+
 def _change(
     tx: Tx,
     context: FlowContext,
@@ -309,11 +331,13 @@ def _change(
         more = inventory.macs_to_add(machine)
         less = inventory.macs_to_remove(node, machine)
     changed = {key: value for key, value in columns.items() if getattr(node, key) != value}
+    block = {"block_id": (inventory.blocks.get(node.block_id or 0), machine.block)}
+    both = {key: (getattr(node, key), value) for key, value in changed.items()} | block
+    said += [_difference(label, *both[key]) for key, label in _SAID.items() if key in changed]
     for mac in more:
         nodes.add_mac(tx, node.id, mac)
     nodes.remove_macs(tx, less)
     node_settings.change(tx, node, changed)
-    said += [label for key, label in _SAID.items() if key in changed]
     said += [f"MAC {mac}" for mac in more] + [f"no MAC {mac}" for mac in less]
     outcome = EntryOutcome.CHANGED if said else EntryOutcome.UNCHANGED
     return EnteredMachine(machine.name, outcome, ", ".join(said))

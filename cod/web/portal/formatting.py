@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 NONE = Markup("&ndash;")
+NAMED = 4  # things that a message names
 
 
 def when(at: float | None, now: float) -> Markup:
@@ -211,3 +213,14 @@ def browser(agent: str) -> str:
     name = next((name for mark, name in _BROWSERS if mark in agent), "")
     system = next((name for mark, name in _SYSTEMS if mark in agent), "")
     return f"{name} on {system}" if name and system else name or agent or "a browser"
+
+
+def outcomes(items: Sequence[Any]) -> str:
+    """Say how many there are of each outcome, and why some were refused: '38 done, 2 refused: n7
+    (there is a node r12-07 already), n9 (it is active)'."""
+    counts = Counter(str(each.outcome) for each in items)
+    order = sorted(counts, key=lambda outcome: (outcome == "refused", outcome))
+    refused = [f"{each.name} ({each.about})" for each in items if each.outcome == "refused"]
+    more = [f"{len(refused) - NAMED} more"] if len(refused) > NAMED else []
+    said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in order)
+    return f"{said}: {', '.join([*refused[:NAMED], *more])}" if refused else said

@@ -18,6 +18,7 @@ from cod.model import Remedy
 from cod.web.api.calls import checked
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import formatting
+from cod.wire.multipart import BadForm, FileForm, boundary
 
 OWN = ("csrf", "once", "timezone")  # fields of the portal's own in each form
 MOST_FIELDS = 2000
@@ -32,7 +33,9 @@ class Fields:
 
     @classmethod
     def read(cls, content: bytes, kind: str) -> Fields:
-        """Return the fields of a POST's body. Raises `HttpProblem`."""
+        """Return the fields of a POST's body; of a file in it, its text. Raises `HttpProblem`."""
+        if kind.startswith("multipart/form-data"):
+            return cls(_with_file(content, kind))
         if kind.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
             raise HttpProblem(
                 415,
@@ -67,6 +70,19 @@ class Fields:
     def all(self, name: str) -> list[str]:
         """Return the field's values."""
         return list(self.values.get(name, []))
+
+
+def _with_file(content: bytes, kind: str) -> dict[str, list[str]]:
+    """Return the fields of a form with a file as its last field, `file`. Raises `HttpProblem`."""
+    try:
+        form = FileForm(boundary(kind), len(content))
+        text = form.feed(content).decode("utf-8-sig")
+        form.close()
+    except BadForm as error:
+        raise HttpProblem(400, "bad_form", f"{error}.") from None
+    except UnicodeDecodeError:
+        raise HttpProblem(400, "bad_form", "The file should be text in UTF-8.") from None
+    return {name: [value] for name, value in form.fields.items()} | {"file": [text]}
 
 
 @dataclass(slots=True)
@@ -163,6 +179,15 @@ def clock(fields: Fields | None) -> tzinfo:
 def moments(fields: Fields) -> Callable[[str], float]:
     """Return a reader of the form's times, by the clock of its time zone."""
     return partial(moment, clock=clock(fields))
+
+
+def moment_in(fields: Fields, name: str) -> float | None:
+    """Return the time in that field; None where it is empty. Raises `HttpProblem`."""
+    text = fields.one(name).strip()
+    try:
+        return moments(fields)(text) if text else None
+    except ValueError as error:
+        raise HttpProblem(422, "invalid", str(error), name, {name: str(error)}) from None
 
 
 def body_of(

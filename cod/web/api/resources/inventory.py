@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -9,10 +10,13 @@ from pydantic import Field
 
 from cod import model
 from cod.choices import PowerDriverKind
+from cod.filters.language import LONGEST, LONGEST_LIST
 from cod.flows.nodes import inventory
-from cod.web.api.models import Body, Items, ReplyOf
+from cod.machine_lists import csv_file
+from cod.web.api.models import Body, Items, Query, Reply, ReplyOf
 from cod.web.api.resources.nodes import NodeReply
-from cod.web.api.routes import ADMINS, Named, listed, route
+from cod.web.api.resources.usage import Format
+from cod.web.api.routes import ADMINS, Named, Shaped, listed, route
 
 MOST = 500  # machines in one question
 
@@ -90,7 +94,45 @@ class EntryReplies(Items[EntryReply]):
     """What became of each machine, in the order of the list."""
 
 
+class InventoryQuery(Query):
+    """Which machines; all where nothing says which."""
+
+    names: str = Field(default="", max_length=LONGEST_LIST, description="as of GET /nodes")
+    where: str = Field(default="", max_length=LONGEST, description="a filter, as of GET /nodes")
+    format: Format = Field(default=None, description="left out: as `Accept` has it, else JSON")
+
+
+class MachineReply(ReplyOf[model.KnownMachine], whole=True):
+    """A machine as `POST /inventory` takes it."""
+
+
+class InventoryReply(Reply):
+    """Machines by name, as the body of `POST /inventory` has them; or a table, which
+    `cod node import csv` reads."""
+
+    machines: list[MachineReply]
+
+    @classmethod
+    def of(cls, machines: Sequence[model.KnownMachine]) -> InventoryReply:
+        """Make the reply."""
+        return cls(machines=[MachineReply.of(each) for each in machines])
+
+    def csv(self) -> str:
+        """Return a line for each."""
+        return csv_file.written(self.machines)
+
+
 INVENTORY = (
+    route(
+        "GET /inventory",
+        ADMINS,
+        "List what is known of machines, as POST /inventory takes it; also as a table (CSV)",
+        lambda a: partial(
+            inventory.listed, names=a.query.names, where=a.query.where, who=a.who, now=a.now
+        ),
+        reply=Shaped(InventoryReply, InventoryReply.of),
+        query=InventoryQuery,
+    ),
     route(
         "POST /nodes",
         ADMINS,

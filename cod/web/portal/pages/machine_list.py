@@ -1,0 +1,107 @@
+"""The page that takes a table of machines: what would change first, then the change."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from cod.machine_lists import csv_file
+from cod.machine_lists.entry import ListedMachine, NotTaken, UnreadableList
+from cod.pool import Tx
+from cod.web.api.calls import checked
+from cod.web.api.resources.inventory import MOST, MachineEntry
+from cod.web.api.routes import ADMINS, Names
+from cod.web.http.errors import HttpProblem
+from cod.web.portal.formatting import outcomes
+from cod.web.portal.forms import Fields
+from cod.web.portal.page import Page, PageCall, act
+
+_PATH = "/machine-list"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTable:
+    """What a table says: `entries` as the API takes them and where each is, `line 7`; and what is
+    left out."""
+
+    entries: list[dict[str, Any]]
+    places: list[str]
+    left: list[NotTaken]
+
+
+def read(text: str) -> ReadTable:
+    """Return what a table says. Raises `HttpProblem` for what is none, or has too many machines."""
+    entries: list[dict[str, Any]] = []
+    places: list[str] = []
+    left: list[NotTaken] = []
+    try:
+        for each in csv_file.read_text(text):
+            if isinstance(each, NotTaken):
+                left.append(each)
+            elif (fault := _fault(each)) is not None:
+                left.append(fault)
+            else:
+                entries.append(_entry(each))
+                places.append(each.where)
+    except UnreadableList as error:
+        raise _wrong(str(error)) from None
+    if not entries:
+        first = f": {left[0].where}, {left[0].what}: {left[0].reason}" if left else ""
+        raise _wrong(f"the table names no machine{first}")
+    if len(entries) > MOST:
+        raise _wrong(f"the table has {len(entries)} machines, {MOST} at most are taken: split it")
+    return ReadTable(entries, places, left)
+
+
+def _entry(machine: ListedMachine) -> dict[str, Any]:
+    known = {key: value for key, value in asdict(machine.known()).items() if value}
+    return known | {key: list(known[key]) for key in ("macs", "tags") if key in known}
+
+
+def _fault(machine: ListedMachine) -> NotTaken | None:
+    """Return why the machine can be no entry; None: it can."""
+    try:
+        checked(MachineEntry, _entry(machine))
+    except HttpProblem as wrong:
+        return NotTaken(machine.where, wrong.field or machine.name, wrong.detail)
+    return None
+
+
+def _wrong(said: str) -> HttpProblem:
+    return HttpProblem(422, "invalid", said, "list", {"list": said})
+
+
+def _load(tx: Tx, ask: PageCall[Names]) -> dict[str, Any]:
+    return {"read": read}
+
+
+def _with_file(fields: Fields) -> Fields:
+    """Put the text of the file where the text of the table is typed."""
+    text = fields.one("file") or fields.one("list")
+    kept = {name: texts for name, texts in fields.values.items() if name != "file"}
+    return replace(fields, values=kept | {"list": [text]})
+
+
+def _body(fields: Fields) -> dict[str, Any]:
+    return {"machines": read(fields.one("list")).entries}
+
+
+PAGES = (Page(_PATH, "machine-list.html", _load, ADMINS, nav="/nodes"),)
+ACTIONS = (
+    act(
+        f"{_PATH}/check",
+        "POST /inventory/check",
+        _PATH,
+        again=_PATH,
+        edit=_with_file,
+        body=_body,
+    ),
+    act(
+        _PATH,
+        "POST /inventory",
+        _PATH,
+        lambda ask, reply: f"Machines of the table: {outcomes(reply.items)}.",
+        then=lambda ask, reply: "/nodes",
+        body=_body,
+    ),
+)
