@@ -1,4 +1,4 @@
-"""What a new vcluster may be called."""
+"""What a vcluster may be called."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from cod.store.engine import Tx
 from cod.store.scheduler import vclusters
 
 
-def check_new(tx: Tx, name: str) -> None:
-    """Raise `Refused` unless a vcluster can get that name. The names of all groups' vclusters are
-    labels in one DNS domain; the sentence does not tell whose a name is."""
+def check_new(tx: Tx, name: str, own: str = "") -> None:
+    """Raise `Refused` unless a vcluster, now called `own`, can get that name. The names of all
+    groups' vclusters, also former ones, are labels in one DNS domain; the sentence does not tell
+    whose a name is."""
     names.check_label(name)
     if dns.is_reserved(name):
         raise Refused(
             "invalid", f"{name} is the name of a name server in DNS: choose another", "name"
         )
-    if vclusters.by_name(tx, name):
+    if vclusters.by_name(tx, name) or vclusters.renamed(tx, [name]).get(name, own) != own:
         raise Refused("conflict", f"the name {name!r} is not free: choose another", "name")

@@ -29,6 +29,7 @@ KINDS = {
         "the grace after the lease is over; the nodes are taken back", "Request a new cluster"
     ),
     "deleted": NoticeKind("the vcluster was deleted"),
+    "renamed": NoticeKind("the vcluster has another name", "Open the cluster"),
     "reclaim": NoticeKind(
         "nodes are wanted for a request of higher priority", "Choose nodes to release"
     ),

@@ -77,6 +77,18 @@ def extended(vcluster: Vcluster) -> NoticeText:
     )
 
 
+def renamed(vcluster: Vcluster, former: str) -> NoticeText:
+    """Describe that a vcluster had the name `former`."""
+    return notice(
+        "renamed",
+        f"{former}: called {vcluster.name} now",
+        f"Vcluster {former} is called {vcluster.name} now. The names of its nodes in DNS have"
+        " changed, and the former ones lead to them until the vcluster ends. Its nodes keep the"
+        " host names that they were installed with until they are reinstalled.",
+        cluster_page(vcluster),
+    )
+
+
 def lease_ended(vcluster: Vcluster) -> NoticeText:
     """Describe a lease that is over: the nodes are drained until `drain_until`."""
     return notice(

@@ -127,8 +127,13 @@ def test_maintenance_of_ones_nodes_and_of_the_site(there: Served) -> None:
     (rack,) = (one for one in own.values() if "rack1" in one["SUMMARY"])
     assert rack.start.timestamp() == NOW + DAY
     assert "DTEND" not in rack
+    assert rack["SEQUENCE"] == 0
+    number = str(rack["UID"]).partition("@")[0].partition("-")[2]
+    there.local.patch(f"/maintenance/{number}", {"begins_at": NOW + DAY - 3600.0})
+    moved = events(there, token)[rack["UID"]]
+    assert (moved.start.timestamp(), moved["SEQUENCE"]) == (NOW + DAY - 3600.0, 1)
     site = there.local.post("/tokens", {"name": "wall", "scope": "calendar"})["token"]
     assert sum(uid.startswith("maint") for uid in events(there, site)) == 3
-    there.local.delete(f"/maintenance/{str(rack['UID']).partition('@')[0].partition('-')[2]}")
+    there.local.delete(f"/maintenance/{number}")
     assert events(there, site)[rack["UID"]]["STATUS"] == "CANCELLED"
     assert rack["UID"] not in events(there, token)

@@ -153,6 +153,27 @@ def test_the_audit_has_who_changed_what(served: Served) -> None:
     assert shown[1][1]["target"] == "n2"
 
 
+def test_a_renamed_vclusters_former_names_lead_to_its_nodes(served: Served, dns: DnsServer) -> None:
+    run(served, "name", "add", "www", "n2", "--vcluster", "farm")
+    address = dig(dns, "+short", "n2.farm.cod.test")[1]
+    assert "farm is called ranch now" in run(served, "vcluster", "rename", "farm", "ranch")
+    assert dig(dns, "+short", "n2.ranch.cod.test")[1] == address
+    assert dig(dns, "+short", "n2.farm.cod.test")[1] == f"n2.ranch.cod.test.\n{address}"
+    chain = f"www.ranch.cod.test.\nn2.ranch.cod.test.\n{address}"
+    assert dig(dns, "+short", "www.farm.cod.test")[1] == chain
+    assert dig(dns, "+short", "n2.farm.cod.test", "CNAME")[1] == "n2.ranch.cod.test.\n"
+    assert dig(dns, "n9.farm.cod.test")[0] == "NXDOMAIN"
+    assert dig(dns, "n1.nowhere.cod.test")[0] == "NXDOMAIN"
+    [reverse] = dig(dns, "+short", "-x", address.strip())[1].splitlines()
+    assert reverse == "n2.ranch.cod.test."
+    last = served.local.get("/audit", action="vcluster change")["items"][0]
+    assert (last["thing"], last["before"]["name"], last["after"]["name"]) == (
+        "farm",
+        "farm",
+        "ranch",
+    )
+
+
 def test_names_end_with_their_vcluster(served: Served, engine: Engine) -> None:
     run(served, "name", "add", "www", "n1", "--vcluster", "farm")
 

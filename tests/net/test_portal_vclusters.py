@@ -510,6 +510,16 @@ def test_a_cluster_is_described_and_found_by_its_tags(there: Served) -> None:
     assert "Load tests" not in cleared.words
 
 
+def test_a_cluster_is_renamed_and_its_former_address_leads_to_it(there: Served) -> None:
+    browser = browse(there)
+    wrong = browser.get(BATCH).send(f"{BATCH}/rename", new_name="notebooks")
+    assert "is not free" in wrong.words
+    done = wrong.send(f"{BATCH}/rename", new_name="night")
+    assert "batch is called night now" in done.words
+    assert "night" in done.tree.xpath("string(//h1)")
+    assert "night" in browser.get(BATCH).tree.xpath("string(//h1)")
+
+
 def test_nodes_are_reinstalled_after_a_look(there: Served) -> None:
     browser = browse(there)
     form = browser.get(f"{BATCH}/reinstall")

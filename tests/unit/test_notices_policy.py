@@ -48,6 +48,7 @@ def every_news() -> list[notices.NoticeText]:
         notices.vcluster_ready(WEB, 4),
         notices.lease_warning(WEB, 3600.0),
         notices.extended(WEB),
+        notices.renamed(WEB, "shop"),
         notices.lease_ended(WEB),
         notices.drained(WEB),
         notices.maintenance(WEB, ["web-1"], POWER),

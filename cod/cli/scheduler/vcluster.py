@@ -389,6 +389,22 @@ def set_(
 
 @vcluster.command()
 @name_argument
+@click.argument("new")
+@with_json
+def rename(ctx: click.Context, name: str, new: str, as_json: bool) -> None:
+    """Rename a virtual cluster. Names of its nodes in DNS follow at once, and the former ones lead
+    to them; its running nodes go on with the names that they were installed with.
+
+    \b
+    Example:
+      cod vcluster rename web shop
+    """
+    value = client(ctx).patch(path("vclusters", name), {"name": new})
+    said(value, f"{name} is called {value['name']} now", as_json)
+
+
+@vcluster.command()
+@name_argument
 @click.argument("lease", type=SPAN)
 @with_json
 def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:

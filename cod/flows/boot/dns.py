@@ -14,7 +14,7 @@ from cod.store import dns_zones
 from cod.store.engine import Tx
 from cod.store.nodes import dns_names, host_keys
 from cod.store.nodes.dns_names import Host
-from cod.store.scheduler import networks
+from cod.store.scheduler import networks, vclusters
 from cod.store.scheduler import vcluster_names as name_rows
 
 
@@ -31,7 +31,7 @@ def answer(tx: Tx, questions: Sequence[DnsQuestion], site: Site) -> list[DnsAnsw
         None if place is None else _one(question, place, rows, site)
         for question, place in zip(questions, places, strict=True)
     ]
-    return _with_serials(
+    found = _with_serials(
         tx,
         answers,
         [
@@ -39,6 +39,30 @@ def answer(tx: Tx, questions: Sequence[DnsQuestion], site: Site) -> list[DnsAnsw
             for question, place in zip(questions, places, strict=True)
         ],
     )
+    lost = {each.vcluster for each in places if each is not None and _is_lost(each, rows)}
+    for former, name in vclusters.renamed(tx, lost).items():
+        for number, place in enumerate(places):
+            if place is not None and place.what == "node" and place.vcluster == former:
+                now = full_name(place.host, name, site)
+                found[number] = _led_on(tx, questions[number], now, site)
+    return found
+
+
+def _is_lost(place: NamePlace, rows: _Rows) -> bool:
+    """Return whether the name is below a vcluster that is not there: it may have been renamed."""
+    there = (place.host, place.vcluster) in rows.hosts or place.vcluster in rows.vclusters
+    return place.what == "node" and not there
+
+
+def _led_on(tx: Tx, question: DnsQuestion, name: str, site: Site) -> DnsAnswer:
+    """Return the answer to a question for a name below a vcluster's former name: that it is `name`
+    now, and the records of that."""
+    alias = DnsRecord(question.name, "CNAME", name)
+    if question.type in ("CNAME", "ANY"):
+        return DnsAnswer("ok", (alias,))
+    (found,) = answer(tx, [replace(question, name=name)], site)
+    assert found is not None
+    return replace(found, records=(alias, *found.records))
 
 
 def primary(site: Site) -> str:

@@ -72,9 +72,9 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
 
 def note(tx: Tx, reading: Reading, rules: Policy, prices: Energy = FREE) -> bool:
     """Add the energy read to the accounts, and the node-hours to the usage that fades; tell groups
-    of their node-hours, and of their budgets by `prices`. Return False where another server has done so. The use of a group
-    that was deleted since `count` goes to the group of the site, because a new group may have the
-    same id."""
+    of their node-hours, and of their budgets by `prices`. Return False where another server has
+    done so. The use of a group that was deleted since `count` goes to the group of the site,
+    because a new group may have the same id."""
     if not watermarks.move(tx, watermarks.ENERGY, reading.before, reading.now):
         return False
     there = {0} | group_rows.still_there(tx, {use.group_id for use in reading.uses}, reading.now)

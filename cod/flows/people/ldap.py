@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from heapq import merge
 from operator import itemgetter
 
@@ -31,6 +32,7 @@ from cod.policy.people.ldap_tree import (
 from cod.store import views
 from cod.store.engine import Tx
 from cod.store.people import ldap_rows
+from cod.store.scheduler import vclusters
 
 MOST = 2000
 """Entries of one answer; a client gets more by asking for pages."""
@@ -43,7 +45,23 @@ Numbered = Iterable[tuple[int, LdapEntry]]
 def search(tx: Tx, *, address: str, search: LdapSearch, site: Site) -> LdapAnswer:
     """Return what the search finds from that address."""
     tree = ldap_rows.tree_at(tx, address)
-    return NOTHING if tree is None else _Search(tx, tree, search, site).answer()
+    if tree is None:
+        return NOTHING
+    return _Search(tx, _as_installed(tx, tree, search.base, site), search, site).answer()
+
+
+def _as_installed(tx: Tx, tree: NodeTree, wanted: str, site: Site) -> NodeTree:
+    """Return the tree by the name that is searched: a node that was installed before its vcluster
+    was renamed goes on with the former one."""
+
+    def is_in(name: str) -> bool:
+        base = ldap_tree.base(name, site.domain)
+        return f",{ldap_filter.normal_dn(wanted)}".endswith(f",{base}")
+
+    if is_in(tree.vcluster):
+        return tree
+    former = vclusters.former_names(tx, tree.vcluster_id)
+    return next((replace(tree, vcluster=name) for name in former if is_in(name)), tree)
 
 
 def nis_domain(tx: Tx, *, name: str, site: Site) -> NisDomain:

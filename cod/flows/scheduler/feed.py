@@ -1,7 +1,8 @@
 """The calendar feed: leases, reservations in advance and maintenance, as entries of a calendar.
 
 An entry's sequence is reckoned from what it shows, so that nothing has to be counted: the end of a
-lease only moves on, and what has ended does not change any more.
+lease only moves on, and what has ended does not change any more. Maintenance moves in both
+directions, and has a revision.
 """
 
 from __future__ import annotations
@@ -116,17 +117,16 @@ def _reservation(one: Booked, vcluster: LeasedVcluster, base: str, domain: str) 
 
 
 def _maintenance(window: MaintenanceWindow, base: str, domain: str) -> Entry:
-    """Return the entry of a maintenance window. It may be moved to earlier or later times without
-    a trace, so that its sequence only tells its states apart."""
+    """Return the entry of a maintenance window, which may be moved to earlier or later times."""
     cancelled = window.state == WindowState.CANCELLED
-    sequence = {WindowState.PLANNED: 0, WindowState.RUNNING: 1}.get(WindowState(window.state), LAST)
+    ended = cancelled or window.state == WindowState.OVER
     return Entry(
         f"maintenance-{window.id}@{domain}",
         f"Maintenance: {window.what}",
         f"Nodes are out of service: {window.reason}",
         window.since,
         window.ends_at,
-        sequence,
+        LAST if ended else window.revision,
         window.created_at,
         f"{base}/maintenance/{window.id}",
         cancelled,

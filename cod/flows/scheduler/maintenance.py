@@ -203,7 +203,7 @@ def change(
         raise Refused("invalid", "say when the maintenance begins", "begins_at")
     policy.check_times(begins, changes.get("ends_at", window.ends_at), now)
     late = _failing(tx, site, now)
-    changed = rows.change(tx, window, **changes)
+    changed = rows.change(tx, window, **changes, revision=window.revision + 1)
     if begins != window.begins_at:
         changed = rows.change(tx, changed, warned=None)
         _warned(tx, changed, site.policy, now)
@@ -229,7 +229,7 @@ def end(tx: Tx, context: FlowContext, *, window_id: int) -> Result[WindowView]:
     else:
         if not policy.begun(window, now):
             _tell(tx, window, notice_texts.maintenance_cancelled, site.policy, now)
-        ended = rows.change(tx, window, ends_at=now)
+        ended = rows.change(tx, window, ends_at=now, revision=window.revision + 1)
     return Result(replace(before, window=ended), WAKES)
 
 

@@ -51,6 +51,7 @@ from cod.store.people import groups
 from cod.store.scheduler import reclaims, requests, reservations, vclusters
 
 _WAKE = (Effect("wake", "manager"),)
+MOST_NAMES = 10  # former names of a vcluster, which no other vcluster gets
 
 
 def create(
@@ -268,9 +269,37 @@ def extend(
 def describe(
     tx: Tx, context: FlowContext, *, name: str, changes: Mapping[str, str]
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Change what people say of a vcluster: its `description` and its `tags`. Raises `Refused`."""
-    vcluster = vclusters.change(tx, _live(tx, name), context.now, **changes)
+    """Change what people say of a vcluster: its `description` and its `tags`; or its `name`, which
+    its nodes' names have in them. Raises `Refused`."""
+    vcluster, said = _live(tx, name), dict(changes)
+    new = said.pop("name", name)
+    if new != name:
+        vcluster = _renamed(tx, vcluster, new, context.now)
+    vcluster = vclusters.change(tx, vcluster, context.now, **said)
     return Result(_shown(tx, vcluster, context.site))
+
+
+def _renamed(tx: Tx, vcluster: Vcluster, name: str, now: float) -> Vcluster:
+    """Rename a vcluster, and tell its group. A VCM's certificate has the name: it cannot stay."""
+    former = vclusters.former_names(tx, vcluster.id)
+    if name not in former and len(former) >= MOST_NAMES:
+        raise Refused(
+            "conflict",
+            f"vcluster {vcluster.name} was renamed {MOST_NAMES} times: give it one of its former"
+            f" names ({', '.join(former)})",
+            "name",
+        )
+    vcluster_names.check_new(tx, name, vcluster.name)
+    if vcms.get(tx, vcluster.id) is not None:
+        raise Refused(
+            "conflict",
+            f"the VCM of vcluster {vcluster.name} is known by this name: revoke it, and enrol it"
+            " anew afterwards",
+            "name",
+        )
+    renamed = vclusters.rename(tx, vcluster, name, now)
+    notices.tell(tx, renamed, notice_texts.renamed(renamed, vcluster.name), now)
+    return renamed
 
 
 def delete(

@@ -16,6 +16,7 @@ class MaintenanceWindow:
     stay_out   nodes do not come back at the end
     bit        1, 2, 4 …: no other open window has it; of one that is over -id
     warned     owners were told so many seconds before; None: when it was planned
+    revision   how often its times were changed
     """
 
     id: int
@@ -31,6 +32,7 @@ class MaintenanceWindow:
     warned: float | None
     created_at: float
     created_by: str
+    revision: int = 0
 
     @property
     def what(self) -> str:

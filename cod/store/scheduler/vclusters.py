@@ -219,9 +219,44 @@ def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
     vcms.revoke(tx, vcluster.id)
     address_blocks.give_back(tx, vcluster.id)
     dns_zones.touch(tx, [dns_zones.SITE, ("vcluster", vcluster.name)], now)
-    tx.execute(delete(t.vcluster_names).where(t.vcluster_names.c.vcluster_id == vcluster.id))
+    for table in (t.vcluster_names, t.vcluster_former_names):
+        tx.execute(delete(table).where(table.c.vcluster_id == vcluster.id))
     ROWS.set(tx, vcluster.id, live_name=None)
     return change(tx, vcluster, now, state=VclusterState.ENDED, ended_at=now)
+
+
+def rename(tx: Tx, vcluster: Vcluster, name: str, now: float) -> Vcluster:
+    """Give the vcluster another name; the former one is held for it. Nobody else may have it."""
+    f, o = t.vcluster_former_names.c, t.series_occurrences.c
+    tx.execute(delete(t.vcluster_former_names).where(f.name == name))
+    tx.execute(insert(t.vcluster_former_names).values(name=vcluster.name, vcluster_id=vcluster.id))
+    series = select(t.reservation_series.c.id).where(
+        t.reservation_series.c.group_id == vcluster.group_id
+    )
+    tx.execute(
+        update(t.series_occurrences)
+        .where(o.vcluster == vcluster.name, o.series_id.in_(series))
+        .values(vcluster=name)
+    )
+    subnets = {("subnet", one.subnet) for one in address_blocks.of(tx, vcluster.id)}
+    names = {("vcluster", one) for one in (vcluster.name, name)}
+    dns_zones.touch(tx, [dns_zones.SITE, *names, *subnets], now)
+    ROWS.set(tx, vcluster.id, live_name=name)
+    return change(tx, vcluster, now, name=name)
+
+
+def former_names(tx: Tx, vcluster_id: int) -> list[str]:
+    """Return the names that the vcluster had before it was renamed."""
+    f = t.vcluster_former_names.c
+    return list(tx.scalars(select(f.name).where(f.vcluster_id == vcluster_id).order_by(f.name)))
+
+
+def renamed(tx: Tx, names: Collection[str]) -> dict[str, str]:
+    """Return the names of vclusters that had one of those names before they were renamed, by that
+    name."""
+    f = t.vcluster_former_names.c
+    query = select(f.name, _v.name).join(t.vclusters, _v.id == f.vcluster_id)
+    return {row[0]: row[1] for row in tx.execute(query.where(f.name.in_(names)))} if names else {}
 
 
 def deserted(tx: Tx) -> list[Vcluster]:

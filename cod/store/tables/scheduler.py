@@ -137,6 +137,13 @@ vcluster_names = table(
     ),
 )
 
+vcluster_former_names = table(
+    "vcluster_former_names",
+    Column("name", Name, primary_key=True, comment="no other vcluster gets it meanwhile"),
+    not_null("vcluster_id", Id, ForeignKey("vclusters.id"), index=True),
+    comment="Names that vclusters had before they were renamed, until they end.",
+)
+
 dns_zones = table(
     "dns_zones",
     Column("kind", String(8), primary_key=True, comment="site, vcluster or subnet"),
@@ -487,6 +494,13 @@ maintenance_windows = table(
     ),
     not_null("created_at", Time),
     not_null("created_by", String(80)),
+    not_null(
+        "revision",
+        Integer,
+        default=0,
+        server_default="0",
+        comment="how often its times were changed: a calendar program goes by it",
+    ),
     comment="Times in which nodes are out of service.",
 )
 

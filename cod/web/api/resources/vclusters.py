@@ -157,6 +157,7 @@ class Extend(Body):
 class VclusterPatch(Body):
     """What people say of a vcluster; what is left out stays."""
 
+    name: DnsLabel | None = Field(default=None, description="another name; its nodes' names follow")
     description: str | None = Field(
         default=None, max_length=500, description="what the cluster is for"
     )
@@ -167,7 +168,7 @@ class VclusterPatch(Body):
     @property
     def said(self) -> dict[str, str]:
         """Return the fields that the patch names, with their values, without spaces around them."""
-        named = {"description": self.description, "tags": self.tags}
+        named = {"name": self.name, "description": self.description, "tags": self.tags}
         return {name: " ".join(text.split()) for name, text in named.items() if text is not None}
 
 
@@ -429,7 +430,7 @@ VCLUSTERS = (
     route(
         "PATCH /vclusters/{name}",
         use("vcluster"),
-        "Describe and tag a vcluster",
+        "Rename, describe and tag a vcluster",
         lambda a: partial(
             vclusters.describe, context=a.context, name=a.names.name, changes=a.body.said
         ),

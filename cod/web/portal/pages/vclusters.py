@@ -281,6 +281,14 @@ ACTIONS = (
         "{reply.name} is described.",
         body=lambda fields: {name: fields.one(name) for name in ("description", "tags")},
     ),
+    act(
+        SHOWN + "/rename",
+        f"PATCH {SHOWN}",
+        SHOWN,
+        "{ask.names.name} is called {reply.name} now.",
+        body=lambda fields: {"name": fields.one("new_name").strip()},
+        then=lambda ask, reply: f"/vclusters/{reply.name}",
+    ),
     act(SHOWN + "/release", "POST /vclusters/{name}/release", SHOWN, _released),
     act(
         SHOWN + "/moves",
