@@ -14,6 +14,7 @@ from cod.cli.show import (
     newest_option,
     print_json,
     print_rich,
+    said,
     shown,
     table,
     when,
@@ -104,6 +105,30 @@ def _show(value: Any, as_json: bool) -> None:
         f"{when(value['at'])}  {value['kind']}  to {whom}\n{value['subject']}\n\n{value['about']}\n"
     )
     print_rich(delivery_table(value))
+
+
+@notice.command()
+@click.argument("numbers", nargs=-1, metavar="[ID...]", type=click.IntRange(1))
+@click.option("--all", "all_", is_flag=True, help="All that there are now.")
+@with_json
+def read(ctx: click.Context, numbers: tuple[int, ...], all_: bool, as_json: bool) -> None:
+    """Note that you have read notices. Without any, say how many you have not read.
+
+    \b
+    Example:
+      cod notice read --all
+    """
+    if numbers and all_:
+        raise click.UsageError("name notices, or --all")
+    with client(ctx) as server:
+        if all_:
+            newest = server.newest("/notices", 1)
+            body = {"until": max((one["id"] for one in newest), default=0)}
+        else:
+            body = {"ids": list(numbers)}
+        asks = bool(numbers) or all_
+        value = server.post("/me/notices/read", body) if asks else server.get("/me/notices")
+    said(value, f"{value['unread']} unread", as_json)
 
 
 @notice.command()

@@ -218,6 +218,8 @@ LEAST = {
     "PATCH /me": ANY,
     "PUT /me/password": ANY,
     "GET /me/checklist": ANY,
+    "GET /me/notices": ANY,
+    "POST /me/notices/read": ANY,
     "DELETE /me/checklist": ANY,
     "GET /me/sessions": ANY,
     "DELETE /me/sessions": ANY,
@@ -322,6 +324,7 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /me/keys": lambda of: {"key": KEY.format("x").replace("HR4f", "HR4g")},
     "POST /users/{name}/keys": lambda of: {"key": KEY.format("x").replace("HR4f", "HR4h")},
     "POST /me/tokens": lambda of: {"name": "new"},
+    "POST /me/notices/read": lambda of: {"until": 1},
     "POST /sign-in": lambda of: {"name": "none", "password": "x", "token": "t"},
     "POST /invitations/accept": lambda of: {"secret": "none", "password": "x"},
 }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import func, select
 
+from cod.core import notices as core_notices
 from cod.flows.people import access, invitations, people, signin, sshkeys, tokens
 from cod.model import Identity, Oidc, Refused, Right, Role, SignInRules, User, Who
 from cod.policy.people import rights
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.notices import reading
 from cod.store.people import audit, groups
 from cod.store.people import people as rows
 
@@ -36,6 +38,8 @@ def ann(tx: Tx) -> User:
         tx, digest="given", group="physics", role="member", rules=RULES, who="token:ci@ann", now=NOW
     )
     people.create(tx, "bob", now=NOW)
+    told = {"kind": "test", "subject": "s", "about": "a", "group_id": None, "now": NOW}
+    reading.put(tx, user.id, [core_notices.add(tx, **told).id])
     return user
 
 

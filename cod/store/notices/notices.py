@@ -167,7 +167,8 @@ def forget(tx: Tx, group_id: int) -> None:
     """Remove all that the group was told. The newest of all notices stays, and is the site's then:
     SQLite would give its id a second time."""
     own = select(_n.id).where(_n.group_id == group_id)
-    tx.execute(delete(t.notice_sends).where(_s.notice_id.in_(own)))
+    for table in (t.notice_sends, t.notice_reads):
+        tx.execute(delete(table).where(table.c.notice_id.in_(own)))
     tx.execute(delete(t.notices).where(_n.group_id == group_id, _n.id != newest(tx)))
     tx.execute(update(t.notices).where(_n.group_id == group_id).values(group_id=None))
 

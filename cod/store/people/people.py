@@ -129,6 +129,7 @@ def remove(tx: Tx, user_id: int) -> None:
         t.group_permissions,
         t.user_usage,
         t.request_watchers,
+        t.notice_reads,
     ):
         tx.execute(delete(table).where(table.c.user_id == user_id))
     tx.execute(delete(t.users).where(_u.id == user_id))

@@ -54,6 +54,13 @@ notice_sends = table(
     comment="Deliveries of notices; run at least once.",
 )
 
+notice_reads = table(
+    "notice_reads",
+    Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
+    Column("notice_id", Id, ForeignKey("notices.id"), primary_key=True, index=True),
+    comment="Single notices that people have read, later than their users.notices_read.",
+)
+
 vcms = table(
     "vcms",
     Column("vcluster_id", Id, ForeignKey("vclusters.id"), primary_key=True),

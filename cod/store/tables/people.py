@@ -81,6 +81,13 @@ users = table(
         server_default=false(),
         comment="`admin` comes from a group of its directory",
     ),
+    not_null(
+        "notices_read",
+        Id,
+        default=0,
+        server_default="0",
+        comment="notices up to this id are read, beside those in notice_reads",
+    ),
     Index("ix_users_admin", "admin"),
     comment="People. Credentials are issued by the site's administrator.",
 )

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 from cod import data
 from cod.flows import views
 from cod.flows.nodes import hold
+from cod.flows.notices import reading
 from cod.flows.people import audit
 from cod.flows.people.access import guarded, offered
 from cod.flows.replies import Repeated
@@ -216,6 +217,7 @@ class Portal:
             "apart": round(self.context.hub.apart(), 1),
             "last_event": None,
             "site_hold": None,
+            "unread": 0,
             "can": partial(_can, visit.who),
             "reply": None,
         }
@@ -380,12 +382,13 @@ def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
 
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
-    """Return the page's data, and the id of the last event before it was read: the page's stream
-    tells of later ones. Administrators are told on each page that the site is held."""
-    held = hold.counts(tx) if ask.who.admin else None
+    """Return what a page loads, how many notices are unread, the counts of the navigation, and the
+    last event that it knows of: its stream tells of later ones. Administrators are told on each
+    page that the site is held."""
     shared = {
         "last_event": views.last_event(tx),
-        "site_hold": held,
+        "site_hold": hold.counts(tx) if ask.who.admin else None,
+        "unread": reading.count(tx, who=ask.who).unread,
         "nav_counts": {} if page.public else overview.attention(tx, groups=ask.who.groups),
     }
     return shared | dict(page.load(tx, ask))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cod import model, notice_texts
 from cod.choices import DeliveryState
-from cod.flows.notices import notices
+from cod.flows.notices import notices, reading
 from cod.flows.notices.notices import host
-from cod.web.api.models import ListPage, OneOrSeveral, Paged, Reply
+from cod.web.api.models import Body, ListPage, OneOrSeveral, Paged, Reply, ReplyOf
 from cod.web.api.routes import ANYBODY, Numbered, listed, number, route, see
 
 ADMINISTRATORS = "the site's administrators"
@@ -112,7 +112,45 @@ class NoticeList(ListPage[NoticeReply]):
     """Notices, the newest first."""
 
 
+class UnreadReply(ReplyOf[reading.Unread], whole=True):
+    """How many notices to you, to your groups, and to administrators if you are one, you have not
+    read; 100 at most."""
+
+
+class NoticesRead(Body):
+    """Which notices you have read; one of both."""
+
+    ids: list[Annotated[int, Field(ge=1, le=2**62)]] = Field(
+        default=[], max_length=1000, description="single ones"
+    )
+    until: int | None = Field(
+        default=None, ge=0, le=2**62, description="all up to the one with this id"
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> NoticesRead:
+        if bool(self.ids) == (self.until is not None):
+            raise ValueError("name ids or until")
+        return self
+
+
 NOTICES = (
+    route(
+        "GET /me/notices",
+        ANYBODY,
+        "Count the notices that you have not read",
+        lambda a: partial(reading.count, who=a.who),
+        reply=UnreadReply,
+    ),
+    route(
+        "POST /me/notices/read",
+        ANYBODY,
+        "Note that you have read notices",
+        lambda a: partial(reading.mark, who=a.who, ids=a.body.ids, until=a.body.until),
+        reply=UnreadReply,
+        body=NoticesRead,
+        idle=lambda left: True,  # reading is no change that others ask the audit about
+    ),
     route(
         "GET /notices",
         ANYBODY,

@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from cod import notice_texts
-from cod.flows.notices import notices
+from cod.flows.notices import notices, reading
 from cod.pool import Tx
-from cod.web.api.resources.notices import NOTICES, NoticeQuery, NoticeReply
+from cod.web.api.resources.notices import NoticeQuery, NoticeReply
 from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
-from cod.web.portal.page import Action, Page, PageCall
+from cod.web.portal.page import Page, PageCall, act, api
 from cod.web.portal.pages.wizard import own_groups
 
 KINDS = {name: kind.about for name, kind in notice_texts.KINDS.items()}
 
 
 def _list(tx: Tx, ask: PageCall[Names, NoticeQuery]) -> dict[str, Any]:
+    found = api("GET /notices").call(ask)(tx)
     return {
-        "found": NOTICES[0].call(ask)(tx),
+        "found": found,
+        "fresh": reading.among(tx, ask.who, [one.notice.id for one in found]),
+        "newest": max((one.notice.id for one in found), default=0),
         "groups": own_groups(tx, ask.who),
         "kinds": KINDS,
         "remedy": notice_texts.remedy,
@@ -29,6 +32,7 @@ def _one(tx: Tx, ask: PageCall[Numbered]) -> dict[str, Any]:
     return {
         "view": found,
         "n": found.notice,
+        "fresh": reading.among(tx, ask.who, [found.notice.id]),
         "sends": NoticeReply.of(found).deliveries,
         "kinds": KINDS,
         "remedy": notice_texts.remedy,
@@ -39,4 +43,19 @@ PAGES = (
     Page("/notices", "notices.html", _list, ANYBODY, NoticeQuery),
     Page("/notices/{id}", "notice.html", _one, see("notice"), nav="/notices"),
 )
-ACTIONS: tuple[Action, ...] = ()
+ACTIONS = (
+    act(
+        "/notices/read",
+        "POST /me/notices/read",
+        "/notices",
+        "All notices up to here are read.",
+    ),
+    act(
+        "/notices/{id}/read",
+        "POST /me/notices/read",
+        "/notices/{id}",
+        "The notice is read.",
+        body=lambda fields: {"ids": [number(fields.one("ids"))]},
+        names=lambda names, fields: {},
+    ),
+)
