@@ -18,8 +18,9 @@ pytestmark = pytest.mark.slow  # together with its like more than the quick run 
 def tell(served: Served, group: str | None, at: float = NOW + 1) -> int:
     def step(tx: Tx) -> int:
         found = groups.ensure(tx, group, NOW).id if group else None
-        text = {"kind": "test", "subject": f"to {group}", "about": "About it."}
-        return core_notices.add(tx, group_id=found, now=at, **text).id
+        return core_notices.add(
+            tx, kind="test", subject=f"to {group}", about="About it.", group_id=found, now=at
+        ).id
 
     number: int = served.tx(step)
     return number

@@ -136,22 +136,6 @@ class NoticesRead(Body):
 
 NOTICES = (
     route(
-        "GET /me/notices",
-        ANYBODY,
-        "Count the notices that you have not read",
-        lambda a: partial(reading.count, who=a.who),
-        reply=UnreadReply,
-    ),
-    route(
-        "POST /me/notices/read",
-        ANYBODY,
-        "Note that you have read notices",
-        lambda a: partial(reading.mark, who=a.who, ids=a.body.ids, until=a.body.until),
-        reply=UnreadReply,
-        body=NoticesRead,
-        idle=lambda left: True,  # reading is no change that others ask the audit about
-    ),
-    route(
         "GET /notices",
         ANYBODY,
         "List notices",
@@ -174,5 +158,21 @@ NOTICES = (
         lambda a: partial(notices.one, notice_id=number(a.names.id)),
         reply=NoticeReply,
         names=Numbered,
+    ),
+    route(
+        "GET /me/notices",
+        ANYBODY,
+        "Count the notices that you have not read",
+        lambda a: partial(reading.count, who=a.who),
+        reply=UnreadReply,
+    ),
+    route(
+        "POST /me/notices/read",
+        ANYBODY,
+        "Note that you have read notices",
+        lambda a: partial(reading.mark, who=a.who, ids=a.body.ids, until=a.body.until),
+        reply=UnreadReply,
+        body=NoticesRead,
+        idle=lambda left: True,  # reading is no change that others ask the audit about
     ),
 )

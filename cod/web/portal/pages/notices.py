@@ -7,16 +7,16 @@ from typing import Any
 from cod import notice_texts
 from cod.flows.notices import notices, reading
 from cod.pool import Tx
-from cod.web.api.resources.notices import NoticeQuery, NoticeReply
+from cod.web.api.resources.notices import NOTICES, NoticeQuery, NoticeReply
 from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
-from cod.web.portal.page import Page, PageCall, act, api
+from cod.web.portal.page import Page, PageCall, act
 from cod.web.portal.pages.wizard import own_groups
 
 KINDS = {name: kind.about for name, kind in notice_texts.KINDS.items()}
 
 
 def _list(tx: Tx, ask: PageCall[Names, NoticeQuery]) -> dict[str, Any]:
-    found = api("GET /notices").call(ask)(tx)
+    found = NOTICES[0].call(ask)(tx)
     return {
         "found": found,
         "fresh": reading.among(tx, ask.who, [one.notice.id for one in found]),
