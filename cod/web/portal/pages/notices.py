@@ -16,7 +16,7 @@ KINDS = {name: kind.about for name, kind in notice_texts.KINDS.items()}
 
 
 def _list(tx: Tx, ask: PageCall[Names, NoticeQuery]) -> dict[str, Any]:
-    found = NOTICES[0].call(ask)(tx)
+    found: Any = NOTICES[0].call(ask)(tx)
     return {
         "found": found,
         "fresh": reading.among(tx, ask.who, [one.notice.id for one in found]),
