@@ -44,7 +44,7 @@ def losers(tx: Tx, *, asked: Iterable[User], known: Mapping[str, Identity | None
         if user.absent_at is None
         and (
             user.subject not in known
-            or ((identity := known[user.subject]) and directory.loses(tx, user, identity))
+            or ((identity := known[user.subject or ""]) and directory.loses(tx, user, identity))
         )
     ]
 

@@ -227,8 +227,8 @@ def set_role(
     due, to make a directory for each member."""
     _make_homes(tx, t.volumes.c.group_id == group_id)
     own = (_p.group_id == group_id, _p.user_id == user_id)
-    before = tx.execute(select(_p.rights, _p.shares, _p.given).where(*own)).one_or_none()
-    before = before or ("", 1.0, False)
+    row = tx.execute(select(_p.rights, _p.shares, _p.given).where(*own)).one_or_none()
+    before = row or ("", 1.0, False)
     tx.execute(delete(t.group_permissions).where(*own))
     if role is not None:
         kept = before[0] if rights is None else " ".join(r for r in SingleRight if r in rights)

@@ -85,7 +85,7 @@ async def follow(
         directory_sync.too_many, losers=losers, asked=asked, now=clock()
     ):
         held = []
-    gone, back, changed = [], [], []
+    gone, back, changed = list[str](), list[str](), list[str]()
     for start in range(0, len(asked), AT_ONCE):
         done = await pool.run(
             directory_sync.put_down,
@@ -97,7 +97,7 @@ async def follow(
         )
         for found, more in zip((gone, back, changed), done, strict=True):
             found += more
-    added = []
+    added = list[str]()
     for start in range(0, min(len(answer.others), MOST_NEW), AT_ONCE):
         added += await pool.run(
             directory_sync.admit,
@@ -107,7 +107,7 @@ async def follow(
             now=clock(),
         )
     result = DirectorySyncResult(
-        *map(tuple, (added, gone, back, changed, held)), missing=answer.missing
+        tuple(added), tuple(gone), tuple(back), tuple(changed), tuple(held), answer.missing
     )
     _tell(result)
     return result
