@@ -19,7 +19,6 @@ from cod.model import SiteRef
 from cod.net.dns.questions import Questions
 from cod.periodic import Periodic
 from cod.pool import Pool
-from cod.quantity import first_few
 from cod.wire import dns as wire
 
 PERIOD = 60.0  # seconds between two rounds; a round has that long for answers
@@ -139,8 +138,9 @@ class SecondaryWatch(Periodic):
         elif asked and len(refused) + len(silent) == len(asked):
             wrong = "it refuses questions about all of the site's zones"
         elif behind:
-            names = first_few(sorted(behind), FEW)
-            wrong = f"it has copies of more than {LATE:.0f} s ago of {names}"
+            names = ", ".join(sorted(behind)[:FEW])
+            wrong = f"it has copies of more than {LATE:.0f} s ago of {len(behind)} zones: {names}"
+            wrong += " and more" * (len(behind) > FEW)
         since = self._wrong.setdefault(secondary, now) if wrong else self._wrong.pop(secondary, now)
         # a copy that is behind has been so for that long already
         told = not wrong or bool(behind) or now - since >= LATE
