@@ -34,7 +34,7 @@ def tell(served: Served, text: notice_texts.NoticeText, at: float) -> None:
 
 
 def lasting(served: Served) -> list[Any]:
-    """Make one fault of each kind; returns the nodes."""
+    """Make one fault of each kind that is not told by notices alone; returns the nodes."""
     found = [
         add_node(served, "n1", 1),
         add_node(served, "n2", 2, reason=BMC, waits_for=POWER_CONTROL, waits_since=NOW - 50.0),
@@ -200,10 +200,14 @@ def test_the_metrics_count_faults_by_kind_and_are_zero_without(served: Served) -
     assert set(gauges()) == {f"cod_outside_faults{rest}" for rest in ("", "_affected", "_seconds")}
     assert all(found == none for found in gauges().values())
     lasting(served)
+    tell(served, notice_texts.directory_held(["ann", "bob"], 3), NOW)
+    tell(served, notice_texts.secondary_late("192.0.2.53@cod1", "it does not answer"), NOW)
     found = gauges()
     assert found["cod_outside_faults"] == dict.fromkeys(faults.KINDS, 1.0)
     assert found["cod_outside_faults_affected"] == found["cod_outside_faults"] | {
         "power-control": 2.0,
+        "directory": 0.0,
+        "dns-secondary": 0.0,
         "energy-curve": 0.0,
         "site-held": 0.0,
     }

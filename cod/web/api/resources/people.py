@@ -150,7 +150,7 @@ class UserSync(Body):
     trust: bool = False
 
 
-class UserSyncReply(Reply):
+class UserSyncReply(ReplyOf[model.DirectorySyncResult]):
     """What a comparison with the LDAP directory has changed, by names of users. `added`: new ones;
     `gone`: those whom the directory does not know any more; `back`: those whom it knows again;
     `changed`: those whose roles changed; `held`: those who would lose rights, and keep them, because
