@@ -142,9 +142,14 @@ def ext4(scratch: Path, label: str, size: int, files: Mapping[str, tuple[bytes, 
     return image.read_bytes()
 
 
-def ext4_from(path: Path, start: int, size: int, tree: Path, label: str, uuid_: str) -> None:
+def ext4_from(
+    path: Path, start: int, size: int, tree: Path, label: str, uuid_: str, inodes: int = 0
+) -> None:
     """Make an ext4 file system with the files of `tree` at `start` of an image, `size` large (both
-    in MiB)."""
+    in MiB).
+
+    inodes  the most files that it can hold; 0: as many as mke2fs gives that size
+    """
     # GRUB of Debian 12 cannot read what newer mke2fs may choose by itself
     _run(
         [
@@ -154,6 +159,7 @@ def ext4_from(path: Path, start: int, size: int, tree: Path, label: str, uuid_: 
             "ext4",
             "-O",
             "^metadata_csum_seed,^orphan_file",
+            *(("-N", str(inodes)) if inodes else ()),
             "-d",
             str(tree),
             "-L",

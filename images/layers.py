@@ -338,6 +338,15 @@ def resolve(tree: Path, parts: tuple[str, ...], make: bool = False) -> Path:
     return here
 
 
+def cleared(tree: Path, path: str) -> Path:
+    """Return where a file of `tree` can be made: its folder is there, and nothing has its name, no
+    symbolic link either. Raises BadImage."""
+    parts = Path(path).parts
+    place = resolve(tree, parts[:-1], make=True) / parts[-1]
+    _remove(place)
+    return place
+
+
 def _remove(place: Path) -> None:
     if place.is_dir() and not place.is_symlink():
         shutil.rmtree(place)

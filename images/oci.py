@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         facts = make(options.source, options.out, options.cache, options.tag, options.insecure)
-    except (BadImage, packages.PackagesMissing) as error:
+    except (BadImage, packages.PackagesMissing, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     for each in facts["lacks"]:
@@ -146,12 +146,13 @@ def _disk(tree: Path, scratch: Path, out: Path, cache: Path) -> dict[str, Any]:
     root = disk.identifier(out.stem, "root")
     kernel = kernel_of(tree)
     if kernel is None:
-        kernel = _lend_kernel(tree, tools)
+        kernel = _lend_kernel(tree, scratch, tools)
         lacks.append(
             f"kernel with an initramfs: it gets Linux {kernel[0]} of this server's release"
         )
     _settle(tree, root)
-    used = sum(4096 + -(-each.lstat().st_size // 4096) * 4096 for each in tree.rglob("*")) // MIB
+    sizes = [each.lstat().st_size for each in tree.rglob("*")]
+    used = sum(4096 + -(-each // 4096) * 4096 for each in sizes) // MIB
     size = -(-(used * 17 // 16 + SLACK_MIB) // 64) * 64
     parts = [
         ImagePartition(f"{NAME}-boot", 1, "bios"),
@@ -174,7 +175,9 @@ def _disk(tree: Path, scratch: Path, out: Path, cache: Path) -> dict[str, Any]:
     disk.put(out, core, boot_at * MIB)
     esp = disk.fat(scratch, f"{NAME}-esp", ESP_MIB, {"EFI/BOOT/BOOTX64.EFI": loader})
     disk.put(out, esp, esp_at * MIB)
-    disk.ext4_from(out, root_at, size, tree, f"{NAME}-root", root)
+    # mke2fs reckons with files of 16 KiB; a node needs more of them than the image has
+    inodes = max(len(sizes) * 3 // 2, size * MIB // 16384)
+    disk.ext4_from(out, root_at, size, tree, f"{NAME}-root", root, inodes)
     return {
         "size": out.stat().st_size,
         "sha256": disk.digest(out),
@@ -207,42 +210,43 @@ def _order(release: str) -> list[tuple[int, str]]:
     return [(int(each or 0), word) for each, word in re.findall(r"(\d+)|(\D+)", release)]
 
 
-def _lend_kernel(tree: Path, tools: Path) -> tuple[str, str, str]:
+def _lend_kernel(tree: Path, scratch: Path, tools: Path) -> tuple[str, str, str]:
     """Give a system the distribution's kernel, its modules, and a ramdisk that mounts the root."""
     kernel = next((tools / "boot").glob("vmlinuz-*"))
     release = kernel.name.removeprefix("vmlinuz-")
     own = hello.early(f"name={NAME}\nroot=disk\n", tools)
-    modules = layers.resolve(tree, ("lib", "modules"), make=True)
-    shutil.copytree(tools / "lib/modules" / release, modules / release, symlinks=True)
+    modules = scratch / "lib/modules" / release
+    shutil.copytree(tools / "lib/modules" / release, modules, symlinks=True)
+    # beside the tree, whose links depmod would follow
     depmod = subprocess.run(
-        ["depmod", "-b", tree, release], capture_output=True, text=True, check=False
+        ["depmod", "-b", scratch, release], capture_output=True, text=True, check=False
     )
     if depmod.returncode:
         raise BadImage(f"depmod: {depmod.stderr.strip()[-500:]}")
-    boot = layers.resolve(tree, ("boot",), make=True)
-    names = f"vmlinuz-{release}", f"initrd.img-{release}"
-    shutil.copy(kernel, boot / names[0])
-    (boot / names[1]).write_bytes(linux.ramdisk(tools, own, "generic", level=3))
-    return release, f"boot/{names[0]}", f"boot/{names[1]}"
+    modules.rename(layers.cleared(tree, f"lib/modules/{release}"))
+    names = f"boot/vmlinuz-{release}", f"boot/initrd.img-{release}"
+    shutil.copy(kernel, layers.cleared(tree, names[0]))
+    layers.cleared(tree, names[1]).write_bytes(linux.ramdisk(tools, own, "generic", level=3))
+    return release, *names
 
 
 def _settle(tree: Path, root: str) -> None:
     """Make a disk's system of a container's: mounts, an identity of its own, nothing of a
     container engine."""
-    etc = layers.resolve(tree, ("etc",), make=True)
     for path, content in {
-        etc / "fstab": f"UUID={root} / ext4 defaults 0 1\n",
-        etc / "machine-id": "",  # made at the first boot
+        "etc/fstab": f"UUID={root} / ext4 defaults 0 1\n",
+        "etc/machine-id": "",  # made at the first boot
     }.items():
-        path.unlink(missing_ok=True)
-        path.write_text(content)
-    for made in (*etc.glob("ssh/ssh_host_*"), tree / ".dockerenv", tree / "run/.containerenv"):
-        made.unlink(missing_ok=True)
+        layers.cleared(tree, path).write_text(content)
+    for path in (".dockerenv", "run/.containerenv"):
+        layers.cleared(tree, path)
+    for made in layers.resolve(tree, ("etc", "ssh")).glob("ssh_host_*"):
+        made.unlink()
     for name in ("dev", "proc", "sys", "run", "tmp"):
         layers.resolve(tree, (name,), make=True)
-    selinux = etc / "selinux/config"
-    if selinux.is_file() and re.search(r"(?m)^SELINUX=enforcing", selinux.read_text()):
-        (tree / ".autorelabel").touch()  # layers carry no labels
+    selinux = layers.resolve(tree, ("etc", "selinux", "config"))
+    if selinux.is_file() and re.search(rb"(?m)^SELINUX=enforcing", selinux.read_bytes()):
+        layers.cleared(tree, ".autorelabel").touch()  # layers carry no labels
 
 
 if __name__ == "__main__":
