@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,10 @@ from cod.model import Refused
 from trampoline import partitions
 from trampoline.filesystems import detect, names
 
-SECONDS = 60  # that grub-fstest may take for one file
+SECONDS = 600  # that grub-fstest may take for all files
+TEXT, PACKED = 16 << 20, 1 << 29  # bytes of a text, and of an initramfs
 LIMIT = 1 << 30  # bytes of an unpacked initramfs
+KERNELS = 16  # kernels that are looked into
 LARGEST = 1 << 44  # bytes of a disk in a qcow2 file
 # Drivers of servers' disk controllers: an initramfs without one starts no node that has it.
 DISKS = ("ahci", "megaraid_sas", "mpt3sas", "nvme", "sd_mod", "virtio_blk")
@@ -39,6 +42,8 @@ CARDS = ("bnxt_en", "i40e", "igb", "ixgbe", "mlx5_core", "tg3")
 SUBVOLUMES = ("/@", "/@/.snapshots/1/snapshot", "/root")
 _KERNEL = re.compile(r"vmlinuz-(\d[\w.+~-]*)")
 _INITRAMFS = ("initramfs-{}.img", "initrd.img-{}", "initrd-{}")
+# of an entry in an archive: the sizes of its content and of its name (cpio, "newc")
+_HEADER = re.compile(rb"0707.{50}([0-9A-Fa-f]{8}).{32}([0-9A-Fa-f]{8})", re.DOTALL)
 _MODULE = re.compile(r"([^/]+)\.ko(\.(xz|zst|gz))?")
 
 
@@ -92,6 +97,7 @@ class _RawImage:
         self.path, self._file = str(file), file.open("rb")
         self.size = self._file.seek(0, 2)
         self.sector = formats.sector_of(self.read(1 << 17, 0)) or 512
+        self._end = time.monotonic() + SECONDS
 
     def read(self, length: int, offset: int) -> bytes:
         self._file.seek(offset)
@@ -163,7 +169,8 @@ class _RawImage:
             inside = self._listed(f"{folder}/")
             releases = [match[1] for name in inside if (match := _KERNEL.fullmatch(name))]
             if releases:
-                return folder, [self._kernel(root, folder, each, inside) for each in releases]
+                found = releases[:KERNELS]
+                return folder, [self._kernel(root, folder, each, inside) for each in found]
         return "", []
 
     def _kernel(self, root: str, folder: str, release: str, inside: list[str]) -> dict[str, Any]:
@@ -172,21 +179,22 @@ class _RawImage:
         known = re.findall(r"^([^:]+):", self._text(f"{modules}/modules.dep"), re.MULTILINE)
         own = (form.format(release) for form in _INITRAMFS)
         initramfs = next((each for each in own if each in inside), "")
-        early = drivers(self._grub("cat", f"{folder}/{initramfs}")) if initramfs else None
+        packed = self._grub("cat", f"{folder}/{initramfs}", most=PACKED) if initramfs else b""
+        early = drivers(packed)
         device = root.partition(")")[0] + ")"
         needed = {{"ext": "ext4"}.get(kind := _content(self._grub("cat", f"{device}0+256")), kind)}
         if device.startswith("(lvm/"):
             needed.add("dm_mod")
 
         def lacking(wanted: set[str], there: set[str] | None) -> list[str]:
-            return sorted(wanted - there - built_in - {""}) if there else []
+            return [] if there is None else sorted(wanted - there - built_in - {""})
 
         return {
             "release": release,
             "initramfs": initramfs,
             "lacks_root": lacking(needed, early),
             "lacks_disks": lacking({*DISKS}, early),
-            "lacks_cards": lacking({*CARDS}, _modules(known)),
+            "lacks_cards": lacking({*CARDS}, _modules(known) or None),
         }
 
     def _system(
@@ -199,7 +207,7 @@ class _RawImage:
         device = root.partition(")")[0] + ")"
         entries = self._listed(f"{boot}/loader/entries/")
         return {
-            "system": named[1].strip("\"'") if named else "",
+            "system": named[1].strip("\"'")[:200] if named else "",
             "root": root,
             "root_content": _content(self._grub("cat", f"{device}0+256")),
             "boot": boot,
@@ -212,17 +220,25 @@ class _RawImage:
 
     # ------------------------------------------------------------ files, by GRUB
 
-    def _grub(self, *words: str) -> bytes:
-        try:
-            return subprocess.run(
-                ["grub-fstest", self.path, *words],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-                timeout=SECONDS,
-            ).stdout
-        except subprocess.TimeoutExpired:
-            return b""
+    def _grub(self, *words: str, most: int = TEXT) -> bytes:
+        """Return what grub-fstest prints; nothing where that is more than `most` bytes: a file of
+        the image may say that it has any size. Raises BadFile when the time is over."""
+        left = self._end - time.monotonic()
+        command = ("timeout", str(max(left, 0.1)), "grub-fstest", self.path, *words)
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            assert process.stdout is not None
+            found = process.stdout.read(most + 1)
+            if len(found) > most:
+                process.terminate()
+                return b""
+        if process.returncode == 124:  # timeout's own
+            raise BadFile(f"looking into the image took more than {SECONDS // 60} min")
+        return found
 
     def _text(self, path: str) -> str:
         return self._grub("cat", path).decode("utf-8", "replace")
@@ -286,36 +302,37 @@ def drivers(packed: bytes) -> set[str] | None:
     Documentation/driver-api/early-userspace/buffer-format.rst).
     """
     found: set[str] = set()
-    data, unpacked = packed.lstrip(b"\0"), 0
-    while data:
-        if data[:6] in (b"070701", b"070702"):
-            names, rest = _archive(data)
+    data, at, unpacked = packed, 0, 0
+    while (at := _after_zeros(data, at)) < len(data):
+        if data[at : at + 6] in (b"070701", b"070702"):
+            names, at = _archive(data, at)
             found |= _modules(names)
         else:
-            plain = _unpacked(data)
-            unpacked += len(plain)
-            if not plain or unpacked >= LIMIT:
+            data, at = _unpacked(data[at:]), 0
+            unpacked += len(data)
+            if not data or unpacked >= LIMIT:
                 return None
-            rest = plain
-        data = rest.lstrip(b"\0")
     return found if packed else None
 
 
-def _archive(data: bytes) -> tuple[list[str], bytes]:
-    """Return the names in an archive, and what follows it."""
-    names, at = list[str](), 0
-    while data[at : at + 4] == b"0707":
-        try:
-            size, length = int(data[at + 54 : at + 62], 16), int(data[at + 94 : at + 102], 16)
-        except ValueError:
-            return names, b""
+def _after_zeros(data: bytes, at: int) -> int:
+    match = re.compile(rb"\0*").match(data, at)
+    assert match is not None
+    return match.end()
+
+
+def _archive(data: bytes, at: int) -> tuple[list[str], int]:
+    """Return the names in an archive that begins at `at`, and where it ends."""
+    names = list[str]()
+    while match := _HEADER.match(data, at):
+        size, length = int(match[1], 16), int(match[2], 16)
         name = data[at + 110 : at + 109 + length].decode("utf-8", "replace")
         at = -(-(at + 110 + length) // 4) * 4
         at = -(-(at + size) // 4) * 4
         if name == "TRAILER!!!":
-            break
+            return names, at
         names.append(name)
-    return names, data[at:]
+    return names, len(data)
 
 
 def _unpacked(data: bytes) -> bytes:

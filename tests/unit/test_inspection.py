@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,45 @@ def test_a_bomb_is_unpacked_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_an_archive_that_lies_about_its_sizes_ends() -> None:
     whole = cpio.archive({"a.ko": cpio.file(b"x")})
-    for lie in (whole[:94] + b"zzzzzzzz" + whole[102:], whole[:54] + b"FFFFFFFF" + whole[62:]):
-        assert inspection.drivers(lie) in ({"a"}, set())
+    lies = [(94, b"zzzzzzzz"), (54, b"FFFFFFFF"), (94, b"-0000074"), (54, b"-0000078")]
+    for at, lie in lies:
+        told = inspection.drivers(whole[:at] + lie + whole[at + 8 :])
+        assert told in ({"a"}, set(), None)
+
+
+def test_many_archives_are_read_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes that are copied or searched grow with the file, not with its square."""
+    copied = [0]
+
+    class Counted(bytes):
+        def __getitem__(self, key: Any) -> Any:
+            found = super().__getitem__(key)
+            copied[0] += len(found) if isinstance(key, slice) else 1
+            return Counted(found) if isinstance(key, slice) else found
+
+        def lstrip(self, *words: Any) -> Any:
+            return Counted(super().lstrip(*words))
+
+    data = cpio.archive({"a.ko": cpio.file(b"x")}) * 500
+    assert inspection.drivers(Counted(data)) == {"a"}
+    assert copied[0] < 2 * len(data)
+
+
+@needs_tools
+def test_a_file_that_says_it_is_endless_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tree").mkdir()
+    with (tmp_path / "tree/large").open("wb") as file:
+        file.truncate(1 << 40)
+    (tmp_path / "tree/small").write_bytes(b"a" * 999)
+    disk = tmp_path / "disk.img"
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", tmp_path / "tree", disk, "8M"], check=True)
+    assert inspection._RawImage(disk)._grub("cat", "(loop0)/small") == b"a" * 999
+    assert inspection._RawImage(disk)._grub("cat", "(loop0)/large") == b""
+    monkeypatch.setattr(inspection, "SECONDS", 0)
+    with pytest.raises(inspection.BadFile, match="took more than 0 min"):
+        inspection._RawImage(disk)._grub("cat", "(loop0)/large", most=1 << 34)
 
 
 @pytest.fixture
@@ -159,6 +197,17 @@ def test_a_system_for_one_machine_alone_is_warned_of(
     assert "warning: The initramfs of kernel 6.1 has no xfs" in done.stderr
 
 
+@needs_tools
+@pytest.mark.slow
+def test_an_initramfs_without_a_driver_is_warned_of(
+    tmp_path: Path, tree: Callable[..., Path]
+) -> None:
+    image = tmp_path / "disk.img"
+    maker_layouts.make("ubuntu", tree(), tmp_path, image)
+    warned = "\n".join(inspection.inspect(image)["warnings"])
+    assert "has no ext4, which the root needs: no node starts it" in warned
+
+
 def facts(**more: Any) -> dict[str, Any]:
     return {
         "size": 2 << 30,
@@ -186,6 +235,11 @@ def test_the_template_for_a_disk_is_valid(more: dict[str, Any]) -> None:
     assert ("lvextend" in text) == ("root" in more)
     assert ("uefi" in text) == ("firmware" in more)
     assert bool(found.seed) != ("cloud_init" in more)
+
+
+def test_the_systems_name_holds_no_command_for_a_terminal_or_a_parser() -> None:
+    text = template_for("rocky-9", facts(system="Rocky\x1b[2J\x00 9"))
+    assert template.parse(text).description == "Rocky [2J  9"
 
 
 def test_nothing_is_said_of_a_disk_without_a_system() -> None:

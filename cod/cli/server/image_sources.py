@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import click
 
+from cod.cli.output import printable
 from cod.cli.show import as_json, print_json, size, table_of
 
 _TAR = (257, b"ustar")  # where a tar archive says that it is one
@@ -164,7 +165,7 @@ def _show(facts: dict[str, Any]) -> None:
             "SSH server": "yes" if facts["ssh_server"] else "no",
         }
     for label, text in lines.items():
-        click.echo(f"{label:<20} {text}")
+        click.echo(printable(f"{label:<20} {text}"))
 
 
 def _on_lvm(facts: dict[str, Any]) -> bool:
@@ -181,7 +182,7 @@ def template_for(name: str, facts: dict[str, Any]) -> str:
     more += [f'  <personalise seed="nocloud"{grow}\n'] if facts.get("cloud_init") else []
     return _TEMPLATE.format(
         name=name,
-        system=escape(facts.get("system") or "A disk"),
+        system=escape(printable(facts.get("system") or "A disk")),
         firmware="".join(f'<firmware><kind equal="{each}"/></firmware>' for each in only),
         size=f"{(facts['size'] >> 20) + 8}MiB",  # the seed, and the table's copy, lie behind
         more="".join(more),
