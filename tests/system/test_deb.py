@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+
+from images import debian
 
 pytestmark = [
     pytest.mark.system,
@@ -22,6 +25,46 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
+# The quadlet's keys as podman's options; folders of the host are below `folder`.
+QUADLET = {
+    "Network": "--network={}",
+    "Volume": "--volume={folder}{}",
+    "Environment": "--env={}",
+    "ReadOnly": "--read-only={}",
+    "NoNewPrivileges": "--security-opt=no-new-privileges",
+    "DropCapability": "--cap-drop={}",
+    "AddCapability": "--cap-add={}",
+}
+# crun takes no host with both kinds of cgroups, and raises no limits without CAP_SYS_RESOURCE.
+CONTAINER = """
+mount -t tmpfs none /sys/fs/cgroup
+ip link set lo up
+ip link add nodes0 type veth peer name nodes1
+ip address add 10.77.0.1/16 dev nodes0
+ip link set nodes0 up && ip link set nodes1 up
+mkdir -p etc/cod var/lib/cod run/cod
+run() {{
+    {podman} run --cgroups=disabled --ulimit=nofile=1024:1024 --ulimit=nproc=4096:4096 "$@"
+}}
+both="--volume={folder}/etc/cod:/etc/cod --volume={folder}/var/lib/cod:/var/lib/cod"
+run --rm --network=host $both localhost/cod init --interface nodes0 --listen 127.0.0.1:8443 >&2
+install -d -m 0770 -g 960 run/cod/metrics
+run --rm --network=none $both localhost/cod permissions >&2
+run -d --name=cod {options} localhost/cod >&2
+for n in $(seq 1200); do
+    test "$({podman} logs cod 2>&1 | grep -c "service: ready")" = 4 && break
+    sleep 0.2
+done
+busybox wget --no-check-certificate -q -O - https://127.0.0.1:8443/api/v1/health; echo
+{podman} exec --privileged cod cod --site /etc/cod/site.toml node list --json
+for part in edge images manager web; do
+    process=$({podman} logs cod 2>&1 | sed -n "s/.*started $part, process //p")
+    {podman} exec cod sh -c \
+        'echo $(stat -c %U /proc/$0) $(sed -n "s/CapEff:\\t//p" /proc/$0/status)' $process
+done
+{podman} stop -t 15 cod >&2
+{podman} inspect --format "{{{{.State.ExitCode}}}}" cod
+"""
 UNITS = ("cod", "cod-edge", "cod-images", "cod-manager", "cod-web")
 
 
@@ -224,3 +267,61 @@ def test_the_units_are_good_in_systemds_eyes(package: Path) -> None:
         # none is started before there is a site
         assert "ConditionPathExists=/etc/cod/site.toml\n" in text
     assert os.access(ROOT / ".ci/deb/build", os.X_OK)
+
+
+@pytest.mark.nightly  # an empty Debian is made, and the package installed there
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("podman", "mmdebstrap"))), reason="podman, mmdebstrap"
+)
+def test_a_server_runs_in_a_container(package: Path, tmp_path: Path) -> None:
+    """The server runs with the options of docs/systemd/cod.container, on a network of its own."""
+    podman = ["podman", "--root", str(tmp_path / "store"), "--runroot", str(tmp_path / "run")]
+    (tmp_path / "build").mkdir()
+    for each in (package, ROOT / ".ci/container/cod.sysusers.conf"):
+        shutil.copy(each, tmp_path / "build")
+    base = tmp_path / "base.tar"
+    for argv in (
+        ["mmdebstrap", "--quiet", "--variant=minbase", debian.SUITE, str(base)],
+        [*podman, "import", "-q", str(base), "localhost/base"],
+        [
+            *(*podman, "build", "-q", "--isolation=chroot", "--build-arg=BASE=localhost/base"),
+            *("-t", "localhost/cod", "-f", str(ROOT / ".ci/container/Containerfile")),
+            str(tmp_path / "build"),
+        ],
+    ):
+        made = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stdout + made.stderr
+    script = tmp_path / "script"
+    script.write_text(
+        CONTAINER.format(podman=" ".join(podman), options=quadlet(tmp_path), folder=tmp_path)
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", "sh", "-e", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    health, listed, *parts, stopped = done.stdout.splitlines()
+    assert json.loads(health)["ok"]
+    assert json.loads(listed) == []
+    assert parts == [
+        "cod-edge 0000000000002400",
+        "cod-images 0000000000000400",
+        "cod-manager 0000000000000000",
+        "cod-web 0000000000000400",
+    ]
+    assert stopped == "0"
+    shutil.rmtree(tmp_path)  # a gigabyte
+
+
+def quadlet(folder: Path) -> str:
+    """Return the quadlet's options as podman takes them; folders of the host are below `folder`."""
+    options = []
+    for line in (ROOT / "docs/systemd/cod.container").read_text().splitlines():
+        key, _, value = line.partition("=")
+        if key in QUADLET:
+            options += [QUADLET[key].format(each, folder=folder) for each in value.split()]
+    return " ".join(options)
