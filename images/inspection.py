@@ -316,6 +316,7 @@ def drivers(packed: bytes) -> set[str] | None:
 
 
 def _after_zeros(data: bytes, at: int) -> int:
+    """Return where the zeros end that begin at `at`, if any do."""
     match = re.compile(rb"\0*").match(data, at)
     assert match is not None
     return match.end()

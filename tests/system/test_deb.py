@@ -319,7 +319,7 @@ def test_a_server_runs_in_a_container(package: Path, tmp_path: Path) -> None:
 
 def quadlet(folder: Path) -> str:
     """Return the quadlet's options as podman takes them; folders of the host are below `folder`."""
-    options = []
+    options = list[str]()
     for line in (ROOT / "docs/systemd/cod.container").read_text().splitlines():
         key, _, value = line.partition("=")
         if key in QUADLET:

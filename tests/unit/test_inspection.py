@@ -66,7 +66,7 @@ def test_an_archive_that_lies_about_its_sizes_ends() -> None:
         assert told in ({"a"}, set(), None)
 
 
-def test_many_archives_are_read_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_archives_are_read_in_one_go() -> None:
     """The bytes that are copied or searched grow with the file, not with its square."""
     copied = [0]
 
