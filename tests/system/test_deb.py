@@ -49,7 +49,7 @@ run() {{
 both="--volume={folder}/etc/cod:/etc/cod --volume={folder}/var/lib/cod:/var/lib/cod"
 run --rm --network=host $both localhost/cod init --interface nodes0 --listen 127.0.0.1:8443 >&2
 install -d -m 0770 -g 960 run/cod/metrics
-run --rm --network=none $both localhost/cod permissions >&2
+run --rm --network=host $both localhost/cod permissions >&2
 run -d --name=cod {options} localhost/cod >&2
 for n in $(seq 1200); do
     test "$({podman} logs cod 2>&1 | grep -c "service: ready")" = 4 && break
