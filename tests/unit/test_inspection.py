@@ -90,6 +90,7 @@ def test_a_file_that_says_it_is_endless_is_not_read(
 ) -> None:
     (tmp_path / "tree").mkdir()
     with (tmp_path / "tree/large").open("wb") as file:
+        file.write(b"a")  # GRUB reads no file that is a hole alone
         file.truncate(1 << 40)
     (tmp_path / "tree/small").write_bytes(b"a" * 999)
     disk = tmp_path / "disk.img"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from images import disk, oci
+from images import disk, hello, linux, oci
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def test_lending_a_kernel_changes_nothing_of_this_computer(
     (tree / "lib").symlink_to("/usr/lib")
     (tree / "usr/lib/modules/6.1/old").mkdir(parents=True)
     before = content(host)
-    monkeypatch.setattr(oci.hello, "early", lambda *_: {})
-    monkeypatch.setattr(oci.linux, "ramdisk", lambda *_, **__: b"ramdisk")
+    monkeypatch.setattr(hello, "early", lambda *_: {})
+    monkeypatch.setattr(linux, "ramdisk", lambda *_, **__: b"ramdisk")
     scratch.mkdir()
     assert oci._lend_kernel(tree, scratch, tools) == (
         "6.1",
