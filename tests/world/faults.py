@@ -79,7 +79,7 @@ def _of_anybody(docs: MetadataDocs, address: str) -> Any:
 _due = deadlines._due
 
 
-def _forgets_quarantine(tx: Tx, *args: Any) -> Iterator[tuple[Node, Step]]:
+def _forgets_quarantine(tx: Tx, *args: Any) -> Iterator[tuple[Node, Step | None]]:
     """Bring nodes back that were set aside."""
     yield from _due(tx, *args)
     for node in nodes.every(tx, [NodeState.QUARANTINED]):
