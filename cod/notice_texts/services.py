@@ -114,7 +114,7 @@ def directory_held(users: Sequence[str], people: int) -> NoticeText:
         "directory-held",
         f"{len(users)} of {people} users would lose their rights",
         f"By what the LDAP directory says, these of {people} users have left it, or a group that"
-        f" gave them a role: {node_names(users)}. They keep their rights, because an empty or"
+        f" gave them a role: {listed(users)}. They keep their rights, because an empty or"
         " partial answer looks the same. Look whether the directory is right. If it is, an"
         " administrator can compare the users with it and trust it (POST /users/sync with trust).",
         fault_page("the directory"),

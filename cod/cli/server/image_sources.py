@@ -15,8 +15,8 @@ from typing import Any, cast
 
 import click
 
-from cod.cli.output import printable
 from cod.cli.show import as_json, print_json, size, table_of
+from cod.cli.terminal_text import printable
 
 _TAR = (257, b"ustar")  # where a tar archive says that it is one
 _TEMPLATE = """<template name="{name}">

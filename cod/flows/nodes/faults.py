@@ -232,7 +232,8 @@ def _standing(told: Sequence[Notice], *kinds: str) -> Iterator[OutsideFault]:
     """Yield the faults of which notices are all that there is, and whose end was not told."""
     last = {}
     for each in told:
-        begins = notice_texts.ENDS.get(each.kind, each.kind)
+        kind = notice_texts.KINDS.get(each.kind)
+        begins = (kind and kind.ends) or each.kind
         if begins in kinds:
             last[begins, each.link] = each
     for (begins, link), each in last.items():

@@ -16,6 +16,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    update,
 )
 
 from cod.model import Refused, Subnet, Vcluster
