@@ -232,8 +232,8 @@ def _standing(told: Sequence[Notice], *kinds: str) -> Iterator[OutsideFault]:
     """Yield the faults of which notices are all that there is, and whose end was not told."""
     last = {}
     for each in told:
-        kind = notice_texts.KINDS.get(each.kind)
-        begins = (kind and kind.ends) or each.kind
+        told_of = notice_texts.KINDS.get(each.kind)
+        begins = (told_of and told_of.ends) or each.kind
         if begins in kinds:
             last[begins, each.link] = each
     for (begins, link), each in last.items():
