@@ -1,4 +1,4 @@
-"""The index that counts nodes also has their host names, which a grant reads of all its clusters."""
+"""The index that counts nodes also has their host names: a grant reads those of its clusters."""
 
 from alembic import op
 

@@ -65,6 +65,11 @@ def _fields(tree: Path) -> None:
     )
     _add(
         tree / REQUESTS,
+        "from cod.model.records import record\n",
+        "from cod.model.rights import Right\n",
+    )
+    _add(
+        tree / REQUESTS,
         "    granted: Undescribed[int] = 0\n",
         """\
     over_by: Annotated[

@@ -44,8 +44,12 @@ def test_a_table_changes_known_nodes_after_a_look(served: Served, browser: Brows
         ["n1", "line 2", "changed", "block r12, position 7, tags gpu loan"]
     ]
     assert [row[:2] for row in rows(page, "Not taken")] == [
-        ["line 3", "n2"], ["line 5", "n9"], ["line 1", "colour"], ["line 6", "name"], ["line 7", "serial"]
-    ]  # fmt: skip
+        ["line 3", "n2"],
+        ["line 5", "n9"],
+        ["line 1", "colour"],
+        ["line 6", "name"],
+        ["line 7", "serial"],
+    ]
     assert "nothing tells which machine it is" in page.words
     assert served.tx(nodes.by_name, "n1").tags == "", "a look changes nothing"
     done = page.send(PAGE)

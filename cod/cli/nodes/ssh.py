@@ -199,9 +199,9 @@ def _host(node: Any) -> str:
 def _prefixed(
     words: Sequence[str], node: Any, command: Sequence[str], lock: Lock, said: bytes = b""
 ) -> int:
-    """Run a command on a node, which reads `said`, and return its exit code. Each line of its output
-    begins with the host's name. A terminal gets no control characters: those of many nodes would mix there, and a
-    node may be hostile."""
+    """Run a command on a node, which reads `said`, and return its exit code. Each line of its
+    output begins with the host's name. A terminal gets no control characters: those of many nodes
+    would mix there, and a node may be hostile."""
     host = str(node["hostname"] or node["name"])
     try:
         running = subprocess.Popen(

@@ -238,8 +238,8 @@ nodes = table(
         comment="of the disk that was primed, by which a BIOS boots it; null: none",
     ),
     Index(None, "state", "deadline", "power_wanted"),  # overdue nodes; nodes that are waking
-    # Covers the manager's counts and a vcluster's host names, so that neither reads the wide rows of
-    # a hundred thousand nodes.
+    # Covers the manager's counts and a vcluster's host names, so that neither reads the wide rows
+    # of a hundred thousand nodes.
     Index(
         "ix_nodes_counts",
         "vcluster_id",

@@ -153,8 +153,9 @@ class UserSync(Body):
 class UserSyncReply(ReplyOf[model.DirectorySyncResult]):
     """What a comparison with the LDAP directory has changed, by names of users. `added`: new ones;
     `gone`: those whom the directory does not know any more; `back`: those whom it knows again;
-    `changed`: those whose roles changed; `held`: those who would lose rights, and keep them, because
-    they are too many at once; `missing`: names that were asked for and that it does not know."""
+    `changed`: those whose roles changed; `held`: those who would lose rights, and keep them,
+    because they are too many at once; `missing`: names that were asked for and that it does not
+    know."""
 
     added: tuple[str, ...]
     gone: tuple[str, ...]
