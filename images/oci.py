@@ -245,8 +245,11 @@ def _settle(tree: Path, root: str) -> None:
     for name in ("dev", "proc", "sys", "run", "tmp"):
         layers.resolve(tree, (name,), make=True)
     selinux = layers.resolve(tree, ("etc", "selinux", "config"))
-    if selinux.is_file() and re.search(rb"(?m)^SELINUX=enforcing", selinux.read_bytes()):
-        layers.cleared(tree, ".autorelabel").touch()  # layers carry no labels
+    if selinux.is_file():
+        with selinux.open("rb") as file:
+            text = file.read(1 << 16)  # a layer of a few bytes may make it fill the memory
+        if re.search(rb"(?m)^SELINUX=enforcing", text):
+            layers.cleared(tree, ".autorelabel").touch()  # layers carry no labels
 
 
 if __name__ == "__main__":

@@ -57,6 +57,16 @@ def test_settling_an_image_changes_nothing_of_this_computer(
     assert (tree / "etc/fstab").read_text().startswith("UUID=0c0d1a6e")
 
 
+def test_settling_reads_no_file_of_the_image_as_a_whole(trees: tuple[Path, Path]) -> None:
+    tree, _ = trees
+    (tree / "etc/selinux").mkdir()
+    with (tree / "etc/selinux/config").open("wb") as file:
+        file.write(b"SELINUX=enforcing\n")
+        file.truncate(1 << 43)
+    oci._settle(tree, "0c0d1a6e-0000-0000-0000-000000000000")
+    assert (tree / ".autorelabel").exists()
+
+
 def test_lending_a_kernel_changes_nothing_of_this_computer(
     trees: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
