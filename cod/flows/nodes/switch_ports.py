@@ -122,7 +122,7 @@ def forget(tx: Tx, *, name: str) -> Result[None]:
 
 
 def retry(tx: Tx, *, name: str, now: float) -> Result[Sequence[SwitchPortView]]:
-    """Change the ports of a node's NICs again, or read them again, at once."""
+    """Ask for another change, or another reading, of the ports of a node's NICs at once."""
     node = nodes.named(tx, name, lock=True)
     found = store.of_node(tx, node.id)
     if not found:

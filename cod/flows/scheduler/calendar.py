@@ -246,8 +246,8 @@ def _expected(waiting: starts.Expected, one: vclusters.Live, now: float) -> Bar:
 
 
 def _order(row: Row) -> tuple[bool, str, str, float]:
-    """Return the key that rows are sorted by: rows with names by name, then the others by the end
-    of their first bar."""
+    """Return the key that rows are sorted by: rows of vclusters by group and name, then the others
+    by group and by the end of their first bar."""
     end = row.bars[0].end
     return (
         row.vcluster is None,

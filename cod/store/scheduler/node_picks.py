@@ -68,7 +68,7 @@ def pick_free(
     """Return `count` free nodes that are equal as of `key`, those with the lowest ids, locked.
     Raises `Changed` if there are fewer.
 
-    idle_since  only those that may be put to sleep (see `free`)
+    idle_since  only those that may be put to sleep (see `node_counts.free`)
     group_id    the group that gets them: nodes kept for this group come first; nodes kept for
                 others, which must be erased before, come last
     """
