@@ -48,9 +48,9 @@ def move(tx: Tx, name: str, before: float | None, to: float) -> bool:
     )
 
 
-def forget(tx: Tx, name: str) -> None:
-    """Forget the mark."""
-    tx.execute(delete(t.marks).where(_m.name == name))
+def forget(tx: Tx, name: str) -> bool:
+    """Forget the mark; return whether it was there. Of two at once, one has forgotten it."""
+    return tx.execute(delete(t.marks).where(_m.name == name)).rowcount == 1
 
 
 def version(tx: Tx, name: str, *, lock: bool = False) -> float:

@@ -16,7 +16,7 @@ from cod.flows.nodes import hold
 from cod.flows.scheduler import plan
 from cod.model import Refused, Site
 from cod.states import NodeEvent, Step
-from cod.store import claims, schema
+from cod.store import claims, schema, watermarks
 from cod.store import tables as t
 from cod.store.backup import backup, restore
 from cod.store.engine import Tx
@@ -373,6 +373,19 @@ def test_all_deadlines_are_put_off_by_the_time_of_the_hold(tx: Tx, site: Site) -
     hold.end(tx, lab.now + 50.0)
     assert lab.node(1).deadline == deadline + 50.0
     assert lab.node(2).deadline is None
+
+
+def test_a_hold_that_two_end_at_once_puts_deadlines_off_once(
+    tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "boot")
+    hold.start(tx, lab.now)
+    hold.end(tx, lab.now + 50.0)
+    ended = lab.node(1)
+    monkeypatch.setattr(watermarks, "at", lambda *_: lab.now)  # read before that was committed
+    hold.end(tx, lab.now + 50.0)
+    assert lab.node(1).deadline == ended.deadline is not None
 
 
 def test_why_an_agent_could_not_look_is_told(tx: Tx, site: Site) -> None:

@@ -80,11 +80,11 @@ def end(tx: Tx, now: float) -> SiteHold:
     last a while longer. Nodes whose machines were silent or differ stay held, one by one; return
     these."""
     since = watermarks.at(tx, watermarks.HOLD)
-    if since is not None:
+    # first, and looked at: of two who end it at once, both have read the mark
+    if since is not None and watermarks.forget(tx, watermarks.HOLD):
         stories.forget_agreed(tx)
         nodes.put_off(tx, max(0.0, now - since))
         leases.reprieve(tx, now)
-        watermarks.forget(tx, watermarks.HOLD)
     return show(tx)
 
 
