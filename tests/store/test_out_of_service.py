@@ -81,6 +81,16 @@ def test_reason_and_moment_are_replaced(tx: Tx, aside: Site) -> None:
     assert state(tx) == ("quarantined", "fan", None)
 
 
+def test_a_moment_that_is_put_off_as_it_comes_is_the_later_one(
+    tx: Tx, aside: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = nodes.overdue(tx, UNTIL)
+    set_aside(tx, aside, until=ENDS)
+    monkeypatch.setattr(nodes, "overdue", lambda *_: before)  # read before that was committed
+    deadlines.run(tx, aside, UNTIL)
+    assert state(tx) == ("quarantined", "fan", ENDS)
+
+
 @pytest.mark.parametrize(
     ("before", "until", "sentence"),
     [("inactive", NOW, "that time is over"), ("registering", UNTIL, "is not approved")],

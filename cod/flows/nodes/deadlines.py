@@ -96,6 +96,8 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
     if now >= started + patience:
         for node in nodes.overdue(tx, now):
             if node.state == NodeState.QUARANTINED:
+                if nodes.get(tx, node.id, lock=True) != node:
+                    continue  # since it was read, a later time may have been named
                 core.ask_on_return(tx, node, site, now, "deadline")
                 because = f"its time out of service is over: {node.reason}"
                 yield node, lifecycle.restored(node, because)
