@@ -36,6 +36,7 @@ from sqlalchemy import (
     Insert,
     Select,
     Table,
+    TypeDecorator,
     Update,
     bindparam,
     delete,
@@ -351,7 +352,13 @@ def insert_all(tx: Tx, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
 def _inserting(
     table: Table, names: tuple[str, ...], dialect: Dialect
 ) -> tuple[str, tuple[Any, ...]]:
-    """Return the INSERT of those columns, and the defaults of others, which follow their values."""
+    """Return the INSERT of those columns, and the defaults of others, which follow their values.
+    Raises TypeError where the driver would store a value as something else than its column does."""
+    for name in names:
+        if isinstance(table.c[name].type, TypeDecorator):
+            raise TypeError(
+                f"{table.name}.{name} is converted by its type: insert it by `insert()`"
+            )
     others = {
         column.name: column.default.arg
         for column in table.columns
