@@ -21,9 +21,10 @@ from cod.flows.vcms.vcms import Greeted
 from cod.model import Owed, Refused, Site, SiteRef, Vcluster
 from cod.net.nmp import limits
 from cod.net.nmp.connection import BACKLOG, GREETING, LINGER, STALLED
-from cod.net.nmp.limits import BYTES, HELLOS, MOST_KNOWN, QUIET, Bucket, QuietLog, Quotas
+from cod.net.nmp.limits import BYTES, HELLOS, Bucket, Quotas
 from cod.net.nmp.session import WINDOW, VcmSession
 from cod.net.nmp.tls import PeerIdentity
+from cod.net.quietlog import MOST_KNOWN, QUIET, QuietLog
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, encode

@@ -19,6 +19,7 @@ from cod.flows.scheduler import vcluster_names
 from cod.model import Dns, Site, SiteRef
 from cod.net.dns import transferkey, tsig
 from cod.net.dns.notifier import ZoneNotifier
+from cod.net.dns.server import DnsServer
 from cod.pool import Pool, in_transaction
 from cod.security import secretfile
 from cod.store.engine import Tx
@@ -131,6 +132,21 @@ def test_the_key_is_read_once_and_again_when_its_file_changes(
 
 
 # ---------------------------------------------------------------- the server
+
+
+def test_forged_questions_do_not_fill_the_log(
+    signing: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    nobody: Any = None
+    server = DnsServer(nobody, nobody, SiteRef(signing), "127.0.0.1", clock=lambda: NOW)
+    forged = tsig.MessageSigner(tsig.key(OTHER), NOW).sign(QUESTION)
+    for _ in range(100):
+        with pytest.raises(tsig.Rejected):
+            server._opened(forged, "127.0.0.1", lambda _: None)
+    Path(str(signing.dns.transfer_key_file)).unlink()
+    for _ in range(100):
+        server._opened(forged, "127.0.0.1", lambda _: None)
+    assert len(caplog.records) == 2
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from cod.flows.boot import zones
 from cod.model import DnsAnswer, SiteRef
 from cod.net.dns import transferkey, tsig
 from cod.net.dns.streams import Stream, Streams
+from cod.net.quietlog import QuietLog
 from cod.net.socketservice import SocketService
 from cod.pool import Pool
 from cod.wire import dns as wire
@@ -73,6 +74,7 @@ class DnsServer(SocketService):
         rules = site.current.isolation
         self._networks = [ip_network(subnet.network) for subnet in site.current.subnets]
         self._networks += [ip_network(rules.networks)] if rules else []
+        self._quiet = QuietLog(log, time.monotonic)
         self._streams: Any = None
         self.forwarding = 0
         self.transfers = 0
@@ -159,14 +161,19 @@ class DnsServer(SocketService):
             assert key is not None
             message, signer = tsig.opened(data, key, self._clock())
         except transferkey.NoKey as error:
-            log.error("signatures of %s are not checked: %s", peer, error)
+            self._warn(peer, "signatures are not checked", str(error))
             return data, None
         except tsig.Rejected as rejected:
             ANSWERS.labels("refused").inc()
-            log.warning("a question of %s has %s", peer, rejected)
+            self._warn(peer, "a question is turned away", f"it has {rejected}")
             reply(rejected.reply)
             raise
         return message, signer.sign if signer else None
+
+    def _warn(self, peer: str, what: str, why: str) -> None:
+        """Log that, once a minute at most: anybody can forge a secondary's address."""
+        self._quiet.flush()
+        self._quiet.warning((peer, what), f"{peer}: {what}: {why}")
 
     def _secondary(self, peer: str) -> bool:
         return peer in {address for address, _ in self._site.current.dns.secondaries}

@@ -24,7 +24,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from cod.model import SiteRef
-from cod.net.nmp.limits import QuietLog, Quota
+from cod.net.nmp.limits import Quota
+from cod.net.quietlog import QuietLog
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import LONGEST_BODY, LONGEST_HELLO, Decoder, Fault, Message

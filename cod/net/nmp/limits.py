@@ -1,9 +1,7 @@
-"""What VCMs may cost: connections, buckets of tokens, and a log that a flood of faults does not
-flood."""
+"""What VCMs may cost: connections and buckets of tokens."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Container
 
 from cod.tokenbucket import Bucket
@@ -23,10 +21,6 @@ COSTLY = {
 MOST_FAULTS = 1.0, 100.0  # the same, of faults; then the connection is closed
 # the same, of greetings by one certificate, or from one address: each costs a transaction
 HELLOS = 1.0, 60.0
-QUIET = 60.0  # seconds between two lines about the same thing
-MOST_KNOWN = 1000  # things that are remembered to have been said
-
-Thing = tuple[str, str]
 
 
 class Quota:
@@ -101,45 +95,3 @@ class Quotas:
         self._greetings = {
             who: bucket for who, bucket in self._greetings.items() if not bucket.is_full(now)
         }
-
-
-class QuietLog:
-    """Lines about peers: each thing, (who, what), when it happens first; what follows within a
-    minute is counted.
-
-    clock  any seconds that do not run backwards
-    """
-
-    def __init__(self, log: logging.Logger, clock: Callable[[], float]) -> None:
-        self._log, self._clock = log, clock
-        self._said: dict[Thing, list[float]] = {}  # when, and how often since
-
-    def warning(self, thing: Thing, sentence: str) -> None:
-        """Log a warning, unless the same thing was logged a moment ago."""
-        self._say(logging.WARNING, thing, sentence)
-
-    def info(self, thing: Thing, sentence: str) -> None:
-        """Log an ordinary event, within the same limit."""
-        self._say(logging.INFO, thing, sentence)
-
-    def _say(self, level: int, thing: Thing, sentence: str) -> None:
-        known = self._said.get(thing)
-        if known is not None:
-            known[1] += 1
-            return
-        if len(self._said) >= MOST_KNOWN:
-            self._forget(next(iter(self._said)))
-        self._said[thing] = [self._clock(), 0]
-        # what a peer says must not look like another line
-        self._log.log(level, "%s", " ".join(sentence.split()))
-
-    def flush(self) -> None:
-        """Say how often things have happened again, where their minute is over."""
-        now = self._clock()
-        for thing in [thing for thing, (at, _) in self._said.items() if now >= at + QUIET]:
-            self._forget(thing)
-
-    def _forget(self, thing: Thing) -> None:
-        _, again = self._said.pop(thing)
-        if again:
-            self._log.warning("%s: %s, %d times more", *thing, again)

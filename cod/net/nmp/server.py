@@ -20,8 +20,9 @@ from twisted.internet.task import deferLater
 
 from cod.flows.vcms import vcms
 from cod.model import Effect, SiteRef
-from cod.net.nmp.limits import MOST_CONNECTIONS, MOST_STRANGERS, QuietLog, Quotas
+from cod.net.nmp.limits import MOST_CONNECTIONS, MOST_STRANGERS, Quotas
 from cod.net.nmp.session import ShownIdentity, VcmSession
+from cod.net.quietlog import QuietLog
 from cod.periodic import Timer
 from cod.pool import Pool
 from cod.security.ca import Ca
