@@ -204,6 +204,13 @@ def test_a_group_that_is_not_there_takes_nothing(ruled: Ruled, root: Any) -> Non
     assert ruled.roles() == before
 
 
+def test_a_group_whose_name_is_none_keeps_nobody_out(ruled: Ruled) -> None:
+    ruled.rule(replace(ruled.rules, groups=(LdapGroup("physics", "member", "staff"),)))
+    ruled.sign_in("eve", PASSWORDS["eve"])
+    ruled.look()
+    assert ruled.roles() == {}
+
+
 def test_keys_follow_the_directory_and_own_ones_stay(ruled: Ruled, root: Any) -> None:
     ruled.look()
     own = ruled.tx(

@@ -129,6 +129,15 @@ class _DirectoryReader:
         self._ldap, self._rules, self._escaped = ldap, rules, escape_filter_chars
         self._connection = connection or _reading(ldap, rules)
         self._group_names: dict[int, str] = {}
+        # How directories answer that do not show a group: one that is misnamed or in another domain
+        # keeps nobody out.
+        self._hidden = (
+            ldap.NO_SUCH_OBJECT,
+            ldap.INSUFFICIENT_ACCESS,
+            ldap.INVALID_DN_SYNTAX,
+            ldap.REFERRAL,
+        )
+        self._missing = set[str]()  # groups of which that was said
         taken = (attribute for key, attribute in TAKEN.items() if key in rules.take)
         self._attributes = [*ATTRIBUTES, rules.name_attribute, *taken]
         # Whose name it is, is not asked: names change. What else the filter wants, of groups or
@@ -182,8 +191,8 @@ class _DirectoryReader:
                 found = self._search(
                     group.dn, self._ldap.SCOPE_BASE, "(objectClass=*)", [*MEMBERS, "memberUid"], 1
                 )
-            except self._ldap.NO_SUCH_OBJECT:
-                continue  # `_roles` has said so
+            except self._hidden:
+                continue  # `_roles` says so
             for _, entry in found:
                 # Active Directory gives large groups in pieces, "member;range=0-1499": the first
                 # one does. Others come when they sign in.
@@ -248,8 +257,14 @@ class _DirectoryReader:
         for group in self._rules.groups:
             try:
                 is_in = self._search(group.dn, self._ldap.SCOPE_BASE, wanted, ["1.1"], 1)
-            except self._ldap.NO_SUCH_OBJECT:
-                log.error("[[ldap_group]] %s is not in the directory: roles stay", group.dn)
+            except self._hidden as error:
+                if group.dn not in self._missing:
+                    self._missing.add(group.dn)
+                    log.error(
+                        "[[ldap_group]] the directory does not show %s (%s): roles stay",
+                        group.dn,
+                        type(error).__name__,
+                    )
                 return None
             if is_in:
                 role = Role.OWNER if group.role == "administrator" else Role(group.role)
