@@ -211,6 +211,30 @@ def test_a_group_whose_name_is_none_keeps_nobody_out(ruled: Ruled) -> None:
     assert ruled.roles() == {}
 
 
+def test_members_who_cannot_sign_in_become_no_users(ruled: Ruled, root: Any) -> None:
+    """Neither people elsewhere in the directory, who would be absent at the next look, nor groups
+    inside the group that have a name as people have it."""
+    elsewhere, inner = (f"{one},ou=groups,{slapd.BASE}" for one in ("uid=mallory", "cn=inner"))
+    root.add_s(
+        elsewhere,
+        [("objectClass", [b"inetOrgPerson"]), ("uid", [b"mallory"])]
+        + [(name, [b"Mallory"]) for name in ("cn", "sn")],
+    )
+    root.add_s(
+        inner,
+        [("objectClass", [b"groupOfNames"]), ("cn", [b"inner"]), ("member", [BOB.encode()])],
+    )
+    try:
+        root.modify_s(STAFF, [(ldap.MOD_ADD, "member", [elsewhere.encode(), inner.encode()])])
+        ruled.look()
+        assert set(ruled.roles()) == {"bob", "carol", "eve"}
+        ruled.rule(replace(ruled.rules, base=slapd.BASE, filter="(cn={name})"))
+        ruled.look()
+        assert set(ruled.roles()) == {"bob", "carol", "eve", "mallory"}
+    finally:
+        _remove(root, elsewhere, inner)
+
+
 def test_keys_follow_the_directory_and_own_ones_stay(ruled: Ruled, root: Any) -> None:
     ruled.look()
     own = ruled.tx(

@@ -24,6 +24,8 @@ TAKEN = {"keys": "sshPublicKey", "shell": "loginShell", "home": "homeDirectory"}
 """Attributes that `Ldap.take` names."""
 MEMBERS = ("member", "uniqueMember")
 """Attributes of groups whose values are distinguished names."""
+GROUPS = {"group", "groupofnames", "groupofuniquenames"}
+"""Classes of entries that are groups; posixGroup is none of them: people may have it, too."""
 MOST = 10_000  # members of a group that are looked at
 ATTRIBUTES = ("displayName", "cn", "mail", "uidNumber", "gidNumber", *STAYS)
 AWAY = "the directory that people sign in by does not answer: try again, or ask an administrator"
@@ -124,9 +126,11 @@ class _DirectoryReader:
     """A connection as whom the site looks for people, and what is asked over it."""
 
     def __init__(self, ldap: Any, rules: Ldap, connection: Any = None) -> None:
+        from ldap.dn import str2dn
         from ldap.filter import escape_filter_chars
 
         self._ldap, self._rules, self._escaped = ldap, rules, escape_filter_chars
+        self._parts = str2dn
         self._connection = connection or _reading(ldap, rules)
         self._group_names: dict[int, str] = {}
         # How directories answer that do not show a group: one that is misnamed or in another domain
@@ -203,10 +207,28 @@ class _DirectoryReader:
                         one = (
                             self.called(text)
                             if named
-                            else self._one(text, self._ldap.SCOPE_BASE, self._whoever)
+                            else self._one(
+                                text,
+                                self._ldap.SCOPE_BASE,
+                                self._whoever,
+                                attributes=[*self._attributes, "objectClass"],
+                            )
                         )
-                        if one is not None:
+                        if one is not None and self._may_sign_in(*one):
                             yield one
+
+    def _may_sign_in(self, dn: str, entry: Mapping[str, list[bytes]]) -> bool:
+        """Return whether the entry is where people are looked for, and no group: groups have names,
+        too, and a filter may let them in."""
+        place, base = self._place(dn), self._place(self._rules.base)
+        classes = {value.decode(errors="replace").lower() for value in entry.get("objectClass", ())}
+        return place[-len(base) :] == base and not classes & GROUPS
+
+    def _place(self, dn: str) -> list[list[tuple[str, str]]]:
+        return [
+            sorted((name.lower(), value.lower()) for name, value, _ in part)
+            for part in self._parts(dn)
+        ]
 
     def identity(self, dn: str, entry: Mapping[str, list[bytes]], name: str = "") -> Identity:
         """Return who an entry is. `name`: the sign-in name that was typed; '': that of the
