@@ -235,6 +235,13 @@ def test_members_who_cannot_sign_in_become_no_users(ruled: Ruled, root: Any) -> 
         _remove(root, elsewhere, inner)
 
 
+def test_keys_that_are_not_taken_over_any_more_go(ruled: Ruled) -> None:
+    ruled.look()
+    ruled.rule(replace(ruled.rules, take=()))
+    ruled.look()
+    assert ruled.tx(sshkeys.of_user, "carol") == []
+
+
 def test_keys_follow_the_directory_and_own_ones_stay(ruled: Ruled, root: Any) -> None:
     ruled.look()
     own = ruled.tx(

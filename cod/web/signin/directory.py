@@ -250,10 +250,9 @@ class _DirectoryReader:
             roles=self._roles(dn, own),
         )
 
-    def _keys(self, entry: Mapping[str, list[bytes]]) -> tuple[str, ...] | None:
-        if "keys" not in self._rules.take:
-            return None
-        values = entry.get(TAKEN["keys"], [])
+    def _keys(self, entry: Mapping[str, list[bytes]]) -> tuple[str, ...]:
+        """Return the entry's keys; none where they are not (any more) taken over."""
+        values = entry.get(TAKEN["keys"], []) if "keys" in self._rules.take else []
         return tuple(value.decode(errors="replace").strip() for value in values)
 
     # ------------------------------------------------ groups
