@@ -211,6 +211,16 @@ def test_a_group_whose_name_is_none_keeps_nobody_out(ruled: Ruled) -> None:
     assert ruled.roles() == {}
 
 
+def test_who_has_nothing_here_yet_gets_a_role_at_the_look(ruled: Ruled) -> None:
+    rules = ruled.rules
+    ruled.rule(replace(rules, groups=()))
+    ruled.sign_in("eve", PASSWORDS["eve"])
+    ruled.tx(signins.end, ruled.tx(rows.by_name, "eve").id)
+    ruled.rule(rules)
+    ruled.look()
+    assert ruled.roles()["eve"] == GIVEN
+
+
 def test_members_who_cannot_sign_in_become_no_users(ruled: Ruled, root: Any) -> None:
     """Neither people elsewhere in the directory, who would be absent at the next look, nor groups
     inside the group that have a name as people have it."""

@@ -69,12 +69,14 @@ def admit(
     tx: Tx, *, identities: Iterable[Identity], actor: str, posix: PosixRules, now: float
 ) -> list[str]:
     """Make users of people who have not signed in yet; return their names. Those who are users
-    already stay as they are."""
+    already, and were not `asked` about since they have nothing here, get what is given to them."""
     found = []
     for each in identities:
         user = people.by_subject(tx, each.subject)
         if user is None:
             user = directory.create(tx, each, actor=actor, posix=posix, now=now)
+        elif user.disabled_at is None:
+            directory.follow(tx, user, each, now)
         if user.created_at == now:  # also by a run whose commit seemed to fail
             found.append(user.name)
     return found
