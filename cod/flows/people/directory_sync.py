@@ -12,6 +12,7 @@ from cod.core.people import directory
 from cod.model import Identity, Owned, PosixRules, Right, User, Who
 from cod.policy.people import directory as policy
 from cod.policy.people import rights
+from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.notices import notices as notice_rows
 from cod.store.people import audit, invitations, people, signins
@@ -52,6 +53,7 @@ def losers(tx: Tx, *, asked: Iterable[User], known: Mapping[str, Identity | None
 def too_many(tx: Tx, *, losers: Sequence[str], asked: Iterable[User], now: float) -> bool:
     """Return whether more lose something at once than the directory is believed. Administrators are
     told when that begins and when it ends."""
+    watermarks.one_at_a_time(tx, HELD, now)  # or two servers tell it
     there = sum(user.absent_at is None for user in asked)
     held = policy.too_many(len(losers), there)
     told = notice_rows.of_site(tx, (HELD, NORMAL), 0.0)
