@@ -245,6 +245,17 @@ def test_members_who_cannot_sign_in_become_no_users(ruled: Ruled, root: Any) -> 
         _remove(root, elsewhere, inner)
 
 
+def test_a_directory_that_is_named_no_more_has_no_fault(ruled: Ruled, root: Any) -> None:
+    ruled.look()
+    root.modify_s(STAFF, [(ldap.MOD_REPLACE, "member", [f"cn=x,{slapd.BASE}".encode()])])
+    ruled.look()
+    assert ruled.told() == ["directory-held"]
+    ruled.rule(Ldap())
+    ruled.look()
+    ruled.look()
+    assert ruled.told() == ["directory-held", "directory-normal"]
+
+
 def test_keys_that_are_not_taken_over_any_more_go(ruled: Ruled) -> None:
     ruled.look()
     ruled.rule(replace(ruled.rules, take=()))

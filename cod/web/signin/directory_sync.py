@@ -35,10 +35,14 @@ class DirectorySync(Periodic):
         self._reactor, self._site, self._clock = reactor, site, clock
         self._last = float("-inf")  # when the directory was asked
         self._pause = 0.0
+        self._ended = False  # there is no directory any more, and no fault of it
 
     async def look(self) -> None:
         """Ask, if it is time."""
         rules, now = self._site.current.signin.ldap, self._clock()
+        if not rules.url and not self._ended:
+            await self._pool.run(directory_sync.too_many, losers=(), asked=(), now=now)
+        self._ended = not rules.url
         pause = self._pause or rules.check
         # the clock may have been set back
         if not rules.url or not rules.check or 0 <= now - self._last < pause:
@@ -46,8 +50,10 @@ class DirectorySync(Periodic):
         self._last, self._pause = now, 0.0
         try:
             await follow(self._reactor, self._pool, self._site.current, self._clock)
-        except Refused:  # `directory` has said why
+        except Refused as error:
             self._pause = AGAIN
+            if error.code != "busy":  # of that `directory` has said why
+                log.error("%s: %s", self._trouble, error.sentence)
 
 
 async def follow(
@@ -69,6 +75,7 @@ async def follow(
     rules, since = site.signin.ldap, clock()
     asked = await pool.read(directory_sync.asked, now=since)
     if not asked and not names and not rules.groups:
+        await pool.run(directory_sync.too_many, losers=(), asked=(), now=since)
         return DirectorySyncResult()
     answer = await deferToThreadPool(
         reactor,
