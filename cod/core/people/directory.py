@@ -45,7 +45,7 @@ def create(
 def _free(tx: Tx, wanted: str) -> str:
     """Return a sign-in name that nobody has or had, like `wanted`."""
     stem = signin.name_like(wanted)
-    stem = f"user-{stem}" if signin.is_reserved(stem) else stem
+    stem = f"user-{stem}"[:32] if signin.is_reserved(stem) else stem
     names = (f"{stem[:28]}{number}" if number > 1 else stem for number in range(1, 1000))
     return next(
         name
