@@ -104,6 +104,8 @@ class Recorder(Service):
         self._timers = [
             Timer(reactor, LOOK, lambda: Deferred.fromCoroutine(self._look()), at_once=True),
             Timer(reactor, TICK, lambda: Deferred.fromCoroutine(self._tick()), at_once=True),
+            # apart: what is heard is written while the database does not answer
+            Timer(reactor, TICK, lambda: Deferred.fromCoroutine(self._type())),
         ]
 
     def _deferred(self, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
@@ -221,7 +223,6 @@ class Recorder(Service):
                     self._begin(console)
         except Exception:
             log.exception("beginning to follow consoles")
-        await self._type()
         await self._write()
 
     async def _type(self) -> None:

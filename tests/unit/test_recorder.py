@@ -441,3 +441,17 @@ def test_what_people_type_goes_to_the_console_whose_holder_it_was(bench: Bench) 
     assert [line.typed for line in bench.lines] == [b"root\r", b""]
     bench.pass_time(1)
     assert bench.lines[0].typed == b"root\r", "once"
+
+
+def test_what_is_heard_is_written_while_the_database_does_not_answer(bench: Bench) -> None:
+    bench.follow(node())
+    bench.lines[0].opened()
+    bench.pass_time(r.DOUBT)
+    unanswered: Deferred[bool] = Deferred()
+    bench.pool.read = lambda _flow: unanswered  # type: ignore[method-assign]
+    bench.pass_time(1)
+    bench.lines[0].heard(b"panic")
+    bench.pass_time(1)
+    written = bench.read()
+    unanswered.callback(False)
+    assert written == b"panic"
