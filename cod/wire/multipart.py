@@ -12,6 +12,7 @@ from email.message import Message
 from cod.wire.errors import PeerError
 
 MOST = 65536  # bytes of all fields before the file
+MOST_FIELDS = 50  # each costs a copy of all that comes behind it
 _CRLF = b"\r\n"
 _LAST = "the file should be the last field of the form"
 
@@ -48,7 +49,7 @@ class FileForm:
         self._delimiter, self._length = b"--" + boundary, length
         self._closing = _CRLF + self._delimiter + b"--" + _CRLF
         self._early, self._taken, self._given, self._rest = b"", 0, 0, b""
-        self._tail = b""
+        self._tail, self._count = b"", 0
 
     def feed(self, data: bytes) -> bytes:
         """Return what of the file is in the next bytes of the body. Raises BadForm."""
@@ -97,6 +98,9 @@ class FileForm:
             return False
         if after.startswith(b"--"):
             raise BadForm("there is no file in the form")
+        self._count += 1
+        if self._count > MOST_FIELDS:
+            raise BadForm(f"the form has more than {MOST_FIELDS} fields")
         self.fields[name] = value.decode(errors="replace")
         self._early = self._delimiter + after
         return True

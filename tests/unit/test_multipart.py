@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cod.wire.multipart import MOST, BadForm, FileForm, boundary
+from cod.wire.multipart import MOST, MOST_FIELDS, BadForm, FileForm, boundary
 
 MARK = b"----x7"
 
@@ -83,3 +83,10 @@ def test_boundaries() -> None:
     for wrong in ("text/plain", "multipart/form-data", "multipart/form-data; boundary=" + "x" * 71):
         with pytest.raises(BadForm):
             boundary(wrong)
+
+
+def test_a_form_of_very_many_fields_is_not_read_to_its_end() -> None:
+    """A body in memory may have twenty thousand, of which each copies the rest."""
+    form, fields = FileForm(MARK, 10**6), {str(number): "" for number in range(MOST_FIELDS + 1)}
+    with pytest.raises(BadForm, match="more than 50 fields"):
+        form.feed(body(b"", fields))
