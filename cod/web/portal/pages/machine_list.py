@@ -43,13 +43,13 @@ def read(text: str) -> ReadTable:
             else:
                 entries.append(_entry(each))
                 places.append(each.where)
+            if max(len(entries), len(left)) > MOST:  # to read on could cost seconds
+                raise _wrong(f"the table has more than {MOST} machines: split it")
     except UnreadableList as error:
         raise _wrong(str(error)) from None
     if not entries:
         first = f": {left[0].where}, {left[0].what}: {left[0].reason}" if left else ""
         raise _wrong(f"the table names no machine{first}")
-    if len(entries) > MOST:
-        raise _wrong(f"the table has {len(entries)} machines, {MOST} at most are taken: split it")
     return ReadTable(entries, places, left)
 
 
