@@ -46,10 +46,10 @@ _WRITTEN = (
     *("name", "mac", "uuid", "serial", "block", "position", "tags"),
     *("driver", "bmc", "account"),
 )
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""With these a cell begins that spreadsheets compute. A serial number is the machine's own word."""
 _PLAIN = "'"
-"""Spreadsheets take what follows as text."""
+"""Spreadsheets take what follows as text, and `read` takes one of it away."""
+_MARKED = ("=", "+", "-", "@", "\t", "\r", _PLAIN)
+"""With these a cell begins that spreadsheets would compute, or that would not be read as it was."""
 
 
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
@@ -73,7 +73,7 @@ def written(machines: Iterable[Any]) -> str:
             *(" ".join(one.tags or ()), one.power_driver, one.power_address, one.power_account),
         )
         lines.writerow(
-            f"{_PLAIN}{cell}" if cell and cell.startswith(_FORMULA) else cell for cell in cells
+            f"{_PLAIN}{cell}" if cell and cell.startswith(_MARKED) else cell for cell in cells
         )
     return out.getvalue()
 

@@ -13,6 +13,8 @@ from cod.flows.agents import report
 from cod.flows.boot import dhcp
 from cod.flows.nodes import inventory
 from cod.flows.nodes import nodes as node_flows
+from cod.machine_lists import csv_file
+from cod.machine_lists.entry import ListedMachine
 from cod.model import (
     DhcpAnswer,
     DhcpQuery,
@@ -129,6 +131,27 @@ def test_a_serial_number_of_a_node_that_reported_adopts_nothing(lab: Lab) -> Non
     asks(lab, 2)
     lab.report(lab.open(2), mac(2), serial=SERIAL)
     assert lab.node(1).id != lab.node(2).id
+
+
+def test_nodes_of_a_chassis_with_one_serial_number_are_listed_and_entered_again(lab: Lab) -> None:
+    machines = [
+        KnownMachine(f"blade{each}", (mac(each),), serial=SERIAL, block="r1", position="1", tags=())
+        for each in (1, 2)
+    ]
+    assert enter(lab, *machines) == [(ADDED, ""), (ADDED, "")]
+    known = inventory.listed(lab.tx, names="", where="", who=context(lab).who, now=lab.now)
+    table = csv_file.written(known)
+    again = [one.known() for one in csv_file.read_text(table) if isinstance(one, ListedMachine)]
+    assert enter(lab, *again) == [(UNCHANGED, ""), (UNCHANGED, "")]
+
+
+def test_a_cell_is_read_as_it_was_however_it_begins() -> None:
+    for serial in ("=1", "'=1", "''", "-"):
+        table = csv_file.written([KnownMachine("n1", (), serial=serial)])
+        [one] = csv_file.read_text(table)
+        assert isinstance(one, ListedMachine)
+        assert one.serial == serial
+        assert f",'{serial}," in table
 
 
 def test_an_entry_names_and_places_a_node_that_was_seen(lab: Lab) -> None:

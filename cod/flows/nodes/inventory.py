@@ -186,13 +186,15 @@ class _Inventory:
         `Refused`."""
         marks = _marks(machine)
         for mark in marks:
-            if self._entries.setdefault(mark, machine) is not machine:
+            other = self._entries.setdefault(mark, machine)
+            # makers give one serial number to all nodes of a chassis: it tells less than the others
+            told = mark[0] == "serial number" and all(x.macs or x.uuid for x in (machine, other))
+            if other is not machine and not told:
                 raise Refused("invalid", f"the {' '.join(mark)} is in two entries", "name")
         found: defaultdict[int, list[_Mark]] = defaultdict(list)
         for mark in marks:
             for id_ in self._ids.get(mark, ()):
                 found[id_].append(mark)
-        # makers give one serial number to all nodes of a chassis: it tells less than the others
         more = {id_: by for id_, by in found.items() if by[0][0] != "serial number"}
         fits = {id_: by[-1] for id_, by in (more or found).items()}
         if len(fits) > 1:
