@@ -46,6 +46,10 @@ DOUBT = 3.0
 STEADY = 60.0  # seconds for which a console is heard, after which earlier failures are forgotten
 # bytes of one console held until they are written; a serial line brings six thousand meanwhile
 HELD = 1 << 18
+# bytes that a serial line of 9600 baud takes in a tick: what ipmitool holds cannot be taken back
+PACE = 480
+# bytes of one console held until they are typed: longer nobody waits for them
+TYPED = round(flows.LATE / TICK) * PACE
 SWEEP = 3600.0  # seconds between looks for files that are too old
 
 log = logging.getLogger("cod.consoles")
@@ -65,6 +69,7 @@ class Console:
     given_up: str = field(default="", repr=False)
     known: str = ""  # the tenure under which it was heard last
     doubt_until: float = 0.0
+    typed: bytearray = field(default_factory=bytearray, repr=False)
 
     @property
     def where(self) -> tuple[str, str, str | None]:
@@ -166,6 +171,8 @@ class Recorder(Service):
         for node_id, console in list(self._consoles.items()):
             what = wanted.get(node_id)
             if what is not None and (what.driver, what.address, what.account) == console.where:
+                if what.tenure != console.what.tenure:
+                    console.typed.clear()
                 console.what = what
                 console.known = what.tenure if console.heard_at is not None else console.known
             else:
@@ -228,14 +235,17 @@ class Recorder(Service):
     async def _type(self) -> None:
         """Pass on what people typed, where the console is heard and is still whose it was."""
         try:
-            if not (self._consoles and self.running and await self._pool.read(flows.is_typed)):
-                return
-            for each in await self._pool.run(flows.typed, self._server, self._clock()):
-                console = self._consoles.get(each.node_id)
-                if console and console.line and console.what.tenure == each.tenure:
-                    console.line.type(each.text.encode())
+            if self._consoles and self.running and await self._pool.read(flows.is_typed):
+                for each in await self._pool.run(flows.typed, self._server, self._clock()):
+                    console, data = self._consoles.get(each.node_id), each.text.encode()
+                    if console and console.line and console.what.tenure == each.tenure:
+                        console.typed += data if len(console.typed) + len(data) <= TYPED else b""
         except Exception as error:
             log.error("typing on consoles: %s", error, exc_info=not self._pool.is_away(error))
+        for console in self._consoles.values():
+            if console.typed and console.line is not None:
+                console.line.type(bytes(console.typed[:PACE]))
+                del console.typed[:PACE]
 
     def _begin(self, console: Console) -> None:
         what = console.what
@@ -284,6 +294,7 @@ class Recorder(Service):
         steady = console.heard_at is not None and now >= console.heard_at + STEADY
         console.failures = 1 if steady else console.failures + 1
         console.line, console.heard_at = None, None
+        console.typed.clear()
         console.next_at = now + flows.pause(console.failures, error.lasting)
         if console.about != error.sentence:  # else it has been told
             console.about = error.sentence

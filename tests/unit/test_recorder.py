@@ -443,6 +443,21 @@ def test_what_people_type_goes_to_the_console_whose_holder_it_was(bench: Bench) 
     assert bench.lines[0].typed == b"root\r", "once"
 
 
+def test_what_is_typed_faster_than_the_line_takes_it_is_dropped_with_the_holder(
+    bench: Bench,
+) -> None:
+    bench.follow(node(1, "v1-5"))
+    bench.lines[0].opened()
+    bench.pool.typed = [Typed(1, "v1-5", "x" * 1000)] * 40
+    bench.pass_time(1)
+    assert len(bench.lines[0].typed) <= 3 * r.PACE
+    bench.follow(node(1, "v2-9"))
+    typed_ = len(bench.lines[0].typed)
+    assert 0 < typed_ < 10_000
+    bench.pass_time(60)
+    assert len(bench.lines[0].typed) == typed_
+
+
 def test_what_is_heard_is_written_while_the_database_does_not_answer(bench: Bench) -> None:
     bench.follow(node())
     bench.lines[0].opened()
