@@ -340,7 +340,7 @@ def taken(served: Served, server: str = "head", at: float = NOW) -> list[str]:
 
 
 def test_an_administrator_types_and_the_audit_has_who_and_not_what(served: Served) -> None:
-    reply = served.local.post(f"/nodes/{NODE}/console", {"typed": "hunter2\n"})
+    reply = served.local.post(f"/nodes/{NODE}/console", {"typed": "hunter2\r\n"})
     assert reply == {"node": NODE, "bytes": 8}
     (entry,) = [
         one for one in served.local.get("/audit")["items"] if one["action"] == "node console"

@@ -588,7 +588,7 @@ NODES = (
         lambda a: partial(
             consoles.type_,
             name=a.names.name,
-            text=a.body.typed.replace("\n", "\r"),
+            text=a.body.typed.replace("\r\n", "\n").replace("\n", "\r"),
             rules=a.site.consoles,
             everything=a.who.admin,
             now=a.now,
