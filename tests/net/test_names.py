@@ -163,6 +163,9 @@ def test_a_renamed_vclusters_former_names_lead_to_its_nodes(served: Served, dns:
     assert dig(dns, "+short", "www.farm.cod.test")[1] == chain
     assert dig(dns, "+short", "n2.farm.cod.test", "CNAME")[1] == "n2.ranch.cod.test.\n"
     assert dig(dns, "n9.farm.cod.test")[0] == "NXDOMAIN"
+    # else resolvers that ask for it first (RFC 9156) would not ask for names below it
+    assert dig(dns, "farm.cod.test", "NS")[0] == "NOERROR"
+    assert dig(dns, "nowhere.cod.test", "NS")[0] == "NXDOMAIN"
     assert dig(dns, "n1.nowhere.cod.test")[0] == "NXDOMAIN"
     [reverse] = dig(dns, "+short", "-x", address.strip())[1].splitlines()
     assert reverse == "n2.ranch.cod.test."

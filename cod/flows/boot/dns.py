@@ -40,29 +40,41 @@ def answer(tx: Tx, questions: Sequence[DnsQuestion], site: Site) -> list[DnsAnsw
         ],
     )
     lost = {each.vcluster for each in places if each is not None and _is_lost(each, rows)}
-    for former, name in vclusters.renamed(tx, lost).items():
-        for number, place in enumerate(places):
-            if place is not None and place.what == "node" and place.vcluster == former:
-                now = full_name(place.host, name, site)
-                found[number] = _led_on(tx, questions[number], now, site)
-    return found
+    renamed = vclusters.renamed(tx, lost)
+    now = {
+        number: full_name(place.host, renamed[place.vcluster], site)
+        for number, place in enumerate(places)
+        if place is not None and place.what == "node" and place.vcluster in renamed
+    }
+    asked = [replace(questions[number], name=name) for number, name in now.items()]
+    for (number, name), end in zip(
+        now.items(), answer(tx, asked, site) if asked else (), strict=True
+    ):
+        found[number] = _led_on(questions[number], name, end)
+    return [
+        # names are below it: resolvers that hear NXDOMAIN may not ask for those (RFC 8020)
+        replace(one, code="ok")
+        if one and place and place.what == "vcluster" and place.vcluster in renamed
+        else one
+        for one, place in zip(found, places, strict=True)
+    ]
 
 
 def _is_lost(place: NamePlace, rows: _Rows) -> bool:
-    """Return whether the name is below a vcluster that is not there: it may have been renamed."""
+    """Return whether the name is that of a vcluster that is not there, or below it: it may have
+    been renamed."""
     there = (place.host, place.vcluster) in rows.hosts or place.vcluster in rows.vclusters
-    return place.what == "node" and not there
+    return place.what in ("node", "vcluster") and not there
 
 
-def _led_on(tx: Tx, question: DnsQuestion, name: str, site: Site) -> DnsAnswer:
+def _led_on(question: DnsQuestion, name: str, end: DnsAnswer | None) -> DnsAnswer:
     """Return the answer to a question for a name below a vcluster's former name: that it is `name`
-    now, and the records of that."""
+    now, and the answer for that."""
     alias = DnsRecord(question.name, "CNAME", name)
     if question.type in ("CNAME", "ANY"):
         return DnsAnswer("ok", (alias,))
-    (found,) = answer(tx, [replace(question, name=name)], site)
-    assert found is not None
-    return replace(found, records=(alias, *found.records))
+    assert end is not None
+    return replace(end, records=(alias, *end.records))
 
 
 def primary(site: Site) -> str:
