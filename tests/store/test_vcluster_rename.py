@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import insert
 
-from cod.flows.people import ldap
+from cod.flows.people import audit, ldap
 from cod.flows.scheduler import vclusters as flows
 from cod.flows.vcms import vcms
 from cod.model import AskedVcluster, LdapFilter, LdapSearch, Refused, Site
@@ -15,6 +15,7 @@ from cod.store import dns_zones
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.notices import notices
+from cod.store.people import audit as audit_rows
 from cod.store.people import groups
 from cod.store.scheduler import series as series_rows
 from cod.store.scheduler import vclusters
@@ -132,3 +133,20 @@ def test_nodes_installed_before_find_their_accounts_below_the_former_name(
     assert before[0].endswith(f"ou=people,dc=pool,{domain}")
     assert [one.replace("dc=pool", "dc=lake") for one in before] == after
     assert people(f"dc=pool,{domain}", "127.0.8.1") == []  # another vcluster's node
+
+
+def test_a_name_leads_to_what_the_vcluster_is_called_after_all_changes(tx: Tx) -> None:
+    for name, new in pairwise(("one", "two", "three", "two", "one", "two")):
+        audit_rows.add(
+            tx,
+            actor=OWNER,
+            address="",
+            action="vcluster change",
+            thing=name,
+            before={"name": name},
+            after={"name": new},
+            now=NOW,
+        )
+    for former in ("one", "three"):
+        assert audit.now_called(tx, "vcluster", former) == "two"
+    assert audit.now_called(tx, "vcluster", "four") == ""

@@ -44,10 +44,10 @@ def every(
 
 def now_called(tx: Tx, kind: str, name: str) -> str:
     """Return the name of the thing that was called `name`, after all changes of it; '': unknown."""
-    seen = [name]
-    while (new := audit.renamed(tx, kind, seen[-1])) and new not in seen:
-        seen.append(new)
-    return seen[-1] if len(seen) > 1 else ""
+    found, at = "", 0
+    while step := audit.renamed(tx, kind, found or name, at):
+        at, found = step
+    return found
 
 
 def _open(text: str) -> str:

@@ -115,15 +115,19 @@ def was_deleted(tx: Tx, user: str) -> bool:
     return _ROWS.exists(tx, _a.action == "user delete", _a.thing == user)
 
 
-def renamed(tx: Tx, kind: str, name: str) -> str:
-    """Return the name that a thing of that kind was last given in place of `name`; '': none."""
-    query = select(_a.after).where(
-        _a.action == f"{kind} change", _a.thing == name, _a.after.contains('"name": ')
+def renamed(tx: Tx, kind: str, name: str, since: int = 0) -> tuple[int, str] | None:
+    """Return the newest row after `since` by which a thing of that kind that was called `name` got
+    another name, and that name; None: there is none."""
+    query = select(_a.id, _a.after).where(
+        _a.action == f"{kind} change",
+        _a.thing == name,
+        _a.after.contains('"name": '),
+        _a.id > since,
     )
-    for after in tx.scalars(query.order_by(_a.id.desc())):
+    for row, after in tx.execute(query.order_by(_a.id.desc())):
         if new := json.loads(after).get("name"):
-            return str(new)
-    return ""
+            return row, str(new)
+    return None
 
 
 def _json(value: Mapping[str, Any] | None) -> str:
