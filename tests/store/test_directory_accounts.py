@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cod.flows.people import ldap
-from cod.model import LdapFilter, LdapSearch, Site
+from cod.flows.people import ldap, people
+from cod.model import LdapFilter, LdapSearch, Role, Site
 from cod.store.engine import Tx
 from cod.store.people import people as rows
 from tests import ldap_site
@@ -63,3 +63,19 @@ def test_a_group_that_is_called_as_the_vclusters_is_not_shown_twice(tx: Tx, site
     rows.change(tx, rows.named(tx, "bob").id, primary_group="physics")
     rows.change(tx, rows.named(tx, "dan").id, primary_group="physics")
     assert len(found(tx, site, GROUPS)) == 2
+
+
+def test_what_the_directory_gave_stays_its_own_when_it_is_said_again(tx: Tx, site: Site) -> None:
+    furnished(tx)
+    dan = rows.named(tx, "dan")
+    group = next(iter(rows.roles(tx, dan.id)))
+    rows.set_role(tx, group, dan.id, Role.OWNER, given=True)
+    rows.change(tx, dan.id, admin=True, admin_given=True)
+    people.set_role(tx, group="physics", user="dan", role="owner")
+    people.change(tx, "dan", {"admin": True}, now=1e9)
+    assert rows.given_roles(tx, dan.id) == {"physics": (Role.OWNER, True)}
+    assert rows.named(tx, "dan").admin_given
+    people.set_role(tx, group="physics", user="dan", role="member", force=True)
+    people.change(tx, "dan", {"admin": False}, now=1e9)
+    assert rows.given_roles(tx, dan.id) == {"physics": (Role.MEMBER, False)}
+    assert not rows.named(tx, "dan").admin_given

@@ -84,7 +84,7 @@ def change(
     if "disabled" in columns:
         off = columns.pop("disabled")
         columns["disabled_at"] = (user.disabled_at or now) if off else None
-    if "admin" in columns:
+    if columns.get("admin", user.admin) != user.admin:  # said again, it stays the directory's
         columns["admin_given"] = False
     if columns.get("admin") is False or columns.get("disabled_at") is not None:
         _keeps_an_administrator(tx, user)
@@ -203,7 +203,8 @@ def set_role(
             "user",
         )
     person = person or people.named(tx, user)
-    wanted = people.roles(tx, person.id).get(into.id) if role is None else Role(role)
+    before = people.roles(tx, person.id).get(into.id)
+    wanted = before if role is None else Role(role)
     if wanted is None:
         raise Refused("invalid", f"{user} is not in group {group}: say the role", "role")
     if role is not None and wanted != Role.OWNER:
@@ -216,7 +217,7 @@ def set_role(
         wanted,
         None if rights is None else set(map(SingleRight, rights)),
         shares,
-        given=None if role is None else False,
+        given=None if wanted is before else False,  # said again, it stays the directory's
     )
     return next(each for each in people.members(tx, group_id=into.id, user_id=person.id))
 
