@@ -26,6 +26,7 @@ from cod.sim.scenario.records import (
     Jobs,
     Moves,
     Queue,
+    Recorded,
     Reservations,
     Scenario,
     Trace,
@@ -90,6 +91,8 @@ class Simulation:
                 )
                 permanent[demand.name] = farm
                 self._serving.append(farm)
+            elif isinstance(demand, Recorded):
+                JobOwner(self.world, _as(Jobs, demand, demand.name), group, _recorded(demand))
             elif isinstance(demand, Reservations):
                 self._serving.append(
                     ReservationOwner(self.world, demand, group, self._booked(demand))
@@ -244,8 +247,14 @@ class Simulation:
         world.clock.after(max(self.end / POINTS, 1.0), self._sample)
 
 
-def _as(cls: Any, rule: Trace, name: str) -> Any:
-    """Return the rule of a trace as one of a queue or of jobs."""
+def _recorded(rule: Recorded) -> Iterator[SimJob]:
+    """Yield recorded requests as jobs."""
+    for one in rule.requests:
+        yield SimJob(one.at, one.nodes, one.runtime, one.lease, one.under)
+
+
+def _as(cls: Any, rule: Trace | Recorded, name: str) -> Any:
+    """Return the rule of a trace, or of recorded requests, as one of a queue or of jobs."""
     shared = {one.name for one in fields(cls)} & {one.name for one in fields(rule)} - {
         "name",
         "model",

@@ -27,6 +27,7 @@ from cod.web.api import metrics
 from cod.web.api.context import Context
 from cod.web.api.events import Hub
 from cod.web.api.json_body import JsonBody
+from cod.web.api.simulator import Simulator
 from cod.web.api.upload_body import PieceBody, UploadBody
 from cod.web.http.channel import MOST_OF_ONE, Channel, ConnectionCount
 from cod.web.http.rate_limits import RateLimits
@@ -101,6 +102,7 @@ class ApiServer(Service):
     ) -> None:
         self._reactor, self._path, self._listen, self._tls = reactor, path, listen, tls
         self.intake = Intake(reactor, pool, site, incoming, wake, clock)
+        self._simulator = Simulator(reactor)
         self._apis = [
             Api(
                 Context(
@@ -122,6 +124,7 @@ class ApiServer(Service):
                     fingerprint=(lambda: tls.fingerprint) if tls else str,
                     signin=SignIn(reactor, pool, site, clock),
                     hub=Hub(reactor, pool),
+                    simulator=self._simulator,
                     rate_limits=RateLimits(clock),
                 )
             )
@@ -160,13 +163,14 @@ class ApiServer(Service):
             log.error("the certificate cannot be taken over; the old one stays: %s", error)
 
     def stopService(self) -> Deferred[Any]:
-        """Take no more connections and end the event streams."""
+        """Take no more connections, and end the event streams and a simulation under way."""
         super().stopService()  # type: ignore[no-untyped-call]
         for loop in (self._sweep, self._renewal):
             if loop.running:
                 loop.stop()
         for api in self._apis:
             api.stop()
+        self._simulator.stop()
         return DeferredList(
             [
                 ensureDeferred(self.intake.stop()),

@@ -186,6 +186,7 @@ LEAST = {
     "GET /shares/{name}": VIEWER,
     "GET /shares/{name}/users": VIEWER,
     "PATCH /shares/{name}": ADMIN,
+    "POST /shares/{name}/preview": ADMIN,
     "GET /pool/history": ANY,
     # people
     "GET /users": ANY,
@@ -311,6 +312,7 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /reclaims/{id}/answer": lambda of: {"nodes": ["n1"]},
     "POST /groups": lambda of: {"name": "new"},
     "PATCH /shares/{name}": lambda of: {"shares": 2.0},
+    "POST /shares/{name}/preview": lambda of: {"shares": 2.0, "days": 1},
     "PATCH /groups/{name}": lambda of: {"email": "new@example.org"},
     "POST /volumes": lambda of: {"name": "new", "size": 2**30, "group": of["group"]},
     "PATCH /volumes/{name}": lambda of: {"size": 2**31},

@@ -96,6 +96,7 @@ CHANGES: dict[str, tuple[Any, *tuple[ModuleType, ...]]] = {
     "POST /groups": (model.Group, groups),
     "PATCH /groups/{name}": (model.Group, groups),
     "PATCH /shares/{name}": (model.Group, shares),
+    "POST /shares/{name}/preview": (model.Group, shares),
     "PATCH /types/{name}": (model.NodeType, types),
     "PATCH /users/{name}": (model.User, people),
     "PATCH /nodes/{name}": (model.Node, nodes, node_settings),

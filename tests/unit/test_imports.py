@@ -100,6 +100,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
             "cod.filters",
             "cod.machine_lists",
             "cod.web",
+            "cod.childprocess",
             "cod.net.notify",
             "cod.consolefiles",
             "cod.data",

@@ -10,7 +10,7 @@ import click
 from cod.choices import DeliveryState
 from cod.cli.people.member import group as invite
 from cod.cli.record_fields import OrNone, Show, body_of, facts, lists, options_named, set_options
-from cod.cli.scheduler.shares import share_table
+from cod.cli.scheduler.shares import preview_table, share_table
 from cod.cli.show import (
     ago,
     client,
@@ -156,6 +156,17 @@ def _number(text: str, *, whole: bool) -> float | None:
     default=None,
     help="Rank the group's requests by what their users have used. [default: as before]",
 )
+@click.option(
+    "--preview",
+    is_flag=True,
+    help="Change nothing: simulate the last days with these shares, guarantees and limits.",
+)
+@click.option(
+    "--days",
+    metavar="N",
+    type=click.IntRange(1, 28),
+    help="With --preview: days that are simulated. [default: 14]",
+)
 @with_json
 def set_(
     ctx: click.Context,
@@ -168,6 +179,8 @@ def set_(
     hours: float | str | None,
     parent: str | None,
     user_shares: bool | None,
+    preview: bool,
+    days: int | None,
     **asked: Any,
 ) -> None:
     """Change a group. Existing vclusters and requests keep their leases and priorities.
@@ -177,6 +190,7 @@ def set_(
       cod group set physics --priority 20 --email "ann@example.org, bob@example.org" --webhook ""
       cod group set physics --shares 40 --guarantee 8 --limit 20 --limit gpu=4
       cod group set vision --shares gpu=3 --guarantee gpu=2
+      cod group set physics --shares 40 --preview --days 7
     """
     said_of_shares = {"hours_limit": hours, "parent": parent, "user_shares": user_shares}
     by_types = (
@@ -200,7 +214,17 @@ def set_(
             "--shares, --guarantee, --limit, --hours, --parent and --user-shares are set by a "
             "command of their own"
         )
-    if entitled:
+    if days is not None and not preview:
+        raise click.UsageError("--days belongs to --preview")
+    if preview and not entitled:
+        raise click.UsageError(
+            "--preview tries --shares, --guarantee, --limit, --hours or --parent"
+        )
+    if preview:
+        asked_days = {} if days is None else {"days": days}
+        value = client(ctx).post(path("shares", name, "preview"), entitled | asked_days)
+        shown(value, preview_table, as_json)
+    elif entitled:
         value = client(ctx).patch(path("shares", name), entitled)
         shown(value, lambda one: share_table([one]), as_json)
     else:

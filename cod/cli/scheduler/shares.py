@@ -11,6 +11,7 @@ import click
 from cod.cli.nodes.energy import day
 from cod.cli.show import client, shown, table, table_of, when, with_table
 from cod.client import path
+from cod.quantity import span
 
 PARTS = ("own", "higher", "equal", "lower", "free")
 
@@ -72,6 +73,23 @@ def share_table(values: list[Any]) -> Any:
             f"{values[0]['evenness']:.3f} (1 is even)"
         )
     return found
+
+
+def preview_table(value: Any) -> Any:
+    """Return for people what other shares would have made of the last days."""
+    from rich.console import Group
+
+    return Group(
+        value["sentence"],
+        "",
+        table_of(
+            value["groups"],
+            ("GROUP", lambda one: one["group"]),
+            ("REQUESTS", lambda one: str(one["requests"])),
+            ("MEAN WAIT", lambda one: span(one["before"])),
+            ("WITH THESE SHARES", lambda one: span(one["after"])),
+        ),
+    )
 
 
 def _use_table(value: Any) -> Any:

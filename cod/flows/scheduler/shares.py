@@ -6,6 +6,7 @@ The planner, the acts and what is shown here all reckon by `policy.sharing.entit
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
@@ -18,16 +19,24 @@ from cod.model import Effect, Group, Refused, Result, Site, TypeTerms
 from cod.policy import buckets
 from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler.snapshot import OTHERS, Sharing
-from cod.policy.sharing import entitlements, node_hours, site_use, turns, users
+from cod.policy.sharing import (
+    entitlements,
+    node_hours,
+    recorded_demand,
+    site_use,
+    turns,
+    users,
+)
 from cod.policy.sharing.shares import dominant, faded
 from cod.policy.sharing.turns import DAY
 from cod.states import UNAPPROVED, NodeState
-from cod.store.engine import Tx
+from cod.store.engine import Tx, trial
 from cod.store.nodes import energy, types
 from cod.store.people import groups, user_usage
 from cod.store.scheduler import node_counts, requests, usage, vclusters
 
 HOUR = 3600.0
+MOST_RECORDED = 20_000  # requests that are simulated for a preview
 Number = TypeVar("Number", int, float)
 
 
@@ -404,6 +413,40 @@ def change(
         ends = energy_accounting.month_end(now)
         core_node_hours.tell(tx, groups.get(tx, group.id), before, hours, now, ends)
     return Result(one(tx, name, site=site, now=now), (Effect("wake", "manager"),))
+
+
+def preview(
+    tx: Tx, name: str, changes: Mapping[str, Any], days: int, *, site: Site, now: float
+) -> bytes:
+    """Return the question to the simulator (`service.share_preview`) what such a `change` would
+    have made of the last `days`. Raises `Refused`."""
+    before = settings(tx)
+    groups.named(tx, name)
+    asked = requests.recorded(tx, now - days * DAY, now, MOST_RECORDED)
+    nodes = node_counts.by_type_and_block(tx)
+    if not asked or not nodes:
+        missing = "requests" if nodes else "nodes in service"
+        raise Refused(
+            "conflict", f"the site had no {missing} in the last {days} days to simulate", "days"
+        )
+    if len(asked) == MOST_RECORDED:
+        raise Refused(
+            "conflict",
+            f"the site had {MOST_RECORDED} requests or more in the last {days} days, too many to"
+            " simulate: name fewer days",
+            "days",
+        )
+    with trial(tx):
+        change(tx, name, changes, site=site, now=now)
+        after = settings(tx)
+    kinds, there = types.every(tx), groups.every(tx)
+    known = [each.name for each in kinds if each.id in nodes]
+    own, others = (recorded_demand.group_tables(there, one, known) for one in (before, after))
+    question = {
+        "scenario": recorded_demand.scenario(kinds, nodes, asked, own, site, days, now),
+        "groups": others,
+    }
+    return json.dumps(question).encode()
 
 
 def _parent(tx: Tx, group: Group, name: str | None) -> int | None:

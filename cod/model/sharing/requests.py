@@ -72,6 +72,29 @@ class RequestTuple:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """A request for nodes as it was, with what became of its vcluster.
+
+    wanted_at  when it was submitted or, as a reservation in advance, when it begins
+    nodes      of all its tuples; `needs`: the first one's requirements (XML) or ''
+    lease_time, expires_at, ended_at, preemptible  of its vcluster
+    """
+
+    group: str
+    state: str
+    wanted_at: float
+    decided_at: float | None
+    nodes: int
+    needs: str
+    may_wait: bool
+    may_spread: bool
+    preemptible: bool
+    lease_time: float
+    expires_at: float | None
+    ended_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class AskedTuple:
     """A tuple as it is asked for. '' stands for what the vcluster was created with, or, in a
     request for a new one, for what its first tuple asks for.

@@ -261,6 +261,34 @@ class Trace:
     )
 
 
+@dataclass(frozen=True, slots=True, config=KEYS)
+class RecordedRequest:
+    """A request as a site has recorded it. Times are seconds; `at` counts from the beginning."""
+
+    at: float = key("when its nodes were wanted")
+    nodes: int = key("how many", low=1)
+    runtime: float = key("for how long they were held")
+    lease: float | None = key("the lease asked for; left out: an estimate", None)
+    under: str = word("name that it counts under; empty: the demand's", "")
+
+
+@dataclass(frozen=True, slots=True, config=KEYS)
+class Recorded:
+    """Requests as a site has recorded them, each a virtual cluster as those of `jobs`."""
+
+    requests: tuple[RecordedRequest, ...] = word("in the order of their times")
+    name: str = word("its name")
+    group: str = word("who asks")
+    model: Literal["recorded"] = word("recorded", "recorded")
+    needs: str = word("what the nodes must have (a requirements document, XML)", "")
+    cache: StrictBool = word("the template lets disks be kept for the group's next use", False)
+    preemptible: StrictBool = word("any request may take its nodes, down to none", False)
+    may_spread: StrictBool = word("nodes may come from several blocks", False)
+    may_wait: StrictBool = word("false: rejected when it cannot be had at once", True)
+    estimate: float = key("see jobs; for requests that name no lease", 2.0, low=0.01)
+    extends: StrictBool = word("extends a lease that would end before the request's time", True)
+
+
 Hour = Annotated[float, key("hour", high=24)]
 
 
@@ -302,7 +330,7 @@ class Moves:
     )
 
 
-Demand = Jobs | Queue | Farm | Trace | Reservations | Moves
+Demand = Jobs | Queue | Farm | Trace | Recorded | Reservations | Moves
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

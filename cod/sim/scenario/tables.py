@@ -20,6 +20,7 @@ from cod.sim.scenario.records import (
     Moves,
     OwnerTable,
     Queue,
+    Recorded,
     Reservations,
     Scenario,
     Trace,
@@ -111,7 +112,7 @@ def _fields(record: Any) -> dict[str, FieldInfo]:
     return found
 
 
-MODELS = ("jobs", "queue", "farm", "trace", "reservations", "moves")
+MODELS = ("jobs", "queue", "farm", "trace", "recorded", "reservations", "moves")
 TABLES: dict[str, Mapping[str, FieldInfo]] = {
     "type": _fields(Type),
     "group": _fields(OwnerTable),
@@ -119,6 +120,7 @@ TABLES: dict[str, Mapping[str, FieldInfo]] = {
     "queue": _fields(Queue),
     "farm": _fields(Farm),
     "trace": _fields(Trace),
+    "recorded": _fields(Recorded),
     "reservations": _fields(Reservations),
     "moves": _fields(Moves),
 }

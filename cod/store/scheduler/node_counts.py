@@ -349,6 +349,17 @@ def by_type(tx: Tx, held: Iterable[Held] | None = None) -> dict[int, int]:
     return dict(counts)
 
 
+def by_type_and_block(tx: Tx) -> dict[int, dict[int | None, int]]:
+    """Return how many nodes in service the site has of each type in each block; None: in none."""
+    query = select(_n.type_id, _n.block_id, func.count()).where(
+        _n.type_id.is_not(None), _n.state.not_in((*NOT_OURS, NodeState.QUARANTINED))
+    )
+    counts: dict[int, dict[int | None, int]] = {}
+    for type_id, block_id, count in tx.execute(query.group_by(_n.type_id, _n.block_id)):
+        counts.setdefault(type_id, {})[block_id] = count
+    return counts
+
+
 def expected(tx: Tx) -> int:
     """Return how many nodes have not reported their hardware, or wait for approval."""
     unknown = or_(_n.type_id.is_(None), _n.state.in_(sorted(UNAPPROVED)))

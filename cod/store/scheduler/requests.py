@@ -7,9 +7,19 @@ from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
-from cod.model import Request, RequestTuple
+from cod.model import RecordedRequest, Request, RequestTuple
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -268,3 +278,41 @@ def waiting(tx: Tx, group_id: int) -> int:
         .where(r.state == RequestState.PENDING, r.kind != "replace", v.group_id == group_id)
     )
     return tx.scalar(query) or 0
+
+
+def recorded(tx: Tx, since: float, until: float, limit: int) -> list[RecordedRequest]:
+    """Return, of the requests for more nodes that nobody withdrew, those wanted from `since` until
+    `until` and those whose nodes were still held at `since`; at most `limit`, in the order of
+    their times."""
+    v, q = t.vclusters.c, t.request_tuples.c
+    at = func.coalesce(_r.starts_at, _r.submitted_at)
+    first = select(q.attributes).where(q.request_id == _r.id, q.position == 0).scalar_subquery()
+    count = select(func.sum(q.count)).where(q.request_id == _r.id).scalar_subquery()
+    granted = and_(_r.state == RequestState.GRANTED, v.ended_at.is_(None) | (v.ended_at > since))
+    query = (
+        select(
+            t.groups.c.name,
+            _r.state,
+            at,
+            _r.decided_at,
+            count,
+            func.coalesce(first, ""),
+            _r.may_wait,
+            _r.may_spread,
+            v.preemptible,
+            v.lease_time,
+            v.expires_at,
+            v.ended_at,
+        )
+        .join(t.vclusters, v.id == _r.vcluster_id)
+        .join(t.groups, t.groups.c.id == v.group_id)
+        .where(
+            _r.kind.in_(("create", "grow")),
+            _r.state != RequestState.WITHDRAWN,
+            at < until,
+            or_(at >= since, granted, _r.state.in_(UNDECIDED)),
+        )
+        .order_by(at, _r.id)
+        .limit(limit)
+    )
+    return [RecordedRequest(*one[:4], int(one[4]), *one[5:]) for one in tx.execute(query) if one[4]]

@@ -132,6 +132,8 @@ async def reply(
     context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], value: V
 ) -> BaseModel | None:
     """Return the reply for the flow's value; None where there is nothing to say."""
+    if route.simulated:
+        value = await context.simulator.answer(value)
     if route.work is not None:
         worked = await in_thread(context, route.work, ask, value)
         return routes.open_to(worked, ask.who)

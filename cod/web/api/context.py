@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 
 from cod.security.signer import VcmAuthority
 from cod.web.api.events import Hub
+from cod.web.api.simulator import Simulator
 from cod.web.http.port import WebPort
 from cod.web.http.rate_limits import RateLimits
 from cod.web.http.uploads.intake import Intake
@@ -41,4 +42,5 @@ class Context(WebPort):
     consoles: Path | None
     fingerprint: Callable[[], str]
     hub: Hub
+    simulator: Simulator
     rate_limits: RateLimits

@@ -216,6 +216,7 @@ class Route(Generic[N, B, Q, V]):
                 database's: see `Call.prepared`
     work        something slow to do with the flow's value, in a thread; the reply is what it
                 returns
+    simulated   the flow's value is a question to the simulator, and `shape` gets the answer
     shape       the reply for the flow's value; None where there is nothing to say (204), or `work`
                 makes it
     reply       the model of the reply
@@ -265,6 +266,7 @@ class Route(Generic[N, B, Q, V]):
     ends: bool = False
     idle: Callable[[V], bool] | None = None
     action: str = ""
+    simulated: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError where the path names other things than its record."""

@@ -70,6 +70,45 @@ class SharePatch(Body):
         return self
 
 
+class SharePreviewBody(SharePatch):
+    """A change of a group's entitlements to be tried. The simulation ends now."""
+
+    days: Annotated[int, Field(ge=1, le=28)] = Field(
+        default=14, description="days of the site's own requests that are simulated"
+    )
+
+    @model_validator(mode="after")
+    def _more(self) -> SharePreviewBody:
+        if self.model_fields_set == {"days"}:
+            raise ValueError("names nothing to change")
+        return self
+
+
+class GroupWaitReply(Reply):
+    """How long a group's requests wait on the average until their systems run, in seconds: simulated
+    as things are (`before`) and with the change (`after`)."""
+
+    group: str
+    requests: int
+    before: float
+    after: float
+
+
+class SharePreviewReply(Reply):
+    """What a change would have made of the last days, by the simulator: the same requests, with
+    either shares. Both columns are simulated, so that their difference is the change alone.
+
+    idle_before, idle_after: part of the site's nodes that nobody held, 0 to 1
+    """
+
+    days: float
+    nodes: int
+    groups: list[GroupWaitReply]
+    idle_before: float
+    idle_after: float
+    sentence: str
+
+
 class TypeShareReply(ReplyOf[TypeShare], whole=True):
     """What a group is sure of, of nodes of a type that are apart from all others. shares: null: the
     group's shares of the site hold for them, too. The others as of the group."""
@@ -175,6 +214,25 @@ SHARES = (
         lambda a: partial(shares.used, name=a.names.name, site=a.site, now=a.now),
         reply=Shaped(GroupUseReply, GroupUseReply.model_validate),
         names=Named,
+    ),
+    route(
+        "POST /shares/{name}/preview",
+        ADMINS,
+        "Simulate the last days with another share, guarantee and limits; nothing is changed",
+        lambda a: partial(
+            shares.preview,
+            name=a.names.name,
+            changes=a.body.model_dump(exclude_unset=True, exclude={"days"}),
+            days=a.body.days,
+            site=a.site,
+            now=a.now,
+        ),
+        reply=Shaped(SharePreviewReply, SharePreviewReply.model_validate),
+        body=SharePreviewBody,
+        names=Named,
+        quiet=True,
+        dear=True,
+        simulated=True,
     ),
     route(
         "PATCH /shares/{name}",

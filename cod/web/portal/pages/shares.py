@@ -24,6 +24,8 @@ PARTS = {
     "lower": "lower priority",
     "free": "free",
 }
+DAYS = (("7", "7 days"), ("14", "14 days"), ("28", "28 days"))  # that a preview simulates
+WHOLE = ("guarantee", "node_limit", "days")
 NULLS = ("node_limit", "hours_limit")  # that an empty field takes away
 
 
@@ -51,6 +53,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     use = shares.used(tx, name, site=ask.site, now=ask.now)
     return {
         "use": use,
+        "days": DAYS,
         "one": shares.one(tx, name, site=ask.site, now=ask.now),
         "chart": _chart(use),
         "heads": [words.format(group=name) for words in PARTS.values()],
@@ -74,10 +77,10 @@ def _chart(use: GroupUse) -> Markup | None:
     return Markup(svg.inline(drawn, f"Nodes of {use.group}, of others, and free"))
 
 
-def _body(fields: Fields) -> dict[str, Any]:
-    """Return the body that the form makes; an empty limit is none."""
+def _body(fields: Fields, *more: str) -> dict[str, Any]:
+    """Return the body that the form makes, with `more` of its numbers; an empty limit is none."""
     body: dict[str, Any] = {}
-    for name in ("shares", "guarantee", *NULLS):
+    for name in ("shares", "guarantee", *NULLS, *more):
         text = fields.one(name).strip()
         if not text and name not in NULLS:
             continue
@@ -86,9 +89,14 @@ def _body(fields: Fields) -> dict[str, Any]:
         except ValueError:
             body[name] = text  # the API says what it should be
             continue
-        whole = number is not None and name in ("guarantee", "node_limit") and number.is_integer()
+        whole = number is not None and name in WHOLE and number.is_integer()
         body[name] = int(number) if whole and number is not None else number
     return body
+
+
+def _preview(fields: Fields) -> dict[str, Any]:
+    """Return the body of a preview: the form's, with the days."""
+    return _body(fields, "days")
 
 
 PAGES = (
@@ -103,4 +111,5 @@ ACTIONS = (
         "The shares and limits of {reply.group} are set.",
         body=_body,
     ),
+    act(f"{ONE}/preview", "POST", ONE, again=ONE, body=_preview),
 )

@@ -1,0 +1,56 @@
+"""What other shares would have made of some days, in a sentence. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cod.policy.sharing.site_use import percent
+from cod.quantity import span
+
+LISTED = 4  # groups in the sentence
+LITTLE = 60.0  # seconds on the average: less is no difference
+LITTLE_IDLE = 0.001  # of the site
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWait:
+    """How long a group's requests wait on the average until their systems run, in seconds, as
+    things are and with the change."""
+
+    group: str
+    requests: int
+    before: float
+    after: float
+
+    @property
+    def longer(self) -> float:
+        """Return by how many seconds the wait is longer; negative: shorter."""
+        return self.after - self.before
+
+
+def sentence(waits: Sequence[GroupWait], idle_before: float, idle_after: float) -> str:
+    """Return what would have been otherwise. `idle_before`, `idle_after`: the part of the site's
+    nodes that nobody held, 0 to 1."""
+    moved = sorted((one for one in waits if abs(one.longer) >= LITTLE), key=_most)
+    parts = [
+        f"{one.group} would have waited {span(abs(one.longer))} {_more_or_less(one.longer)}"
+        if number == 0
+        else f"{one.group} {span(abs(one.longer))} {_more_or_less(one.longer)}"
+        for number, one in enumerate(moved[:LISTED])
+    ]
+    if len(moved) > LISTED:
+        parts.append(f"{len(moved) - LISTED} other groups otherwise, too")
+    said = ", ".join(parts) or "no group would have waited longer or less"
+    idle = idle_after - idle_before
+    if abs(idle) >= LITTLE_IDLE:
+        said += f"; {percent(abs(idle))} {'more' if idle > 0 else 'fewer'} nodes idle"
+    return f"With these shares {said}."
+
+
+def _most(one: GroupWait) -> tuple[float, str]:
+    return -abs(one.longer), one.group
+
+
+def _more_or_less(longer: float) -> str:
+    return "more" if longer > 0 else "less"

@@ -1,0 +1,59 @@
+"""Questions that the simulator answers, in a process of its own: one at a time, with a deadline.
+
+A simulation takes seconds of processor time. The process is nice and bounds itself; here its time
+on the clock is bounded, too, and it ends with the server.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from typing import Any
+
+from cod.childprocess import ChildProcess
+from cod.web.http.errors import HttpProblem
+
+PROGRAM = (sys.executable, "-P", "-m", "cod.service.share_preview")
+SECONDS = 55.0  # until a browser's or a program's patience ends, which is a minute
+WAIT = 10  # seconds after which it is worth asking again
+TOO_MUCH = "simulating these days takes longer than the server allows: name fewer days"
+BUSY = "another preview is being simulated, one at a time: try again in some seconds"
+
+log = logging.getLogger("cod.api")
+
+
+class Simulator:
+    """One server's. `stop` ends what is under way."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._child: ChildProcess | None = None
+
+    async def answer(self, question: bytes) -> Any:
+        """Return the answer. Raises `HttpProblem`: 503 while another is asked for, 422 where the
+        question is too much."""
+        if self._child is not None:
+            raise HttpProblem(503, "busy", BUSY, wait=WAIT)
+        self._child = child = ChildProcess(question)
+        limit = None
+        try:
+            self._reactor.spawnProcess(child, PROGRAM[0], list(PROGRAM), dict(os.environ))
+            limit = self._reactor.callLater(SECONDS, child.kill)
+            status, said, trouble = await child.ended
+        finally:
+            self._child = None
+            if limit is not None and limit.active():
+                limit.cancel()
+        if status is None:  # a signal: its limit of processor time, or ours
+            raise HttpProblem(422, "invalid", TOO_MUCH, "days")
+        if status != 0:
+            log.error("a preview failed: %s", trouble[-2000:].decode(errors="replace"))
+            raise HttpProblem(500, "internal", "the simulation failed; the server's log says why")
+        return json.loads(said)
+
+    def stop(self) -> None:
+        """End what is under way."""
+        if self._child is not None:
+            self._child.kill()
