@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
+    Integer,
     Select,
     and_,
     bindparam,
+    cast,
     func,
     insert,
     or_,
@@ -287,7 +289,7 @@ def recorded(tx: Tx, since: float, until: float, limit: int) -> list[RecordedReq
     v, q = t.vclusters.c, t.request_tuples.c
     at = func.coalesce(_r.starts_at, _r.submitted_at)
     first = select(q.attributes).where(q.request_id == _r.id, q.position == 0).scalar_subquery()
-    count = select(func.sum(q.count)).where(q.request_id == _r.id).scalar_subquery()
+    count = select(cast(func.sum(q.count), Integer)).where(q.request_id == _r.id).scalar_subquery()
     granted = and_(_r.state == RequestState.GRANTED, v.ended_at.is_(None) | (v.ended_at > since))
     query = (
         select(
@@ -315,4 +317,5 @@ def recorded(tx: Tx, since: float, until: float, limit: int) -> list[RecordedReq
         .order_by(at, _r.id)
         .limit(limit)
     )
-    return [RecordedRequest(*one[:4], int(one[4]), *one[5:]) for one in tx.execute(query) if one[4]]
+    rows: list[tuple[Any, ...]] = [tuple(one) for one in tx.execute(query)]
+    return [RecordedRequest(*one) for one in rows if one[4]]
