@@ -262,7 +262,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)
-class RecordedRequest:
+class RecordedJob:
     """A request as a site has recorded it. Times are seconds; `at` counts from the beginning."""
 
     at: float = key("when its nodes were wanted")
@@ -276,7 +276,7 @@ class RecordedRequest:
 class Recorded:
     """Requests as a site has recorded them, each a virtual cluster as those of `jobs`."""
 
-    requests: tuple[RecordedRequest, ...] = word("in the order of their times")
+    requests: tuple[RecordedJob, ...] = word("in the order of their times")
     name: str = word("its name")
     group: str = word("who asks")
     model: Literal["recorded"] = word("recorded", "recorded")
