@@ -212,8 +212,8 @@ class _Inventory:
         [(node_id, mark)] = fits.items()
         node = self._nodes[node_id]
         if self._found.setdefault(node_id, machine) is not machine:
-            other = self._found[node_id].name
-            raise Refused("conflict", f"it fits the node that entry {other} fits", "name")
+            taken = self._found[node_id].name
+            raise Refused("conflict", f"it fits the node that entry {taken} fits", "name")
         if node.state == NodeState.RETIRED:
             why = f"it is node {node.name}, which is retired: restore that node"
             raise Refused("conflict", why, "name")

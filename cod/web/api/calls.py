@@ -133,7 +133,8 @@ async def reply(
 ) -> BaseModel | None:
     """Return the reply for the flow's value; None where there is nothing to say."""
     if route.simulated:
-        value = await context.simulator.answer(value)
+        question: Any = value
+        value = await context.simulator.answer(question)
     if route.work is not None:
         worked = await in_thread(context, route.work, ask, value)
         return routes.open_to(worked, ask.who)
