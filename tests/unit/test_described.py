@@ -133,6 +133,7 @@ VALUE = ShelfReply.of(SHELF).model_dump(mode="json")
 ELSEWHERE: dict[Any, set[str]] = {
     Vcluster: {"live_name", "user_id"},
     Request: {"key", "tuples"},
+    NodeType: {"product"},
 }
 
 

@@ -21,7 +21,7 @@ from functools import partial
 
 from cod.flows.nodes import nodes
 from cod.flows import views
-from cod.web.api.resources.nodes import Because, NodeList, NodeQuery, NodeReply, PowerWish
+from cod.web.api.resources.nodes import OutOfService, NodeList, NodeQuery, NodeReply, PowerWish
 from cod.web.api.resources.vclusters import VclusterReply
 from cod.web.api.routes import ADMINS, Named, listed, route
 
@@ -65,8 +65,8 @@ WRONG = {
         r"Listed\[NodeView\].*Sequence\[VclusterView\]",
     ),
     "another question's body": (
-        WISH.replace("body=PowerWish", "body=Because"),
-        r'"Because" has no attribute "desired"',
+        WISH.replace("body=PowerWish", "body=OutOfService"),
+        r'"OutOfService" has no attribute "desired"',
     ),
     "a body that is read and not named": (
         WISH.replace(", body=PowerWish", ""),

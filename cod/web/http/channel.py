@@ -12,20 +12,25 @@ from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from twisted.web import http
 
-_BODY = json.dumps(
-    {
+
+def _refusal(detail: str) -> bytes:
+    """Return a whole answer, after which the connection is closed."""
+    problem = {
         "type": "urn:cod:problem:bad_request",
         "title": "Bad Request",
         "status": 400,
         "code": "bad_request",
-        "detail": "this is no HTTP request that can be read",
+        "detail": detail,
     }
-).encode()
-_ANSWER = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nCache-Control:"
-    b" no-store\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(_BODY)
-) + _BODY
+    body = json.dumps(problem).encode()
+    return (
+        b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nCache-Control:"
+        b" no-store\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+    ) + body
 
+
+_UNREADABLE = _refusal("this is no HTTP request that can be read")
+_LONG = _refusal("a line of the request is longer than 16,384 bytes: ask for less at once")
 
 # connections at once; from one address, which may be that of many people
 MOST, MOST_OF_ONE = 4096, 2048
@@ -82,5 +87,12 @@ class Channel(http.HTTPChannel):
 
     def _respondToBadRequestAndDisconnect(self) -> None:
         """Send a problem document, and close; Twisted's own answer has nothing but the status."""
-        self.transport.write(_ANSWER)
+        self._refuse(_UNREADABLE)
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """Say so, and close; Twisted's own way is to close without a word."""
+        self._refuse(_LONG)
+
+    def _refuse(self, answer: bytes) -> None:
+        self.transport.write(answer)
         self.loseConnection()  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from cod import model
 from cod.choices import PowerDriverKind
-from cod.filters.language import LONGEST, LONGEST_LIST
+from cod.filters.language import LONGEST
 from cod.flows.nodes import inventory
 from cod.machine_lists import csv_file
 from cod.web.api.models import Body, Items, Query, Reply, ReplyOf
@@ -97,7 +97,7 @@ class EntryReplies(Items[EntryReply]):
 class InventoryQuery(Query):
     """Which machines; all where nothing says which."""
 
-    names: str = Field(default="", max_length=LONGEST_LIST, description="as of GET /nodes")
+    names: str = Field(default="", max_length=LONGEST, description="as of GET /nodes")
     where: str = Field(default="", max_length=LONGEST, description="a filter, as of GET /nodes")
     format: Format = Field(default=None, description="left out: as `Accept` has it, else JSON")
 
