@@ -10,7 +10,7 @@ SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: venv dev ldap build bytecode prepared kills server-kills chaos sim demo test test-all try test-fast ledger attack check bench mutants science matrix manual deb rpm run lab-down clean system-demo system-test
+.PHONY: first-day venv dev ldap build bytecode prepared kills server-kills chaos sim demo test test-all try test-fast ledger attack check bench mutants science matrix manual deb rpm run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -144,6 +144,10 @@ SECONDS_EACH ?= 30
 mutants: dev $(if $(BY_HAND),system-test build)
 	.venv/bin/python -m tests.mutants --seed $(SEED) --count $(COUNT) --seconds $(SECONDS_EACH) \
 	    --workers $(WORKERS) $(if $(ONLY),--only $(ONLY)) $(if $(BY_HAND),--by-hand)
+
+# An administrator's first day, with its commands, what they say, and minutes (docs/start/first-day.md); as root.
+first-day: build dev system-test
+	$(PYTEST) -q -s tests/system/test_first_day.py
 
 # Machines of every shape, one after another, and docs/hardware.md of them: make matrix
 # ONLY="uefi-virtio bios-usb"

@@ -131,33 +131,41 @@ class Stage:
             lab = LabSpec(self.lab, self._specs, networks=self._networks, switch=self._switch)
             status = control.up(replace(lab, snapshots=str(self._snapshots or "")))
             self.machines = {mac: node for node in status["nodes"] for mac in node["macs"]}
-            switches = str(status["socket"])
-            site = SITE.format(
-                data=self.folder / "data",
-                switches=switches,
-                patience=self.patience,
-                policy=self.policy,
-            )
-            if address := status["switch_address"]:
-                site += SWITCH.format(name=f"{self.lab}-switch", address=address)
-            if self._vlans is not None:
-                first, last = self._vlans
-                site += ISOLATION.format(first=first, last=last)
-                # the server itself would make them, if this kernel could
-                for vlan in range(first, last + 1):
-                    network.add_interface(
-                        record.namespace(self.lab), f"trunk.{vlan}", vlan, "192.0.2.1/32"
-                    )
-            self.site_file.write_text(site)
-            self._cod("init", "--dir", str(self.folder / "data"))
-            built = data.path("build/trampoline/lab")
-            for name in ("vmlinuz", "ramdisk", "facts.json"):
-                shutil.copy(built / name, self.folder / "data/boot/trampoline" / name)
+            self.found(str(status["socket"]), status["switch_address"])
             self.serve()
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
+
+    def found(self, switches: str, address: str) -> None:
+        """Make the site. `switches`: the socket of the machines' power switches; `address`: that
+        of a lab's managed switch, or ''."""
+        site = SITE.format(
+            data=self.folder / "data",
+            switches=switches,
+            patience=self.patience,
+            policy=self.policy,
+        )
+        if address:
+            site += SWITCH.format(name=f"{self.lab}-switch", address=address)
+        if self._vlans is not None:
+            first, last = self._vlans
+            site += ISOLATION.format(first=first, last=last)
+            # the server itself would make them, if this kernel could
+            for vlan in range(first, last + 1):
+                network.add_interface(
+                    record.namespace(self.lab), f"trunk.{vlan}", vlan, "192.0.2.1/32"
+                )
+        self.site_file.write_text(site)
+        self._cod("init", "--dir", str(self.folder / "data"))
+        self.take_the_labs_trampoline()
+
+    def take_the_labs_trampoline(self) -> None:
+        """Have machines load the small trampoline, with the drivers of the lab alone."""
+        built = data.path("build/trampoline/lab")
+        for name in ("vmlinuz", "ramdisk", "facts.json"):
+            shutil.copy(built / name, self.folder / "data/boot/trampoline" / name)
 
     def __exit__(self, *_: object) -> None:
         with suppress(Exception):

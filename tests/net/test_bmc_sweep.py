@@ -67,6 +67,10 @@ class Rack:
             for finish in self.held:
                 finish()
 
+    def hold(self, finish: Callable[[], None]) -> None:
+        """Have a slow BMC's answer wait."""
+        self.held.append(finish)
+
 
 class RackBmc(Bmc):
     """The BMC of machine `number`, which tells of its system by Redfish."""
@@ -103,7 +107,7 @@ class RackBmc(Bmc):
         if self.number not in SLOW:
             self.rack.answered()
             return body
-        self.rack.held.append(lambda: (request.write(body), request.finish()))
+        self.rack.hold(lambda: (request.write(body), request.finish()))
         return NOT_DONE_YET
 
 

@@ -44,7 +44,11 @@ class Rack(Stage):
     def nodes(self) -> dict[str, dict[str, Any]]:
         """The nodes that the server knows, by the lab's names of their machines."""
         with self.client() as api:
-            return {self.machines[node["boot_mac"]]["name"]: node for node in api.every("/nodes")}
+            return {
+                self.machines[node["boot_mac"]]["name"]: node
+                for node in api.every("/nodes")
+                if node["boot_mac"] in self.machines
+            }
 
     def node(self, name: str) -> dict[str, Any]:
         """The machine as the server knows it; {} if it does not."""
@@ -135,9 +139,11 @@ def rack(
     networks: Sequence[LabNetwork] = (),
     switch: str = "bridge",
     restored: bool = False,
+    made: type[Rack] = Rack,
 ) -> Iterator[Rack]:
     """A running rack, everything switched off; all of it is gone afterwards. Shows logs if the
-    block fails. `patience`, `policy`, `networks` and `switch` are those of `Stage`.
+    block fails. `patience`, `policy`, `networks` and `switch` are those of `Stage`; `made` founds
+    its site another way.
 
     With `restored`, machines that are new begin in the trampoline (`cod.lab.snapshots`): for
     stories, not for proofs of a boot.
@@ -146,7 +152,7 @@ def rack(
     """
     with tempfile.TemporaryDirectory(prefix="cod-") as place, pytest.MonkeyPatch.context() as patch:
         patch.setenv("COD_LAB_ROOT", f"{place}/labs")
-        stand = Rack(
+        stand = made(
             Path(place) / "s",
             machines,
             f"rack-{os.getpid()}",

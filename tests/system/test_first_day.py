@@ -1,0 +1,259 @@
+"""An administrator's first day: a new site, 300 machines of a list, 50 BMCs swept, groups and
+templates of files, two makers' layouts, and four machines of the list active in two clusters.
+
+`make first-day` prints each command with its output and its time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cod.lab import network, record
+from cod.lab.spec import LabDisk, LabNic, LabNode
+from tests.net.test_bmc_sweep import uuid
+from tests.system import maker_layouts
+from tests.system.bmcs import running
+from tests.system.login import Key
+from tests.system.owner import API, Owner
+from tests.system.qemu import CHECKOUT, Rack, rack
+from tests.system.test_debian import logs_in
+from tests.waiting import until
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.nightly,
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+]
+
+MACHINES, RACKS = 300, 10
+THERE = range(29, 33)  # those that are in the lab; of the others the list alone tells
+BMCS = "10.1.0"
+LAYOUTS = {"web": "ubuntu", "batch": "rocky"}  # by the cluster that runs it
+SITE = {
+    "unknown": '"known-only"',
+    "patience": "3.0",
+    "listen": f'["{API}"]',
+    "plain": "true",
+}
+ACCOUNT = """
+[[account]]
+name = "rack1"
+user = "admin"
+password_file = "{file}"
+"""
+GROUPS = """\
+kind: group
+name: physics
+priority: 10
+max_lease: 30 d
+---
+kind: group
+name: chemistry
+max_lease: 14 d
+---
+kind: member
+name: chemistry/bob
+role: owner
+---
+kind: share
+name: physics
+shares: 3
+---
+kind: share
+name: chemistry
+shares: 1
+"""
+TEMPLATE = """\
+kind: template
+name: {name}
+document: {{file: {name}.xml}}
+---
+"""
+
+
+def mac(number: int) -> str:
+    return f"52:54:00:77:{number >> 8:02x}:{number & 255:02x}"
+
+
+def name(number: int) -> str:
+    return f"r{(number - 1) * RACKS // MACHINES + 1:02}-{number:03}"
+
+
+LAB = tuple(
+    LabNode(
+        name(number),
+        memory=1024,
+        nics=(LabNic(mac=mac(number)),),
+        disks=(LabDisk(4 << 30),),
+        uuid=uuid(number),
+        serial=f"SER{number:03}",
+    )
+    for number in THERE
+)
+
+
+class FirstDay(Rack):
+    """A rack whose site is founded by typed commands."""
+
+    def types(self, *words: str, code: int = 0) -> str:
+        """Type a command of `cod` on the server; print and return what it says."""
+        began = time.monotonic()
+        done = subprocess.run(
+            network.inside(record.namespace(self.lab), [sys.executable, "-m", "cod", *words]),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
+            env=os.environ | {"COD_SITE": str(self.site_file), "COLUMNS": "160"},
+        )
+        lines = done.stdout.splitlines()
+        shown = [*lines[:8], f"... {len(lines) - 16} lines", *lines[-8:]]
+        print(f"\n[{(time.monotonic() - began) / 60:.2f} min] # cod {' '.join(words)}")
+        print("\n".join(lines if len(lines) < 20 else shown), done.stderr, flush=True)
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    def found(self, switches: str, address: str) -> None:
+        """Make the site as docs/start/install.md does."""
+        self.site_file = self.folder / "data/site.toml"
+        self.types("init", "--dir", "data", "--interface", "br0")
+        password = self.folder / "rack1.password"
+        password.write_text("secret\n")
+        password.chmod(0o600)
+        text = self.site_file.read_text()
+        for key, value in SITE.items():
+            text, found = re.subn(rf"(?m)^# {key} = .*$", f"{key} = {value}", text, count=1)
+            assert found, key
+            print(f"   site.toml: {key} = {value}")
+        self.site_file.write_text(text + ACCOUNT.format(file=password))
+        self.take_the_labs_trampoline()
+        self.switches = switches
+
+    def listed(self) -> list[dict[str, Any]]:
+        """The nodes of the lab's machines as the API tells of them."""
+        with self.client() as api:
+            return [api.get(f"/nodes/{machine.name}") for machine in LAB]
+
+    def all_are(self, state: str) -> None:
+        """Wait until all machines of the lab are in that state, and print how long it took."""
+        began = time.monotonic()
+
+        def there() -> bool:
+            now = self.listed()
+            for node in now:
+                assert node["state"] != "quarantined", node["reason"]
+            return all(node["state"] == state for node in now)
+
+        told = lambda: [(node["name"], node["state"]) for node in self.listed()]  # noqa: E731
+        until(there, told, 1800, every=2.0)
+        print(f"\n[{(time.monotonic() - began) / 60:.2f} min] until four machines are {state}")
+
+
+@pytest.fixture
+def day() -> Iterator[FirstDay]:
+    with rack(LAB, patience=3.0, made=FirstDay) as stand:
+        assert isinstance(stand, FirstDay)
+        yield stand
+
+
+@pytest.fixture
+def bmcs(day: FirstDay, tmp_path: Path) -> Iterator[None]:
+    """Fifty BMCs on a network of theirs, four of them of the lab's machines."""
+    space = record.namespace(day.lab)
+    route = ["ip", "route", "add", "local", f"{BMCS}.0/24", "dev", "lo"]
+    subprocess.run(network.inside(space, route), check=True)
+    pairs = [f"{number}={name(number)}" for number in THERE]
+    words = [sys.executable, "-m", "tests.system.bmc_rack", BMCS, str(tmp_path), day.switches]
+    with running(network.inside(space, [*words, *pairs]), tmp_path / "bmcs", cwd=CHECKOUT):
+        until(lambda: "ready" in (tmp_path / "bmcs").read_text(), "the BMCs listen", every=0.5)
+        yield
+
+
+def write_list(path: Path) -> None:
+    """Write the machines as a site's spreadsheet has them."""
+    lines = ["name,mac,uuid,serial,rack,position,tags"]
+    for number in range(1, MACHINES + 1):
+        where = f"{name(number)[:3]},{(number - 1) % (MACHINES // RACKS) + 1}"
+        lines.append(
+            f"{name(number)},{mac(number)},{uuid(number)},SER{number:03},{where},bought-2024"
+        )
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.usefixtures("bmcs")
+def test_from_a_list_to_four_machines_with_names_racks_and_owners(
+    day: FirstDay, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    write_list(day.folder / "machines.csv")
+    day.types("node", "import", "csv", "machines.csv", "--dry-run")
+    day.types("node", "import", "csv", "machines.csv")
+    assert len(json.loads(day.types("node", "list", "--state", "expected", "--json"))) == MACHINES
+
+    # three refuse the password, two lie, and so four are in doubt: exit code 1
+    swept = ("bmc", "sweep", f"{BMCS}.0/26", "--account", "rack1", "--pin")
+    day.types(*swept, code=1)
+    assert "43 taken" in day.types(*swept, "--take", code=1)
+
+    day.types("user", "add", "bob")
+    documents = day.folder / "site.d"
+    documents.mkdir()
+    (documents / "groups.yaml").write_text(GROUPS)
+    software = ""
+    tree = maker_layouts.system(CHECKOUT / "build/cache/images")
+    for layout in LAYOUTS.values():
+        folder = tmp_path / layout
+        folder.mkdir()
+        image = folder / f"{layout}.img"
+        maker_layouts.make(layout, tree, folder, image)
+        told = day.types("image", "inspect", str(image), "--template", layout)
+        (documents / f"{layout}.xml").write_text(told)
+        day.types("image", "add", layout, str(image), "--wait")
+        software += TEMPLATE.format(name=layout)
+    (documents / "software.yaml").write_text(software.removesuffix("---\n"))
+    day.types("diff", "-f", "site.d", code=1)
+    day.types("apply", "-f", "site.d", "--yes")
+    assert "Nothing differs" in day.types("diff", "-f", "site.d")
+
+    names = [machine.name for machine in LAB]
+    day.types("node", "power", "on", *names)
+    day.all_are("new")
+    day.types("node", "approve", *names, "--yes")
+    day.all_are("inactive")
+
+    key = Key(tmp_path, "laptop")
+    ann = Owner(day, "ann", [key])
+    for cluster, layout in LAYOUTS.items():
+        words = ("--group", "physics", "--size", "2", "--template", layout, "--spread")
+        print(f"\nann: cod vcluster create {cluster} {' '.join(words)}")
+        ann.cod("vcluster", "create", cluster, *words)
+    day.all_are("active")
+    day.types("node", "list", *names)
+
+    by_cluster: dict[str, list[str]] = {cluster: [] for cluster in LAYOUTS}
+    for number, node in zip(THERE, day.listed(), strict=True):
+        assert (node["name"], node["block"]) == (name(number), name(number)[:3])
+        assert node["power"]["driver"] == "redfish"
+        assert node["power"]["account"] == "rack1"
+        by_cluster[node["vcluster"]].append(node["name"])
+        command = "hostname -f; findmnt -no FSTYPE /"
+        said = logs_in(day, key, node["address"], command, tmp_path).split()
+        print(f"ann: ssh root@{node['address']}: {said}")
+        kind = {"ubuntu": "ext4", "rocky": "xfs"}[LAYOUTS[node["vcluster"]]]
+        assert said[0].startswith(f"{node['hostname']}.{node['vcluster']}.")
+        assert said[1] == kind
+    assert [len(each) for each in by_cluster.values()] == [2, 2]
+    with day.client() as api:
+        assert {api.get(f"/vclusters/{cluster}")["group"] for cluster in LAYOUTS} == {"physics"}
+    print(f"\n[{(time.monotonic() - began) / 60:.2f} min] the whole day")
