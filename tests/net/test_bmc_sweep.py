@@ -15,6 +15,7 @@ from OpenSSL import SSL
 from twisted.internet.defer import Deferred
 from twisted.internet.protocol import DatagramProtocol
 from twisted.internet.ssl import DefaultOpenSSLContextFactory
+from twisted.logger import capturedLogs
 from twisted.web.server import NOT_DONE_YET
 from twisted.web.server import Site as WebSite
 
@@ -351,8 +352,10 @@ def test_an_account_that_all_refuse_is_given_up(
 @pytest.mark.usefixtures("quick_pings")
 def test_where_nobody_answers_nothing_is_told(reactor: Any, in_reactor: InReactor) -> None:
     closed = {"https": free_port(), "rmcp": free_port(socket.SOCK_DGRAM)}
-    told = swept(reactor, in_reactor, "127.77.0.60", **closed)
+    with capturedLogs() as logs:
+        told = swept(reactor, in_reactor, "127.77.0.60", **closed)
     assert (told.systems, told.trouble) == ((), "")
+    assert [event["log_failure"] for event in logs if "log_failure" in event] == []
 
 
 def test_the_search_leaves_by_the_interface_of_the_network(

@@ -195,3 +195,8 @@ class _Presence(DatagramProtocol):
     def connectionRefused(self) -> None:
         """Take the port's refusal as the answer: no service listens there."""
         self._end(False)
+
+    def doStop(self) -> None:
+        """Take a closed socket as that answer: epoll's reactor closes one that was refused."""
+        super().doStop()
+        self._end(False)
