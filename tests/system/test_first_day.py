@@ -218,7 +218,7 @@ def test_from_a_list_to_four_machines_with_names_racks_and_owners(
 
     names = [machine.name for machine in LAB]
     day.types("node", "power", "on", *names)
-    day.all_are("new")
+    day.all_are("registering")
     day.types("node", "approve", *names, "--yes")
     day.all_are("inactive")
 
