@@ -303,6 +303,15 @@ def test_a_request_names_its_host_once(served: Served, host: bytes, path: bytes)
         assert peer.recv(1000).startswith(b"HTTP/1.1 400 ")
 
 
+def test_a_line_that_is_too_long_is_answered(served: Served) -> None:
+    line = b"GET /api/v1/nodes?where=" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.server.ports[0]), 60) as peer:
+        peer.sendall(line)
+        said = peer.makefile("rb").read()
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b"ask for less at once" in said
+
+
 @pytest.mark.parametrize("coding", [b"chunked", b"identity"])
 def test_a_request_with_two_lengths_ends_the_connection(served: Served, coding: bytes) -> None:
     """What stands behind it may be a second request that a proxy has not seen."""

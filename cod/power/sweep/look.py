@@ -198,5 +198,5 @@ class _Presence(DatagramProtocol):
 
     def doStop(self) -> None:
         """Take a closed socket as that answer: epoll's reactor closes one that was refused."""
-        super().doStop()
+        super().doStop()  # type: ignore[no-untyped-call]
         self._end(False)
