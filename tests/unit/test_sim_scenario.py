@@ -125,8 +125,8 @@ def test_a_trace_names_its_file() -> None:
             "demand.runs.model",
             "magic",
             (
-                "demand.runs.model: should be one of jobs, queue, farm, trace, reservations, moves,"
-                " not 'magic'"
+                "demand.runs.model: should be one of jobs, queue, farm, trace, recorded,"
+                " reservations, moves, not 'magic'"
             ),
         ),
         (
