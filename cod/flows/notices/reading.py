@@ -33,6 +33,11 @@ def among(tx: Tx, who: Who, notice_ids: Collection[int]) -> set[int]:
     return set() if reader is None else reading.unread(tx, reader, notice_ids)
 
 
+def newest(tx: Tx) -> int:
+    """Return the id of the newest notice to anybody: who marks all means those up to it."""
+    return notices.newest(tx)
+
+
 def mark(tx: Tx, *, who: Who, ids: Sequence[int], until: int | None) -> Unread:
     """Note that the one who asks has read those notices, and all up to the one with the id `until`.
     Return what is left. Raises `Refused`."""

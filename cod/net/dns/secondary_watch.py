@@ -8,11 +8,13 @@ NOTIFY alone does not show that: a secondary may answer it and then fail to fetc
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from time import time
 from typing import Any
 
 import prometheus_client as prometheus
+from twisted.internet.task import Cooperator
 
 from cod.flows.boot import zones
 from cod.model import SiteRef
@@ -22,6 +24,7 @@ from cod.pool import Pool
 from cod.wire import dns as wire
 
 PERIOD = 60.0  # seconds between two rounds; a round has that long for answers
+PAUSE = 0.05  # seconds between a hundredth of a second's questions: machines boot by this process
 LATE = 300.0  # seconds in which a secondary has to have a change, or to answer again
 FEW = 5  # zones that a sentence names
 
@@ -59,6 +62,7 @@ class SecondaryWatch(Periodic):
         super().__init__(reactor, pool, log, "asking secondaries for serials", period)
         self._site, self._name, self._clock = site, name, clock
         self._questions = Questions(reactor)
+        self._asking = Cooperator(scheduler=partial(reactor.callLater, PAUSE))
         # since when each zone has had its serials, the oldest first
         self._serials: dict[str, list[tuple[float, int]]] = {}
         self._answers: dict[Secondary, dict[str, int | None]] = {}
@@ -69,10 +73,12 @@ class SecondaryWatch(Periodic):
 
     def startService(self) -> None:
         self._questions.start()
+        self._asking.start()
         super().startService()
 
     def stopService(self) -> Any:
         """End. What is not answered yet is asked again at the next start."""
+        self._asking.stop()
         self._questions.stop()
         return super().stopService()
 
@@ -96,9 +102,16 @@ class SecondaryWatch(Periodic):
         self._asked = {secondary: list(self._serials) for secondary in site.dns.secondaries}
         self._wrong = {one: at for one, at in self._wrong.items() if one in self._asked}
         self._questions.forget()
+        self._asking.cooperate(self._round(self._answers))
+
+    def _round(self, answers: dict[Secondary, dict[str, int | None]]) -> Iterator[None]:
+        """Ask for all serials, a question a step; another round ends this one."""
         for secondary, names in self._asked.items():
             for name in names:
+                if answers is not self._answers:
+                    return
                 self._ask(secondary, name)
+                yield
 
     def _ask(self, secondary: Secondary, name: str) -> None:
         answers = self._answers[secondary]
@@ -106,7 +119,7 @@ class SecondaryWatch(Periodic):
         def answered(data: bytes) -> None:
             answers[name] = wire.serial(data, name)
 
-        self._questions.ask(lambda number: wire.serial_question(name, number), secondary, answered)
+        self._questions.ask(partial(wire.serial_question, name), secondary, answered)
 
     def _keep(self, serials: Mapping[str, int], now: float) -> None:
         kept: dict[str, list[tuple[float, int]]] = {}

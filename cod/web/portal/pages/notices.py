@@ -20,7 +20,7 @@ def _list(tx: Tx, ask: PageCall[Names, NoticeQuery]) -> dict[str, Any]:
     return {
         "found": found,
         "fresh": reading.among(tx, ask.who, [one.notice.id for one in found]),
-        "newest": max((one.notice.id for one in found), default=0),
+        "newest": reading.newest(tx),
         "groups": own_groups(tx, ask.who),
         "kinds": KINDS,
         "remedy": notice_texts.remedy,
