@@ -85,8 +85,9 @@ ledger: dev
 	.venv/bin/python -m tests.ledger
 	.venv/bin/python -m tests.ledger --page
 
+# One worker a core: little waits here, and each worker collects all tests for itself.
 test-fast: system-test dev
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not system and not mariadb and not slow and not nightly" -q --hypothesis-profile fast
+	$(PYTEST) -n $(shell nproc) --dist loadgroup -m "not system and not mariadb and not slow and not nightly" -q --hypothesis-profile fast
 
 check: dev
 	.venv/bin/ruff check .

@@ -79,6 +79,7 @@ def forge(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
+@pytest.mark.slow
 def test_forged_discovers_decide_nothing_while_the_agent_is_heard(lab: Lab, state: str) -> None:
     at_work(lab, state)
     before = lab.node(1)

@@ -582,6 +582,7 @@ def move(served: Served, name: str, event: NodeEvent) -> None:
     served.tx(step)
 
 
+@pytest.mark.slow
 def test_events_are_followed_from_the_beginning_and_as_they_happen(served: Served) -> None:
     add_node(served, "n1", 1)
     events = served.remote(READER).events(after=0)

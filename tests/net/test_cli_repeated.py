@@ -44,6 +44,7 @@ def test_what_is_there_already_is_shown_and_left_as_it_is(served: Served) -> Non
     assert as_json(served, "user", "add", "ann", "--if-missing")["name"] == "ann"
 
 
+@pytest.mark.slow
 def test_an_image_that_is_there_is_neither_read_nor_sent_again(
     served: Served, tmp_path: Path
 ) -> None:

@@ -62,6 +62,7 @@ def unpacked(path: Path) -> dict[str, Any]:
     return {name: json.loads(text) for name, text in files(path).items() if name != "log.txt"}
 
 
+@pytest.mark.slow
 def test_a_bundle_tells_of_a_site_whose_server_is_down(tmp_path: Path) -> None:
     made = CliRunner().invoke(cod, ["init", "--no-check", "--dir", str(tmp_path / "site")])
     assert made.exit_code == 0, made.output

@@ -109,7 +109,9 @@ def test_a_hardware_report_by_confd(world: World, threads_at_work: Threads) -> N
             if first:
                 agent.next(Order)
         assert "flows/agents/report.py" in found
-        assert len(found) <= ceiling, sorted(found)
+        # an API server of a test before may look at its uploads in the same process
+        passed = [each for each in found if not each.startswith("web/")]
+        assert len(passed) <= ceiling, sorted(passed)
 
 
 def test_a_dhcpdiscover(stand: Stand, threads_at_work: Threads) -> None:

@@ -443,6 +443,7 @@ def test_what_takes_too_long_is_cycled_and_then_set_aside(lab: Lab, state: NodeS
     assert lab.wishes(1) == ["cycle"] * 3
 
 
+@pytest.mark.slow
 def test_a_node_that_was_not_switched_on_is_set_aside_with_both_reasons(lab: Lab) -> None:
     """A BMC that is gone for good: its node shows why, in the end, and whoever waits for it gets
     another."""

@@ -128,6 +128,7 @@ def revise(lab: Lab, revision: int = 1) -> str:
 # ---------------------------------------------------------------- a member's wrong templates
 
 
+@pytest.mark.slow
 def test_a_template_that_nothing_becomes_ready_with_costs_one_machine(lab: Lab) -> None:
     hall = Hall(lab)
     vcluster = wanted(lab, revise(lab))
@@ -151,6 +152,7 @@ def test_one_group_brings_three_machines_into_quarantine_at_most(lab: Lab) -> No
     assert hall.states() == ["inactive"] * 5 + ["quarantined"] * 3
 
 
+@pytest.mark.slow
 def test_many_nodes_at_once_cost_one_machine(lab: Lab) -> None:
     hall = Hall(lab)
     vcluster = wanted(lab, revise(lab), MACHINES)
@@ -175,6 +177,7 @@ def test_an_administrator_who_has_looked_gives_the_group_its_tries_back(lab: Lab
     assert hall.states() == ["inactive"] * 7 + ["quarantined"]
 
 
+@pytest.mark.slow
 def test_a_success_closes_the_breaker(lab: Lab) -> None:
     hall = Hall(lab)
     vcluster = wanted(lab, revise(lab))
@@ -190,6 +193,7 @@ def test_a_success_closes_the_breaker(lab: Lab) -> None:
     assert hall.states() == ["active"] + ["inactive"] * 5 + ["quarantined"] * 2
 
 
+@pytest.mark.slow
 def test_a_stopped_request_is_tried_again_with_another_template(lab: Lab) -> None:
     hall = Hall(lab)
     vcluster = wanted(lab, revise(lab))
@@ -225,6 +229,7 @@ def test_a_stopped_request_ends_with_its_vcluster(lab: Lab) -> None:
 # ---------------------------------------------------------------- the way is down
 
 
+@pytest.mark.slow
 def test_an_image_that_is_not_served_is_waited_for(lab: Lab) -> None:
     hall = Hall(lab)
     hall.spoils, hall.cause = "prime", "way"
@@ -240,6 +245,7 @@ def test_an_image_that_is_not_served_is_waited_for(lab: Lab) -> None:
     assert (told(lab, "image-server"), told(lab, "images-recovered")) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_node_that_was_given_back_waits_for_no_image(lab: Lab) -> None:
     hall = Hall(lab)
     hall.spoils, hall.cause = "prime", "way"
@@ -251,6 +257,7 @@ def test_a_node_that_was_given_back_waits_for_no_image(lab: Lab) -> None:
     assert {node and (node.vcluster_id, node.waits_for) for node in left} == {(None, "")}
 
 
+@pytest.mark.slow
 def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     hall = Hall(lab, machines=2)
     vcluster = wanted(lab, revise(lab), 1)
@@ -291,6 +298,7 @@ def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     assert hall.states() == ["active", "inactive"]
 
 
+@pytest.mark.slow
 def test_a_file_server_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     lab.site = replace(lab.site, fileservers=(FileServer("nas", "ganesha", "10.77.0.5", "/srv"),))
     volume_flows.create(
@@ -336,6 +344,7 @@ class Silence:
         return len(tasks)
 
 
+@pytest.mark.slow
 def test_a_bmc_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     hall = Hall(lab, machines=2)
     hall.spoils = ""
@@ -363,6 +372,7 @@ def test_a_bmc_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     assert hall.states() == ["inactive"] * 2
 
 
+@pytest.mark.slow
 def test_a_holder_gets_another_node_for_one_whose_bmc_is_silent(lab: Lab) -> None:
     hall, silence = Hall(lab, machines=2), Silence(lab)
     vcluster = wanted(lab, revise(lab))

@@ -176,6 +176,7 @@ MEANT = {
 }
 
 
+@pytest.mark.slow
 def test_a_filter_means_nodes(tx: Tx) -> None:
     assert {text: found(tx, text) for text in MEANT} == MEANT
 
@@ -193,6 +194,7 @@ ATOMS = (
 )
 
 
+@pytest.mark.slow
 def test_and_or_and_not_are_those_of_sets(tx: Tx) -> None:
     """Nothing that a node lacks makes a condition neither true nor false."""
     every = set(found(tx, "name ~ n").split())
@@ -206,6 +208,7 @@ def test_and_or_and_not_are_those_of_sets(tx: Tx) -> None:
         assert either == means[one] | (every - means[other]), (one, other)
 
 
+@pytest.mark.slow
 def test_each_field_that_filters_know_can_be_tested(tx: Tx) -> None:
     for name, field in node_fields(admin=True).items():
         value = {"number": "1", "moment": "1h", "mac": "02:aa:bb:cc:dd:05", "state": "free"}.get(

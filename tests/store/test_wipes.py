@@ -376,6 +376,7 @@ class Disks:
             assert (node.disk, {node.cached_group_id}) == (Disk.TABLES, self.data)
 
 
+@pytest.mark.slow
 def test_no_walk_hands_a_groups_data_to_another(lab: Lab) -> None:
     dice = Random(21)
     disks = Disks(lab)

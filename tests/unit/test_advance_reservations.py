@@ -867,6 +867,7 @@ def test_worlds_whose_reservations_were_late_once(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [7, 13, 35, 84])
+@pytest.mark.slow
 def test_isolated_clusters_find_nodes_with_usable_ports(seed: int) -> None:
     """Others take such nodes only where none are left without usable ports."""
     world, late = lived(seed, ports=True)

@@ -35,6 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return ended
 
 
+@pytest.mark.slow
 def test_a_test_that_passes_alone_is_named(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(1, steady=STEADY + LEFT_OUT) == 0
     assert capfd.readouterr().out.endswith("mended:\n  test_steady.py::test_steady\n")

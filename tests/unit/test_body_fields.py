@@ -40,6 +40,7 @@ def stars(source: str) -> Iterator[int]:
                 yield each.value.lineno
 
 
+@pytest.mark.slow
 def test_no_fields_of_a_model_are_handed_on_behind_stars() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}"

@@ -98,6 +98,7 @@ def seen() -> Any:
     return json.loads(child.stdout)
 
 
+@pytest.mark.slow
 def test_a_planted_power_driver_is_an_option_of_every_door(seen: Any) -> None:
     assert "abacus" in seen["cli"][0]
     assert any("abacus" in names for names in seen["api"][0])

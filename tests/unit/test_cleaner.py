@@ -33,6 +33,7 @@ def test_only_what_is_named_after_the_owner_goes(
     assert {path.name for path in own.iterdir()} == {"cod-elwacz21", "codt18438x21", "other21"}
 
 
+@pytest.mark.slow
 def test_a_cleaner_ends_nothing_that_was_started_before_it() -> None:
     """A test's stage ends with a cleaner of its own; the database of all tests goes on."""
     owner = """

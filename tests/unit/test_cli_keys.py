@@ -167,6 +167,7 @@ def faults(source: str, name: str) -> Iterator[tuple[str, str]]:
             yield of, f"{of}: no reply has all of {sorted('.'.join(path) for path in paths)}"
 
 
+@pytest.mark.slow
 def test_each_key_is_of_a_reply() -> None:
     found = {
         of: fault

@@ -30,6 +30,7 @@ def test_a_server_in_the_environment_goes_before_a_site_in_it(
     assert str(tmp_path / "run" / "api.sock") in named.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_goes_before_a_site_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -439,6 +439,7 @@ def test_the_agent_expects_a_challenge_first(body: bytes) -> None:
         agent.receive(protocol.frame(body))
 
 
+@pytest.mark.slow
 def test_ten_thousand_mutations_never_get_in_and_never_crash() -> None:
     """Real conversations, changed at random: the server sees the change, or the message was not
     touched."""

@@ -582,6 +582,7 @@ def test_toml_strings_survive(text: str) -> None:
     assert tomllib.loads(f"key = {init.toml(text)}") == {"key": text}
 
 
+@pytest.mark.slow
 def test_init_makes_a_site_and_may_be_repeated(tmp_path: Path) -> None:
     file = tmp_path / "site.toml"
     done = init.found(

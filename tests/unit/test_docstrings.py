@@ -151,6 +151,7 @@ def untrue_raises(path: str, tree: ast.Module, made: Functions) -> Iterator[str]
         yield from (f"{node.name}: {name}" for name in told(node) if name not in there)
 
 
+@pytest.mark.slow
 def test_fields_in_docstrings_exist() -> None:
     found = {each for tree in modules().values() for each in untrue_fields(tree)}
     assert found == set()

@@ -84,6 +84,7 @@ def workload(seed: int, sizes: list[int], longest: float, early: float, load: fl
         (4, [2, 4, 6, 8], 200, 0.8, 0.9),
     ],
 )
+@pytest.mark.slow
 def test_waits_are_those_of_easy(
     seed: int, sizes: list[int], longest: float, early: float, load: float
 ) -> None:

@@ -140,6 +140,7 @@ WEIGHTS = st.dictionaries(
 
 
 @given(snapshots(contended=True, settled=True), WEIGHTS)
+@pytest.mark.slow
 def test_what_was_taken_by_a_share_is_not_taken_back(
     drawn: SiteSnapshot, entitled: dict[int, Entitlement]
 ) -> None:

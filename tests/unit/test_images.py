@@ -124,6 +124,7 @@ def is_raw(content: bytes) -> bool:
 
 @given(st.lists(PIECES, max_size=5), st.integers(1, 4 * MIB))
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
 def test_the_chunks_are_the_image(
     tmp_path_factory: pytest.TempPathFactory, data: list[tuple[int, bytes, int]], size: int
 ) -> None:
@@ -287,6 +288,7 @@ def test_an_empty_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["raw", "gzip", "zstd", "qcow2", "plain"])
+@pytest.mark.slow
 def test_sizes_are_limited(tmp_path: Path, form: str) -> None:
     """Bombs: a few kilobytes that unpack to 64 MiB, where 8 are allowed."""
     image = tmp_path / "image"
@@ -548,6 +550,7 @@ def test_qcow2_headers(tmp_path: Path, offset: int, value: bytes, words: str) ->
 # ---------------------------------------------------------------- never half done
 
 
+@pytest.mark.slow
 def test_a_killed_ingest_leaves_nothing_that_is_seen_and_is_cleaned_up(tmp_path: Path) -> None:
     (tmp_path / "raw").write_bytes(random.Random(1).randbytes(4 * MIB))
     code = (
@@ -579,6 +582,7 @@ def test_removing_an_image(tmp_path: Path) -> None:
     assert list((tmp_path / "root").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_full_server_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "raw").write_bytes(random.Random(1).randbytes(4 * MIB))
     code = (

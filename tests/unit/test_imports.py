@@ -323,6 +323,7 @@ def wrong_arrows(name: str, path: Path) -> list[str]:
     return wrong
 
 
+@pytest.mark.slow
 def test_arrows() -> None:
     found = dict(modules())
     assert len(found) > 500

@@ -96,6 +96,7 @@ def test_lending_a_kernel_changes_nothing_of_this_computer(
     assert not (tree / "usr/lib/modules/6.1/old").exists()
 
 
+@pytest.mark.slow
 def test_a_system_of_many_small_files_finds_room(tmp_path: Path) -> None:
     """A file system of this size has 2048 inodes if nobody says otherwise."""
     tree, image = tmp_path / "root", tmp_path / "disk.img"

@@ -45,6 +45,7 @@ def settings(tmp_path: Path) -> Settings:
     return found
 
 
+@pytest.mark.slow
 def test_a_second_server_on_a_data_folder_is_refused_until_the_first_has_ended(
     settings: Settings,
 ) -> None:

@@ -313,6 +313,7 @@ def test_a_trampoline_that_root_builds_anew_is_every_parts_to_read(tmp_path: Pat
     assert mode(tmp_path / "boot" / "ramdisk") == 0o644
 
 
+@pytest.mark.slow
 def test_a_site_that_is_founded_again_leaves_the_run_folder_to_the_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,7 @@ def test_the_interfaces_of_this_host_are_those_that_ip_shows() -> None:
     assert set(host.interfaces()) == {row["ifname"] for row in rows} - {"lo"}
 
 
+@pytest.mark.slow
 def test_init_refuses_and_writes_nothing(tmp_path: Path) -> None:
     words = ["init", "--dir", str(tmp_path / "site"), "--interface", "nosuch0"]
     result = CliRunner().invoke(cod, words)

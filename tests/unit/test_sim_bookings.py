@@ -114,6 +114,7 @@ def test_the_policy_accepts_or_refuses(change: dict[str, Any], accepted: int) ->
     assert counts(simulation)[:4] == (asked, asked - accepted, accepted, accepted)
 
 
+@pytest.mark.slow
 def test_what_is_late_through_a_failure_is_told_and_begins_when_it_can() -> None:
     simulation = booked()
     machine = simulation.world.pool.machines[0]
@@ -300,6 +301,7 @@ QUEUE = {"group": "low", "model": "queue", "least": 2, "most": 6, "nodes": [1]}
 MOVES = {"name": "m", "model": "moves", "source": "one", "target": "two", "hours": [6, 18]}
 
 
+@pytest.mark.slow
 def test_nodes_move_between_two_demands_at_their_hours() -> None:
     queues = [
         {**QUEUE, "name": name, "arrivals": {"per_day": 60}, "runtime": {"median": 7200}}

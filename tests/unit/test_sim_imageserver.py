@@ -131,6 +131,7 @@ def burst(**top: Any) -> dict[str, Any]:
     return simulate(scenario(8, demand=[jobs], days=2, **top))
 
 
+@pytest.mark.slow
 def test_a_burst_waits_for_the_server() -> None:
     alone, shared, turns = burst(), burst(image_mb_per_s=40.0), burst(image_at_once=2)
     assert alone["priming"]["max"] == PRIME

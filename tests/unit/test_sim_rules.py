@@ -291,6 +291,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     monkeypatch.setattr(world, "plan", planned)
 
 
+@pytest.mark.slow
 def test_a_policy_that_takes_too_much_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def greedy(snapshot: SiteSnapshot, planned: PassPlan) -> PassPlan:
         if len(planned.preemptions) != 1:

@@ -52,6 +52,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_a_planted_key_takes_one_place() -> None:
     text = (ROOT / "cod/model/site/services.py").read_text()
     assert text.count(FIELD) == 1

@@ -73,6 +73,7 @@ def site() -> Site:
     return Site()
 
 
+@pytest.mark.slow
 def test_a_job_under_a_limit_makes_no_endless_loop(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:

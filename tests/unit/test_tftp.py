@@ -233,6 +233,7 @@ def test_progress_gives_the_retries_back() -> None:
         assert session.tick(session.deadline)
 
 
+@pytest.mark.slow
 def test_block_numbers_wrap() -> None:
     content = random.Random(1).randbytes(8 * 140_000 + 3)
     assert deliver(opened(content, blksize=8, windowsize=64), "") == ("done", content)

@@ -83,6 +83,7 @@ def test_never_more_is_believed_than_is_there_and_flushed_bytes_are_never_droppe
 
 
 @given(st.dictionaries(st.from_regex(r"\A[!-+\--~]+\Z"), st.text()))
+@pytest.mark.slow
 def test_metadata_there_and_back(values: dict[str, str]) -> None:
     assert tus.metadata(tus.encode_metadata(values)) == values
 

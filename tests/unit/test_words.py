@@ -225,6 +225,7 @@ def definitions(folder: str) -> list[tuple[Path, str, str, bool | None]]:
     return found
 
 
+@pytest.mark.slow
 def test_old_names_stay_away() -> None:
     there = [
         path for path in sorted((ROOT / "cod").rglob("*.py")) if path != ROOT / "cod/sim/world.py"
