@@ -192,6 +192,7 @@ def test_a_directory_that_takes_everything_from_everybody_is_not_believed(
     assert sorted(found.held) == ["bob", "eve"]
     assert ruled.sync(ROOT, trust=True).changed == ("bob", "eve")
     assert ruled.roles() == {}
+    assert ruled.told()[-2:] == ["directory-held", "directory-normal"], "trust ends it at once"
 
 
 def test_a_group_that_is_not_there_takes_nothing(ruled: Ruled, root: Any) -> None:

@@ -86,12 +86,11 @@ async def follow(
         names,
         members=rules.create,
     )
-    losers = await pool.read(directory_sync.losers, asked=asked, known=answer.known)
-    held = losers
-    if trust or not await pool.run(
-        directory_sync.too_many, losers=losers, asked=asked, now=clock()
-    ):
-        held = []
+    losers = (
+        [] if trust else await pool.read(directory_sync.losers, asked=asked, known=answer.known)
+    )
+    is_held = await pool.run(directory_sync.too_many, losers=losers, asked=asked, now=clock())
+    held = losers if is_held else []
     gone, back, changed = list[str](), list[str](), list[str]()
     for start in range(0, len(asked), AT_ONCE):
         done = await pool.run(
