@@ -29,7 +29,8 @@ from cod.model import Refused
 from trampoline import partitions
 from trampoline.filesystems import detect, names
 
-SECONDS = 600  # that grub-fstest may take for all files
+SECONDS = 600  # that unpacking may take; and grub-fstest, for all files
+SPARE = 256 << 20  # bytes that stay free where an image is unpacked
 TEXT, PACKED = 16 << 20, 1 << 29  # bytes of a text, and of an initramfs
 LIMIT = 1 << 30  # bytes of an unpacked initramfs
 KERNELS = 16  # kernels that are looked into
@@ -80,8 +81,13 @@ def inspect(file: Path) -> dict[str, Any]:
             formats.check_qcow2(head, LARGEST)
             formats.convert_qcow2(file, raw, lambda: None)
         else:
+            ends = time.monotonic() + SECONDS
             with file.open("rb") as opened, raw.open("wb") as target:
                 for block in formats.unpack(opened, form):
+                    if time.monotonic() > ends:
+                        raise BadFile(f"unpacking it takes longer than {SECONDS} s")
+                    if shutil.disk_usage(folder).free < SPARE:
+                        raise BadFile(f"unpacked it does not fit into {folder}: set TMPDIR")
                     if block.strip(b"\0"):
                         target.write(block)
                     else:

@@ -58,6 +58,20 @@ def test_a_bomb_is_unpacked_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     assert inspection.drivers(gzip.compress(bytes(8 << 20))) is None
 
 
+@pytest.mark.parametrize(
+    ("limit", "value", "said"),
+    [("SECONDS", -1, "takes longer"), ("SPARE", 1 << 62, "does not fit")],
+)
+def test_a_bomb_of_a_disk_ends(
+    limit: str, value: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, limit, value)
+    monkeypatch.setattr(inspection.shutil, "which", lambda _: "grub-fstest")
+    (tmp_path / "disk.gz").write_bytes(gzip.compress(bytes(4 << 20)))
+    with pytest.raises(inspection.BadFile, match=said):
+        inspection.inspect(tmp_path / "disk.gz")
+
+
 def test_an_archive_that_lies_about_its_sizes_ends() -> None:
     whole = cpio.archive({"a.ko": cpio.file(b"x")})
     lies = [(94, b"zzzzzzzz"), (54, b"FFFFFFFF"), (94, b"-0000074"), (54, b"-0000078")]
