@@ -118,6 +118,11 @@ def read_size(text: str) -> int:
 # ---------------------------------------------------------------- lists
 
 
+def counted(number: int, one: str) -> str:
+    """Return '1 node', '2 nodes'; `one`: what a single thing is called."""
+    return f"{number} {one}{'' if number == 1 else 's'}"
+
+
 def first_few(words: Sequence[str], most: int, between: str = ", ") -> str:
     """Return the first `most` words, and how many more there are: 'n1, n2 and 3 more'."""
     more = f"{between.rstrip(', ')} and {len(words) - most} more" if len(words) > most else ""

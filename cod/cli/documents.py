@@ -11,8 +11,9 @@ from typing import Any
 import click
 
 from cod.cli.show import as_json as as_json_option
-from cod.cli.show import client, count, print_json, with_json, yes_option
+from cod.cli.show import client, print_json, with_json, yes_option
 from cod.client import ApiError
+from cod.quantity import counted
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _MARKS = {"create": "+", "change": "~", "delete": "-"}
@@ -83,7 +84,7 @@ def apply(
     if as_json:
         print_json(done)
     elif done["changes"]:
-        click.echo(f"Applied {count(len(done['changes']), 'change')}.")
+        click.echo(f"Applied {counted(len(done['changes']), 'change')}.")
 
 
 @click.command()

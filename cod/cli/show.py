@@ -229,11 +229,6 @@ def password_option(*, new: bool = False) -> Callable[[Option], Option]:
     )
 
 
-def count(number: int, one: str) -> str:
-    """'1 browser', '2 browsers'."""
-    return f"{number} {one}{'' if number == 1 else 's'}"
-
-
 def print_json(value: Any) -> None:
     """Print one of the API's values on standard output: as JSON, or as `-o` says."""
     click.echo(output().text(value))

@@ -13,7 +13,6 @@ import click
 from cod.cli.show import (
     ago,
     client,
-    count,
     live,
     node_word,
     print_json,
@@ -27,7 +26,7 @@ from cod.cli.show import (
     with_json,
 )
 from cod.client import Client
-from cod.quantity import first_few
+from cod.quantity import counted, first_few
 from cod.states import WORDS
 
 DAY = 86400.0
@@ -82,7 +81,7 @@ def _lines(server: str, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     else:
         leaving = sorted({reclaim["vcluster"] for reclaim in found["reclaims"]})
         yield "Reclaims", f"nodes are taken from {', '.join(leaving)}" if leaving else "none"
-        keys = count(len(found["keys"]), "SSH key")
+        keys = counted(len(found["keys"]), "SSH key")
         yield "Keys", keys if found["keys"] else "no SSH key yet: cod key add FILE"
 
 
@@ -110,7 +109,7 @@ def _clusters(values: list[Any]) -> str:
         ((one["expires_at"], one["name"]) for one in values if one["expires_at"]), default=()
     )
     first = f"; the first to end is {ends[1]}, {ago(ends[0])}" if ends else ""
-    return f"{len(values)} with {count(nodes, 'node')}{first}"
+    return f"{len(values)} with {counted(nodes, 'node')}{first}"
 
 
 def _requests(values: list[Any]) -> str:
@@ -119,7 +118,7 @@ def _requests(values: list[Any]) -> str:
     nodes = sum(part["count"] for one in values for part in one["tuples"])
     starts = min((one["expected"]["at"] for one in values if _start(one)), default=None)
     first = "" if starts is None else f"; the first starts about {when(starts)}"
-    return f"{len(values)} waiting for {count(nodes, 'node')}{first}"
+    return f"{len(values)} waiting for {counted(nodes, 'node')}{first}"
 
 
 def _start(request: Mapping[str, Any]) -> float | None:
@@ -211,8 +210,8 @@ def picture(found: Mapping[str, Any]) -> Any:
     more = f"\nand {len(queue) - QUEUE} more" if len(queue) > QUEUE else ""
     return Group(
         f"{when(found['at'])}",
-        f"{count(sum(words.values()), 'node')}, {found['watts'] / 1000:.1f} kW measured at"
-        f" {count(found['measured'], 'node')}, {count(len(queue), 'request')} waiting",
+        f"{counted(sum(words.values()), 'node')}, {found['watts'] / 1000:.1f} kW measured at"
+        f" {counted(found['measured'], 'node')}, {counted(len(queue), 'request')} waiting",
         "",
         states,
         "",

@@ -88,8 +88,7 @@ def found_off(node: str) -> NoticeText:
         f"node {node} is off",
         f"The power driver of node {node} says twice in a row that the node is off, and COD did not"
         " switch it off. Its system may have shut down, or its power may have failed. Power the"
-        " node"
-        " on, or release it.",
+        " node on, or release it.",
         page("nodes", node),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cod.model import Vcluster
-from cod.notice_texts.words import NoticeText, at, notice, sentence
+from cod.notice_texts.words import NoticeText, moment, notice, sentence
 
 
 def reservation_late(
@@ -23,8 +23,8 @@ def reservation_late(
     return notice(
         "reservation-late",
         f"{vcluster.name}: reservation {'began' if begun else 'begins'} late",
-        f"Request {request_id} of vcluster {vcluster.name} reserved nodes from {at(starts_at)} on."
-        f" {what}",
+        f"Request {request_id} of vcluster {vcluster.name} reserved nodes from"
+        f" {moment(starts_at)} on. {what}",
         f"/requests/{request_id}",
     )
 
@@ -33,8 +33,8 @@ def series_refused(series: str, vcluster: str, starts_at: float, why: str) -> No
     """Describe a start of a series whose cluster could not be reserved, for `why` (a sentence)."""
     return notice(
         "series",
-        f"{series}: nothing is reserved from {at(starts_at)} on",
-        f"Vcluster {vcluster} of series {series} could not be reserved from {at(starts_at)} on:"
+        f"{series}: nothing is reserved from {moment(starts_at)} on",
+        f"Vcluster {vcluster} of series {series} could not be reserved from {moment(starts_at)} on:"
         f" {sentence(why)} COD tries it again until then; the other starts of the series stay as"
         " they are.",
         f"/series/{series}",
@@ -45,9 +45,9 @@ def series_reserved(series: str, vcluster: str, starts_at: float) -> NoticeText:
     """Describe a start of a series whose cluster is reserved after it was refused."""
     return notice(
         "series-reserved",
-        f"{series}: {vcluster} is reserved from {at(starts_at)} on",
+        f"{series}: {vcluster} is reserved from {moment(starts_at)} on",
         f"Vcluster {vcluster} of series {series}, which could not be reserved before, is reserved"
-        f" from {at(starts_at)} on.",
+        f" from {moment(starts_at)} on.",
         f"/vclusters/{vcluster}",
     )
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from cod.notice_texts.words import (
     NoticeText,
-    at,
     fault_page,
-    listed,
-    nodes_of,
+    moment,
+    node_count,
+    node_names,
     notice,
     page,
     sentence,
@@ -25,7 +25,7 @@ def authority_ends(ends_at: float) -> NoticeText:
         "authority",
         "the authority for VCMs ends",
         "The certificate of this site's authority, by which virtual cluster managers and servers"
-        f" know each other, ends {at(ends_at)}. A server renews it when it starts. VCMs get the"
+        f" know each other, ends {moment(ends_at)}. A server renews it when it starts. VCMs get the"
         " new one when they renew their own certificates, within nine months. Restart each server"
         " of the site soon.",
     )
@@ -48,7 +48,7 @@ def switch_away(switch: str, nodes: Sequence[str], reason: str) -> NoticeText:
         "switch",
         f"switch {switch} does not answer",
         f"COD cannot change ports of switch {switch}: {sentence(reason)} These nodes wait for it:"
-        f" {listed(nodes)}. The nodes continue by themselves once the switch answers.",
+        f" {node_names(nodes)}. The nodes continue by themselves once the switch answers.",
         fault_page(f"switch {switch}"),
     )
 
@@ -67,8 +67,8 @@ def power_control_away(nodes: Sequence[str]) -> NoticeText:
     """Describe BMCs or outlets that do not answer; `nodes`: each with its driver and address."""
     return notice(
         "power-control",
-        f"power control of {nodes_of(len(nodes))} does not answer",
-        f"BMCs or outlets of these nodes do not answer: {listed(nodes)}. COD keeps trying."
+        f"power control of {node_count(len(nodes))} does not answer",
+        f"BMCs or outlets of these nodes do not answer: {node_names(nodes)}. COD keeps trying."
         " The nodes continue by themselves once their BMCs or outlets answer. A vcluster that has"
         " waited for a node for half an hour gets another node in its place.",
         fault_page("power control"),
@@ -90,8 +90,8 @@ def images_not_served(nodes: Sequence[str], reason: str) -> NoticeText:
     says."""
     return notice(
         "image-server",
-        f"{nodes_of(len(nodes))} cannot fetch images",
-        f"COD does not serve the images of these nodes: {listed(nodes)}. {nodes[0]} says:"
+        f"{node_count(len(nodes))} cannot fetch images",
+        f"COD does not serve the images of these nodes: {node_names(nodes)}. {nodes[0]} says:"
         f" {sentence(reason)} The nodes continue by themselves once the images are served.",
         fault_page("the image server"),
     )
@@ -114,7 +114,7 @@ def directory_held(users: Sequence[str], people: int) -> NoticeText:
         "directory-held",
         f"{len(users)} of {people} users would lose their rights",
         f"By what the LDAP directory says, these of {people} users have left it, or a group that"
-        f" gave them a role: {listed(users)}. They keep their rights, because an empty or"
+        f" gave them a role: {node_names(users)}. They keep their rights, because an empty or"
         " partial answer looks the same. Look whether the directory is right. If it is, an"
         " administrator can compare the users with it and trust it (POST /users/sync with trust).",
         fault_page("the directory"),

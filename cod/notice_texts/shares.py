@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from cod.notice_texts.words import NoticeText, at, notice
+from cod.notice_texts.words import NoticeText, moment, notice
 
 
 def guarantees_exceed(what: str, guarantees: Mapping[str, int], nodes: int) -> NoticeText:
@@ -41,7 +41,7 @@ def budget(
         "budget",
         f"{group}: {part} % of the month's budget is used",
         f"The nodes of group {group} have cost {cost:,.2f} of {budget:,.2f} {currency} in this"
-        f" month, which ends {at(ends)}. The budget is a warning: nothing is stopped.",
+        f" month, which ends {moment(ends)}. The budget is a warning: nothing is stopped.",
         f"/groups/{quote(group, safe='')}",
     )
 
@@ -50,7 +50,7 @@ def node_hours(group: str, part: int, used: float, limit: float, ends: float) ->
     """Describe that a group has used `part` per cent of its node-hours of the month that `ends`
     then."""
     what = (
-        f"It gets no more nodes before {at(ends)}. Its leases that run last until they end."
+        f"It gets no more nodes before {moment(ends)}. Its leases that run last until they end."
         if part >= 100
         else "New leases, and longer ones, are bounded by what is left."
     )

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from cod.model import Vcluster
 from cod.notice_texts.words import (
     NoticeText,
-    at,
     cluster_page,
-    listed,
-    nodes_of,
+    moment,
+    node_count,
+    node_names,
     notice,
     sentence,
 )
@@ -37,9 +37,9 @@ def lease_began(vcluster: Vcluster, *, cut: bool = False) -> NoticeText:
         )
     return notice(
         "lease-began",
-        f"{vcluster.name}: {nodes_of(vcluster.size)} granted",
-        f"Vcluster {vcluster.name} gets {nodes_of(vcluster.size)}, which are being installed."
-        f"{called} Its lease ends {at(vcluster.expires_at)}.{shorter}",
+        f"{vcluster.name}: {node_count(vcluster.size)} granted",
+        f"Vcluster {vcluster.name} gets {node_count(vcluster.size)}, which are being installed."
+        f"{called} Its lease ends {moment(vcluster.expires_at)}.{shorter}",
         cluster_page(vcluster),
     )
 
@@ -49,8 +49,8 @@ def vcluster_ready(vcluster: Vcluster, nodes: int) -> NoticeText:
     return notice(
         "ready",
         f"{vcluster.name} is ready",
-        f"Vcluster {vcluster.name} is ready: {nodes_of(nodes)} run its software. Its lease ends "
-        f"{at(vcluster.expires_at)}.",
+        f"Vcluster {vcluster.name} is ready: {node_count(nodes)} run its software. Its lease ends "
+        f"{moment(vcluster.expires_at)}.",
         cluster_page(vcluster),
     )
 
@@ -60,9 +60,9 @@ def lease_warning(vcluster: Vcluster, seconds: float) -> NoticeText:
     return notice(
         "lease-warning",
         f"{vcluster.name}: lease ends in {span(seconds)}",
-        f"The lease of vcluster {vcluster.name} ends {at(vcluster.expires_at)}. Its nodes are then"
-        " drained and taken back, and their disks are erased. Extend the lease to keep the nodes,"
-        " or save your data before.",
+        f"The lease of vcluster {vcluster.name} ends {moment(vcluster.expires_at)}. Its nodes are"
+        " then drained and taken back, and their disks are erased. Extend the lease to keep the"
+        " nodes, or save your data before.",
         cluster_page(vcluster, "extend"),
     )
 
@@ -72,7 +72,7 @@ def extended(vcluster: Vcluster) -> NoticeText:
     return notice(
         "lease-extended",
         f"{vcluster.name}: lease extended",
-        f"The lease of vcluster {vcluster.name} now ends {at(vcluster.expires_at)}.",
+        f"The lease of vcluster {vcluster.name} now ends {moment(vcluster.expires_at)}.",
         cluster_page(vcluster),
     )
 
@@ -95,8 +95,8 @@ def lease_ended(vcluster: Vcluster) -> NoticeText:
         "lease-ended",
         f"{vcluster.name}: lease has ended",
         f"The lease of vcluster {vcluster.name} has ended. Its nodes stay until"
-        f" {at(vcluster.drain_until)} and are then powered off and taken back, and their disks are"
-        " erased. Save your data, or extend the lease before then.",
+        f" {moment(vcluster.drain_until)} and are then powered off and taken back, and their"
+        " disks are erased. Save your data, or extend the lease before then.",
         cluster_page(vcluster, "extend"),
     )
 
@@ -126,16 +126,16 @@ def reclaim(vcluster: Vcluster, nodes: Sequence[str], count: int, deadline: floa
     """Describe a reclaim of `count` nodes by `deadline`; the manager chose `nodes` (names; may be
     empty)."""
     chosen = (
-        f" Unless other matching nodes are released before, COD takes these: {listed(nodes)}."
+        f" Unless other matching nodes are released before, COD takes these: {node_names(nodes)}."
         if nodes
         else ""
     )
     return notice(
         "reclaim",
-        f"{vcluster.name}: {nodes_of(count)} to release",
-        f"{_request(vcluster)} needs {nodes_of(count)} of vcluster {vcluster.name}. Release them by"
-        f" {at(deadline)}. Nodes that are not released by then are powered off and taken, and"
-        f" their disks are erased.{chosen}",
+        f"{vcluster.name}: {node_count(count)} to release",
+        f"{_request(vcluster)} needs {node_count(count)} of vcluster {vcluster.name}. Release"
+        f" them by {moment(deadline)}. Nodes that are not released by then are powered off and"
+        f" taken, and their disks are erased.{chosen}",
         cluster_page(vcluster, "reclaims"),
     )
 
@@ -144,8 +144,8 @@ def reclaim_dropped(vcluster: Vcluster, count: int) -> NoticeText:
     """Describe a reclaim of `count` nodes that was dropped."""
     return notice(
         "reclaim-dropped",
-        f"{vcluster.name}: {nodes_of(count)} may stay",
-        f"The request that needed {nodes_of(count)} of vcluster {vcluster.name} no longer needs"
+        f"{vcluster.name}: {node_count(count)} may stay",
+        f"The request that needed {node_count(count)} of vcluster {vcluster.name} no longer needs"
         " them. No action is needed. Nodes that were already released do not come back.",
         cluster_page(vcluster),
     )
@@ -155,9 +155,9 @@ def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
     """Describe nodes that were seized; the vcluster's size is what is left."""
     return notice(
         "reclaimed",
-        f"{vcluster.name}: {nodes_of(len(nodes))} taken back",
-        f"These nodes left vcluster {vcluster.name}: {listed(nodes)}. {_request(vcluster)} needed"
-        f" them. The vcluster now has {nodes_of(vcluster.size)}.",
+        f"{vcluster.name}: {node_count(len(nodes))} taken back",
+        f"These nodes left vcluster {vcluster.name}: {node_names(nodes)}. {_request(vcluster)}"
+        f" needed them. The vcluster now has {node_count(vcluster.size)}.",
         cluster_page(vcluster, "resize"),
     )
 
@@ -175,12 +175,12 @@ def move(
     belongs to others."""
     return notice(
         "move",
-        f"{vcluster.name}: {nodes_of(len(nodes))} to move by {at(deadline)}",
-        f"Vcluster {vcluster.name} gives {nodes_of(len(nodes))} to"
+        f"{vcluster.name}: {node_count(len(nodes))} to move by {moment(deadline)}",
+        f"Vcluster {vcluster.name} gives {node_count(len(nodes))} to"
         f" {f'vcluster {target}' if target else 'a vcluster of another group'}, as {actor} decided."
-        f" Finish the work on them and release them by {at(deadline)}. Nodes that are not released"
-        " by then are powered off and taken, and their disks are erased. Unless other matching"
-        f" nodes are released before, COD takes these: {listed(nodes)}.",
+        f" Finish the work on them and release them by {moment(deadline)}. Nodes that are not"
+        " released by then are powered off and taken, and their disks are erased. Unless other"
+        f" matching nodes are released before, COD takes these: {node_names(nodes)}.",
         cluster_page(vcluster, "reclaims"),
     )
 
@@ -190,9 +190,9 @@ def moved(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
     left."""
     return notice(
         "moved",
-        f"{vcluster.name}: {nodes_of(len(nodes))} moved",
+        f"{vcluster.name}: {node_count(len(nodes))} moved",
         f"The time to release nodes for a move is over. These nodes left vcluster {vcluster.name}: "
-        f"{listed(nodes)}. The vcluster now has {nodes_of(vcluster.size)}.",
+        f"{node_names(nodes)}. The vcluster now has {node_count(vcluster.size)}.",
         cluster_page(vcluster, "resize"),
     )
 
@@ -225,7 +225,7 @@ def reinstall_stopped(vcluster: Vcluster, node: str, reason: str, waiting: int) 
         "reinstall-halt",
         f"{vcluster.name}: reinstalling stopped at node {node}",
         f"Node {node} of vcluster {vcluster.name} was lost while it was reinstalled:"
-        f" {sentence(reason)} {nodes_of(waiting)} that had not begun keep their system.",
+        f" {sentence(reason)} {node_count(waiting)} that had not begun keep their system.",
         f"{cluster_page(vcluster)}/reinstall",
     )
 
@@ -240,8 +240,8 @@ def vcm_certificate(vcluster: Vcluster, ends_at: float, now: float, *, inside: b
         "vcm-certificate",
         f"{vcluster.name}: its VCM's certificate {subject}",
         f"The certificate of the virtual cluster manager of {vcluster.name}"
-        f" {'ended' if ended else 'ends'} {at(ends_at)}. The VCM should have renewed it by itself"
-        " months ago: "
+        f" {'ended' if ended else 'ends'} {moment(ends_at)}. The VCM should have renewed it by"
+        " itself months ago: "
         + (
             f"the VCM can no longer connect. {how}."
             if ended

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from cod.notice_texts.words import NoticeText, at, notice, sentence
+from cod.notice_texts.words import NoticeText, moment, notice, sentence
 
 
 def volume_deleted(name: str, purge_at: float, cause: str) -> NoticeText:
@@ -12,8 +12,8 @@ def volume_deleted(name: str, purge_at: float, cause: str) -> NoticeText:
     without its stop."""
     return notice(
         "volume-deleted",
-        f"volume {name} is deleted: restore it before {at(purge_at)}",
-        f"Volume {name} is deleted: {cause}. Its data is kept until {at(purge_at)} and then"
+        f"volume {name} is deleted: restore it before {moment(purge_at)}",
+        f"Volume {name} is deleted: {cause}. Its data is kept until {moment(purge_at)} and then"
         " erased. Until then an owner of its group can restore it.",
         _page_of(name),
     )
@@ -46,8 +46,7 @@ def volume_trouble_over(name: str, fileserver: str) -> NoticeText:
         "volume-recovered",
         f"volume {name}: file server {fileserver} has carried out the change",
         f"File server {fileserver} has carried out the change of volume {name} that it did not"
-        " carry"
-        " out before.",
+        " carry out before.",
         _page_of(name),
     )
 

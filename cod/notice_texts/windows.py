@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod.model import MaintenanceWindow, Vcluster
-from cod.notice_texts.words import NoticeText, at, cluster_page, listed, nodes_of, notice
+from cod.notice_texts.words import NoticeText, cluster_page, moment, node_count, node_names, notice
 
 
 def maintenance(vcluster: Vcluster, nodes: Sequence[str], window: MaintenanceWindow) -> NoticeText:
     """Describe maintenance of nodes that vcluster holds longer than until it begins."""
     return notice(
         "maintenance",
-        f"{vcluster.name}: {nodes_of(len(nodes))} in maintenance from {at(window.begins_at)}",
-        f"These nodes of vcluster {vcluster.name} go out of service {at(window.begins_at)}"
-        f"{_until(window)} ({window.reason}): {listed(nodes)}. They are powered off and taken then,"
-        " and their disks are erased. Save your data, or release them before. Other nodes take"
-        " their places as far as there are any.",
+        f"{vcluster.name}: {node_count(len(nodes))} in maintenance from {moment(window.begins_at)}",
+        f"These nodes of vcluster {vcluster.name} go out of service {moment(window.begins_at)}"
+        f"{_until(window)} ({window.reason}): {node_names(nodes)}. They are powered off and taken"
+        " then, and their disks are erased. Save your data, or release them before. Other nodes"
+        " take their places as far as there are any.",
         cluster_page(vcluster),
     )
 
@@ -27,10 +27,10 @@ def maintenance_began(
     """Describe nodes that were taken for maintenance."""
     return notice(
         "maintenance",
-        f"{vcluster.name}: {nodes_of(len(nodes))} taken for maintenance",
+        f"{vcluster.name}: {node_count(len(nodes))} taken for maintenance",
         f"These nodes of vcluster {vcluster.name} are out of service{_until(window)}"
-        f" ({window.reason}): {listed(nodes)}. Other nodes take their places as far as there are"
-        " any.",
+        f" ({window.reason}): {node_names(nodes)}. Other nodes take their places as far as there"
+        " are any.",
         cluster_page(vcluster),
     )
 
@@ -40,7 +40,7 @@ def maintenance_in_the_way(vcluster: Vcluster, window: MaintenanceWindow) -> Not
     return notice(
         "maintenance",
         f"{vcluster.name}: maintenance is in the way of its reservation",
-        f"Maintenance of {window.what} from {at(window.begins_at)}{_until(window)}"
+        f"Maintenance of {window.what} from {moment(window.begins_at)}{_until(window)}"
         f" ({window.reason}) leaves too few nodes for the reservation of vcluster {vcluster.name}."
         " It begins late. Reserve another time, or fewer nodes.",
         cluster_page(vcluster),
@@ -53,9 +53,9 @@ def maintenance_moved(
     """Describe maintenance of nodes of the vcluster that takes place at another time."""
     return notice(
         "maintenance",
-        f"{vcluster.name}: maintenance now begins {at(window.begins_at)}",
+        f"{vcluster.name}: maintenance now begins {moment(window.begins_at)}",
         f"Maintenance of these nodes of vcluster {vcluster.name} was moved. It now begins"
-        f" {at(window.begins_at)}{_until(window)} ({window.reason}): {listed(nodes)}.",
+        f" {moment(window.begins_at)}{_until(window)} ({window.reason}): {node_names(nodes)}.",
         cluster_page(vcluster),
     )
 
@@ -68,11 +68,11 @@ def maintenance_cancelled(
         "maintenance",
         f"{vcluster.name}: maintenance is cancelled",
         f"Maintenance of these nodes of vcluster {vcluster.name}, planned for"
-        f" {at(window.begins_at)} ({window.reason}), is cancelled: {listed(nodes)}. No action is"
-        " needed.",
+        f" {moment(window.begins_at)} ({window.reason}), is cancelled: {node_names(nodes)}. No"
+        " action is needed.",
         cluster_page(vcluster),
     )
 
 
 def _until(window: MaintenanceWindow) -> str:
-    return "" if window.ends_at is None else f" until {at(window.ends_at)}"
+    return "" if window.ends_at is None else f" until {moment(window.ends_at)}"

@@ -8,7 +8,7 @@ from typing import TypedDict
 from urllib.parse import quote
 
 from cod.model import Vcluster
-from cod.quantity import first_few
+from cod.quantity import counted, first_few
 
 LONGEST_SUBJECT = 200
 MOST_NAMES = 20  # nodes that a sentence names
@@ -43,7 +43,7 @@ def cluster_page(vcluster: Vcluster, form: str = "") -> str:
     return page("vclusters", vcluster.name) + (f"#{form}" if form else "")
 
 
-def at(at: float | None) -> str:
+def moment(at: float | None) -> str:
     """Return a time as notices say it, in UTC."""
     return (
         "at a time not set yet"
@@ -52,12 +52,12 @@ def at(at: float | None) -> str:
     )
 
 
-def nodes_of(count: int) -> str:
+def node_count(count: int) -> str:
     """Return '1 node', '2 nodes'."""
-    return f"{count} node{'' if count == 1 else 's'}"
+    return counted(count, "node")
 
 
-def listed(nodes: Sequence[str]) -> str:
+def node_names(nodes: Sequence[str]) -> str:
     """Return the names of nodes, at most `MOST_NAMES` of them."""
     return first_few(nodes, MOST_NAMES)
 

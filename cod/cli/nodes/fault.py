@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, client, count, shown, table_of, with_table
+from cod.cli.show import ago, client, shown, table_of, with_table
+from cod.quantity import counted
 
 FEW = 5  # names that a line shows
 
@@ -88,4 +89,4 @@ def fault_table(values: Sequence[Mapping[str, Any]]) -> Any:
 
 def _few(names: Sequence[str]) -> str:
     more = len(names) - FEW
-    return ", ".join(names[:FEW]) + (f" and {count(more, 'other')}" if more > 0 else "")
+    return ", ".join(names[:FEW]) + (f" and {counted(more, 'other')}" if more > 0 else "")

@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-from cod.cli.show import client, confirm, count, node_word, print_json, yes_option
+from cod.cli.show import client, confirm, node_word, print_json, yes_option
 from cod.client import ApiError, Client
+from cod.quantity import counted
 
 SHOWN = 5  # nodes that a question names
 LONGEST = 3500  # characters of names in one question of a list
@@ -91,7 +92,7 @@ def name_of(api: Client, label: str) -> str:
     """Return the name of the one node that a label identifies. Raises `ApiError`."""
     found = names_of(api, ChosenNodes([label]))
     if len(found) != 1:
-        raise click.UsageError(f"{label!r} stands for {count(len(found), 'node')}: name one")
+        raise click.UsageError(f"{label!r} stands for {counted(len(found), 'node')}: name one")
     return found[0]
 
 
@@ -181,9 +182,9 @@ def _question(items: list[Any], how: NodeActing) -> str:
     more = f" and {len(doable) - SHOWN} more" if len(doable) > SHOWN else ""
     refused = f" ({len(items) - len(doable)} refused)" if len(doable) < len(items) else ""
     holders = Counter(item["stops"] for item in used)
-    lost = ", ".join(f"{name} ({count(held, 'node')})" for name, held in sorted(holders.items()))
+    lost = ", ".join(f"{name} ({counted(held, 'node')})" for name, held in sorted(holders.items()))
     stops = f" Running work is lost in {lost}." if lost else ""
-    return f"{how.verb} {count(len(doable), 'node')}: {first}{more}{refused}?{stops}"
+    return f"{how.verb} {counted(len(doable), 'node')}: {first}{more}{refused}?{stops}"
 
 
 def _told(ctx: click.Context, items: list[Any], as_json: bool, would: str = "") -> None:
@@ -202,6 +203,6 @@ def _told(ctx: click.Context, items: list[Any], as_json: bool, would: str = "") 
             click.echo(f"{item['name']}: {would}refused: {item['about']}", err=True)
     if len(items) > 1 and not as_json:
         done = len(items) - len(refused)
-        click.echo(f"{count(done, 'node')} {would}done, {len(refused)} {would}refused.", err=True)
+        click.echo(f"{counted(done, 'node')} {would}done, {len(refused)} {would}refused.", err=True)
     if refused:
         ctx.exit(1)

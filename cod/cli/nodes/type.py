@@ -19,6 +19,7 @@ from cod.cli.record_fields import (
 from cod.cli.show import client, node_word, print_json, print_table, said, shown, with_json
 from cod.client import path
 from cod.model.views import TypeView
+from cod.quantity import counted
 
 
 @click.group("type")
@@ -56,7 +57,7 @@ def _hardware(facts: list[Any]) -> str:
     parts = Counter(key.partition("/")[0] for key in values)
     for name in ("nic", "disk"):
         count = sum(each == name or each.startswith(f"{name} ") for each in parts)
-        told.append(f"{count} {name}{'' if count == 1 else 's'}")
+        told.append(counted(count, name))
     return ", ".join(filter(None, told))
 
 

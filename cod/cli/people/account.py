@@ -15,7 +15,6 @@ from cod.cli.show import (
     SPAN,
     ago,
     client,
-    count,
     newest_option,
     password_option,
     print_json,
@@ -29,7 +28,7 @@ from cod.cli.show import (
     with_table,
 )
 from cod.client import ApiError, path
-from cod.quantity import exact_span
+from cod.quantity import counted, exact_span
 
 # ---------------------------------------------------------------- keys
 
@@ -238,7 +237,7 @@ def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> N
         raise click.UsageError("say which session, or --all")
     if every:
         value = client(ctx).delete("/me/sessions")
-        return said(value, f"signed out of {count(value['ended'], 'browser')}", as_json)
+        return said(value, f"signed out of {counted(value['ended'], 'browser')}", as_json)
     client(ctx).delete(path("me", "sessions", number or 0))
     return said({"id": number, "state": "ended"}, f"session {number}: ended", as_json)
 

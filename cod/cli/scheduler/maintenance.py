@@ -12,7 +12,6 @@ from cod.cli.show import (
     Moment,
     client,
     confirm,
-    count,
     said,
     shown,
     table_of,
@@ -24,6 +23,7 @@ from cod.cli.show import (
     yes_option,
 )
 from cod.client import path
+from cod.quantity import counted
 
 
 def _window_options(command: Any) -> Any:
@@ -106,7 +106,7 @@ def effect(one: Any) -> str:
     empty = f"empty {when(one['empty_at'])}" if one["empty_at"] else "nobody knows when it is empty"
     late = f" Reservations begin late: {', '.join(one['late'])}." if one["late"] else ""
     return (
-        f"{count(one['nodes'], 'node')}: {one['free']} free, {one['nodes'] - one['free']} held;"
+        f"{counted(one['nodes'], 'node')}: {one['free']} free, {one['nodes'] - one['free']} held;"
         f" {lost} taken from their holders; {empty}.{late}"
     )
 

@@ -9,6 +9,7 @@ import click
 
 from cod.cli.show import client, print_json, with_json
 from cod.client import path
+from cod.quantity import counted
 
 
 @click.command()
@@ -57,6 +58,6 @@ def nis(ctx: click.Context, name: str, folder: Path, as_json: bool) -> None:
     else:
         people = len(value["maps"]["passwd.byname"])
         click.echo(
-            f"{folder}: {len(value['maps'])} maps of the NIS domain {value['domain']}, {people} "
-            f"account{'' if people == 1 else 's'}"
+            f"{folder}: {len(value['maps'])} maps of the NIS domain {value['domain']},"
+            f" {counted(people, 'account')}"
         )

@@ -10,7 +10,6 @@ from cod.cli.nodes.many import where_option
 from cod.cli.show import (
     client,
     confirm,
-    count,
     node_word,
     shown,
     table,
@@ -21,6 +20,7 @@ from cod.cli.show import (
     yes_option,
 )
 from cod.client import path
+from cod.quantity import counted
 
 
 @click.command()
@@ -65,7 +65,7 @@ def reinstall(
 
     def question() -> str:
         meant = len(api.post(f"{where_to}/check", body)["items"])
-        return f"Reinstall {count(meant, 'node')} of {name}? What is on their disks is lost."
+        return f"Reinstall {counted(meant, 'node')} of {name}? What is on their disks is lost."
 
     confirm(question, yes)
     shown(api.post(where_to, body)["items"], reinstall_table, as_json)

@@ -24,7 +24,6 @@ from cod.cli.show import (
     ago,
     client,
     confirm,
-    count,
     created,
     if_missing_option,
     machine_states,
@@ -45,6 +44,7 @@ from cod.client import path
 from cod.model.described import FieldLevel
 from cod.model.sharing.vclusters import AskedVcluster
 from cod.model.views import VclusterView
+from cod.quantity import counted
 from cod.states import OTHER_WORDS
 
 name_argument = click.argument("name")
@@ -439,7 +439,9 @@ def release(
     Example:
       cod vcluster release web web-3 web-4 --wait
     """
-    confirm(lambda: f"Release {count(len(nodes), 'node')} of {name}? Their disks are erased.", yes)
+    confirm(
+        lambda: f"Release {counted(len(nodes), 'node')} of {name}? Their disks are erased.", yes
+    )
     api = client(ctx)
     before = api.get(path("vclusters", name))["nodes"]
     leaving = {n["name"] for n in before if n["name"] in nodes or n["hostname"] in nodes}
@@ -473,7 +475,7 @@ def delete(
 
     def question() -> str:
         held = len(api.get(path("vclusters", name))["nodes"])
-        return f"Delete {name}? It has {count(held, 'node')}; their disks are erased."
+        return f"Delete {name}? It has {counted(held, 'node')}; their disks are erased."
 
     confirm(question, yes)
     value = api.delete(path("vclusters", name))

@@ -10,7 +10,8 @@ import click
 
 from cod.cli.people.account import audit
 from cod.cli.server.local import read
-from cod.cli.show import count, print_json, with_json
+from cod.cli.show import print_json, with_json
+from cod.quantity import counted
 from cod.quantity import span as length
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def _print(found: CheckedHistories, last: int | None) -> None:
     for one in found.violations:
         click.echo(f"{found.names.get(one.node, one.node)}: {one.kind}: {one.about}", err=True)
     click.echo(
-        f"{count(len(found.names), 'node')}, {count(found.transitions, 'transition')},"
-        f" {count(len(found.violations), 'violation')}",
+        f"{counted(len(found.names), 'node')}, {counted(found.transitions, 'transition')},"
+        f" {counted(len(found.violations), 'violation')}",
         err=True,
     )
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cod.cli.show import client, count, print_json, print_table, with_json
+from cod.cli.show import client, print_json, print_table, with_json
 from cod.client import SITE_FILE
+from cod.quantity import counted
 
 if TYPE_CHECKING:
     from cod.doctor.finding import Finding
@@ -71,7 +72,7 @@ def doctor(ctx: click.Context, only: str, bundle: Path | None, as_json: bool) ->
                 for each in found
             ],
         )
-        click.echo(f"\n{count(len(bad), 'problem')}, {count(len(warnings), 'warning')}")
+        click.echo(f"\n{counted(len(bad), 'problem')}, {counted(len(warnings), 'warning')}")
     sys.exit(1 if bad else 0)
 
 

@@ -14,6 +14,7 @@ from cod.model import BlockView, Effect, NewMachine, NewRack, Page, Refused, Res
 from cod.model.names import natural_key
 from cod.policy.hardware import topology
 from cod.policy.people import names
+from cod.quantity import counted
 from cod.states import NodeState
 from cod.store import lists
 from cod.store.engine import Tx
@@ -67,7 +68,7 @@ def delete(tx: Tx, *, name: str) -> None:
     block_id = _block(tx, name, lock=True)
     count = sum(blocks.types(tx, block_id).get(block_id, {}).values())
     if count:
-        said = f"block {name} has {count} node{'' if count == 1 else 's'}: remove them first"
+        said = f"block {name} has {counted(count, 'node')}: remove them first"
         raise Refused("conflict", said, "name")
     if not blocks.delete(tx, block_id):
         raise Refused("conflict", f"nodes of block {name} are being reclaimed", "name")

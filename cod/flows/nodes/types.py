@@ -11,6 +11,7 @@ from cod.core import preemption
 from cod.model import Effect, Energy, NodeType, NodeView, Refused, Result, Site, TypeView
 from cod.policy.hardware import equal
 from cod.policy.people import names
+from cod.quantity import counted
 from cod.store import views
 from cod.store.engine import Tx
 from cod.store.nodes import types
@@ -77,9 +78,7 @@ def delete(tx: Tx, *, name: str) -> None:
     found = _type(tx, name, lock=True)
     count = sum(types.states(tx, found.id).get(found.id, {}).values())
     if count:
-        raise Refused(
-            "conflict", f"type {name} has {count} node{'' if count == 1 else 's'}", "name"
-        )
+        raise Refused("conflict", f"type {name} has {counted(count, 'node')}", "name")
     if not types.delete_unused(tx, found.id):
         raise Refused(
             "conflict",

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cod.model import Group
+from cod.quantity import counted
 from cod.store.engine import Tx
 from cod.store.notices import notices, webhook_feed
 
@@ -65,6 +66,6 @@ def _post(
     told = [group for group in readers if group.id in wanted]
     for group in told:
         events = wanted[group.id]
-        subject = f"{len(events)} event{'' if len(events) == 1 else 's'} of {kind}"
+        subject = f"{counted(len(events), 'event')} of {kind}"
         notices.add_events(tx, group, KINDS[kind], subject, json.dumps(events), now)
     return len(told)

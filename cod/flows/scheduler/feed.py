@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cod.model import MaintenanceWindow, Site, Who
+from cod.quantity import counted
 from cod.states import UNDECIDED, RequestState, WindowState
 from cod.store.engine import Tx
 from cod.store.people import groups as group_rows
@@ -84,7 +85,7 @@ def _lease(one: LeasedVcluster, start: float, base: str, domain: str) -> Entry:
     lasts = 1 + max(0, int((one.expires_at or start) - start))
     return Entry(
         _uid(one, domain),
-        f"{one.name}: {_nodes(one.size)}",
+        f"{one.name}: {counted(one.size, 'node')}",
         f"Lease of vcluster {one.name} of group {one.group}.",
         start,
         end,
@@ -105,7 +106,7 @@ def _reservation(one: Booked, vcluster: LeasedVcluster, base: str, domain: str) 
     more = "" if first else " more"
     return Entry(
         _uid(vcluster, domain) if first else f"request-{one.id}@{domain}",
-        f"{vcluster.name}: {_nodes(one.nodes)}{more} reserved",
+        f"{vcluster.name}: {counted(one.nodes, 'node')}{more} reserved",
         f"Reservation in advance for vcluster {vcluster.name} of group {vcluster.group}.",
         start,
         start + one.duration,
@@ -135,7 +136,3 @@ def _maintenance(window: MaintenanceWindow, base: str, domain: str) -> Entry:
 
 def _uid(vcluster: LeasedVcluster, domain: str) -> str:
     return f"vcluster-{vcluster.id}@{domain}"
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"

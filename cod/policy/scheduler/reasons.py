@@ -16,7 +16,7 @@ from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, RequestRefusal
 from cod.policy.scheduler.spread import Exhausted, KindDemand, spread, whole
-from cod.quantity import span
+from cod.quantity import counted, span
 
 PUNCTUAL = 60.0
 """Seconds after its start from which a reservation in advance is late."""
@@ -24,7 +24,7 @@ PUNCTUAL = 60.0
 
 def nodes(count: int) -> str:
     """Say a number of nodes: '1 node', '2 nodes'."""
-    return f"{count} node{'' if count == 1 else 's'}"
+    return counted(count, "node")
 
 
 def at(time: float) -> str:
