@@ -34,6 +34,7 @@ from cod.net.nmp.session import _certified
 from cod.pool import Pool, in_transaction
 from cod.security import passwords
 from cod.security.ca import Ca
+from cod.service import share_preview
 from cod.web.api.context import Context
 from cod.web.api.events import Hub
 from cod.web.api.resources import ROUTES
@@ -100,6 +101,13 @@ class Reactor(Clock):
             done(True, value)
 
 
+class Here:
+    """The simulator's promise without its process."""
+
+    async def answer(self, question: bytes) -> Any:
+        return share_preview.answer(json.loads(question))
+
+
 class Watch(logging.Handler):
     """What is logged as an error, here or by Twisted."""
 
@@ -164,6 +172,7 @@ class Line:
     def __init__(self, engine: Engine, site: Site, folder: Path) -> None:
         self.now, self.reactor = NOW, Reactor()
         pool: Any = Rehearsal(engine)
+        simulator: Any = Here()
         intake = Intake(
             self.reactor, pool, SiteRef(site), folder / "incoming", lambda effects: None, self.clock
         )
@@ -188,6 +197,7 @@ class Line:
                 signin=SignIn(self.reactor, pool, SiteRef(site), self.clock),
                 hub=Hub(self.reactor, pool),
                 rate_limits=RateLimits(self.clock),
+                simulator=simulator,
             )
         )
 
