@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from cod.cli import show
 from cod.client import ApiError
@@ -227,6 +227,16 @@ def test_nodes_are_out_of_service_until_a_moment(site_of: Served) -> None:
     site_of.local.post("/nodes/n5/quarantine", {"reason": "sold"})
     node = site_of.local.get("/nodes/n5")
     assert (node["reason"], node["deadline"]) == ("sold", None)
+
+
+def test_a_machine_set_aside_unapproved_does_not_return_by_a_later_time(site_of: Served) -> None:
+    with site_of.pool.engine.begin() as tx:
+        tx.execute(update(t.nodes).where(t.nodes.c.name == "n1").values(reported_at=NOW))
+    site_of.local.post("/nodes/n1/quarantine", {"reason": "not ours"})
+    body = {"reason": "not ours", "until": 1_893_456_000.0}
+    with pytest.raises(ApiError, match="n1 is not approved: it cannot return by itself"):
+        site_of.local.post("/nodes/n1/quarantine", body)
+    assert site_of.local.get("/nodes/n1")["deadline"] is None
 
 
 def test_no_other_work_stops_than_what_was_confirmed(site_of: Served) -> None:

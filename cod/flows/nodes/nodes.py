@@ -140,7 +140,7 @@ def quarantine(
     aside already, reason and moment are replaced. Raises `Refused`."""
     node = nodes.named(tx, name, lock=True)
     check_until(until, now)
-    if until is not None and (node.state in UNAPPROVED or not _is_known(node)):
+    if until is not None and not _is_approved(tx, node):
         why = f"node {name} is not approved: it cannot return by itself"
         raise Refused("conflict", why, "until")
     windows.let_go(tx, node.id)
@@ -158,6 +158,14 @@ def check_until(until: float | None, now: float) -> None:
     """Raise `Refused` for a return to service that is not to come."""
     if until is not None and until <= now:
         raise Refused("invalid", "that time is over: name a later one", "until")
+
+
+def _is_approved(tx: Tx, node: Node) -> bool:
+    """Return whether an administrator, or the site's rule, has ever taken the node into service."""
+    state = node.state
+    if state == NodeState.QUARANTINED:  # an unapproved one may have been set aside for good
+        state = nodes.history(tx, node.id, limit=1)[0]["from_state"]
+    return state not in UNAPPROVED and _is_known(node)
 
 
 def _is_known(node: Node) -> bool:
