@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from cod.pool import Pool
 from cod.security import passwords
 from cod.store.people import audit
 from cod.store.people import people as rows
-from cod.web.signin.directory import verify
+from cod.web.signin.directory import LONGEST_LOOK, read, verify
 from tests.net import slapd
 from tests.net.apiserver import NOW, Served, serving
 
@@ -113,6 +114,15 @@ def door(
 
 def sign_in(served: Served, name: str, password: str) -> Any:
     return served.remote(None).post("/sign-in", {"name": name, "password": password, "token": "t"})
+
+
+def test_a_directory_that_answers_each_question_late_is_not_asked_for_ever(rules: Ldap) -> None:
+    names = [f"nobody{number}" for number in range(10)]
+    late = map(float, itertools.count(step=LONGEST_LOOK // 5))
+    with pytest.raises(Refused, match="does not answer"):
+        read(rules, (), names, monotonic=lambda: next(late))
+    quick = map(float, itertools.count())
+    assert read(rules, (), names, monotonic=lambda: next(quick)).missing == tuple(names)
 
 
 def test_people_of_the_directory_come_in_and_those_of_the_site_still_do(door: Served) -> None:

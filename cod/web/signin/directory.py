@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from cod.model import GivenRole, Identity, Ldap, Refused, Role
 from cod.security import secretfile
 
 SILENCE = 10  # seconds that the directory may keep silent
+LONGEST_LOOK = 1800.0  # seconds; ten thousand people take less than two minutes of a quick one
 # What stays the same about an entry: RFC 4530; Active Directory's; else its name.
 STAYS = ("entryUUID", "objectGUID")
 LONGEST = 255  # characters of a subject
@@ -90,14 +92,20 @@ class DirectoryAnswer:
 
 
 def read(
-    rules: Ldap, subjects: Iterable[str], names: Iterable[str] = (), *, members: bool = False
+    rules: Ldap,
+    subjects: Iterable[str],
+    names: Iterable[str] = (),
+    *,
+    members: bool = False,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> DirectoryAnswer:
     """Return what the directory tells of people by their `Identity.subject` and by `names`, and
     with `members` of the members of the groups that give roles. Raises `Refused` where it cannot
-    be asked, or shows nobody at all: then it is not to be believed."""
+    be asked, has not told all of it after `LONGEST_LOOK`, or shows nobody at all: then it is not
+    to be believed."""
     ldap = _module()
     try:
-        with _DirectoryReader(ldap, rules) as reader:
+        with _DirectoryReader(ldap, rules, monotonic=monotonic) as reader:
             if not reader.shows_somebody():
                 raise ldap.NO_RESULTS_RETURNED(f"it shows nobody below {rules.base}")
             known = {
@@ -125,12 +133,19 @@ Entry = tuple[str, Mapping[str, list[bytes]]]
 class _DirectoryReader:
     """A connection as whom the site looks for people, and what is asked over it."""
 
-    def __init__(self, ldap: Any, rules: Ldap, connection: Any = None) -> None:
+    def __init__(
+        self,
+        ldap: Any,
+        rules: Ldap,
+        connection: Any = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         from ldap.dn import str2dn
         from ldap.filter import escape_filter_chars
 
         self._ldap, self._rules, self._escaped = ldap, rules, escape_filter_chars
         self._parts = str2dn
+        self._monotonic, self._end = monotonic, monotonic() + LONGEST_LOOK
         self._connection = connection or _reading(ldap, rules)
         self._group_names: dict[int, str] = {}
         # How directories answer that do not show a group: one that is misnamed or in another domain
@@ -311,6 +326,8 @@ class _DirectoryReader:
     def _search(
         self, base: str, scope: int, wanted: str, attributes: list[str], most: int
     ) -> list[Entry]:
+        if self._monotonic() > self._end:
+            raise self._ldap.TIMEOUT(f"it has not told everything after {LONGEST_LOOK:.0f} s")
         found = self._connection.search_ext_s(base, scope, wanted, attributes, sizelimit=most)
         return [(dn, entry) for dn, entry in found if dn]  # referrals have none
 
