@@ -12,6 +12,7 @@ only looks whether it may start would need a fifth more CPU time for its start.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     column,
+    event,
     insert,
     inspect,
     select,
@@ -39,6 +41,19 @@ from cod.store import watermarks
 if TYPE_CHECKING:
     from alembic.config import Config
     from alembic.script import Script, ScriptDirectory
+
+
+_UNLESS = tuple(
+    (re.compile(rf"^(\s*{change})\b"), rf"\1 {unless}")
+    for change, unless in (
+        ("CREATE TABLE", "IF NOT EXISTS"),
+        (r"CREATE (?:UNIQUE )?INDEX", "IF NOT EXISTS"),
+        (r"DROP (?:TABLE|INDEX)", "IF EXISTS"),
+        (r"ALTER TABLE \S+ ADD COLUMN", "IF NOT EXISTS"),
+        (r"ALTER TABLE \S+ DROP COLUMN", "IF EXISTS"),
+    )
+)
+"""MariaDB's statements that change tables, and what makes each pass over what is done already."""
 
 
 class SchemaMismatch(Exception):
@@ -195,11 +210,31 @@ def upgrade(engine: Engine) -> str:
         _mark_oldest(engine)  # before an older program can meet what it does not work with
     from alembic import command
 
-    with engine.connect() as connection, _unbound(connection):
+    with engine.connect() as connection, _unbound(connection), _repeatable(connection):
         command.upgrade(_config(connection), "head")
         connection.commit()
     _mark_oldest(engine)
     return head()
+
+
+@contextmanager
+def _repeatable(connection: Connection) -> Iterator[None]:
+    """Let MariaDB pass over what is there already. It commits each change of a table by itself: a
+    migration that was killed has made a part of them, and begins anew."""
+
+    def pass_over(
+        _connection: object, _cursor: object, statement: str, values: object, *_: object
+    ) -> tuple[str, object]:
+        for change, unless in _UNLESS:
+            statement = change.sub(unless, statement)
+        return statement, values
+
+    is_mariadb = getattr(connection.dialect, "is_mariadb", False)
+    if is_mariadb:
+        event.listen(connection, "before_cursor_execute", pass_over, retval=True)
+    yield
+    if is_mariadb:
+        event.remove(connection, "before_cursor_execute", pass_over)
 
 
 def _mark_oldest(engine: Engine) -> None:

@@ -7,6 +7,7 @@ import gzip
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, Table, delete, insert, inspect, select, text
+from sqlalchemy import Engine, Table, delete, event, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
 from cod.flows.people import invitations, people, signin
@@ -54,6 +55,32 @@ def test_upgraded_schema_equals_fresh_schema(url: str) -> None:
             )
             == []
         )
+    engine.dispose()
+
+
+@pytest.mark.mariadb
+@pytest.mark.in_turn(3)  # each upgrade loads all migrations: ten seconds
+def test_an_upgrade_that_is_killed_after_each_migration_goes_on(mariadb: MariaDB) -> None:
+    """MariaDB keeps each change of a table at once: what is to be done again is there already."""
+    engine, killed = connect(mariadb.url("killed")), set[object]()
+    with engine.connect() as connection:
+        command.upgrade(schema._config(connection), schema.first())
+        connection.commit()
+
+    def kill(_c: object, _k: object, statement: str, values: Any, _x: object, _m: object) -> None:
+        if "alembic_version SET" in statement and statement not in killed:
+            killed.add(statement)
+            raise OSError("killed")
+
+    event.listen(engine, "before_cursor_execute", kill)
+    for _ in schema.revisions():
+        with suppress(OSError):
+            schema.upgrade(engine)
+            break
+    assert len(killed) == sum(each > schema.first() for each in schema.revisions())
+    with engine.connect() as connection:
+        seen = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(seen, t.metadata) == []
     engine.dispose()
 
 
