@@ -28,7 +28,12 @@ from tests.attack.test_decoders import ATTACKS
 from tests.system.intruder import CONFD, HTTP, SERVER, TFTP, Intruder
 from tests.system.stand import Stand
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("bystander")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.in_turn(2),
+    pytest.mark.xdist_group("bystander"),
+]
 
 SECONDS = float(os.environ.get("COD_ATTACK_SECONDS", "20"))
 QUIET = 4.0  # seconds without an attack, before it

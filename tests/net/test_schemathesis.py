@@ -92,7 +92,13 @@ def about(case: Any, there: dict[str, list[str]], chance: random.Random) -> Any:
     return case
 
 
-@pytest.mark.parametrize("token", [ADMIN, "cod_olga", "cod_vera"])
+@pytest.mark.parametrize(
+    "token",
+    [
+        ADMIN,
+        *(pytest.param(each, marks=pytest.mark.in_turn(2)) for each in ("cod_olga", "cod_vera")),
+    ],
+)
 def test_no_question_is_answered_out_of_the_document(served: Served, token: str) -> None:
     there = served.tx(names)
     schema = schemathesis.openapi.from_dict(openapi.document())

@@ -10,7 +10,11 @@ import pytest
 from images import build, debian, disk
 from tests.system.batch_image import CACHE, copied, files_of, image_of, inside
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("images")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(3, together=True),
+    pytest.mark.xdist_group("images"),
+]
 
 
 HOSTS = [  # packages of other releases than this system's have to be fetched

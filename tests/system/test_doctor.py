@@ -29,7 +29,7 @@ from cod.store.engine import connect
 from tests.waiting import answers, until
 from trampoline import build
 
-pytestmark = [pytest.mark.system, pytest.mark.in_turn(2)]
+pytestmark = [pytest.mark.system, pytest.mark.in_turn(3)]
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = (

@@ -42,7 +42,11 @@ from tests.store.manager_world import furnish, run_pass
 from tests.system.nfs_stand import NfsStand, url
 from tests.waiting import until
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("ganesha")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_turn(2, together=True),
+    pytest.mark.xdist_group("ganesha"),
+]
 
 MIB = 2**20
 OURS, THEIRS = ExportClient("10.77.128.0/26", False), ExportClient("10.77.200.0/26", True)

@@ -18,6 +18,7 @@ from tests.system.qemu import CHECKOUT, Rack, build_all, fat_file, offer, rack
 pytestmark = [
     pytest.mark.system,
     pytest.mark.slow,
+    pytest.mark.in_turn(3, together=True),
     pytest.mark.xdist_group("firmware"),
     pytest.mark.timeout(2400),
 ]

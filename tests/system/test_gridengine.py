@@ -17,7 +17,7 @@ from tests.waiting import until
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.in_turn(2, first=1, together=True),
+    pytest.mark.in_turn(3, first=1, together=True),
     pytest.mark.xdist_group("gridengine"),
 ]
 

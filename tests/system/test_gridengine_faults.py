@@ -15,7 +15,7 @@ from tests.waiting import until
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.in_turn(2, together=True),
+    pytest.mark.in_turn(3, first=2, together=True),
     pytest.mark.xdist_group("gridengine-faults"),
 ]
 ONE_SLOT = {"slots": 1, "jobs_per_node": 2}

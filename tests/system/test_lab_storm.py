@@ -20,6 +20,7 @@ from tests.bench import bench_storm
 pytestmark = [
     pytest.mark.system,
     pytest.mark.slow,
+    pytest.mark.in_turn(2, together=True),
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root"),
 ]
 MACHINES = 10

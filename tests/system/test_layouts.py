@@ -67,7 +67,7 @@ def pieces(folder: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     "kinds",
     [
-        pytest.param(USUAL, marks=pytest.mark.in_turn(2)),
+        pytest.param(USUAL, marks=pytest.mark.in_turn(3, first=2)),
         *(pytest.param(each, marks=pytest.mark.nightly) for each in (UEFI, CROSSED)),
     ],
     ids=["usual", "uefi", "crossed"],

@@ -256,7 +256,7 @@ def ends_it(page: Page) -> None:
 @pytest.mark.parametrize(
     ("stand", "nodes"),
     [
-        pytest.param(1, 1, marks=pytest.mark.in_turn(2)),
+        pytest.param(1, 1, marks=pytest.mark.in_turn(3, first=1)),
         pytest.param(2, 2, marks=pytest.mark.nightly),
     ],
     ids=["one", "two"],

@@ -26,7 +26,7 @@ from cod.store.people import people, signins
 from tests.portal_site import Portal
 from tests.system.browser import Complaints, chromium, context
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.in_turn(2, together=True)]
 
 
 @pytest.fixture(scope="module")

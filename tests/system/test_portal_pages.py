@@ -190,13 +190,13 @@ SMALL = ("/", "/nodes", "/nodes/{name}", "/timeline", "/vclusters/new", "/vclust
     ("size", "paths"),
     [
         *(
-            pytest.param("desktop", half, marks=pytest.mark.in_turn(2))
-            for half in (tuple(EXAMPLES)[::2], tuple(EXAMPLES)[1::2])
+            pytest.param("desktop", tuple(EXAMPLES)[n::4], marks=pytest.mark.in_turn(4))
+            for n in range(4)
         ),
         ("phone", SMALL),
         pytest.param("phone", tuple(EXAMPLES), marks=pytest.mark.nightly),
     ],
-    ids=["desktop", "desktop-others", "phone", "phone-all"],
+    ids=[*(f"desktop-{n + 1}" for n in range(4)), "phone", "phone-all"],
 )
 def test_all_pages(portal: Portal, browser: Browser, size: str, paths: tuple[str, ...]) -> None:
     profile = context(browser, size)

@@ -13,7 +13,12 @@ from tests.portal_site import Portal
 from tests.system.browser import Complaints, chromium, context, faults, picture
 from tests.system.test_portal_pages import signed_in
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.xdist_group("portal")]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.in_turn(2, first=1, together=True),
+    pytest.mark.xdist_group("portal"),
+]
 
 BERLIN = "Europe/Berlin"
 

@@ -15,7 +15,7 @@ from tests.system.shapes import LIGHT, LIGHT_HELLO
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.in_turn(2),
+    pytest.mark.in_turn(3, first=2),
     pytest.mark.slow,
     pytest.mark.xdist_group("restored"),
 ]

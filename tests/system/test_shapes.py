@@ -19,16 +19,19 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
 def cases() -> Iterator[object]:
-    """Yield a case for each machine. Those of a firmware run on one worker; UEFI's of `make test`
-    take turns."""
+    """Yield a case for each machine. Those of a firmware run on one worker; those of `make
+    test` take turns."""
     for names, by_night in ((shapes.COVERING, False), (shapes.BY_NIGHT, True)):
         for firmware, some in names.items():
-            marks = [pytest.mark.xdist_group(f"shapes-{firmware}")]
-            if by_night:
-                marks.append(pytest.mark.nightly)
-            elif firmware == "uefi":
-                marks.append(pytest.mark.in_turn(2))
-            yield from (pytest.param(name, marks=marks) for name in some)
+            for number, name in enumerate(some):
+                if by_night:
+                    mark = pytest.mark.nightly
+                elif firmware == "uefi":
+                    mark = pytest.mark.in_turn(4, first=2 * number, together=True)
+                else:
+                    mark = pytest.mark.in_turn(3, first=1, together=True)
+                worker = pytest.mark.xdist_group(f"shapes-{firmware}")
+                yield pytest.param(name, marks=[worker, mark])
 
 
 @pytest.mark.parametrize("name", list(cases()))
