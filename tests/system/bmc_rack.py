@@ -2,7 +2,7 @@
 ``python -m tests.system.bmc_rack NETWORK FOLDER SOCKET NUMBER=MACHINE...``
 
 NETWORK is the first three numbers of their addresses, FOLDER is for their certificate, SOCKET is
-that of the lab's power switches. Some are slow, some refuse, some lie: tests/net/test_bmc_sweep.py.
+that of the lab's power switches. Some are slow, some refuse, some lie: tests/net/bmcrack.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from twisted.internet import reactor
 from twisted.internet.ssl import DefaultOpenSSLContextFactory
 from twisted.web.server import Site
 
+from tests.net.bmcrack import COUNT, Rack, RackBmc
 from tests.net.redfishbmc import SYSTEM
-from tests.net.test_bmc_sweep import COUNT, Rack, RackBmc
 from tests.system.bmcs import ask, certificate
 
 LATE = 3.0  # seconds, of the slow ones

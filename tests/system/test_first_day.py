@@ -19,7 +19,7 @@ import pytest
 
 from cod.lab import network, record
 from cod.lab.spec import LabDisk, LabNic, LabNode
-from tests.net.test_bmc_sweep import uuid
+from tests.net.bmcrack import uuid
 from tests.system.bmcs import running
 from tests.system.owner import API, Owner
 from tests.system.qemu import CHECKOUT, TEMPLATES, Rack, rack
