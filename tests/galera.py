@@ -1,25 +1,17 @@
-"""A private cluster of MariaDB Galera for tests: three nodes on loopback, each killed, stopped, cut
-off from the others and restarted as a test likes."""
+"""A private cluster of MariaDB Galera for tests: nodes on free ports of loopback."""
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import signal
-import subprocess
-from contextlib import suppress
 from pathlib import Path
 
-import pymysql
 import pytest
 
-from tests.mariadb import UNSYNCED, MariaDB
+from cod.lab.servers.galera import PROVIDER, GaleraCluster, GaleraNode
+from cod.lab.servers.mariadb import UNSYNCED
 from tests.ports import free_port
-from tests.waiting import until
 
-PROVIDER = "/usr/lib/galera/libgalera_smm.so"
-SUSPECT = 2  # seconds without an answer after which the others leave a node out; usually 5
+__all__ = ["Galera", "GaleraNode", "needs_galera"]
 
 needs_galera = pytest.mark.skipif(
     not (Path(PROVIDER).exists() and shutil.which("wsrep_sst_rsync")),
@@ -27,207 +19,15 @@ needs_galera = pytest.mark.skipif(
 )
 
 
-class GaleraNode(MariaDB):
-    """One server of a cluster, in `folder`."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.peers = self._address()
-        self._copies, self._changes = self._address(), self._address()
-
-    @staticmethod
-    def _address() -> str:
-        return f"127.0.0.1:{free_port()}"
-
-    @property
-    def host(self) -> str:
-        """HOST:PORT for clients."""
-        return f"127.0.0.1:{self.port}"
-
-    def start_in(self, cluster: list[str], *options: str) -> None:
-        """Start the server as a part of the cluster of those `peers`, at the position of the last
-        commit that it has; return without waiting until it is ready."""
-        self.data.mkdir(parents=True, exist_ok=True)
-        self._write_copier()
-        position = self.position()
-        provider = (
-            f"gmcast.listen_addr=tcp://{self.peers}",
-            f"ist.recv_addr={self._changes}",
-            "gcache.size=8M",
-            "gcache.page_size=8M",
-            f"evs.keepalive_period=PT{SUSPECT / 4}S",
-            f"evs.suspect_timeout=PT{SUSPECT}S",
-            f"evs.inactive_timeout=PT{3 * SUSPECT}S",
-            "evs.inactive_check_period=PT0.2S",
-            f"evs.install_timeout=PT{3 * SUSPECT}S",
-            "pc.recovery=false",  # after a crash of all, `Galera.recover` bootstraps
-        )
-        self.launch(
-            f"--wsrep-provider={PROVIDER}",
-            "--wsrep-on=ON",
-            "--wsrep-cluster-name=test",
-            f"--wsrep-cluster-address=gcomm://{','.join(cluster)}",
-            "--wsrep-node-address=127.0.0.1",
-            f"--wsrep-node-incoming-address={self.host}",
-            f"--wsrep-provider-options={';'.join(provider)}",
-            "--wsrep-sst-method=own",
-            f"--wsrep-sst-receive-address={self._copies}",
-            "--wsrep-slave-threads=1",
-            "--binlog-format=ROW",
-            "--innodb-autoinc-lock-mode=2",
-            *([f"--wsrep-start-position={position}"] if position else []),
-            *options,
-        )
-
-    def _write_copier(self) -> None:
-        """Write `wsrep_sst_own`, which is wsrep_sst_rsync, but the daemon that it starts writes as
-        this user: one of root writes as nobody."""
-        programs = self.folder / "bin"
-        programs.mkdir(exist_ok=True)
-        copier, rsync = programs / "wsrep_sst_own", programs / "rsync"
-        # the server puts the system's programs before those of its own PATH
-        copier.write_text(f'#!/bin/sh\nPATH="{programs}:$PATH" exec wsrep_sst_rsync "$@"\n')
-        own = f"--dparam=uid={os.getuid()} --dparam=gid={os.getgid()}"
-        rsync.write_text(
-            f'#!/bin/sh\n[ "$1" != --daemon ] || set -- "$@" {own}\n'
-            f'exec {shutil.which("rsync")} "$@"\n'
-        )
-        for program in (copier, rsync):
-            program.chmod(0o755)
-        self.environment = os.environ | {"PATH": f"{os.environ['PATH']}:{programs}"}
-
-    def position(self) -> str:
-        """Return the last commit that the stopped or killed server has, UUID:NUMBER; '' where it
-        never was part of a cluster."""
-        if not (self.data / "grastate.dat").exists():
-            return ""
-        said = subprocess.run(
-            [
-                *self.command,
-                "--wsrep-recover",
-                "--wsrep-on=ON",
-                "--wsrep-cluster-address=gcomm://",  # is not connected to
-                f"--wsrep-provider={PROVIDER}",
-                "--binlog-format=ROW",
-                *UNSYNCED,
-            ],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stderr
-        found = re.findall(r"Recovered position: (\S+:-?\d+)", said)
-        return "" if not found or found[-1].endswith(":-1") else str(found[-1])
-
-    def status(self, name: str) -> str:
-        """Return a status variable, e.g. wsrep_local_state_comment; '' while the server does not
-        answer."""
-        with suppress(pymysql.Error, OSError):
-            rows = self.rows(f"SHOW STATUS LIKE '{name}'")
-            return str(rows[0][1]) if rows else ""
-        return ""
-
-    def rows(self, statement: str) -> list[tuple[object, ...]]:
-        """Return what a statement finds, as the server's root."""
-        with (
-            pymysql.connect(host="127.0.0.1", port=self.port, user="root", read_timeout=5) as made,
-            made.cursor() as cursor,
-        ):
-            cursor.execute(statement)
-            return list(cursor.fetchall())
-
-    def wait_until_synced(self) -> None:
-        """Wait until the server is ready and has what the others have."""
-
-        def is_synced() -> bool:
-            if self.process is None or self.process.poll() is not None:
-                raise RuntimeError((self.folder / "error.log").read_text())
-            return self.status("wsrep_ready") == "ON" and (
-                self.status("wsrep_local_state_comment") == "Synced"
-            )
-
-        until(is_synced, lambda: (self.folder / "error.log").read_text()[-3000:], 120, every=0.2)
-
-    def freeze(self) -> None:
-        """SIGSTOP, as a host that hangs."""
-        self._signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        self._signal(signal.SIGCONT)
-
-    def cut_off(self) -> None:
-        """Drop all that comes from and goes to the other nodes; clients still reach this one."""
-        self._isolate(1)
-
-    def join_again(self) -> None:
-        """End what `cut_off` began."""
-        self._isolate(0)
-
-    def _isolate(self, value: int) -> None:
-        self.execute(f"SET GLOBAL wsrep_provider_options = 'gmcast.isolate={value}'")
-
-    def _signal(self, what: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(what)
-
-
-class Galera:
-    """A cluster of `nodes` in `folder`: the first is bootstrapped, the others join it by rsync."""
+class Galera(GaleraCluster):
+    """A cluster that runs, in `folder`."""
 
     def __init__(self, folder: Path, size: int = 3, options: tuple[str, ...] = UNSYNCED) -> None:
-        self.nodes = [GaleraNode(folder / f"node{number}") for number in range(1, size + 1)]
-        self._options = options
-        first, *others = self.nodes
-        first.install()
-        self.start(first, bootstrap=True)
-        for node in others:
-            self.start(node)
-
-    @property
-    def hosts(self) -> list[str]:
-        """HOST:PORT of each node."""
-        return [node.host for node in self.nodes]
-
-    def url(self, name: str, user: str = "root") -> str:
-        """Return the URL of a database that names all nodes."""
-        return f"mysql+pymysql://{user}@{','.join(self.hosts)}/{name}"
-
-    def start(self, node: GaleraNode, *, bootstrap: bool = False, wait: bool = True) -> None:
-        """Start a node that is new, was stopped, or was killed."""
-        if bootstrap:
-            self._allow_bootstrap(node)
-        cluster = [] if bootstrap else [each.peers for each in self.nodes]
-        node.start_in(cluster, *self._options)
-        if wait:
-            node.wait_until_synced()
-
-    def recover(self) -> GaleraNode:
-        """Start a cluster that has lost all its nodes from the one that has the last commit; return
-        that node."""
-        newest = max(self.nodes, key=lambda node: int(node.position().rpartition(":")[2] or -1))
-        self.start(newest, bootstrap=True)
-        for node in self.nodes:
-            if node is not newest:
-                self.start(node)
-        return newest
-
-    @staticmethod
-    def _allow_bootstrap(node: GaleraNode) -> None:
-        state = node.data / "grastate.dat"
-        if state.exists():
-            found = state.read_text()
-            state.write_text(found.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1"))
-
-    def size(self) -> int:
-        """Return how many nodes the largest part of the cluster that has a quorum has."""
-        sizes = (
-            int(node.status("wsrep_cluster_size") or 0)
-            for node in self.nodes
-            if node.status("wsrep_cluster_status") == "Primary"
+        super().__init__(
+            [
+                GaleraNode(folder / f"node{number}", ports=[free_port() for _ in range(4)])
+                for number in range(1, size + 1)
+            ],
+            options,
         )
-        return max(sizes, default=0)
-
-    def stop(self) -> None:
-        """kill -9 of all that runs."""
-        for node in self.nodes:
-            node.kill()
+        self.found()

@@ -1,133 +1,18 @@
-"""A private MariaDB server for tests: its own data folder, socket and port; started, killed and
-restarted by pid."""
+"""A private MariaDB server for tests, on a free port of loopback."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import time
 from pathlib import Path
 
+from cod.lab.servers.mariadb import UNSYNCED, DatabaseServer
 from tests.ports import free_port
 
-UNSYNCED = (
-    "--innodb-flush-method=nosync",
-    "--skip-innodb-doublewrite",
-    "--innodb-log-file-size=16M",
-)
-"""Options of a server that never waits for its disk: what it wrote outlives the server, not the
-machine."""
-
-# the test's folders are private to whoever runs it
-_USER = ["--user=root"] if os.geteuid() == 0 else []
+__all__ = ["UNSYNCED", "MariaDB"]
 
 
-class MariaDB:
+class MariaDB(DatabaseServer):
     """One server in `folder`. `start` waits until it answers; `kill` is kill -9; `url(name)` makes
     a database."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.data = folder / "data"
-        self.process: subprocess.Popen[bytes] | None = None
-        self.environment: dict[str, str] | None = None  # None: the test's own
-        self.port = free_port()
-
-    def install(self) -> None:
-        """Make an empty data folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            [
-                "mariadb-install-db",
-                "--no-defaults",
-                *_USER,
-                f"--datadir={self.data}",
-                "--skip-test-db",
-                "--auth-root-authentication-method=normal",
-            ],
-            check=True,
-            capture_output=True,
-        )
-
-    def start(self, *options: str) -> None:
-        """Start the server and wait until it accepts connections."""
-        self.launch(*options)
-        self._wait()
-
-    def launch(self, *options: str) -> None:
-        """Start the server without waiting for it."""
-        self.process = subprocess.Popen(
-            [*self.command, *options],
-            env=self.environment,
-            stdout=subprocess.DEVNULL,
-            stderr=(self.folder / "error.log").open("ab"),
-        )
-
-    @property
-    def command(self) -> list[str]:
-        """The server's program with the options that it always has."""
-        return [
-            "mariadbd",
-            "--no-defaults",
-            *_USER,
-            f"--datadir={self.data}",
-            f"--socket={self.folder}/s.sock",
-            f"--pid-file={self.folder}/pid",
-            # at its start a server deletes the temporary tables that others have there
-            f"--tmpdir={self.folder}",
-            "--bind-address=127.0.0.1",
-            f"--port={self.port}",
-            "--innodb-buffer-pool-size=64M",
-            "--skip-name-resolve",
-            "--max-connections=200",
-        ]
-
-    def _wait(self) -> None:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            assert self.process is not None
-            if self.process.poll() is not None:
-                raise RuntimeError((self.folder / "error.log").read_text())
-            try:
-                self.execute("SELECT 1")
-                return
-            except OSError:
-                pass
-            except Exception as error:
-                if "refused" not in str(error) and "Can't connect" not in str(error):
-                    raise
-            time.sleep(0.05)
-        raise TimeoutError("mariadbd did not start in 60 s")
-
-    def execute(self, *statements: str) -> None:
-        """Run statements as the server's root."""
-        import pymysql
-
-        connection = pymysql.connect(host="127.0.0.1", port=self.port, user="root", autocommit=True)
-        try:
-            with connection.cursor() as cursor:
-                for statement in statements:
-                    cursor.execute(statement)
-        finally:
-            connection.close()
-
-    def url(self, name: str) -> str:
-        """Make an empty database `name` and return its URL."""
-        self.execute(
-            f"DROP DATABASE IF EXISTS {name}", f"CREATE DATABASE {name} CHARACTER SET utf8mb4"
-        )
-        return f"mysql+pymysql://root@127.0.0.1:{self.port}/{name}"
-
-    def kill(self) -> None:
-        """kill -9, as a power cut would."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """An orderly end."""
-        self._end(signal.SIGTERM)
-
-    def _end(self, how: signal.Signals) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(how)
-            self.process.wait(30)
+        super().__init__(folder, port=free_port())

@@ -14,8 +14,9 @@ from unittest.mock import patch
 from cod.core import leases
 from cod.flows.agents import orders, progress
 from cod.flows.nodes import deadlines
-from cod.model import Node, Peer, Result
+from cod.model import ExportClient, Node, Peer, Result
 from cod.net.bootserver.metadata import MetadataDocs
+from cod.policy import volumes
 from cod.states import Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, nodes, secrets, sessions
@@ -113,6 +114,12 @@ FAULTS = {
     ),
     "a node is told another's metadata": Fault(
         MetadataDocs, "_of", _of_anybody, "is told that it is"
+    ),
+    "a volume is exported to all": Fault(
+        volumes,
+        "clients",
+        lambda blocks: (ExportClient("10.80.0.0/16", False),) if list(blocks) else (),
+        "can mount volume",
     ),
     "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", dear=True),
 }

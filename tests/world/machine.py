@@ -33,6 +33,7 @@ from cod.wire.confd import protocol
 from cod.wire.confd.messages import Done
 from tests.world.clock import SimReactor
 from tests.world.network import Network, Transport
+from tests.world.switch import ROUTERS, port_of
 from trampoline.agent import Agent, Disconnect
 from trampoline.errors import PrimeError
 
@@ -45,7 +46,8 @@ SECONDS = {"wipe": 6.0, "prime": 8.0}
 BMCS = ("well", "well", "lies", "hangs", "late", "refuses")
 REPORT = (
     '<node version="1"><system uuid="{uuid}"/><firmware kind="bios"/><memory mib="{mib}"/>'
-    '<cpu count="1" sockets="1" arch="x86_64"/><nic name="eth0" mac="{mac}" link="up" boot="yes"/>'
+    '<cpu count="1" sockets="1" arch="x86_64"/><nic name="eth0" mac="{mac}" link="up" boot="yes">'
+    '<neighbour switch="leaf" port="{port}"/></nic>'
     f'<disk name="vda" size="{SIZE}" transport="virtio" local="yes" rotational="no"'
     ' removable="no"/><kernel release="6"/></node>'
 )
@@ -58,16 +60,18 @@ def mac_of(number: int) -> str:
 def hardware(number: int) -> str:
     """Return the report of machine `number`; every fourth has more memory."""
     uuid = f"c0d00000-0000-4000-8000-{number:012x}"
-    return REPORT.format(uuid=uuid, mac=mac_of(number), mib=8192 if number % 4 == 3 else 2048)
+    mib = 8192 if number % 4 == 3 else 2048
+    return REPORT.format(uuid=uuid, mac=mac_of(number), mib=mib, port=port_of(number))
 
 
 class Relay:
-    """The relay of the machines' network: what the server says goes to the machine that waits."""
+    """The relays of the machines' networks: what the server says goes to the machine that waits."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
         self.waiting: dict[bytes, Any] = {}
-        network.bind((RELAY, dhcp.SERVER_PORT), self._heard)
+        for address in (RELAY, *ROUTERS.values()):
+            network.bind((address, dhcp.SERVER_PORT), self._heard)
 
     def _heard(self, data: bytes) -> None:
         packet = dhcp.decode(data)
@@ -252,7 +256,8 @@ class Machine:
         self, reactor: SimReactor, xid: int, kind: int, options: Mapping[int, bytes]
     ) -> dhcp.Packet:
         own = {dhcp.TYPE: bytes([kind]), **options}
-        relay = socket.inet_aton(RELAY)
+        vlan = self.world.switch.vlan(self.number)
+        relay = socket.inet_aton(ROUTERS.get(vlan, RELAY))
         head = (1, 1, 6, 1, xid, 0, 0, bytes(4), bytes(4), bytes(4), relay)
         data = dhcp.encode(dhcp.Packet(*head, self._mac + bytes(10), bytes(64), bytes(128), own))
         found: list[dhcp.Packet] = []

@@ -36,6 +36,8 @@ class Plan:
     acts: list[Act]
     servers: int = 1
     compared: bool = False  # with the same world without faults, which takes as long again
+    volumes: bool = False  # it has a file server
+    isolates: bool = False  # it has a switch whose ports are changed
 
 
 WEIGHTS = {
@@ -77,6 +79,9 @@ OF_SITE = {
     "tag": 2,
     "fail over": 2,
 }
+OF_VOLUMES = {"volume": 8, "detach": 3, "delete volume": 2, "file server": 6, "exports lost": 1}
+OF_SWITCHES = {"isolate": 6, "switch": 6, "port moved": 3}
+OF_DOCUMENTS = {"apply": 1}
 """Acts that are drawn after all others, so that a seed's other acts stay as they are."""
 
 
@@ -114,5 +119,12 @@ def plan(seed: int) -> Plan:
     add(OF_VCMS, of_vcms)
     made.compared = rng.random() < 0.4
     add(OF_SITE, rng.choice((0, 4, 8)))
+    of_volumes = rng.choice((0, 8, 16))
+    made.volumes = of_volumes > 0
+    add(OF_VOLUMES, of_volumes)
+    of_switches = rng.choice((6, 12))
+    made.isolates = made.servers == 1  # networks of isolated clusters have one server address
+    add(OF_SWITCHES, of_switches if made.isolates else 0)
+    add(OF_DOCUMENTS, rng.choice((0, 3, 6)))
     acts.sort(key=lambda act: act.at)
     return made

@@ -19,15 +19,20 @@ from unittest.mock import patch
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
+import cod.fileservers.drivers
+import cod.fileservers.edge
 import cod.net.confd.server
 import cod.net.nmp.server
 import cod.net.notify.delivery
 import cod.pool
 import cod.power.edge
+import cod.switches.drivers
+import cod.switches.edge
 import cod.workers.ingest
 import cod.workers.manager
 import trampoline.agent
-from cod.model import Energy, Policy, Site, SiteRef, Subnet
+from cod.choices import FileServerDriverKind
+from cod.model import FileServer, Policy, Site, SiteRef, Subnet, VolumeRules
 from cod.model.site.network import Boot, Dns, Nmp
 from cod.net.bootserver.sendfile import SendFile
 from cod.net.dhcp.server import DhcpServer
@@ -36,10 +41,11 @@ from cod.service.parts import PARTS, PartContext
 from cod.site.load import Settings
 from cod.site.tables import ApiTable, ServerTable
 from cod.wire.confd import protocol
-from tests.world import vcm
+from tests.world import fileserver, switch, vcm
 from tests.world.clock import SimReactor, SimThreads
 from tests.world.machine import RELAY, SERVERS, agree
 from tests.world.network import DatagramSocket
+from tests.world.plan import Plan
 
 SUBNET = Subnet(
     name="lab",
@@ -55,19 +61,21 @@ LEFT_OUT = {
     "Recorder",
     "CertificateWatch",
     "DirectorySync",
-    "FileServerEdge",
     "CurveReader",
     "TftpServer",
 }
 """Services that have nothing to do in this world: machines here boot by HTTP."""
 
 
-def site(patience: float, energy: Energy, own: str, servers: Sequence[str]) -> Site:
+FILES = FileServer(fileserver.NAME, FileServerDriverKind.GANESHA, "10.77.0.8", "/srv")
+
+
+def site(plan: Plan, own: str, servers: Sequence[str]) -> Site:
     """Return the site of a world, as the server at the address `own` reads it."""
     others = tuple(each for each in servers if each != own)
     policy = Policy(
         auto_approve=True,
-        patience=patience,
+        patience=plan.patience,
         new_rate=1000.0,
         inertia=20.0,
         reclaim_grace=10.0,
@@ -80,10 +88,14 @@ def site(patience: float, energy: Energy, own: str, servers: Sequence[str]) -> S
         domain="cod.test",
         subnets=(replace(SUBNET, server=own, others=others),),
         policy=policy,
-        energy=energy,
+        energy=plan.energy,
         dns=Dns(port=0),
         nmp=Nmp(plain_port=vcm.PORT),
         boot=Boot(),
+        fileservers=(FILES,) if plan.volumes else (),
+        volumes=VolumeRules(grace=30.0),
+        switches=(switch.SWITCH,) if plan.isolates else (),
+        isolation=switch.isolation(own) if plan.isolates else None,
     )
 
 
@@ -197,10 +209,11 @@ class Part:
             self.wake,
             self.now,
         )
+        left_out = LEFT_OUT if world.plan.volumes else {*LEFT_OUT, "FileServerEdge"}
         self.services = [
             each
             for each in (PARTS[name](context) if name != "web" else ())
-            if type(each).__name__ not in LEFT_OUT
+            if type(each).__name__ not in left_out
         ]
 
     def start(self) -> None:
@@ -236,6 +249,12 @@ def seams(world: Any) -> Iterator[None]:
         patch.object(DhcpServer, "_open", _opened),
         patch.object(SendFile, "start", _sent),
         patch.object(protocol.AgentSide.__init__, "__defaults__", (*defaults[:-1], agree)),
+        patch.object(cod.fileservers.drivers, "drivers", world.files.drivers),
+        patch.object(cod.switches.drivers, "drivers", world.switch.drivers),
+        patch.object(cod.switches.drivers, "mac_tables", lambda _: {}),
+        patch.object(cod.switches.edge, "POLL", 2.0),
+        patch.object(cod.fileservers.edge, "COMPARE", 60.0),
+        patch.object(cod.fileservers.edge, "POLL", 2.0),
         # what looks twice a second looks once in two: a wake-up comes in between
         patch.object(cod.net.confd.server, "POLL", 2.0),
         patch.object(cod.net.nmp.server, "POLL", 2.0),

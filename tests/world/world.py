@@ -14,7 +14,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,25 +24,45 @@ from twisted.internet.defer import Deferred
 from twisted.logger import globalLogPublisher
 
 from cod.flows.nodes import nodes as node_flows
+from cod.flows.replies import Changed
 from cod.flows.scheduler import maintenance, reinstalls
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.flows.vcms import vcms as vcm_flows
-from cod.model import AskedVcluster, AskedWindow, FlowContext, Refused, Result
+from cod.flows.volumes import volumes as volume_flows
+from cod.model import (
+    AskedVcluster,
+    AskedVolume,
+    AskedWindow,
+    FlowContext,
+    Refused,
+    Result,
+    Site,
+    VolumeView,
+    Who,
+)
 from cod.policy.histories import Histories, NodeTransition
 from cod.policy.reservations.maintenance import OUT
 from cod.pool import Pool
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, WrongEvent
 from cod.store import tables as t
+from cod.store import volumes
 from cod.store.engine import Tx
 from cod.store.nodes.nodes import Stale
-from cod.store.people import audit
+from cod.store.people import audit, groups
+from cod.store.scheduler import vclusters
+from cod.web.api.resources.documents import documents as document_routes
+from cod.web.api.resources.documents.documents import DocumentApply
+from cod.web.api.routes import Call, Names
 from tests.contexts import flow_context
 from tests.history_rows import history_after, node_rows
 from tests.world.clock import Clock, SimReactor
+from tests.world.fileserver import WAYS, SimFileServer, attached
 from tests.world.machine import BMCS, SERVERS, Machine, Relay
 from tests.world.network import Network, Weather
-from tests.world.plan import Act, Plan
+from tests.world.plan import OF_VOLUMES, Act, Plan
 from tests.world.server import Part, seams, settings, site
+from tests.world.switch import HOME, VLANS, SimSwitch, port_of
+from tests.world.switch import WAYS as SWITCH_WAYS
 from tests.world.vcm import SimVcm
 
 START = 1_000_000.0
@@ -144,7 +164,7 @@ class World:
         self.database = Database(self, dict(plan.chances))
         self.servers = SERVERS[: plan.servers]
         self.settings = [settings(folder, name) for name in NAMES[: plan.servers]]
-        self.sites = [site(plan.patience, plan.energy, own, self.servers) for own in self.servers]
+        self.sites = [site(plan, own, self.servers) for own in self.servers]
         self.ahead = [0.0] * plan.servers  # seconds by which each server's clock is wrong
         # seconds by which one was ahead at most. In the end that is the right time on all servers:
         # what was written by that clock would come so much later otherwise
@@ -153,6 +173,9 @@ class World:
         self._hesitating: dict[tuple[str, bool], float] = {}
         self._late: list[float] = []  # for how long a server stops as it is told of a written disk
         self.relay = Relay(self.network)
+        self.files = SimFileServer(self)
+        self.switch = SimSwitch(self)
+        self._networks: dict[int, int] = {}  # VLAN -> the virtual cluster that had it last
         self.machines = [Machine(number, self) for number in range(plan.machines)]
         self.parts: dict[tuple[int, str], Part] = {}  # by server
         self.calm, self._calm_at = bool(told), 0.0
@@ -204,6 +227,7 @@ class World:
         before = [name for at, name in held if at <= asked][-1:]
         self.say(f"{machine.name} runs {machine.disk}")
         self.seen["system begun"] += 1
+        self._check_vlan(machine, machine.disk)
         if machine.disk not in (*before, *since):
             self.trouble(f"{machine.name} boots {machine.disk}, and is {before}, {since}")
 
@@ -223,6 +247,39 @@ class World:
             else:
                 self.trouble(f"{machine.name} is given {address}, which {other.name} uses")
         self._lent[address] = machine, reactor, self.clock.now + seconds
+        if machine.running == machine.disk and not self._is_left_over(machine):
+            self._check_vlan(machine, machine.running)
+        self.check_volumes()
+
+    def _check_vlan(self, machine: Machine, system: str) -> None:
+        """Check that a system that begins, or gets its address, is in its virtual cluster's VLAN,
+        unless the switch or a foreign hand has just moved the machine."""
+        vlan = self.switch.vlan(machine.number)
+        with self.engine.connect() as tx:
+            v, w = t.vclusters.c, t.vcluster_networks.c
+            query = select(w.vlan).join_from(
+                t.vcluster_networks, t.vclusters, v.id == w.vcluster_id
+            )
+            own = tx.scalar(query.where(v.name == system.split(".")[1])) or HOME
+        if vlan == own:
+            self.seen["system in a VLAN of its own"] += vlan != HOME
+        elif port_of(machine.number) in self.switch.untold:
+            self.seen["system in a VLAN that nobody knows of"] += 1
+        else:
+            self.trouble(f"{machine.name} runs {system} in VLAN {vlan}, and its own is {own}")
+
+    def check_volumes(self) -> None:
+        """Check that no system can mount a volume that is not attached to its virtual cluster."""
+        for address, (machine, boot, _) in self._lent.items():
+            runs = machine.disk and machine.running == machine.disk and boot.host == address
+            reachable = self.files.reachable(address) if runs and not boot.killed else set()
+            if not reachable or self._is_left_over(machine):
+                continue
+            with self.engine.connect() as tx:
+                own = attached(tx, machine.disk.split(".")[1])
+            self.seen["volumes that a system can mount"] += len(reachable & own)
+            if foreign := reachable - own:
+                self.trouble(f"{machine.name} runs {machine.disk}, and can mount volume {foreign}")
 
     def carried_out(self, machine: Machine, action: str, servers: Collection[str]) -> None:
         """Have an owner delete a virtual cluster as an agent says that its disk is written, to a
@@ -261,6 +318,7 @@ class World:
             found += map(str, self._checker.compare(node_rows(tx)))
             found += self._look(tx)
             found += self._managed(tx, by, before) if by is not None else []
+            found += _half_applied(tx)
         for row in new:
             self.seen[f"{row.from_state}: {row.event}"] += 1
             self.say(f"m{row.node - 1}: {row.from_state} -> {row.event} -> {row.to_state}")
@@ -321,6 +379,17 @@ class World:
             machine = self.machines[node - 1]
             if state in FREE and disk == Disk.CLEAN and machine.disk:
                 found.append(f"{machine.name} is free, and its disk holds {machine.disk}")
+        w = t.vcluster_networks.c
+        for vlan, vcluster in tx.execute(select(w.vlan, w.vcluster_id)):
+            if self._networks.get(vlan, vcluster) != vcluster:
+                self.seen["VLAN given to another virtual cluster"] += 1
+                found += [
+                    f"VLAN {vlan} is given to another, and {machine.name} is in it"
+                    for machine in self.machines
+                    if self.switch.vlan(machine.number) == vlan
+                    and port_of(machine.number) not in self.switch.untold
+                ]
+            self._networks[vlan] = vcluster
         return found
 
     # ------------------------------------------------------------ life
@@ -418,6 +487,7 @@ class World:
         self.database.away_until = 0.0
         for machine in self.machines:
             machine.bmc, machine.fails, machine.slow = "well", 0.0, 1.0
+        self.files.way = self.switch.way = "well"
 
     def _is_settled(self) -> str:
         """Return which nodes are in motion, and which questions have no answer."""
@@ -445,6 +515,8 @@ class World:
             differing = [why for vcm in self._vcms.values() if (why := vcm.differs(tx))]
             if differing:
                 return "; ".join(differing)
+            if why := self.files.differs(tx) or self.switch.differs(tx):
+                return why
             a = t.power_actions.c
             open_ = tx.scalar(select(func.count()).where(a.done_at.is_(None)))
             return f"{open_} power wishes are open" if open_ else ""
@@ -665,10 +737,20 @@ class World:
         kind = act.what
         machine = self.machines[act.who % len(self.machines)]
         server = act.who // 7 % len(self.servers)
-        if kind in ("create", "resize", "release", "delete", "extend", "reinstall"):
+        if kind in ("create", "isolate", "resize", "release", "delete", "extend", "reinstall"):
             self._own(act)
         elif kind == "jobs" or "vcm" in kind:
             self._automate(act)
+        elif kind in OF_VOLUMES:
+            self._keep(act)
+        elif kind == "apply":
+            self._apply(act)
+        elif kind == "switch":
+            self.switch.way = SWITCH_WAYS[act.who % len(SWITCH_WAYS)]
+            self.say(f"the switch {self.switch.way} for {150 * act.amount:.0f} s")
+            self.clock.later(150 * act.amount, setattr, self.switch, "way", "well")
+        elif kind == "port moved":
+            self._move_port(act)
         elif kind == "quarantine":
             self._admin("quarantines", _quarantine, machine.name)
         elif kind == "cycle":
@@ -797,14 +879,20 @@ class World:
     def _own(self, act: Act) -> None:
         live = self._live()
         key = f"k{act.at:.4f}" if act.amount < 0.8 else None
-        if act.what == "create":
+        if act.what in ("create", "isolate"):
             self._made += 1
             name, group = f"v{self._made}", list(GROUPS)[act.who % 2]
             size = 1 + int(act.amount * 4)
             template = ("red", "blue")[act.who // 2 % 2]
             lease = 30.0 + 100.0 * act.amount if act.who % 3 == 0 else None
             asked = AskedVcluster(
-                name, size, template, group, lease=lease, preemptible=act.who % 5 == 0
+                name,
+                size,
+                template,
+                group,
+                lease=lease,
+                preemptible=act.who % 5 == 0,
+                isolated=act.what == "isolate",
             )
             self._ask(f"{group}: {name} of {size}", owner_flows.create, asked, key=key)
             return
@@ -827,6 +915,66 @@ class World:
         elif act.what == "extend":
             more = {"name": name, "lease": 3600.0}
             self._ask(f"extend {name}", owner_flows.extend, key=key, **more)
+
+    def _keep(self, act: Act) -> None:
+        """Do to volumes, or to their file server, what was planned."""
+        if act.what == "file server":
+            self.files.way = WAYS[act.who % len(WAYS)]
+            self.say(f"the file server {self.files.way} for {150 * act.amount:.0f} s")
+            self.clock.later(150 * act.amount, setattr, self.files, "way", "well")
+        elif act.what == "exports lost":
+            self.say("the file server loses its exports")
+            self.files.forget()
+        elif act.what == "volume":
+            live = [name for name, _, state in self._live() if state != "releasing"]
+            if live:
+                more = {"name": f"d{act.who // 2 % 3}", "vcluster": live[act.who % len(live)]}
+                self._volume(act, f"{more['vcluster']} mounts {more['name']}", _mount, **more)
+        else:
+            with self.engine.connect() as tx:
+                there = volume_flows.every(tx, now=self.clock.now)
+            if there:
+                view = there[act.who % len(there)]
+                more = {"name": view.volume.name}
+                if act.what == "delete volume":
+                    self._volume(act, f"volume {more['name']} is deleted", _delete, **more)
+                elif view.attachments:
+                    more["vcluster"] = view.attachments[0].vcluster
+                    self._volume(act, f"{more['vcluster']} lets {more['name']} go", _let_go, **more)
+
+    def _volume(self, act: Act, words: str, flow: Any, **more: str) -> None:
+        self._ask(words, flow, key=f"volume {act.at:.4f}", recorded=False, **more)
+
+    def _move_port(self, act: Act) -> None:
+        """Have somebody at the switch's own console put the port of an isolated node, which the
+        server reads again, into another VLAN."""
+        isolated = [each for each in self.machines if self.switch.vlan(each.number) != HOME]
+        if isolated:
+            self.seen["port moved by a foreign hand"] += 1
+            machine, vlan = isolated[act.who % len(isolated)], (HOME, *VLANS)[act.who // 7 % 3]
+            self.say(f"somebody puts the port of {machine.name} into VLAN {vlan}")
+            self.switch.stray(machine.number, vlan)
+
+    def _apply(self, act: Act) -> None:
+        """Have an administrator apply documents; half of the times only if nobody has applied
+        others since they were compared."""
+        number = 1 + act.who % len(self.machines)
+        asked: dict[str, Any] = {"documents": documents(number)}
+        site, words = self.sites[0], f"apply documents {number}"
+        if act.amount < 0.5:
+            with self.engine.connect() as tx:
+                compared = document_routes._plan(tx, _call(site, self.clock.now, **asked))
+            asked["plan"], words = compared.tag, f"{words}, as compared"
+
+        def applied(tx: Tx, context: FlowContext) -> Any:
+            self.seen["documents applied"] += 1
+            try:
+                return document_routes._apply(_call(site, context.now, **asked), tx)
+            except Changed:
+                self.seen["documents that others had changed since"] += 1
+                raise Refused("conflict", "others have applied documents") from None
+
+        self._ask(words, applied, key=f"apply {act.at:.4f}", recorded=False)
 
     def _automate(self, act: Act) -> None:
         """Do to a VCM what was planned; the first thing is that there is one."""
@@ -861,9 +1009,58 @@ class World:
         self._vcms[name].batch.want = nodes
 
 
+def documents(number: int) -> list[dict[str, Any]]:
+    """Return documents in which all that can be of it is of a number."""
+    return [
+        {"kind": "block", "name": "rack", "nodes": [f"m{number - 1}"]},
+        *({"kind": "group", "name": name, "max_lease": f"{number} d"} for name in GROUPS),
+        {"kind": "share", "name": "high", "shares": number},
+    ]
+
+
+def _half_applied(tx: Tx) -> list[str]:
+    """Return that the site has something of one set of documents, and something of another."""
+    g, n = t.groups.c, t.nodes.c
+    spans = tx.scalars(select(g.max_lease / 86400.0).where(g.name.in_(GROUPS))).all()
+    there = [
+        *spans,
+        tx.scalar(select(g.shares).where(g.name == "high")),
+        *tx.scalars(select(n.id).where(n.block_id.is_not(None))),
+    ]
+    is_mixed = len(set(there)) > 1 and set(spans) != {None}
+    return [f"documents are applied by halves: {there}"] if is_mixed else []
+
+
+def _call(site: Site, now: float, **body: Any) -> Call[Any, DocumentApply]:
+    """Return the API's question that applies documents."""
+    who = Who("user:ann", admin=True)
+    call: Call[Any, DocumentApply] = Call(
+        site, now, who, Path("/"), Names(), DocumentApply(**body), None
+    )
+    return replace(call, prepared=document_routes._read(call))
+
+
 def _enrol(tx: Tx, context: FlowContext, *, name: str, at: str) -> Result[None]:
     vcm_flows.enrol(tx, vcluster=name, serial="", address=at, now=context.now)
     return Result(None)
+
+
+def _mount(tx: Tx, context: FlowContext, *, name: str, vcluster: str) -> Result[VolumeView]:
+    """Have a virtual cluster mount a volume of its group, which is made if it is not there."""
+    holder = vclusters.by_name(tx, vcluster)
+    group = groups.get(tx, holder.group_id).name if holder else "low"
+    full = f"{group}/{name}"
+    if not volumes.is_there(tx, full):
+        volume_flows.create(tx, context, name=full, size=1 << 30, group=group)
+    return Result(volume_flows.attach(tx, context, asked=AskedVolume(full), vcluster=vcluster))
+
+
+def _let_go(tx: Tx, context: FlowContext, *, name: str, vcluster: str) -> Result[VolumeView]:
+    return Result(volume_flows.detach(tx, context, name=name, vcluster=vcluster))
+
+
+def _delete(tx: Tx, context: FlowContext, *, name: str) -> Result[VolumeView]:
+    return Result(volume_flows.delete(tx, context, name=name))
 
 
 def _quarantine(tx: Tx, *, name: str, site: Any, now: float, actor: str) -> Any:
