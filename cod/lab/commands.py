@@ -19,6 +19,7 @@ from cod.lab import control, network, record
 from cod.lab.spec import (
     ADDRESS,
     BUSES,
+    MOST_SERVERS,
     NICS,
     LabDisk,
     LabNic,
@@ -78,6 +79,18 @@ def lab() -> None:
 @click.option(
     "--address", default=ADDRESS, show_default=True, help="The bridge's address with prefix length."
 )
+@click.option(
+    "--servers",
+    type=click.IntRange(0, MOST_SERVERS),
+    default=0,
+    show_default=True,
+    help="How many COD servers, each on a host of its own, that serve the lab's machines.",
+)
+@click.option(
+    "--galera",
+    is_flag=True,
+    help="Three nodes of MariaDB Galera as the servers' database, in place of one MariaDB.",
+)
 @as_json
 def up(
     spec: Path | None,
@@ -89,11 +102,16 @@ def up(
     bus: str,
     nic: str,
     address: str,
+    servers: int,
+    galera: bool,
     json_: bool,
 ) -> None:
     """Make a lab, all machines switched off, from the file SPEC (TOML) or from the options.
 
-    Example: cod lab up --name demo --bios 2 --uefi 1 --disk 8G
+    \b
+    Example:
+      cod lab up --name demo --bios 2 --uefi 1 --disk 8G
+      cod lab up --servers 2 --galera
     """
     if spec is not None:
         wanted = parse(spec.read_text())
@@ -101,7 +119,8 @@ def up(
         like = counted(
             name, bios, uefi, disk=LabDisk(size_of(disk), bus), memory=memory, nic=LabNic(nic)
         )
-        wanted = completed(LabSpec(name, like.nodes, address))
+        made = LabSpec(name, like.nodes, address, servers=servers, galera=galera)
+        wanted = completed(made)
     _show(control.up(wanted), json_)
 
 
@@ -171,7 +190,9 @@ def console(name: str, node: str, follow: bool, json_: bool) -> None:
 @click.argument("op", type=click.Choice(["on", "off", "reset", "status"]))
 @as_json
 def power(name: str, node: str, op: str, json_: bool) -> None:
-    """Turn a machine's power switch.
+    """Turn the power switch of a machine, or of a server's (s1) or a database's host (d1).
+
+    Off ends all that runs there at once.
 
     Example: cod lab power demo n1 on
     """
@@ -407,3 +428,6 @@ def _show(found: dict[str, Any], json_: bool) -> None:
             node["uuid"],
         )
     Console().print(table)
+    for host in found["hosts"]:
+        told = f": cod --site {host['site_file']} …" if "site_file" in host else ""
+        click.echo(f"{host['name']} {host['power']} at {host['address']}{told}")

@@ -19,6 +19,7 @@ from typing import Any
 
 from cod.lab import accel, machine, network, processes, record
 from cod.lab.record import Record
+from cod.lab.servers import hosts
 from cod.lab.spec import LabSpec, completed
 from cod.model import Refused
 
@@ -41,11 +42,14 @@ def up(spec: LabSpec) -> dict[str, Any]:
             f"there is a network namespace {record.namespace(spec.name)} already",
             "name",
         )
+    hosts.check(spec)
     accelerator = accel.choose(record.root()) if spec.nodes else "none"
     _claim(spec.name)
     try:
         Record(spec, accelerator).save()
         _make(spec)
+        if spec.hosts:
+            hosts.LabHosts(spec.name).up()
     except BaseException:
         down(spec.name)
         raise
@@ -111,12 +115,15 @@ def status(name: str) -> dict[str, Any]:
             network.switch_of(record.namespace(name)).address if made.spec.switch == "ovs" else None
         ),
         "nodes": nodes,
+        "hosts": hosts.LabHosts(name).describe(),
     }
 
 
 def power(name: str, node: str, op: str) -> dict[str, Any]:
-    """Turn a node's switch: `op` is 'on', 'off', 'reset' or 'status'. Returns the node as `status`
-    shows it."""
+    """Turn the switch of a node, or of a server's or a database's host: `op` is 'on', 'off', 'reset'
+    or 'status'. Returns the node, or the host, as `status` shows it."""
+    if node in record.load(name).spec.hosts:
+        return hosts.LabHosts(name).power(node, op)
     return ask(name, op, node)
 
 

@@ -247,6 +247,11 @@ def plug(namespace: str, new: str, port: str, mac: str) -> None:
     _batch(new, ["link set lo up", "link set eth0 up"])
 
 
+def add_address(namespace: str, address: str) -> None:
+    """Give a namespace that `plug` made an address, with prefix length."""
+    _batch(namespace, [f"addr add {address} brd + dev eth0"])
+
+
 def stand_for(namespace: str, lab: str, address: str, far: str) -> None:
     """Make the namespace, which `plug` made, the machines of the network `far`: each address of
     that is its own. In the lab's network it has `address`, by which the lab's server reaches

@@ -59,12 +59,14 @@ def pids() -> Iterator[int]:
     return (int(each) for each in os.listdir("/proc") if each.isdigit() and int(each) != own)
 
 
-def end(processes: Iterable[Process], grace: float = 2.0) -> None:
-    """End them all: SIGTERM, and SIGKILL for those still there after `grace` seconds. Returns when
-    they are gone."""
+def end(
+    processes: Iterable[Process], first: signal.Signals = signal.SIGTERM, grace: float = 2.0
+) -> None:
+    """End them all: the signal `first`, and SIGKILL for those still there after `grace` seconds.
+    Returns when they are gone."""
     opened = [fd for process in processes if (fd := _open(process)) is not None]
     try:
-        _signal(opened, signal.SIGTERM)
+        _signal(opened, first)
         left = _wait(opened, grace)
         _signal(left, signal.SIGKILL)
         _wait(left, 10.0)

@@ -39,6 +39,9 @@ NETBOOT = ("any", "http")
 SWITCHES = ("bridge", "ovs")
 MACHINES = ("pc", "q35")
 ADDRESS = "10.77.0.1/16"
+MOST_SERVERS = 3
+GALERA_NODES = 3
+SMALLEST = 24  # prefix length of a network with hosts and pools of addresses
 
 Part = TypeVar("Part")
 
@@ -147,6 +150,9 @@ class LabSpec:
                into VLANs
     snapshots  a folder: machines that are new begin in the trampoline, see `cod.lab.snapshots`;
                empty: every machine boots
+    servers    how many COD servers run on hosts of their own; 0: the lab has none
+    galera     they share three nodes of MariaDB Galera; else several share one MariaDB, and one
+               server has SQLite
     """
 
     name: str
@@ -155,6 +161,17 @@ class LabSpec:
     networks: tuple[LabNetwork, ...] = ()
     switch: str = "bridge"
     snapshots: str = ""
+    servers: int = 0
+    galera: bool = False
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Return the names of the hosts of servers and of their database."""
+        databases = GALERA_NODES if self.galera else int(self.servers > 1)
+        return (
+            *(f"s{number + 1}" for number in range(self.servers)),
+            *(f"d{number + 1}" for number in range(databases)),
+        )
 
     def node(self, name: str) -> LabNode:
         """Return the node with that name or MAC; `Refused` when there is none."""
@@ -186,6 +203,8 @@ def from_dict(document: Mapping[str, Any]) -> LabSpec:
         networks,
         str(document.get("switch", "bridge")),
         str(document.get("snapshots", "")),
+        document.get("servers", 0),
+        document.get("galera", False),
     )
     return completed(spec)
 
@@ -242,8 +261,13 @@ def completed(spec: LabSpec) -> LabSpec:
     _check(len(set(known)) == len(known), "networks", "two networks have the same name")
     for node in spec.nodes:
         _check_node(node, known)
-    names = [node.name for node in spec.nodes]
-    _check(len(set(names)) == len(names), "nodes", "two nodes have the same name")
+    _check_hosts(spec)
+    names = [*spec.hosts, *(node.name for node in spec.nodes)]
+    _check(
+        len(set(names)) == len(names),
+        "nodes",
+        "two nodes, or a node and a host, have the same name",
+    )
     done = replace(spec, nodes=tuple(_identified(spec.name, node) for node in spec.nodes))
     macs = [mac for node in done.nodes for mac in node.macs]
     _check(len(set(macs)) == len(macs), "nodes", "two NICs have the same MAC")
@@ -302,6 +326,26 @@ def _address(text: str, field: str) -> None:
         raise Refused(
             "invalid", f"{text!r} is not an IPv4 address with prefix length", field
         ) from None
+
+
+def _check_hosts(spec: LabSpec) -> None:
+    _check(
+        type(spec.servers) is int and 0 <= spec.servers <= MOST_SERVERS,
+        "servers",
+        f"{spec.servers!r} is not a number of servers from 0 to {MOST_SERVERS}",
+    )
+    _check(type(spec.galera) is bool, "galera", f"{spec.galera!r} is not true or false")
+    if not spec.servers:
+        _check(not spec.galera, "galera", "a Galera cluster is for servers: say how many")
+        return
+    own = ipaddress.IPv4Interface(spec.address)
+    _check(
+        own.network.prefixlen <= SMALLEST and int(own.ip) - int(own.network.network_address) == 1,
+        "address",
+        f"a lab with servers has the first address of a network of /{SMALLEST} or more",
+    )
+    relayed = [network.name for network in spec.networks if network.address]
+    _check(not relayed, "networks", "a lab with servers of its own has no relays")
 
 
 def _check_node(node: LabNode, networks: Sequence[str]) -> None:

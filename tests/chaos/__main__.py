@@ -42,7 +42,7 @@ def main() -> None:
             outcome = run.run(lambda _: time.monotonic() < end, options.faults)
         finally:
             for server in site.servers if options.keep else ():
-                (options.keep / server.log.name).write_bytes(server.log.read_bytes())
+                (options.keep / f"{server.name}.log").write_bytes(server.log.read_bytes())
     if outcome.violations:
         print(*outcome.story, "", *outcome.violations[:100], sep="\n", file=told)
     print(json.dumps(outcome.as_json()) if options.json else outcome)

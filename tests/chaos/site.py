@@ -10,7 +10,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -22,86 +21,43 @@ from unittest.mock import patch
 
 from cod.client import ApiError, Client, Unreachable
 from cod.core.database.writer import connect
-from cod.flows.people import groups
 from cod.lab import agents, control, network, record
 from cod.lab.agents import Agent
+from cod.lab.servers.hosts import LabServer, found
 from cod.lab.spec import LabSpec
 from cod.pool import in_transaction
-from cod.security import secretfile
-from cod.security.ca import Ca
-from cod.site import load
-from cod.store import schema
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from tests.chaos.databases import ChaosDatabase
 from tests.system.site_images import make_image
-from tests.waiting import answers, until
+from tests.waiting import until
 
-ROOT = Path(__file__).resolve().parents[2]
-COD = Path(sys.executable).with_name("cod")
 TEMPLATES = ("red", "blue")
 _numbers = itertools.count()
 IMAGE, DISK, ROOM = 4 << 20, 8 << 20, 2 << 30  # bytes; a server leaves 1 GiB to others
 RELAY = "10.77.0.1"  # the address of the lab's bridge, by which the prober asks
 PROBER = "52:54:02:00:00:01"  # a machine of the site's inventory that is never switched on
-SITE = """
-name = "chaos"
-domain = "cod.test"
-[server]
-name = "{name}"
-data_dir = "{data}"
-database = "{database}"
-[policy]
-auto_approve = true
-patience = 0.3
-heartbeat = 1.0
-[[subnet]]
-name = "lab"
-network = "10.77.0.0/16"
-server = [{addresses}]
-interface = "eth0"
-router = "{relay}"
-boot_pool = ["10.77.1.0", "10.77.4.255"]
-block_pool = ["10.77.128.0", "10.77.255.254"]
-"""
+POLICY = "patience = 0.3\nheartbeat = 1.0"
 
 
-class ChaosServer:
+class ChaosServer(LabServer):
     """One host. `links`: the processes through which it reaches the database's nodes."""
 
     def __init__(self, site: ChaosSite, number: int) -> None:
-        self.site, self.name = site, f"s{number}"
-        self.address = f"10.77.0.{number + 1}"
-        self.namespace = f"{site.namespace}.{self.name}"
-        self.data, self.site_file = site.folder / self.name, site.folder / f"{self.name}.toml"
-        self.log = site.folder / f"{self.name}.log"
-        self.socket = self.data / "run/api.sock"
-        self.running: subprocess.Popen[bytes] | None = None
+        super().__init__(site.lab, number)
+        self.site = site
         self.links: list[subprocess.Popen[bytes]] = []
         self._clock = site.folder / f"{self.name}.clock"
         self.step_clock(0.0)
-        network.plug(site.namespace, self.namespace, f"v{self.name}", f"52:54:03:00:00:0{number}")
-        address = f"{self.address}/16"
-        subprocess.run(
-            ["ip", "-n", self.namespace, "addr", "add", address, "dev", "eth0"], check=True
-        )
+        clock = (f"LD_PRELOAD={site.clocks}", f"CHAOS_CLOCK={self._clock}")
+        self.wrapper = ("env", *(clock if site.clocks else ()))
+        self.environment = site.environment
 
-    def prepare(self, addresses: str) -> None:
-        """Mount the data folder, write the site file, and connect the host to the database."""
-        self.data.mkdir()
+    def plug(self) -> None:
+        """Make the host, mount its data folder, and connect it to the database."""
+        super().plug()
         mount = ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "chaos", str(self.data)]
         subprocess.run(mount, check=True)
-        self.site_file.write_text(
-            SITE.format(
-                name=self.name,
-                data=self.data,
-                database=self.site.database.url,
-                addresses=addresses,
-                relay=RELAY,
-            )
-        )
-        for name in ("boot", "images", "run"):
-            (self.data / name).mkdir()
         for node in self.site.database.nodes:
             ways = f"TCP-LISTEN:{node.port},bind=127.0.0.1,fork,reuseaddr"
             ways_to = ["socat", ways, f"UNIX-CONNECT:{node.folder}/s.sock"]
@@ -111,22 +67,6 @@ class ChaosServer:
                     stderr=subprocess.DEVNULL,
                     start_new_session=True,
                 )
-            )
-
-    def start(self) -> None:
-        """Start the server; its API answers later."""
-        clock = (f"LD_PRELOAD={self.site.clocks}", f"CHAOS_CLOCK={self._clock}")
-        own_clock = clock if self.site.clocks else ()
-        argv = ["env", *own_clock, str(COD), "--site", str(self.site_file), "serve"]
-        with self.log.open("ab") as log:
-            self.running = subprocess.Popen(
-                network.inside(self.namespace, argv),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=ROOT,
-                env=os.environ | self.site.environment,
-                start_new_session=True,
             )
 
     def kill(self) -> None:
@@ -184,10 +124,6 @@ class ChaosServer:
         """Return a client of the host's API that waits 10 s for an answer."""
         return Client(str(self.socket), timeout=10)
 
-    def answers(self) -> bool:
-        """Return whether the host's API answers."""
-        return self.socket.exists() and answers(self.socket)
-
     def close(self) -> None:
         """End all that runs here."""
         self.kill()
@@ -214,54 +150,36 @@ class ChaosSite:
     def begin(self, hosts: int, machines: Mapping[str, Agent]) -> None:
         """Make the servers and the database, start all, and add the templates."""
         self.machines = machines
-        for number in range(1, hosts + 1):
-            self.servers.append(ChaosServer(self, number))
-        quoted = ", ".join(f'"{server.address}"' for server in self.servers)
+        self.servers += (ChaosServer(self, number) for number in range(1, hosts + 1))
         for server in self.servers:
-            server.prepare(quoted)
-        first, *others = self.servers
-        site, settings = load.load(first.site_file)
-        Ca(settings.authority, site.name)
-        secretfile.key(settings.webhook_key)
-        for server in others:
-            shutil.copytree(settings.authority, server.data / settings.authority.name)
-            shutil.copy(settings.webhook_key, server.data)
+            server.plug()
+        found(self.servers, self.database.url, POLICY)
         engine = connect(self.database.url)
-        schema.upgrade(engine)
         in_transaction(engine, self._enter)
         engine.dispose()
         for server in self.servers:
             server.start()
         for server in self.servers:
-            until(server.answers, server.log.read_text, 240, every=0.2)
+            server.wait()
         for machine in machines.values():
             machine.on()
         for name in TEMPLATES:
             image = make_image(self.folder, name, IMAGE)
-            self.cod("image", "add", name, str(image), "--wait")
+            self.servers[0].cod("image", "add", name, str(image), "--wait")
             template = self.folder / f"{name}.xml"
             template.write_text(
                 f'<template name="{name}"><image target="disk" name="{name}"/></template>'
             )
-            self.cod("template", "add", str(template))
-        until(self.is_idle, first.log.read_text, 300, every=0.5)
+            self.servers[0].cod("template", "add", str(template))
+        until(self.is_idle, self.servers[0].log.read_text, 300, every=0.5)
 
     def _enter(self, tx: Tx) -> None:
-        groups.create(
-            tx, name="site", priority=0, default_lease=None, max_lease=None, now=time.time()
-        )
         switches = record.folder(self.lab) / agents.SOCKET
         known: dict[str, Any] = {"now": time.time(), "cause": "inventory", "actor": "chaos"}
         for name, machine in self.machines.items():
             power = {"power_driver": "lab", "power_address": f"{switches}#{name}"}
             nodes.add(tx, name=name, boot_mac=machine.mac, **power, **known)
         nodes.add(tx, name="prober", boot_mac=PROBER, **known)
-
-    def cod(self, *words: str) -> None:
-        """Run a command at the first server."""
-        command = [str(COD), "--site", str(self.servers[0].site_file), *words, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
-        assert not done.returncode, f"{' '.join(words)}: {done.stdout}{done.stderr}"
 
     def is_idle(self) -> bool:
         """Return whether all machines are free, as any server says that answers."""

@@ -303,6 +303,25 @@ def test_a_late_change_does_not_count_for_the_next_wish(world: World) -> None:
     assert world.leaf.vlans["p1"] == 10
 
 
+def test_a_change_that_a_switch_makes_after_its_session_was_given_up_is_undone(
+    world: World,
+) -> None:
+    node = world.node(1)
+    world.leaf.hung = True
+    world.want(node, 20)
+    world.after(ATTEMPT + 1.0)
+    world.leaf.hung = False
+    world.want(node, None)
+    world.after(LONGEST_PAUSE)
+    assert world.arrived(node)
+    world.leaf.vlans["p1"] = 20  # of the session that was given up
+    world.after(LEAF.verify)
+    assert world.leaf.vlans["p1"] == 10
+    sessions = len(world.leaf.sessions)
+    world.after(3 * LEAF.verify)
+    assert len(world.leaf.sessions) == sessions + 1, "a port that stays at home is left alone"
+
+
 def test_a_server_that_is_killed_between_the_steps_is_followed_by_another(world: World) -> None:
     node = world.node(1)
     world.want(node, 20)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from cod.lab import accel, machine, network, processes, record
+from cod.lab import accel, control, machine, network, processes, record
+from cod.lab.commands import lab
 from cod.lab.processes import Process
 from cod.lab.record import Record
+from cod.lab.servers import hosts
 from cod.lab.spec import (
     BUSES,
     NICS,
@@ -294,3 +298,59 @@ def test_the_accelerator_is_asked_once_a_boot(
     monkeypatch.setenv("COD_LAB_ACCEL", "kvm")
     assert accel.choose(tmp_path) == "kvm"
     assert os.environ["COD_LAB_ACCEL"] == "kvm"
+
+
+def test_hosts_of_servers_follow_from_the_spec() -> None:
+    assert completed(LabSpec("x", ())).hosts == ()
+    assert completed(LabSpec("x", (), servers=1)).hosts == ("s1",)
+    assert completed(LabSpec("x", (), servers=2)).hosts == ("s1", "s2", "d1")
+    spec = parse('name = "x"\nservers = 2\ngalera = true')
+    assert spec.hosts == ("s1", "s2", "d1", "d2", "d3")
+    assert from_dict(as_dict(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("servers = 4", "4 is not a number of servers from 0 to 3"),
+        ('servers = "2"', "'2' is not a number of servers"),
+        ("servers = 2\ngalera = 1", "1 is not true or false"),
+        ("galera = true", "a Galera cluster is for servers: say how many"),
+        ('servers = 2\naddress = "10.77.0.2/16"', "the first address of a network of /24 or more"),
+        ('servers = 2\naddress = "10.77.0.1/28"', "the first address of a network of /24 or more"),
+        ('servers = 1\n[[nodes]]\nname = "s1"', "a node and a host, have the same name"),
+        (
+            'servers = 1\n[[networks]]\nname = "far"\naddress = "10.78.0.1/24"',
+            "a lab with servers of its own has no relays",
+        ),
+    ],
+)
+def test_hosts_that_cannot_be_are_refused(text: str, sentence: str) -> None:
+    with pytest.raises(Refused, match=re.escape(sentence)):
+        parse(text)
+
+
+def test_a_database_that_is_not_installed_is_refused_with_its_packages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(hosts, "NEEDED", hosts.NEEDED | {"/nowhere/libgalera.so": "galera-4"})
+    hosts.check(LabSpec("x", (), servers=1))  # SQLite
+    with pytest.raises(Refused, match=r"\(Debian: apt install mariadb-server-core\)"):
+        hosts.check(LabSpec("x", (), servers=2))
+    with pytest.raises(Refused, match=r"apt install mariadb-server-core .*galera-4"):
+        hosts.check(LabSpec("x", (), servers=2, galera=True))
+
+
+def test_the_command_refuses_servers_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[LabSpec] = []
+    monkeypatch.setattr(control, "up", lambda spec: made.append(spec) or {"nodes": []})
+    words = ["up", "--bios", "0", "--uefi", "0", "--json"]
+    said = CliRunner().invoke(lab, [*words, "--galera"])
+    assert (said.exit_code, said.output) == (
+        1,
+        "Error: a Galera cluster is for servers: say how many\n",
+    )
+    assert CliRunner().invoke(lab, [*words, "--servers", "4"]).exit_code == 2
+    assert CliRunner().invoke(lab, [*words, "--servers", "2", "--galera"]).exit_code == 0
+    assert [spec.hosts for spec in made] == [("s1", "s2", "d1", "d2", "d3")]

@@ -197,8 +197,11 @@ def _note(
 ) -> None:
     """Write what came of a port, unless a newer wish has been made. While its switch is not
     `reached`, nothing is given up."""
-    again = now + switch.verify if port.wanted_vlan is not None else None
     strayed = not port.pending and outcome.found is not None and outcome.found != vlan
+    # a port that has come home is read once more: a switch may make a change of a session that was
+    # given up
+    is_read_again = port.wanted_vlan is not None or port.pending or strayed
+    again = now + switch.verify if is_read_again else None
     if strayed:
         about = (
             f"port {port.port} of switch {switch.name} was in VLAN {outcome.found} where COD had"

@@ -1,0 +1,292 @@
+"""The hosts of a lab's site: COD servers `s1`, `s2` …, and nodes of its database `d1` …, each in a
+network namespace of its own that is plugged into the lab's first network.
+
+The hosts of a lab have power switches like its machines: off is SIGKILL of all that runs there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cod import data
+from cod.client import ApiError, Client, Unreachable
+from cod.lab import network, processes, record
+from cod.lab.servers.galera import PROVIDER, GaleraCluster, GaleraNode
+from cod.lab.servers.mariadb import UNSYNCED, DatabaseServer
+from cod.lab.spec import LabSpec
+from cod.model import Refused
+
+FOLDER = "hosts"
+DATABASE, USER = "cod", "cod"
+ANSWERS = 240.0  # seconds in which a server's API answers
+TRAMPOLINE = ("vmlinuz", "ramdisk", "facts.json")
+NEEDED = {
+    "mariadbd": "mariadb-server-core",
+    "mariadb-install-db": "mariadb-server-core",
+    PROVIDER: "galera-4",
+    "wsrep_sst_rsync": "mariadb-server",
+    "rsync": "rsync",
+}
+"""Debian's packages of the programs that databases need: the first two of any, all of Galera."""
+SITE = """\
+# The site of a lab's servers. A real one is written by `cod init`, every key explained.
+name = "{lab}"
+domain = "cod.test"
+
+[server]
+name = "{name}"
+data_dir = "{data}"
+database = "{database}"
+
+[policy]
+auto_approve = true    # a lab has no administrator to ask
+{policy}
+
+[[subnet]]
+name = "lab"
+network = "{network}"
+server = [{addresses}]
+router = "{router}"
+interface = "eth0"
+boot_pool = ["{boot_pool[0]}", "{boot_pool[1]}"]
+block_pool = ["{block_pool[0]}", "{block_pool[1]}"]
+
+[[power]]
+driver = "lab"
+address = "{switches}#{{mac}}"
+"""
+
+
+class LabServer:
+    """A COD server. `wrapper`: words before its command; `environment`: beside this process's."""
+
+    wrapper: Sequence[str] = ()
+    environment: Mapping[str, str] = {}
+
+    def __init__(self, lab: str, number: int) -> None:
+        self.lab, self.name = lab, f"s{number}"
+        self.address, self.namespace = _place(lab, self.name)
+        self.folder = record.folder(lab) / FOLDER / self.name
+        self.data, self.site_file = self.folder / "data", self.folder / "site.toml"
+        self.log, self.socket = self.folder / "server.log", self.data / "run/api.sock"
+        self.running: subprocess.Popen[bytes] | None = None
+
+    def plug(self) -> None:
+        """Make the host: its namespace, and its folder."""
+        _plug(self.lab, self.name)
+        self.data.mkdir(parents=True)
+
+    def write(self, addresses: Sequence[str], database: str, policy: str) -> None:
+        """Write the site file of a site with servers at those addresses."""
+        own = ipaddress.IPv4Interface(record.load(self.lab).spec.address)
+        first, room = own.network.network_address, own.network.num_addresses
+        self.site_file.write_text(
+            SITE.format(
+                lab=self.lab,
+                name=self.name,
+                data=self.data,
+                database=database,
+                policy=policy,
+                network=own.network,
+                addresses=", ".join(f'"{address}"' for address in addresses),
+                router=own.ip,
+                boot_pool=(first + room // 8, first + room // 4 - 1),
+                block_pool=(first + room // 2, first + room - 2),
+                switches=record.socket_path(self.lab),
+            )
+        )
+
+    def start(self) -> None:
+        """Start the server; its API answers later."""
+        with self.log.open("ab") as log:
+            self.running = subprocess.Popen(
+                network.inside(self.namespace, [*self.wrapper, *self._cod("serve")]),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=_environment() | self.environment,
+                start_new_session=True,
+            )
+
+    def wait(self) -> None:
+        """Wait until the API answers. Raises `Refused`."""
+        end = time.monotonic() + ANSWERS
+        while not self.answers():
+            ended = self.running is not None and self.running.poll() is not None
+            if ended or time.monotonic() > end:
+                raise Refused("conflict", f"server {self.name} does not answer; see {self.log}")
+            time.sleep(0.2)
+
+    def answers(self) -> bool:
+        """Return whether the API answers; its socket is there before it listens."""
+        with suppress(ApiError, Unreachable), Client(str(self.socket)) as client:
+            return bool(client.get("/health")["ok"])
+        return False
+
+    def cod(self, *words: str) -> str:
+        """Return what a command prints, run on the host. Raises `Refused`."""
+        done = subprocess.run(
+            network.inside(self.namespace, self._cod(*words)),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=_environment(),
+        )
+        if done.returncode:
+            said = done.stderr.strip() or done.stdout.strip()
+            raise Refused("conflict", f"cod {' '.join(words)}: {said}")
+        return done.stdout
+
+    def _cod(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "cod", "--site", str(self.site_file), *words]
+
+
+def found(servers: Sequence[LabServer], database: str, policy: str = "patience = 3.0") -> None:
+    """Make the site of servers that have been plugged in, in an empty database, and copy to all what
+    they share. `policy`: further lines of the site file's table."""
+    for server in servers:
+        server.write([each.address for each in servers], database, policy)
+    first, *others = servers
+    first.cod("init", "--dir", str(first.data), "--no-check")
+    with suppress(FileNotFoundError):  # not built: the generic one, if init has found that
+        built = data.path("build/trampoline/lab")
+        for name in TRAMPOLINE:
+            shutil.copy(built / name, first.data / "boot/trampoline" / name)
+    for server in others:
+        for name in ("ca", "boot"):
+            shutil.copytree(first.data / name, server.data / name)
+        shutil.copy(first.data / "webhook.key", server.data)
+        for name in ("images", "run"):
+            (server.data / name).mkdir()
+
+
+class LabHosts:
+    """The hosts of a lab by its spec: `servers`, and `databases`, of which several are a cluster."""
+
+    def __init__(self, lab: str) -> None:
+        spec = record.load(lab).spec
+        self._lab = lab
+        self.servers = [LabServer(lab, number + 1) for number in range(spec.servers)]
+        names = [name for name in spec.hosts if name.startswith("d")]
+        kind = GaleraNode if spec.galera else DatabaseServer
+        self.databases: dict[str, DatabaseServer] = {}
+        for name in names:
+            address, namespace = _place(lab, name)
+            folder = record.folder(lab) / FOLDER / name
+            self.databases[name] = kind(folder, address, namespace=namespace)
+        nodes = [each for each in self.databases.values() if isinstance(each, GaleraNode)]
+        self._cluster = GaleraCluster(nodes) if nodes else None
+
+    def up(self) -> None:
+        """Make all hosts and the site, and start them. Raises `Refused`."""
+        for name in self.databases:
+            _plug(self._lab, name)
+        if self._cluster is not None:
+            self._cluster.found()
+        for database in self.databases.values() if self._cluster is None else ():
+            database.install()
+            database.start(*UNSYNCED)
+        url = f"sqlite:///{record.folder(self._lab)}/{FOLDER}/cod.db"
+        if self.databases:
+            first = next(iter(self.databases.values()))
+            first.execute(
+                f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4",
+                f"CREATE USER {USER}@'%'",
+                f"GRANT ALL ON {DATABASE}.* TO {USER}@'%'",
+            )
+            hosts = ",".join(each.address for each in self.databases.values())
+            url = f"mysql+pymysql://{USER}@{hosts}/{DATABASE}"
+        for server in self.servers:
+            server.plug()
+        found(self.servers, url)
+        for server in self.servers:
+            server.start()
+        for server in self.servers:
+            server.wait()
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return what the hosts are, ready for JSON."""
+        found = []
+        for name in (*(server.name for server in self.servers), *self.databases):
+            address, namespace = _place(self._lab, name)
+            folder = record.folder(self._lab) / FOLDER / name
+            log, is_on = folder / "error.log", bool(processes.inside(namespace))
+            about = {"name": name, "address": address, "power": "on" if is_on else "off"}
+            if name not in self.databases:
+                about["site_file"], log = str(folder / "site.toml"), folder / "server.log"
+            found.append(about | {"namespace": namespace, "log": str(log)})
+        return found
+
+    def power(self, name: str, op: str) -> dict[str, Any]:
+        """Turn a host's power switch, as `control.power` does a machine's."""
+        if op in ("off", "reset"):
+            self._kill(_place(self._lab, name)[1])
+        if op in ("on", "reset") and not processes.inside(_place(self._lab, name)[1]):
+            self._start(name)
+        return next(each for each in self.describe() if each["name"] == name)
+
+    def _start(self, name: str) -> None:
+        for server in self.servers:
+            if server.name == name:
+                server.start()
+                server.wait()
+        if (database := self.databases.get(name)) is None:
+            return
+        if self._cluster is None:
+            database.start(*UNSYNCED)
+        elif any(processes.inside(_place(self._lab, each)[1]) for each in self.databases):
+            assert isinstance(database, GaleraNode)
+            self._cluster.start(database)
+        else:  # none has a quorum: the node with the last commit begins, and all are started
+            self._cluster.recover()
+
+    def _kill(self, namespace: str) -> None:
+        """SIGKILL, again and again until none has started another."""
+        while left := processes.inside(namespace):
+            processes.end(left, signal.SIGKILL)
+
+
+def check(spec: LabSpec) -> None:
+    """Refuse a spec with hosts that cannot be: `Refused`, which names the package that lacks."""
+    if not any(name.startswith("d") for name in spec.hosts):
+        return
+    programs = list(NEEDED) if spec.galera else list(NEEDED)[:2]
+    missing = [NEEDED[each] for each in programs if not (shutil.which(each) or Path(each).exists())]
+    if missing:
+        packages = " ".join(dict.fromkeys(missing))
+        raise Refused(
+            "conflict",
+            f"the database of the lab's servers needs packages (Debian: apt install {packages})",
+            "galera" if spec.galera else "servers",
+        )
+
+
+def _place(lab: str, name: str) -> tuple[str, str]:
+    """Return address and namespace of a host: servers follow the tenth address of its network,
+    databases the twentieth."""
+    own = ipaddress.IPv4Interface(record.load(lab).spec.address)
+    after = {"s": 10, "d": 20}[name[0]] + int(name[1:])
+    return str(own.network.network_address + after), f"{record.namespace(lab)}.{name}"
+
+
+def _plug(lab: str, name: str) -> None:
+    """Make the namespace of a host, with its address."""
+    address, namespace = _place(lab, name)
+    mac = f"52:54:03:00:{ord(name[0]):02x}:{int(name[1:]):02x}"
+    network.plug(record.namespace(lab), namespace, f"v{name}", mac)
+    prefix = record.load(lab).spec.address.partition("/")[2]
+    network.add_address(namespace, f"{address}/{prefix}")
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(Path(data.__file__).parents[1])}
