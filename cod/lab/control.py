@@ -120,8 +120,8 @@ def status(name: str) -> dict[str, Any]:
 
 
 def power(name: str, node: str, op: str) -> dict[str, Any]:
-    """Turn the switch of a node, or of a server's or a database's host: `op` is 'on', 'off', 'reset'
-    or 'status'. Returns the node, or the host, as `status` shows it."""
+    """Turn the switch of a node, or of a server's or a database's host: `op` is 'on', 'off',
+    'reset' or 'status'. Returns the node, or the host, as `status` shows it."""
     if node in record.load(name).spec.hosts:
         return hosts.LabHosts(name).power(node, op)
     return ask(name, op, node)

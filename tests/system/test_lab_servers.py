@@ -1,5 +1,5 @@
-"""`cod lab up --servers 2 --galera`: two servers on a cluster, of which any host dies; machines boot
-from the server that is left."""
+"""`cod lab up --servers 2 --galera`: two servers on a cluster, of which any host dies; machines
+boot from the server that is left."""
 
 from __future__ import annotations
 

@@ -13,10 +13,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import pymysql
 
 from cod import data
 from cod.client import ApiError, Client, Unreachable
@@ -152,8 +154,8 @@ class LabServer:
 
 
 def found(servers: Sequence[LabServer], database: str, policy: str = "patience = 3.0") -> None:
-    """Make the site of servers that have been plugged in, in an empty database, and copy to all what
-    they share. `policy`: further lines of the site file's table."""
+    """Make the site of servers that have been plugged in, in an empty database, and copy to all
+    what they share. `policy`: further lines of the site file's table."""
     for server in servers:
         server.write([each.address for each in servers], database, policy)
     first, *others = servers
@@ -171,7 +173,7 @@ def found(servers: Sequence[LabServer], database: str, policy: str = "patience =
 
 
 class LabHosts:
-    """The hosts of a lab by its spec: `servers`, and `databases`, of which several are a cluster."""
+    """The servers of a lab by its spec, and the nodes of their database."""
 
     def __init__(self, lab: str) -> None:
         spec = record.load(lab).spec
@@ -191,11 +193,12 @@ class LabHosts:
         """Make all hosts and the site, and start them. Raises `Refused`."""
         for name in self.databases:
             _plug(self._lab, name)
-        if self._cluster is not None:
-            self._cluster.found()
-        for database in self.databases.values() if self._cluster is None else ():
-            database.install()
-            database.start(*UNSYNCED)
+        with _told():
+            if self._cluster is not None:
+                self._cluster.found()
+            for database in self.databases.values() if self._cluster is None else ():
+                database.install()
+                database.start(*UNSYNCED)
         url = f"sqlite:///{record.folder(self._lab)}/{FOLDER}/cod.db"
         if self.databases:
             first = next(iter(self.databases.values()))
@@ -240,15 +243,15 @@ class LabHosts:
             if server.name == name:
                 server.start()
                 server.wait()
-        if (database := self.databases.get(name)) is None:
-            return
-        if self._cluster is None:
-            database.start(*UNSYNCED)
-        elif any(processes.inside(_place(self._lab, each)[1]) for each in self.databases):
-            assert isinstance(database, GaleraNode)
-            self._cluster.start(database)
-        else:  # none has a quorum: the node with the last commit begins, and all are started
-            self._cluster.recover()
+        database = self.databases.get(name)
+        with _told():
+            if isinstance(database, GaleraNode) and self._cluster is not None:
+                if any(processes.inside(_place(self._lab, each)[1]) for each in self.databases):
+                    self._cluster.start(database)
+                else:  # there is no quorum: all are started, first the one with the last commit
+                    self._cluster.recover()
+            elif database is not None:
+                database.start(*UNSYNCED)
 
     def _kill(self, namespace: str) -> None:
         """SIGKILL, again and again until none has started another."""
@@ -269,6 +272,18 @@ def check(spec: LabSpec) -> None:
             f"the database of the lab's servers needs packages (Debian: apt install {packages})",
             "galera" if spec.galera else "servers",
         )
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell what keeps a database from starting: `Refused`."""
+    try:
+        yield
+    except (OSError, RuntimeError, subprocess.CalledProcessError, pymysql.Error) as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        raise Refused(
+            "conflict", f"the database of the lab's servers does not start: {said}"
+        ) from None
 
 
 def _place(lab: str, name: str) -> tuple[str, str]:
