@@ -23,6 +23,7 @@ from cod.cli.nodes.many import (
     takes_nodes,
     where_option,
 )
+from cod.cli.nodes.trace import trace
 from cod.cli.record_fields import (
     Show,
     WordList,
@@ -76,6 +77,7 @@ node.add_command(console)
 node.add_command(delete)
 node.add_command(export)
 node.add_command(import_)
+node.add_command(trace)
 
 
 @node.command("list")

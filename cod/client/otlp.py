@@ -1,0 +1,142 @@
+"""Spans for collectors of traces: OTLP as JSON over HTTP, of the standard library alone."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import unquote, urlsplit
+
+PLACE = "/v1/traces"
+TIMEOUT = 10.0  # seconds, as exporters of OpenTelemetry have it
+LONGEST = 65_536  # bytes of an answer that are read
+_INTERNAL, _ERROR = 1, 2  # kinds of spans, and of their ends
+
+
+class CollectorRefused(Exception):
+    """The collector does not take the spans, or none answers; the sentence says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSpan:
+    """A time with a name, of a trace.
+
+    trace     id of 16 bytes; `id`, `parent`: of 8; b'': the span has no parent
+    since     seconds since the epoch; `until`, too
+    trouble   why it ended badly; '': it did not
+    """
+
+    trace: bytes
+    id: bytes
+    parent: bytes
+    name: str
+    since: float
+    until: float
+    about: Mapping[str, str | int | float | None] = field(default_factory=dict)
+    trouble: str = ""
+
+
+def document(resources: Iterable[tuple[Mapping[str, str], Iterable[TraceSpan]]]) -> dict[str, Any]:
+    """Return spans with the attributes of what each of the `resources` is, as OTLP's JSON has
+    them."""
+    return {
+        "resourceSpans": [
+            {
+                "resource": {"attributes": _attributes(about)},
+                "scopeSpans": [{"scope": {"name": "cod"}, "spans": [_span(one) for one in spans]}],
+            }
+            for about, spans in resources
+        ]
+    }
+
+
+def send(url: str, spans: Mapping[str, Any], headers: str = "") -> None:
+    """Send a document to the collector at `url`, which need not end with `PLACE`. Raises
+    `CollectorRefused` and `ValueError`.
+
+    headers  NAME=VALUE,NAME=VALUE with values encoded as in URLs, as OTEL_EXPORTER_OTLP_HEADERS is
+    """
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise ValueError(f"{url!r} should begin with http:// or https://")
+    place = url if urlsplit(url).path.endswith(PLACE) else url.rstrip("/") + PLACE
+    asked = urllib.request.Request(place, json.dumps(spans).encode(), _headers(headers))
+    try:
+        with urllib.request.build_opener(_NoRedirects).open(asked, timeout=TIMEOUT) as answer:
+            said = _object(answer.read(LONGEST))
+    except HTTPError as error:
+        said = _object(error.read(LONGEST))
+        raise CollectorRefused(
+            f"{place} answers {error.code}: {said.get('message', error.reason)}"
+        ) from None
+    except (OSError, HTTPException) as error:
+        raise CollectorRefused(
+            f"{place} does not answer: {getattr(error, 'reason', error)}"
+        ) from None
+    partly = said.get("partialSuccess")
+    if isinstance(partly, dict) and partly.get("rejectedSpans") not in (None, 0, "0"):
+        about = partly.get("errorMessage", "it does not say why")
+        raise CollectorRefused(f"{place} refuses {partly['rejectedSpans']} spans: {about}")
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection: the question would be repeated without its body."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Return no other question."""
+        return
+
+
+def _headers(text: str) -> dict[str, str]:
+    found = {"Content-Type": "application/json"}
+    for each in filter(None, text.split(",")):
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise ValueError("headers should be NAME=VALUE, with commas between")
+        found[name.strip()] = unquote(value.strip())
+    return found
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _span(one: TraceSpan) -> dict[str, Any]:
+    return {
+        "traceId": one.trace.hex(),
+        "spanId": one.id.hex(),
+        "parentSpanId": one.parent.hex(),
+        "name": one.name,
+        "kind": _INTERNAL,
+        "startTimeUnixNano": _nanoseconds(one.since),
+        "endTimeUnixNano": _nanoseconds(one.until),
+        "attributes": _attributes(one.about),
+        "status": {"code": _ERROR, "message": one.trouble} if one.trouble else {},
+    }
+
+
+def _nanoseconds(at: float) -> str:
+    return str(round(at * 1e6) * 1000)  # a float has no more of today's seconds
+
+
+def _attributes(about: Mapping[str, str | int | float | None]) -> list[dict[str, Any]]:
+    return [
+        {"key": key, "value": _value(value)}
+        for key, value in about.items()
+        if value is not None and value != ""
+    ]
+
+
+def _value(value: str | int | float) -> dict[str, Any]:
+    if isinstance(value, str):
+        return {"stringValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    return {"doubleValue": value}
