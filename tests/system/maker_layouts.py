@@ -94,6 +94,7 @@ def system(cache: Path) -> Path:
             for old in cache.glob("layouts-*"):
                 shutil.rmtree(old)
             scratch = cache / "layouts-partial"
+            shutil.rmtree(scratch, ignore_errors=True)  # of a run that was broken off
             scratch.mkdir()
             debian.install(
                 PACKAGES, packages.fetched(wanted, cache / "packages"), scratch, scratch / "root"
