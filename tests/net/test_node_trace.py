@@ -104,10 +104,10 @@ def test_ways_that_are_over_for_long_or_not_over_are_left_out(
     words = ("node", "trace", "n1", "--since", "1970-01-12T14:00Z", "--otlp", url(collector))
     assert run(walked, *words).stdout.startswith("0 ways of 0 nodes")
     assert collector.got == []
-    walked.tx(walk, ((E.WIPE_ORDERED, 5060.0, "dirty"), (E.EXHAUSTED, 5400.0, "no agent came")))
+    walked.tx(walk, ((E.WIPE_ORDERED, 5060.0, "dirty"), (E.EXHAUSTED, 5400.0, "")))
     run(walked, *words)
     way, *steps = sent(collector)
-    assert (way["name"], way["status"]["message"]) == ("active to quarantined", "no agent came")
+    assert (way["name"], way["status"]["message"]) == ("active to quarantined", "exhausted")
     assert [each["name"] for each in steps] == ["trampoline", "wipe"]
 
 

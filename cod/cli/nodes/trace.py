@@ -141,7 +141,9 @@ def spans(found: Iterable[Moves]) -> Iterator[TraceSpan]:
     each time, and those of no other way, here or at another site."""
     for way in found:
         first, last = way[0], way[-1]
-        trouble = last["cause"] if last["to_state"] == NodeState.QUARANTINED else ""
+        trouble = (
+            (last["cause"] or last["event"]) if last["to_state"] == NodeState.QUARANTINED else ""
+        )
         trace_id, root = _id(16, first), _id(8, last)
         begun, ended = first["from_state"] or "unknown", last["to_state"]
         about = {"cod.actor": first["actor"], "cod.cause": first["cause"]}
@@ -155,7 +157,7 @@ def spans(found: Iterable[Moves]) -> Iterator[TraceSpan]:
                 "cod.cause": after["cause"],
                 "cod.bytes_written": after["bytes_written"],
             }
-            trouble = after["cause"] if after["event"] in TROUBLE else ""
+            trouble = (after["cause"] or after["event"]) if after["event"] in TROUBLE else ""
             step = _id(8, move)
             yield TraceSpan(
                 *(trace_id, step, root, move["to_state"], move["at"], after["at"], about, trouble)
