@@ -208,7 +208,7 @@ def test_waits_double_and_the_session_gives_up() -> None:
         now = session.deadline
         assert session.tick(now - 0.01) == ()
         session.tick(now)
-    assert waits == [1, 2, 4, 8, 8, 8, 8]
+    assert waits == [1, 2, 4, 4, 4, 4, 4]
     assert session.outcome == "timeout"
 
 
@@ -219,7 +219,18 @@ def test_a_client_that_never_answers_gets_three_retransmissions_and_no_long_wait
         now = session.deadline
         datagrams += session.tick(now)
     assert len(datagrams) == 4
-    assert now == 32
+    assert now == 16
+
+
+def test_four_losses_in_a_row_do_not_cost_an_impatient_client_the_file() -> None:
+    session, patience = opened(), 13.0
+    session.start(0)
+    session.receive(ack(1), 0)
+    sent = 1
+    while session.deadline < patience:
+        session.tick(session.deadline)
+        sent += 1
+    assert sent == 5
 
 
 def test_progress_gives_the_retries_back() -> None:
@@ -229,7 +240,7 @@ def test_progress_gives_the_retries_back() -> None:
     for _ in range(5):
         session.tick(session.deadline)
     session.receive(ack(2), session.deadline)
-    for _ in range(6):
+    for _ in range(10):
         assert session.tick(session.deadline)
 
 
