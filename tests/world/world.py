@@ -1010,20 +1010,15 @@ class World:
 
 
 def documents(number: int) -> list[dict[str, Any]]:
-    """Return documents in which all that can be of it is of a number."""
-    return [
-        *({"kind": "group", "name": name, "max_lease": f"{number} d"} for name in GROUPS),
-        {"kind": "share", "name": "high", "shares": number},
-    ]
+    """Return documents of groups that have the same number."""
+    return [{"kind": "group", "name": name, "max_lease": f"{number} d"} for name in GROUPS]
 
 
 def _half_applied(tx: Tx) -> list[str]:
     """Return that the site has something of one set of documents, and something of another."""
     g = t.groups.c
-    spans = tx.scalars(select(g.max_lease / 86400.0).where(g.name.in_(GROUPS))).all()
-    there = {*spans, tx.scalar(select(g.shares).where(g.name == "high"))}
-    is_mixed = len(there) > 1 and set(spans) != {None}
-    return [f"documents are applied by halves: {there}"] if is_mixed else []
+    spans = tx.scalars(select(g.max_lease).where(g.name.in_(GROUPS))).all()
+    return [f"documents are applied by halves: {spans}"] if len(set(spans)) > 1 else []
 
 
 def _call(site: Site, now: float, **body: Any) -> Call[Any, DocumentApply]:
