@@ -212,6 +212,7 @@ class Machine:
             return await self._run_system(reactor, local[1], asked)
         kernel = re.search(r"^kernel (\S+) .*cod\.confd=(\S+)", script, re.M)
         files = re.findall(r"^initrd .*?(http://\S+)", script, re.M)
+        self.world.seen["machine told to wait for its switch port"] += "switch port" in script
         if kernel is None or len(files) != 2:
             raise BootFailed("neither the trampoline nor its disk")
         await self._fetch(reactor, kernel[1])

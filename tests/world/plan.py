@@ -38,6 +38,7 @@ class Plan:
     compared: bool = False  # with the same world without faults, which takes as long again
     volumes: bool = False  # it has a file server
     isolates: bool = False  # it has a switch whose ports are changed
+    switch: float = 0.5  # seconds that a change of a port takes at most
 
 
 WEIGHTS = {
@@ -126,5 +127,6 @@ def plan(seed: int) -> Plan:
     made.isolates = made.servers == 1  # networks of isolated clusters have one server address
     add(OF_SWITCHES, of_switches if made.isolates else 0)
     add(OF_DOCUMENTS, rng.choice((0, 3, 6)))
+    made.switch = rng.choice((0.5, 30.0))
     acts.sort(key=lambda act: act.at)
     return made

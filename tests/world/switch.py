@@ -149,7 +149,7 @@ class _Session:
             )
         if way in ("hangs", "acts late"):
             await Deferred()
-        await deferLater(self._reactor, switch.rng.uniform(0.0, 0.5))
+        await deferLater(self._reactor, switch.rng.uniform(0.0, switch.world.plan.switch))
         if way == "lies":
             self._said |= wanted
             switch.untold |= wanted.keys()

@@ -116,7 +116,7 @@ class LabServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_environment() | self.environment,
+                env=_environment() | dict(self.environment),
                 start_new_session=True,
             )
 
