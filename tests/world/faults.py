@@ -42,7 +42,7 @@ class Fault:
     dear: bool = False
 
 
-def _raise(*_: Any) -> list[Any]:
+def _raise(*_: Any, **__: Any) -> list[Any]:
     raise ValueError("a bug")
 
 
