@@ -128,10 +128,10 @@ def test_memory_is_rounded_as_the_site_says(parts: int, measured: int, rounded: 
     )
 
 
-@pytest.mark.parametrize("plate", range(800, 5000, 50))
-def test_a_clock_measured_anew_is_the_same_clock(plate: int) -> None:
-    forms = {canonical(f'<node><cpu mhz="{plate + drift}"/></node>') for drift in range(-10, 11)}
-    assert len(forms) == 1
+def test_a_clock_measured_anew_is_the_same_clock() -> None:
+    for plate in range(800, 5000, 50):
+        clocks = range(plate - 10, plate + 11)
+        assert len({canonical(f'<node><cpu mhz="{mhz}"/></node>') for mhz in clocks}) == 1, plate
 
 
 def test_the_site_may_choose_what_makes_a_type() -> None:
