@@ -214,6 +214,7 @@ def stand(lab: Lab, state: str) -> str:
     return offer.yiaddr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", sorted(set(NodeState) - {"expected", "new"}))
 def test_packets_alone_disturb_no_node(lab: Lab, state: str) -> None:
     own = stand(lab, state)

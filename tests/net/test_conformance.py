@@ -187,6 +187,7 @@ def shell(folder: Path) -> Iterator[Path]:
     assert process.wait(30) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clause", "where", "wrong"),
     [
@@ -214,6 +215,7 @@ def test_a_server_that_breaks_a_clause_fails_it(
     assert found.result == "passed"
 
 
+@pytest.mark.slow
 def test_the_server_passes(folder: Path) -> None:
     assert [
         (one.clause, one.result, one.why)

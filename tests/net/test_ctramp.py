@@ -162,6 +162,7 @@ def world(
         world.stop()
 
 
+@pytest.mark.slow
 def test_a_machine_reports_is_wiped_survives_a_restart_of_the_server_and_is_rebooted(
     world: World, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

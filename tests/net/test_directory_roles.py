@@ -278,6 +278,7 @@ def test_keys_follow_the_directory_and_own_ones_stay(ruled: Ruled, root: Any) ->
     ruled.tx(sshkeys.remove_of_user, user="carol", key_id=own.id)
 
 
+@pytest.mark.slow
 def test_who_leaves_the_directory_has_no_rights_at_the_next_look(ruled: Ruled, root: Any) -> None:
     ruled.sign_in("carol", "two grey whales")
     ruled.look()

@@ -129,6 +129,7 @@ def test_a_token_for_metrics_reads_nothing_else(
     assert "/metrics" in problem["detail"]
 
 
+@pytest.mark.slow
 def test_a_token_for_metrics_reads_them_and_the_health(world: tuple[Served, World, Asked]) -> None:
     _, _, asked = world
     status, text = asked(METRICS, "/metrics")

@@ -23,6 +23,7 @@ from cod.flows.images import images
 from tests.net.apiserver import ADMIN, Served
 from tests.net.test_service import Serving
 
+pytestmark = pytest.mark.slow  # its client is a tenth of all imports
 DATA = hashlib.shake_256(b"foreign").digest(1_234_567)
 SHA = hashlib.sha256(DATA).hexdigest()
 
@@ -141,7 +142,6 @@ def serving() -> Iterator[Serving]:
         serving.clean_up()
 
 
-@pytest.mark.slow
 def test_a_server_killed_in_the_middle_goes_on_where_it_was(
     serving: Serving, tmp_path: Path
 ) -> None:

@@ -218,6 +218,7 @@ def test_from_the_reserve_to_active_and_back(lab: Lab) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("driver", "wishes"), [("pdu", ["cycle"]), ("wol", ["cycle"]), ("none", [])]
 )
@@ -426,6 +427,7 @@ def test_a_vcluster_whose_node_is_set_aside_asks_for_another(primed: tuple[Lab, 
     ] == [("create", "pending", 1), ("replace", "pending", 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", MOTION)
 def test_what_takes_too_long_is_cycled_and_then_set_aside(lab: Lab, state: NodeState) -> None:
     rule = NODE_RULES[state]
@@ -461,6 +463,7 @@ def test_a_node_that_was_not_switched_on_is_set_aside_with_both_reasons(lab: Lab
     assert lab.node(1).reason.endswith("power: the BMC does not answer")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wake_time", [60.0, 1800.0])
 def test_who_does_not_wake_has_the_wake_time_again_at_each_try(lab: Lab, wake_time: float) -> None:
     """And its reason says how long it really had. One that comes in time is not overdue because it
@@ -507,6 +510,7 @@ def test_no_deadline_passes_while_nobody_could_be_heard(lab: Lab) -> None:
     assert [lab.node(n).state for n in (1, 2)] == ["trampoline", "trampoline"]
 
 
+@pytest.mark.slow
 def test_a_hall_full_of_overdue_nodes_is_dealt_with_in_small_transactions(lab: Lab) -> None:
     for number in range(1, 2 * deadlines.MOST):
         lab.machine(number, "trampoline")
@@ -722,6 +726,7 @@ def test_signs_of_life(lab: Lab) -> None:
 # without
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("group", "revision", "state", "wipe"),
     [("physics", 1, "boot", None), ("physics", 2, "prime", True), ("biology", 1, "prime", True)],

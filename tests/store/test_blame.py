@@ -207,6 +207,7 @@ def test_a_stopped_request_is_tried_again_with_another_template(lab: Lab) -> Non
     assert (node.state, node.template_id) == ("active", other)
 
 
+@pytest.mark.slow
 def test_an_order_that_is_wrong_costs_no_machine(lab: Lab) -> None:
     hall = Hall(lab)
     hall.spoils, hall.cause = "prime", "order"
@@ -217,6 +218,7 @@ def test_an_order_that_is_wrong_costs_no_machine(lab: Lab) -> None:
     assert told(lab, "stopped") == 1
 
 
+@pytest.mark.slow
 def test_a_stopped_request_ends_with_its_vcluster(lab: Lab) -> None:
     hall = Hall(lab)
     hall.spoils, hall.cause = "prime", "order"
@@ -429,6 +431,7 @@ def test_a_sleeper_whose_bmc_is_silent_is_passed_over(lab: Lab) -> None:
     assert (why.free, why.coming) == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_holder_s_failures_do_not_count_against_the_free_node(lab: Lab) -> None:
     hall = Hall(lab, machines=1)
     vcluster = wanted(lab, revise(lab))

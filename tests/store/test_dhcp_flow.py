@@ -377,6 +377,7 @@ def test_a_machine_without_a_loader_is_listed_and_takes_nothing(tx: Tx, site: Si
     assert len(conflicts.every(tx)) == 6, "the next day it is listed again"
 
 
+@pytest.mark.slow
 def test_made_up_machines_without_a_loader_cannot_fill_the_database(tx: Tx, site: Site) -> None:
     for turn in range(dhcp_conflicts.UNFIT_AT_MOST + 50):
         query = ask(
@@ -972,6 +973,7 @@ def test_few_secrets_are_live_at_once(tx: Tx, site: Site) -> None:
 # ---------------------------------------------------------------- no address twice
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("engine")
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -264,6 +264,7 @@ def test_nodes_of_another_subnet_are_not_granted(tx: Tx, site: Site) -> None:
 # ---------------------------------------------------------------- between the snapshot and the act
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["asked", "quarantined", "taken"])
 def test_a_stale_plan_grants_nothing_at_all(engine: Engine, site: Site, trouble: str) -> None:
     with engine.begin() as tx:

@@ -285,6 +285,7 @@ def test_all_agree_who_may_lose_how_many_nodes(
     engine.dispose()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "most"),
     [

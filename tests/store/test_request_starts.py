@@ -119,6 +119,7 @@ def house(engine: Engine, site: Site) -> House:
     return House(engine, site)
 
 
+@pytest.mark.slow
 def test_a_waiting_request_is_told_when_it_will_start(house: House) -> None:
     assert house.told() is None
     house.teller.startService()
@@ -132,6 +133,7 @@ def test_a_waiting_request_is_told_when_it_will_start(house: House) -> None:
     house.teller.stopService()
 
 
+@pytest.mark.slow
 def test_nothing_is_reckoned_while_nothing_changes(house: House) -> None:
     house.teller.startService()
     for _ in range(20):
@@ -142,6 +144,7 @@ def test_nothing_is_reckoned_while_nothing_changes(house: House) -> None:
     house.teller.stopService()
 
 
+@pytest.mark.slow
 def test_after_long_work_it_rests(house: House) -> None:
     house.reactor.slow = True
     house.teller.startService()
@@ -222,6 +225,7 @@ def test_the_claim_is_kept_while_its_server_rests(house: House) -> None:
     house.teller.stopService()
 
 
+@pytest.mark.slow
 def test_the_process_says_what_the_policy_says(house: House) -> None:
     seen = in_tx(house.engine, plan.look, house.site, NOW)
     question = starts.question(seen, house.site, NOW)
@@ -299,6 +303,7 @@ def test_who_is_told_a_start_later_is_compared_with_that(house: House) -> None:
     assert (row.starts_at, row.told_at) == (NOW + 900.0, NOW + 120)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["withdrawn", "rejected"])
 def test_a_request_that_ends_otherwise_is_forgotten(house: House, state: str) -> None:
     told = [start_rows.Told(house.request, NOW + 600.0, "", None, None)]

@@ -162,6 +162,7 @@ def test_what_is_left_out_of_further_kinds_is_as_for_the_first(tx: Tx, site: Sit
     ] == [(1, LARGE, kept), (3, LARGE, kept), (1, "<requires/>", kept)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lost", "attributes"), [("node0", ""), ("node50", LARGE)])
 def test_in_the_place_of_a_lost_node_comes_one_of_its_own_kind(
     tx: Tx, site: Site, lost: str, attributes: str
@@ -237,6 +238,7 @@ def test_blocks_of_addresses_do_not_overlap_and_are_used_again(tx: Tx, site: Sit
     assert ranges(tx, "d") == ["10.77.128.64 - 10.77.128.127"]
 
 
+@pytest.mark.slow
 def test_what_waits_takes_no_addresses_from_others(tx: Tx, site: Site) -> None:
     """One group asks for more vclusters than the site has blocks, and another is still served."""
     small = pools(site, "10.77.128.127")
@@ -247,6 +249,7 @@ def test_what_waits_takes_no_addresses_from_others(tx: Tx, site: Site) -> None:
     assert ranges(tx) == ["10.77.128.0 - 10.77.128.63"]
 
 
+@pytest.mark.slow
 def test_a_grant_without_addresses_is_refused_and_the_request_says_why(
     engine: Engine, site: Site
 ) -> None:
@@ -333,6 +336,7 @@ def test_growth_takes_further_blocks_and_gives_them_back_when_it_is_not_wanted(
         )
 
 
+@pytest.mark.slow
 def test_nodes_of_the_second_block_get_addresses_and_the_block_stays_while_one_is_bound(
     tx: Tx, site: Site
 ) -> None:
@@ -794,6 +798,7 @@ def test_a_key_that_another_vcluster_used_is_refused(tx: Tx, site: Site) -> None
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wanted", "sentence"),
     [
@@ -888,6 +893,7 @@ def test_submit_wants_an_active_vcluster(tx: Tx, site: Site) -> None:
 # ---------------------------------------------------------------- whose templates
 
 
+@pytest.mark.slow
 def test_nodes_run_templates_of_their_own_group_and_of_the_site(tx: Tx, site: Site) -> None:
     """Otherwise a viewer of one group who works in another would have root on what the first
     one's images hold."""

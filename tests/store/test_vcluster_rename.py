@@ -61,6 +61,7 @@ def test_the_name_and_the_zones_change_and_the_group_is_told(tx: Tx, site: Site,
     assert (said.subject, said.link) == ("one: called two now", "/vclusters/two")
 
 
+@pytest.mark.slow
 def test_a_former_name_is_nobody_elses_until_the_vcluster_ends(
     tx: Tx, site: Site, one: int
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_former_name_is_nobody_elses_until_the_vcluster_ends(
     create(tx, site, "late", size=9)
 
 
+@pytest.mark.slow
 def test_a_vcluster_has_ten_former_names_at_most(tx: Tx, site: Site, one: int) -> None:
     names = ["one", *(f"name{number}" for number in range(10))]
     for name, new in pairwise(names):

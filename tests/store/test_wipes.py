@@ -61,6 +61,7 @@ def kept(lab: Lab, vcluster: Vcluster) -> Peer:
     return peer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("site_says", "group", "template", "strictest"),
     [
@@ -248,6 +249,7 @@ def test_a_kept_node_is_zeroed_before_its_burn_in(lab: Lab, erase: bool) -> None
     assert plan.write
 
 
+@pytest.mark.slow
 def test_how_long_nodes_take_to_come_back_is_learnt(lab: Lab) -> None:
     """The planner counts on what the slowest took, and on a little more; troubled ways teach
     nothing."""

@@ -857,6 +857,7 @@ def test_none_of_a_thousand_accepted_reservations_begins_late() -> None:
     assert late == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [77, 351, 408])
 def test_worlds_whose_reservations_were_late_once(seed: int) -> None:
     """Nodes on their way were counted from now on, nodes taken for one reservation came back again

@@ -192,6 +192,7 @@ def outcome(done: Decision) -> tuple[object, ...]:
     return granted(done), codes(done), takes, set(done.reductions)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(parted())
 def test_ports_are_nothing_to_who_is_not_isolated(sites: tuple[SiteSnapshot, SiteSnapshot]) -> None:
@@ -199,6 +200,7 @@ def test_ports_are_nothing_to_who_is_not_isolated(sites: tuple[SiteSnapshot, Sit
     assert outcome(decide(by_ports, POLICY, NOW)) == outcome(decide(plain, POLICY, NOW))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(snapshots())
 def test_where_all_ports_are_usable_isolation_changes_nothing(seen: SiteSnapshot) -> None:
@@ -216,6 +218,7 @@ def test_where_all_ports_are_usable_isolation_changes_nothing(seen: SiteSnapshot
     assert outcome(decide(all_isolated, POLICY, NOW)) == outcome(decide(seen, POLICY, NOW))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(parted(), st.sets(st.integers(1, 7)), st.randoms())
 def test_who_is_isolated_gets_usable_ports_and_no_node_goes_to_two(

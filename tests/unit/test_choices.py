@@ -106,16 +106,19 @@ def test_a_planted_power_driver_is_an_option_of_every_door(seen: Any) -> None:
     assert "abacus" in seen["drivers"]
 
 
+@pytest.mark.slow
 def test_a_planted_power_driver_without_its_module_is_missed(seen: Any) -> None:
     assert seen["missed"] == "No module named 'cod.power.abacus'"
 
 
+@pytest.mark.slow
 def test_a_planted_test_of_a_burnin_is_an_option_of_every_door(seen: Any) -> None:
     assert "fan" in seen["cli"][1]
     assert any("fan" in names for names in seen["api"][1])
     assert "fan" in seen["site file"]
 
 
+@pytest.mark.slow
 def test_a_planted_role_is_an_option_of_every_door(seen: Any) -> None:
     assert "guest" in seen["cli"][2]
     assert any("guest" in names for names in seen["api"][2])

@@ -364,6 +364,7 @@ def _key(one: FreeNodes) -> tuple[NodeKind, int, Cache | None, int]:
     return one.kind, one.readiness, one.cache, one.reserved
 
 
+@pytest.mark.slow
 @given(worlds())
 def test_a_plan_once_applied_leaves_nothing_to_do(
     world: tuple[SiteSnapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy],
@@ -425,6 +426,7 @@ def test_the_marks_are_respected_and_only_idle_ones_sleep(
             assert woken >= needed(free), "need waits"
 
 
+@pytest.mark.slow
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_means_nothing(
     world: tuple[SiteSnapshot, dict[FreeNodes, int], dict[FreeNodes, int], Energy],

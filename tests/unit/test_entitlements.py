@@ -87,6 +87,7 @@ def taken_of(seen: SiteSnapshot, done: Decision) -> Counter[int]:
     return lost
 
 
+@pytest.mark.slow
 @given(snapshots(contended=True), ENTITLEMENTS)
 def test_no_group_falls_below_its_guarantee(
     drawn: SiteSnapshot, entitled: dict[int, Entitlement]
@@ -97,6 +98,7 @@ def test_no_group_falls_below_its_guarantee(
         assert count <= before.beyond(group_id).guarantee
 
 
+@pytest.mark.slow
 @given(snapshots(contended=True), ENTITLEMENTS)
 def test_no_group_gets_more_than_its_limits(
     drawn: SiteSnapshot, entitled: dict[int, Entitlement]
@@ -156,6 +158,7 @@ def test_what_was_taken_by_a_share_is_not_taken_back(
     assert not decide(after, POLICY, NOW).preemptions
 
 
+@pytest.mark.slow
 @given(snapshots(contended=True), ENTITLEMENTS)
 def test_no_group_gets_free_nodes_and_loses_running_ones_of_a_kind(
     drawn: SiteSnapshot, entitled: dict[int, Entitlement]
@@ -214,6 +217,7 @@ def test_a_guarantee_goes_before_every_priority_and_takes_from_all() -> None:
     assert granted(decide(spare, POLICY, NOW)) == [1]
 
 
+@pytest.mark.slow
 @given(snapshots(contended=True), ENTITLEMENTS, st.randoms(use_true_random=False))
 def test_the_order_of_rows_means_nothing(
     drawn: SiteSnapshot, entitled: dict[int, Entitlement], random: Any
@@ -222,12 +226,14 @@ def test_the_order_of_rows_means_nothing(
     assert decide(shuffled(seen, random.shuffle), POLICY, NOW) == decide(seen, POLICY, NOW)
 
 
+@pytest.mark.slow
 @given(snapshots())
 def test_groups_that_may_have_anything_change_nothing(seen: SiteSnapshot) -> None:
     anything = owned(seen, {one: Entitlement() for one in range(9, 13)})
     assert decide(anything, POLICY, NOW) == decide(owned(seen, {}), POLICY, NOW)
 
 
+@pytest.mark.slow
 @given(snapshots(contended=True), ENTITLEMENTS, st.randoms(use_true_random=False))
 def test_what_can_be_taken_is_known_after_each_change(
     drawn: SiteSnapshot, entitled: dict[int, Entitlement], random: Any

@@ -68,6 +68,7 @@ def refused(source: Path, root: Path, **more: object) -> str:
 # ---------------------------------------------------------------- the same image in every form
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form", ["raw", "gzip", "zstd", "zstd, many frames", "qcow2", "qcow2, compressed"]
 )

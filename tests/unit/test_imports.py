@@ -353,6 +353,7 @@ def test_no_protocol_imports_another() -> None:
             assert others == [], f"{name} imports {others}"
 
 
+@pytest.mark.slow
 def test_no_circles() -> None:
     """Modules import each other in one direction, type-only imports and packages on the way
     included."""

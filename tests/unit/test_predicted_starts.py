@@ -191,6 +191,7 @@ def test_without_time_left_nobody_is_told_but_the_reason() -> None:
     assert (found.at, found.why) == (None, TOO_FAR)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [3, 8])
 def test_starts_do_not_depend_on_the_order_of_rows(seed: int) -> None:
     world, _ = frozen.frozen(seed)

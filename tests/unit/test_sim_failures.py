@@ -49,6 +49,7 @@ def test_a_wrong_template_costs_one_machine() -> None:
     assert there.failures.wrong == set()
 
 
+@pytest.mark.slow
 def test_without_the_table_a_wrong_template_costs_every_machine() -> None:
     there = site(blame=False)
     wrong(Told(there, "low"), 4)

@@ -74,6 +74,7 @@ def waits(simulation: Simulation) -> list[float]:
     return simulation.world.stats.jobs.of("priority", 0).waits
 
 
+@pytest.mark.slow
 def test_short_jobs_do_not_wait_beside_free_nodes(tmp_path: Path) -> None:
     """Ten jobs of one node wait behind a job of eight, while another user holds three of ten
     nodes."""
@@ -106,6 +107,7 @@ WAITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("discipline", list(WAITS))
 def test_disciplines_wait_as_by_hand(tmp_path: Path, discipline: str) -> None:
     done = replayed(
@@ -118,6 +120,7 @@ def test_disciplines_wait_as_by_hand(tmp_path: Path, discipline: str) -> None:
     assert waits(done) == pytest.approx([wait for wait, _ in by_start], abs=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hold_after", "discipline"), [(1, "easy"), (0, "first-fit")])
 def test_the_manager_itself_waits_as_by_hand(
     tmp_path: Path, hold_after: float, discipline: str
@@ -159,6 +162,7 @@ def test_a_job_without_a_time_limit_is_estimated_by_the_rule() -> None:
     assert SimJob(0.0, 1, 500.0, lease=600.0).estimate(4.0) == 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("discipline", list(WAITS))
 def test_two_queues_do_not_keep_what_the_other_waits_for(tmp_path: Path, discipline: str) -> None:
     """Each of two users holds half of the site when their jobs of eight nodes come."""
@@ -167,6 +171,7 @@ def test_two_queues_do_not_keep_what_the_other_waits_for(tmp_path: Path, discipl
     assert done.result()["jobs"]["0"]["done"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("discipline", list(WAITS))
 def test_what_idles_is_kept_while_a_job_waits_that_could_use_it(
     tmp_path: Path, discipline: str
@@ -341,6 +346,7 @@ def test_a_job_that_saves_itself_goes_on_where_it_was(tmp_path: Path, saves: boo
 THIRD_DELAYED = ((0, 1000, 3), (10, 1000, 3), (20, 500, 4), (30, 3000, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("discipline", "waited"),
     [
@@ -357,6 +363,7 @@ def test_conservative_backfill_delays_nobody(
     assert waits(done) == pytest.approx([wait for _, wait in starts], abs=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("discipline", "waited"), [("conservative", (0, 990, 490)), ("fixed", (0, 0, 1990))]
 )

@@ -172,6 +172,7 @@ class Ground:
         return {name: set(node.here) for name, node in self.nodes.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_whatever_fails_no_node_is_overbooked_and_no_machine_runs_twice(
     seed: int, tmp_path: Path

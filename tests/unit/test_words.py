@@ -239,6 +239,7 @@ def test_old_names_stay_away() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_generic_name_is_given_once() -> None:
     given = [
         name
@@ -248,6 +249,7 @@ def test_a_generic_name_is_given_once() -> None:
     assert {name: given.count(name) for name in GENERIC if given.count(name) > 1} == {}
 
 
+@pytest.mark.slow
 def test_old_words_stay_out_of_names() -> None:
     found = {
         f"{path.relative_to(ROOT)}: {token.string}"
@@ -260,6 +262,7 @@ def test_old_words_stay_out_of_names() -> None:
     assert found == set()
 
 
+@pytest.mark.slow
 def test_a_class_has_a_name_of_its_own() -> None:
     """A reader finds the class by its name, and a search finds nothing else."""
     given = Counter(
@@ -271,6 +274,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
     assert {name for name, count in given.items() if count > 1} - set(DOUBLES.split()) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", CODE)
 def test_docstrings_of_functions_begin_with_a_verb(folder: str) -> None:
     """A docstring says what the function does: no question, and no noun that names a value."""
