@@ -5,36 +5,43 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import and_, case, insert, or_, select, update
+from sqlalchemy import and_, bindparam, case, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.rows import Among, insert_all
 
 Key = tuple[str, str]
 """Kind and key of a zone, as in `policy.dns.Zone`."""
 
 SITE: Key = ("site", "")
 _z = t.dns_zones.c
+_KINDS = ("site", "vcluster", "subnet")
+# made once: a batch of grants raises many
+_NAMED = or_(*(and_(_z.kind == kind, Among(_z.key, kind)) for kind in _KINDS))
+_THERE = select(_z.kind, _z.key).where(_NAMED)
+_RAISE = (
+    update(t.dns_zones)
+    .where(_NAMED)
+    .values(serial=case((_z.serial >= bindparam("least"), _z.serial + 1), else_=bindparam("least")))
+)
 
 
 def touch(tx: Tx, zones: Collection[Key], now: float = 0.0) -> None:
     """Raise the serials of those zones: by one, or to `now` if that is later. After a restore,
     serials that were given out since the backup are passed so."""
     least = int(now)
-    raised = (
-        update(t.dns_zones)
-        .where(_any(zones))
-        .values(serial=case((_z.serial >= least, _z.serial + 1), else_=least))
-    )
-    if tx.execute(raised).rowcount < len(set(zones)):
-        there = {(row[0], row[1]) for row in tx.execute(select(_z.kind, _z.key).where(_any(zones)))}
+    keys: dict[str, list[str]] = {kind: [] for kind in _KINDS}
+    for kind, key in sorted(set(zones)):
+        keys[kind].append(key)
+    if tx.execute(_RAISE, {"least": least, **keys}).rowcount < len(set(zones)):
+        there = {(row[0], row[1]) for row in tx.execute(_THERE, keys)}
         new = [
             {"kind": kind, "key": key, "serial": max(least, 1), "digest": ""}
             for kind, key in sorted(set(zones) - there)
         ]
-        if new:
-            tx.execute(insert(t.dns_zones), new)
+        insert_all(tx, t.dns_zones, new)
 
 
 def touch_all(tx: Tx, now: float) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import and_, delete, insert, or_, select, update
 from cod.model import Owed, Vcm, VcmInvitation, dotted
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
-from cod.store.rows import Rows
+from cod.store.rows import Rows, found_in
 
 MOST_OWED = 5000  # messages for one VCM
 
@@ -34,11 +34,7 @@ def runs_on(tx: Tx, vcluster_id: int, hostname: str | None) -> bool:
 
 def enrolled(tx: Tx, vcluster_ids: Collection[int]) -> set[int]:
     """Return those of the vclusters that have a VCM."""
-    return {
-        one
-        for part in slices(sorted(vcluster_ids))
-        for one in tx.scalars(select(_v.vcluster_id).where(_v.vcluster_id.in_(part)))
-    }
+    return found_in(tx, _v.vcluster_id, sorted(vcluster_ids))
 
 
 def enrol(

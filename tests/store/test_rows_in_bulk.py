@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, exc, select
+from sqlalchemy import Engine, event, exc, select, update
 
 from cod.states import NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx
-from cod.store.rows import RowChange, insert_all, update_all
+from cod.store.engine import Tx, connect
+from cod.store.rows import Among, RowChange, found_in, insert_all, remove_all, update_all
+from cod.store.scheduler import node_picks
 from tests.store.manager_world import add_node
 
 pytestmark = pytest.mark.mariadb_always
@@ -99,3 +100,39 @@ def test_inserted_rows_have_the_defaults_of_other_columns(engine: Engine) -> Non
 def test_values_that_their_column_converts_are_refused(engine: Engine) -> None:
     with engine.begin() as tx, pytest.raises(TypeError, match=r"reservation_series\.days"):
         insert_all(tx, t.reservation_series, [{"name": "x", "days": ("mon",)}])
+
+
+NAMES = ['it\'s "one"', "% \\ ü", "[1]", "1"]
+
+
+def test_rows_are_found_and_removed_by_lists_of_values(engine: Engine) -> None:
+    """Texts that mean something in JSON or in SQL are values like others, and so are numbers."""
+    zones = t.dns_zones.c
+    with engine.begin() as tx:
+        rows = [{"kind": "vcluster", "key": name, "serial": 7} for name in NAMES]
+        insert_all(tx, t.dns_zones, rows)
+        assert found_in(tx, zones.key, [*NAMES[:3], "nobody", "nor it"]) == set(NAMES[:3])
+        assert found_in(tx, zones.serial, [7, 8]) == {7}
+        assert found_in(tx, zones.serial, []) == set()
+        raised = update(t.dns_zones).where(Among(zones.key, "some") | (zones.serial == 9))
+        assert tx.execute(raised.values(serial=8), {"some": NAMES[2:]}).rowcount == 2
+        assert tx.execute(raised.values(serial=8), {"some": []}).rowcount == 0
+        remove_all(tx, zones.key, NAMES[1:])
+        assert list(tx.scalars(select(zones.key))) == NAMES[:1]
+
+
+def test_picked_nodes_are_looked_up_by_their_ids() -> None:
+    """SQLite looked through all free nodes for them, in each transaction of a large plan."""
+    engine = connect("sqlite://")
+    t.metadata.create_all(engine)
+    plans = []
+
+    def explain(tx: Tx, _cursor: Any, text: str, values: Any, *_: Any) -> None:
+        if not text.startswith("EXPLAIN"):
+            told = tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values)
+            plans.append([row.detail for row in told if "nodes" in row.detail])
+
+    with engine.begin() as tx:
+        event.listen(tx, "before_cursor_execute", explain)
+        tx.execute(node_picks._STILL, {"picked": [1, 2]})
+    assert plans[0][0] == "SEARCH nodes USING INTEGER PRIMARY KEY (rowid=?)"

@@ -208,7 +208,7 @@ def give_all(
     those that it leaves to `give`: nothing was written for these."""
     asked = {
         one.id: one
-        for one in requests.lock(tx, [one.request_id for one in granted]).values()
+        for one in requests.lock_rows(tx, {one.request_id for one in granted})
         if one.state == RequestState.PENDING
     }
     holders = vclusters.lock(tx, {one.vcluster_id for one in asked.values()})

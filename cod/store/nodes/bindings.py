@@ -25,7 +25,7 @@ from cod.store import dns_zones
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
-from cod.store.rows import Rows
+from cod.store.rows import Among, Rows, remove_all
 from cod.store.scheduler import address_blocks
 
 FOREVER = 4_000_000_000.0  # a reservation ends when the node leaves, not by the clock
@@ -34,6 +34,7 @@ _BLOCKS = 16  # blocks of vclusters that are read by one statement
 _b = t.bindings.c
 ROWS = Rows(Binding, t.bindings)
 add = ROWS.insert
+_GIVE_UP = delete(t.bindings).where(Among(_b.node_id, "nodes"), _b.kind == "vcluster")
 _WITH_NODE = (
     ROWS.select.add_columns(*nodes.ROWS.columns)
     .join(t.nics, t.nics.c.mac == _b.mac)
@@ -122,9 +123,7 @@ def giving_way(tx: Tx, first: int, last: int, before: float, limit: int) -> list
 
 def forget(tx: Tx, addresses: Iterable[int]) -> None:
     """Delete the bindings at those addresses."""
-    gone = list(addresses)
-    if gone:
-        tx.execute(delete(t.bindings).where(_b.address.in_(gone)))
+    remove_all(tx, _b.address, list(addresses))
 
 
 class Reserve(NamedTuple):
@@ -149,7 +148,7 @@ def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
     own. A node's earlier address as a vcluster's member is given up. Raises `Refused` ('conflict')
     when the blocks are full."""
     for part in slices([one.node_id for one in wanted]):
-        tx.execute(delete(t.bindings).where(_b.node_id.in_(part), _b.kind == "vcluster"))
+        tx.execute(_GIVE_UP, {"nodes": part})
     holders = {one.vcluster.id: one.vcluster for one in wanted}
     blocks = {of: sorted(each) for of, each in address_blocks.of_each(tx, holders).items()}
     every = [block for each in blocks.values() for block in each]
@@ -172,8 +171,7 @@ def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
             Binding(address, mac, "vcluster", node_id, subnet, hostname, "reserved", FOREVER)
         )
     addresses = [one.address for one in made]
-    for part in slices(addresses):
-        forget(tx, part)
+    forget(tx, addresses)
     add(tx, made)
     return addresses
 

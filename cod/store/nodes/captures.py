@@ -10,10 +10,10 @@ from sqlalchemy import delete, insert, select, update
 from cod.model import Capture, Node
 from cod.states import CaptureState
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people.access import theirs
-from cod.store.rows import Rows
+from cod.store.rows import Rows, found_in
 
 OPEN = (CaptureState.WANTED, CaptureState.RUNNING)
 _c = t.captures.c
@@ -33,11 +33,7 @@ def is_done(tx: Tx, node_id: int) -> bool:
 
 def of_nodes(tx: Tx, node_ids: Sequence[int]) -> set[int]:
     """Return those of the nodes that were captured, or wait for it."""
-    return {
-        one
-        for part in slices(node_ids)
-        for one in tx.scalars(select(_c.node_id).where(_c.node_id.in_(part)))
-    }
+    return found_in(tx, _c.node_id, node_ids)
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Node, Capture]]:

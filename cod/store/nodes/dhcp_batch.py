@@ -19,7 +19,7 @@ from cod.model import Binding, DhcpClient
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings
-from cod.store.rows import Rows, upsert
+from cod.store.rows import Among, Rows, upsert
 
 # Every statement is made once: SQLAlchemy keeps what it works out of a statement with the
 # statement, and to work it out anew for each batch was half of a small batch's cost.
@@ -43,20 +43,16 @@ _CLIENTS: Select[Any] = (
     .outerjoin(t.vcluster_networks, t.vcluster_networks.c.vcluster_id == _n.vcluster_id)
     .outerjoin(t.sessions, t.sessions.c.node_id == _n.id)
     .outerjoin(t.node_stories, t.node_stories.c.node_id == _n.id)
-    .where(t.nics.c.mac.in_(bindparam("macs", expanding=True)))
+    .where(Among(t.nics.c.mac, "macs"))
 )
 _HEARD = (
     update(t.nodes)
     .where(_n.id == bindparam("node"))
     .values(relay=bindparam("by"), circuit=bindparam("port"), remote=bindparam("switch"))
 )
-_OF_MACS = bindings.ROWS.select.where(
-    _b.mac.in_(bindparam("macs", expanding=True))
-).with_for_update()
-_AT = bindings.ROWS.select.where(
-    _b.address.in_(bindparam("addresses", expanding=True))
-).with_for_update()
-_FORGET = delete(t.bindings).where(_b.address.in_(bindparam("addresses", expanding=True)))
+_OF_MACS = bindings.ROWS.select.where(Among(_b.mac, "macs")).with_for_update()
+_AT = bindings.ROWS.select.where(Among(_b.address, "addresses")).with_for_update()
+_FORGET = delete(t.bindings).where(Among(_b.address, "addresses"))
 # columns without an index: a renewal is one small write
 _RENEW = upsert(t.bindings, "hostname", "state", "expires_at", "client_id", "xid", "acked_at")
 

@@ -28,7 +28,7 @@ from cod.states import Disk, NodeEvent, NodeState, StoryVerdict
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import switch_ports
-from cod.store.rows import RowChange, Rows, insert_all, update_all
+from cod.store.rows import Among, RowChange, Rows, insert_all, update_all
 
 ROWS = Rows(Node, t.nodes, noun="node")
 WISHES = Rows(PowerAction, t.power_actions)
@@ -44,7 +44,7 @@ HELD = exists().where(
 _LABELS_OF = select(t.node_labels.c.kind, t.node_labels.c.label).where(
     t.node_labels.c.node_id == bindparam("node")
 )
-_IDS = select(_n.id, _n.name).where(_n.name.in_(bindparam("names", expanding=True)))
+_IDS = select(_n.id, _n.name).where(Among(_n.name, "names"))
 
 
 _BY_MAC = [
@@ -58,8 +58,7 @@ _MOVE = update(t.nodes).where(_n.id == bindparam("of_node"), _n.generation == bi
 _HISTORY = insert(t.node_history)
 _NEAR = union_all(
     select(literal("nic"), t.nics.c.mac, t.nics.c.node_id).where(
-        t.nics.c.mac.in_(bindparam("macs", expanding=True))
-        | (t.nics.c.node_id == bindparam("node"))
+        Among(t.nics.c.mac, "macs") | (t.nics.c.node_id == bindparam("node"))
     ),
     select(literal("twin"), literal(""), _n.id).where(
         or_(

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import bindparam, delete
+from sqlalchemy import delete
 
 from cod.model import BootSecret
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.rows import Rows
+from cod.store.rows import Among, Rows
 
 _s = t.boot_secrets.c
 ROWS = Rows(BootSecret, t.boot_secrets)
 get, spend = ROWS.get, ROWS.remove
-_OF_MACS = ROWS.select.where(_s.mac.in_(bindparam("macs", expanding=True))).order_by(
-    _s.expires_at.desc(), _s.id
-)
-_SPEND = delete(t.boot_secrets).where(_s.id.in_(bindparam("ids", expanding=True)))
+_OF_MACS = ROWS.select.where(Among(_s.mac, "macs")).order_by(_s.expires_at.desc(), _s.id)
+_SPEND = delete(t.boot_secrets).where(Among(_s.id, "ids"))
 
 
 def of_mac(tx: Tx, mac: str) -> list[BootSecret]:

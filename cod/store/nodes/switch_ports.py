@@ -14,8 +14,8 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import SwitchPort, SwitchPortView
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
-from cod.store.rows import Rows
+from cod.store.engine import Tx
+from cod.store.rows import Rows, found_in
 
 _p = t.switch_ports.c
 ROWS = Rows(SwitchPort, t.switch_ports)
@@ -44,9 +44,7 @@ def of_mac(tx: Tx, mac: str, *, lock: bool = False) -> SwitchPort | None:
 
 def known(tx: Tx, macs: Sequence[str]) -> set[str]:
     """Return those of the NICs whose ports are known."""
-    return {
-        mac for part in slices(macs) for mac in tx.scalars(select(_p.mac).where(_p.mac.in_(part)))
-    }
+    return found_in(tx, _p.mac, macs)
 
 
 def of_node(tx: Tx, node_id: int) -> list[SwitchPort]:

@@ -9,7 +9,7 @@ from sqlalchemy import delete, exc, insert, select
 from cod.model import AddressBlock, AddressRange, Subnet, ipv4
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
-from cod.store.rows import Rows
+from cod.store.rows import Among, Rows
 
 _b = t.vcluster_blocks.c
 ROWS = Rows(
@@ -17,6 +17,7 @@ ROWS = Rows(
     t.vcluster_blocks,
     elsewhere={"first": _b.first_address, "last": _b.last_address},
 )
+_OF_EACH = select(_b.vcluster_id, *ROWS.columns).where(Among(_b.vcluster_id, "holders"))
 _ROUNDS = 5  # another server may take the same block first
 
 
@@ -29,8 +30,7 @@ def of_each(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, list[AddressBloc
     """Return the blocks of those vclusters, by vcluster; those without any are left out."""
     found: dict[int, list[AddressBlock]] = {}
     for part in slices(list(vcluster_ids)):
-        query = select(_b.vcluster_id, *ROWS.columns).where(_b.vcluster_id.in_(part))
-        for row in tx.execute(query):
+        for row in tx.execute(_OF_EACH, {"holders": part}):
             found.setdefault(row[0], []).append(ROWS.read(row, 1))
     return found
 

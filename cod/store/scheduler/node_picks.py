@@ -25,7 +25,7 @@ from cod.states import Disk
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
-from cod.store.rows import Rows
+from cod.store.rows import Among, Rows
 from cod.store.scheduler.node_kinds import (
     ABLE,
     ALIKE,
@@ -102,9 +102,10 @@ def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey
     ids = sorted(picked)
     locked = nodes.lock(tx, ids)
     still = {  # as in `pick_free`
-        row[0]: free_key(row[2:], many)._replace(reserved=row[1] or 0)
+        row[0]: free_key(row[3:], many)._replace(reserved=row[1] or 0)
         for part in slices(ids)
         for row in tx.execute(_STILL, {"picked": part}).all()
+        if row[2]
     }
     chosen: dict[FreeKey, list[Node]] = {key: [] for key in wanted}
     for node in locked:
@@ -113,10 +114,11 @@ def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey
     return chosen
 
 
+# `FREE` is no condition: SQLite would look through all free nodes for those of the ids
 _STILL = (
-    select(_n.id, t.reservations.c.request_id, *ALIKE)
+    select(_n.id, t.reservations.c.request_id, case((FREE, 1), else_=0), *ALIKE)
     .outerjoin_from(t.nodes, t.reservations, t.reservations.c.node_id == _n.id)
-    .where(FREE, _n.id.in_(bindparam("picked", expanding=True)))
+    .where(Among(_n.id, "picked"))
 )
 
 

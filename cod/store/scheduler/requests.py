@@ -25,11 +25,19 @@ from cod.model import RecordedRequest, Request, RequestTuple
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
-from cod.store.rows import Rows
+from cod.store.rows import Among, Rows
 
 _r = t.node_requests.c
 ROWS = Rows(Request, t.node_requests, without=("tuples",))
 TUPLES = Rows(RequestTuple, t.request_tuples)
+_t = t.request_tuples.c
+_TUPLES_OF = (
+    select(_t.request_id, *TUPLES.columns)
+    .where(Among(_t.request_id, "requests"))
+    .order_by(_t.request_id, _t.position)
+)
+_END = update(t.node_requests).where(Among(_r.id, "requests"), _r.state.in_(UNDECIDED))
+lock_rows = ROWS.lock  # as `lock`, without tuples
 
 
 def add(
@@ -195,14 +203,9 @@ def end_all(
     tx: Tx, request_ids: Sequence[int], state: RequestState, reason: str, now: float
 ) -> int:
     """End the wait of those of the requests that are not over; return how many these were."""
-    r = t.node_requests
+    done = {"state": state, "reason": reason, "decided_at": now}
     return sum(
-        tx.execute(
-            update(r)
-            .where(r.c.id.in_(part), r.c.state.in_(UNDECIDED))
-            .values(state=state, reason=reason, decided_at=now)
-        ).rowcount
-        for part in slices(request_ids)
+        tx.execute(_END, {"requests": part, **done}).rowcount for part in slices(request_ids)
     )
 
 
@@ -261,11 +264,9 @@ def _one(tx: Tx, where: ColumnElement[bool], lock: bool = False) -> Request | No
 
 
 def _with_tuples(tx: Tx, rows: Sequence[Request]) -> list[Request]:
-    r = t.request_tuples.c
     tuples: dict[int, list[RequestTuple]] = {row.id: [] for row in rows}
     for ids in slices(list(tuples)):
-        query = select(r.request_id, *TUPLES.columns).where(r.request_id.in_(ids))
-        for request_id, *columns in tx.execute(query.order_by(r.request_id, r.position)):
+        for request_id, *columns in tx.execute(_TUPLES_OF, {"requests": ids}):
             tuples[request_id].append(RequestTuple(*columns))
     return [replace(row, tuples=tuple(tuples[row.id])) for row in rows]
 

@@ -25,12 +25,18 @@ from cod.store import dns_zones, vcms
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
-from cod.store.rows import RowChange, Rows, insert_all, update_all
+from cod.store.rows import Among, RowChange, Rows, insert_all, update_all
 from cod.store.scheduler import address_blocks
 
 _v = t.vclusters.c
 ROWS = Rows(Vcluster, t.vclusters, noun="vcluster", name="live_name")
 get, by_name = ROWS.get, ROWS.by_name
+# one text a vcluster: large ones have many nodes
+_HOSTNAMES = (
+    select(t.nodes.c.vcluster_id, func.group_concat(t.nodes.c.hostname))
+    .where(Among(t.nodes.c.vcluster_id, "holders"))
+    .group_by(t.nodes.c.vcluster_id)
+)
 _FIRM = (_v.state == VclusterState.ACTIVE, _v.drain_until.is_(None), _v.preemptible.is_(False))
 
 
@@ -280,12 +286,9 @@ def deserted(tx: Tx) -> list[Vcluster]:
 
 def free_hostnames(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, Iterator[str]]:
     """Return, for each vcluster, hostnames that none of its nodes has, without end: n1, n2 …"""
-    n = t.nodes.c
     taken: dict[int, str] = {}
     for part in slices(sorted(vcluster_ids)):
-        # one text a vcluster: large ones have many nodes
-        query = select(n.vcluster_id, func.group_concat(n.hostname)).where(n.vcluster_id.in_(part))
-        taken |= {row[0]: row[1] for row in tx.execute(query.group_by(n.vcluster_id)).all()}
+        taken |= {row[0]: row[1] for row in tx.execute(_HOSTNAMES, {"holders": part}).all()}
     return {
         one: filterfalse(there.__contains__, (f"n{number}" for number in count(1)))
         for one in vcluster_ids
