@@ -292,3 +292,12 @@ class SingleRight(Choice):
     CONSOLES = "consoles", "reads the consoles of nodes"
     CAPTURE = "capture", "saves nodes as images"
     INVITE = "invite", "invites people, in the same role at most"
+
+
+class NoticeMail(Choice):
+    """When a kind of notices comes to a person by mail."""
+
+    DEFAULT = "default", "to the addresses that the group or the site names"
+    AT_ONCE = "at-once", "at once, a mail for each"
+    DAILY = "daily", "daily, in one mail"
+    NEVER = "never", "never"

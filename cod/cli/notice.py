@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cod.choices import DeliveryState
+from cod.choices import DeliveryState, NoticeMail
 from cod.cli.show import (
     ago,
     client,
@@ -17,6 +17,7 @@ from cod.cli.show import (
     said,
     shown,
     table,
+    table_of,
     when,
     with_json,
     with_table,
@@ -129,6 +130,43 @@ def read(ctx: click.Context, numbers: tuple[int, ...], all_: bool, as_json: bool
         asks = bool(numbers) or all_
         value = server.post("/me/notices/read", body) if asks else server.get("/me/notices")
     said(value, f"{value['unread']} unread", as_json)
+
+
+@notice.command()
+@click.argument("kinds", nargs=-1, metavar="[KIND...]")
+@click.option("--all", "all_", is_flag=True, help="All kinds whose mail can be turned off.")
+@click.option(
+    "--when",
+    type=click.Choice(NoticeMail.names()),
+    help="When they come: at once, daily in one mail, never, or by default to the addresses that"
+    " the group or the site names.",
+)
+@with_table
+def mail(
+    ctx: click.Context, kinds: tuple[str, ...], all_: bool, when: str | None, as_json: bool
+) -> None:
+    """Choose which kinds of notices come to you by mail. Without --when, show what you have chosen.
+
+    \b
+    Example:
+      cod notice mail lease-warning node-lost --when at-once
+      cod notice mail --all --when daily
+    """
+    if (when is None) == bool(kinds or all_) or (kinds and all_):
+        raise click.UsageError("name kinds, or --all, together with --when")
+    with client(ctx) as server:
+        found = server.get("/me/notices/mail")["items"]
+        if when:
+            chosen = kinds or [one["kind"] for one in found if not one["stays"]]
+            body = {"choices": [{"kind": kind, "mail": when} for kind in chosen]}
+            found = server.patch("/me/notices/mail", body)["items"]
+    shown(
+        found,
+        lambda rows: table_of(
+            rows, ("KIND", "kind"), ("MAIL", "mail"), ("ABOUT", "about"), ("STAYS", "stays")
+        ),
+        as_json,
+    )
 
 
 @notice.command()

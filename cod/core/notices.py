@@ -1,14 +1,18 @@
-"""Telling groups and the site's administrators what happened, by each channel that they have."""
+"""Telling groups and the site's administrators what happened, by each channel that they have, and
+people by mail as they chose."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cod import notice_texts
+from cod.choices import NoticeMail
 from cod.model import Group, Notice, Vcluster
+from cod.policy.people import delivery
 from cod.store.engine import Tx
-from cod.store.notices import notices
+from cod.store.notices import mail_choices, notices
+from cod.store.notices.mail_choices import Chooser
 from cod.store.notices.notices import ADMINISTRATORS, EMAIL, WEBHOOK
 from cod.store.people import groups
 
@@ -26,12 +30,13 @@ def add(
 ) -> Notice:
     """Tell a group (None: the site's administrators) something. For texts see `cod.notice_texts`;
     delivery follows the commit (`flows.notices.notices`)."""
+    chosen = mail_choices.choosers(tx, kind, group_id)
     targets = [(EMAIL, ADMINISTRATORS)]
     if group_id is not None:
-        targets = _targets(groups.get(tx, group_id), kind)
-    return notices.add(
+        targets = _targets(groups.get(tx, group_id), kind, chosen)
+    notice = notices.add(
         tx,
-        targets,
+        targets + _at_once(chosen),
         kind=kind,
         group_id=group_id,
         vcluster_id=vcluster_id,
@@ -40,6 +45,8 @@ def add(
         link=link,
         now=now,
     )
+    _collect(tx, notice, chosen)
+    return notice
 
 
 def tell(tx: Tx, vcluster: Vcluster, said: notice_texts.NoticeText, now: float) -> Notice:
@@ -48,11 +55,22 @@ def tell(tx: Tx, vcluster: Vcluster, said: notice_texts.NoticeText, now: float) 
 
 
 def tell_people(
-    tx: Tx, vcluster: Vcluster, said: notice_texts.NoticeText, emails: Sequence[str], now: float
+    tx: Tx,
+    vcluster: Vcluster,
+    said: notice_texts.NoticeText,
+    people: Sequence[tuple[int, str]],
+    now: float,
 ) -> Notice:
-    """Tell people, by e-mail, something about a vcluster; its group sees it among its notices."""
+    """Tell people, by id and address, something about a vcluster by e-mail, unless they chose
+    otherwise; its group sees it among its notices."""
     columns = {"group_id": vcluster.group_id, "vcluster_id": vcluster.id}
-    return notices.add(tx, [(EMAIL, one) for one in emails], now=now, **said, **columns)
+    chosen = [
+        Chooser(*one, mail_choices.of(tx, one[0]).get(said["kind"], NoticeMail.AT_ONCE), False)
+        for one in people
+    ]
+    notice = notices.add(tx, _at_once(chosen), now=now, **said, **columns)
+    _collect(tx, notice, chosen)
+    return notice
 
 
 def tell_all(
@@ -61,15 +79,35 @@ def tell_all(
     """Tell the groups of vclusters something, each in its order."""
     rows: list[dict[str, Any]] = []
     for vcluster, group, said in told:
-        if _targets(group, said["kind"]):
+        if _targets(group, said["kind"]) or mail_choices.choosers(tx, said["kind"], group.id):
             tell(tx, vcluster, said, now)
         else:
             rows.append({**said, "group_id": group.id, "vcluster_id": vcluster.id, "at": now})
     notices.add_all(tx, rows)
 
 
-def _targets(group: Group, kind: str) -> list[tuple[str, str]]:
+def _targets(group: Group, kind: str, chosen: Sequence[Chooser] = ()) -> list[tuple[str, str]]:
     """Return the channels of a group for notices of that kind, with their targets."""
     webhook = group.webhook if "notices" in group.events or kind == "test" else ""
-    channels = (WEBHOOK, webhook), (EMAIL, group.email)
+    email = group.email
+    if gone := left_out(chosen):
+        email = ", ".join(delivery.without(delivery.addresses(email), gone))
+    channels = (WEBHOOK, webhook), (EMAIL, email)
     return [(channel, target) for channel, target in channels if target]
+
+
+def left_out(chosen: Iterable[Chooser]) -> set[str]:
+    """Return addresses that the group or the site need not tell. A person who does not manage them
+    could name anybody's address as their own: such an address is left out only where its owner is
+    told as soon."""
+    return {each.email for each in chosen if each.manages or each.mail is NoticeMail.AT_ONCE}
+
+
+def _at_once(chosen: Iterable[Chooser]) -> list[tuple[str, str]]:
+    emails = dict.fromkeys(each.email for each in chosen if each.mail is NoticeMail.AT_ONCE)
+    return [(EMAIL, email) for email in emails]
+
+
+def _collect(tx: Tx, notice: Notice, chosen: Iterable[Chooser]) -> None:
+    daily = [each.user_id for each in chosen if each.mail is NoticeMail.DAILY]
+    mail_choices.collect(tx, notice.id, daily)

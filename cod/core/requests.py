@@ -84,12 +84,12 @@ def grant_all(tx: Tx, request_ids: Sequence[int], now: float) -> None:
 
 def _tell_watchers(tx: Tx, request_ids: Sequence[int], now: float) -> None:
     """Tell those who watch decided requests, each person by e-mail."""
-    for request_id, emails in watchers.take(tx, request_ids).items():
+    for request_id, people in watchers.take(tx, request_ids).items():
         request = requests.get(tx, request_id)
         vcluster = vclusters.get(tx, request.vcluster_id) if request else None
         if request is not None and vcluster is not None:
             text = notice_texts.request_decided(vcluster, request.id, request.state, request.reason)
-            notices.tell_people(tx, vcluster, text, emails, now)
+            notices.tell_people(tx, vcluster, text, people, now)
 
 
 def _drop(tx: Tx, ids: Sequence[int], now: float) -> None:

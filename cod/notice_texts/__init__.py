@@ -10,6 +10,7 @@ that a flow tells of an event in one line::
 Import all of them from here: which file of the package they are in does not matter.
 """
 
+from cod.notice_texts.digest import *
 from cod.notice_texts.kinds import *
 from cod.notice_texts.nodes import *
 from cod.notice_texts.requests import *

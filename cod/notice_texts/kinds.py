@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
+
+
+class Audience(Enum):
+    """Whom a kind of notices is for."""
+
+    GROUP = "group"
+    SITE = "site"
+    WATCHERS = "people who watch a request"
 
 
 class NoticeKind(NamedTuple):
@@ -10,12 +19,19 @@ class NoticeKind(NamedTuple):
 
     remedy  what its link is called; '': it has none
     ends    the kind that told the beginning of the fault whose end it tells, with the same link
+    to      who is told: a group, the site's administrators, or people who asked for it
+    stays   a sentence that says why administrators cannot turn its mail off; '': they can
     """
 
     about: str
     remedy: str = ""
     ends: str = ""
+    to: frozenset[Audience] = frozenset({Audience.GROUP})
+    stays: str = ""
 
+
+_SITE = frozenset({Audience.SITE})
+_BOTH = frozenset({Audience.GROUP, Audience.SITE})
 
 KINDS = {
     "lease-began": NoticeKind(
@@ -54,13 +70,15 @@ KINDS = {
         "a group has used 80 or 100 per cent of its budget of the month", "See what was used"
     ),
     "guarantees": NoticeKind(
-        "groups are guaranteed more nodes than the site has", "Look at the shares"
+        "groups are guaranteed more nodes than the site has", "Look at the shares", to=_SITE
     ),
     "guarantees-met": NoticeKind(
-        "the site has as many nodes again as groups are guaranteed", "Look at the shares"
+        "the site has as many nodes again as groups are guaranteed", "Look at the shares", to=_SITE
     ),
     "decided": NoticeKind(
-        "a request that somebody watches was granted, rejected or withdrawn", "Open the request"
+        "a request that somebody watches was granted, rejected or withdrawn",
+        "Open the request",
+        to=frozenset({Audience.WATCHERS}),
     ),
     "rejected": NoticeKind("a request for nodes was rejected", "See why, and change the request"),
     "node-lost": NoticeKind("a node of the vcluster broke and is replaced", "Open the cluster"),
@@ -72,63 +90,90 @@ KINDS = {
     "stopped": NoticeKind(
         "a failed node is not replaced, because another would fail, too", "See why, and try again"
     ),
-    "hardware": NoticeKind("a node's hardware has changed", "Look at the node"),
-    "architecture": NoticeKind("a machine cannot be booted"),
+    "hardware": NoticeKind("a node's hardware has changed", "Look at the node", to=_BOTH),
+    "architecture": NoticeKind("a machine cannot be booted", to=_SITE),
     "identity": NoticeKind(
         "a machine claims to be a node, and what COD sees of that node contradicts it",
         "Look at the node",
+        to=_SITE,
+        stays="A machine may be pretending to be a node, and only an administrator can find out.",
     ),
     "dhcp": NoticeKind(
-        "a node's system takes its address from another DHCP server", "Look at the node"
+        "a node's system takes its address from another DHCP server", "Look at the node", to=_SITE
     ),
     "namesake": NoticeKind(
-        "another disk of a node has a volume called as one that was written", "Look at the node"
+        "another disk of a node has a volume called as one that was written",
+        "Look at the node",
+        to=_BOTH,
     ),
     "found-off": NoticeKind(
-        "a node in use is off, though COD did not switch it off", "Look at the node"
+        "a node in use is off, though COD did not switch it off", "Look at the node", to=_BOTH
     ),
     "found-on": NoticeKind(
-        "a node in use that was found off is on again", "Look at the node", ends="found-off"
+        "a node in use that was found off is on again",
+        "Look at the node",
+        ends="found-off",
+        to=_BOTH,
     ),
     "site-held": NoticeKind(
         "the site grants and erases nothing until it is compared with its machines",
         "Look at the faults",
+        to=_SITE,
+        stays="Nothing is granted or erased until an administrator acts.",
     ),
     "quarantined": NoticeKind(
-        "a node was taken out of service and needs an administrator", "Look at the node"
+        "a node was taken out of service and needs an administrator", "Look at the node", to=_SITE
     ),
-    "power-control": NoticeKind("BMCs or outlets of nodes do not answer", "Look at the faults"),
+    "power-control": NoticeKind(
+        "BMCs or outlets of nodes do not answer", "Look at the faults", to=_SITE
+    ),
     "power-recovered": NoticeKind(
         "BMCs and outlets that nodes waited for answer again",
         "Look at the faults",
         ends="power-control",
+        to=_SITE,
     ),
     "directory-held": NoticeKind(
         "the directory says that many users lose their rights, and is not believed",
         "Look at the faults",
+        to=_SITE,
+        stays="People who have left keep their rights until an administrator decides.",
     ),
     "directory-normal": NoticeKind(
-        "users are as the directory says again", "Look at the faults", ends="directory-held"
+        "users are as the directory says again",
+        "Look at the faults",
+        ends="directory-held",
+        to=_SITE,
     ),
     "dns-secondary": NoticeKind(
-        "a secondary name server does not follow the site's zones", "Look at the faults"
+        "a secondary name server does not follow the site's zones", "Look at the faults", to=_SITE
     ),
     "dns-recovered": NoticeKind(
         "a secondary name server follows the site's zones again",
         "Look at the faults",
         ends="dns-secondary",
+        to=_SITE,
     ),
-    "image-server": NoticeKind("images are not served to nodes", "Look at the faults"),
+    "image-server": NoticeKind("images are not served to nodes", "Look at the faults", to=_SITE),
     "images-recovered": NoticeKind(
-        "images that nodes waited for are served again", "Look at the faults", ends="image-server"
+        "images that nodes waited for are served again",
+        "Look at the faults",
+        ends="image-server",
+        to=_SITE,
     ),
-    "switch": NoticeKind("a switch does not answer, and nodes wait for it", "Look at the faults"),
+    "switch": NoticeKind(
+        "a switch does not answer, and nodes wait for it", "Look at the faults", to=_SITE
+    ),
     "switch-recovered": NoticeKind(
-        "a switch that nodes waited for answers again", "Look at the faults", ends="switch"
+        "a switch that nodes waited for answers again",
+        "Look at the faults",
+        ends="switch",
+        to=_SITE,
     ),
     "switch-port": NoticeKind(
         "a switch port could not be put into its VLAN and needs an administrator",
         "Look at the node",
+        to=_SITE,
     ),
     "captured": NoticeKind("a node's disk was saved as an image", "Open the image"),
     "capture-failed": NoticeKind("the capture of a node's disk failed", "Try again"),
@@ -141,20 +186,29 @@ KINDS = {
     ),
     "volume-erased": NoticeKind("the data of a deleted volume was erased"),
     "volume-trouble": NoticeKind(
-        "a file server does not carry out a change of a volume", "Look at the volume"
+        "a file server does not carry out a change of a volume", "Look at the volume", to=_BOTH
     ),
     "volume-recovered": NoticeKind(
         "a file server has carried out the change that it did not before",
         "Open the volume",
         ends="volume-trouble",
+        to=_BOTH,
     ),
     "authority": NoticeKind(
         "the certificate of the site's authority for VCMs expires; servers have to be restarted"
-        " before"
+        " before",
+        to=_SITE,
+        stays="VCMs are cut off unless an administrator restarts the servers in time.",
     ),
-    "new-machines": NoticeKind("unknown machines ask to boot, more than COD registers"),
+    "new-machines": NoticeKind("unknown machines ask to boot, more than COD registers", to=_SITE),
     "test": NoticeKind("a test notice was requested"),
 }
+
+
+def for_person(administrator: bool) -> dict[str, NoticeKind]:
+    """Return the kinds of notices that a person can have by mail."""
+    ours = {Audience.GROUP, Audience.WATCHERS} | ({Audience.SITE} if administrator else set())
+    return {name: kind for name, kind in KINDS.items() if kind.to & ours and name != "test"}
 
 
 def remedy(kind: str, unknown: str) -> str:

@@ -8,7 +8,7 @@ who follows events by their ids would miss some.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import Column, ColumnElement, Table, delete, exists, func, select
 
@@ -51,7 +51,7 @@ def node_requests(tx: Tx, before: float, limit: int) -> int:
         limit,
         r.state.not_in(UNDECIDED),
         *free,
-        with_=t.request_tuples.c.request_id,
+        with_=(t.request_tuples.c.request_id,),
     )
 
 
@@ -79,7 +79,7 @@ def notices(tx: Tx, before: float, limit: int) -> int:
         before,
         limit,
         ~exists().where(s.notice_id == n.id, s.done_at.is_(None)),
-        with_=s.notice_id,
+        with_=(s.notice_id, t.notice_reads.c.notice_id, t.notice_digests.c.notice_id),
     )
 
 
@@ -140,17 +140,17 @@ def _delete(
     before: float,
     limit: int,
     *where: ColumnElement[bool],
-    with_: Column[int] | None = None,
+    with_: Sequence[Column[int]] = (),
 ) -> int:
-    """Delete the oldest rows that meet all conditions `where`, and the rows of another table whose
-    column `with_` names them."""
+    """Delete the oldest rows that meet all conditions `where`, and the rows of other tables whose
+    columns `with_` name them."""
     newest = select(func.max(table.alias().c.id)).scalar_subquery()
     query = (
         select(table.c.id).where(at < before, table.c.id < newest, *where).order_by(at).limit(limit)
     )
     old = list(tx.scalars(query))
-    if old and with_ is not None:
-        tx.execute(delete(with_.table).where(with_.in_(old)))
     if old:
+        for column in with_:
+            tx.execute(delete(column.table).where(column.in_(old)))
         tx.execute(delete(table).where(table.c.id.in_(old)))
     return len(old)

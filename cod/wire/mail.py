@@ -19,7 +19,7 @@ def message(
     site: str,
     domain: str,
     notice: Notice,
-    group: str | None,
+    whom: str,
     sender: str,
     to: Sequence[str],
     remedy: str = "",
@@ -28,6 +28,7 @@ def message(
     systems drop repeats.
 
     remedy        a line that says what to do and where; '' for none
+    whom          for whom the notice is, as its last line names them
     site, domain  the site's name and DNS suffix
     sender, to    plain addresses, already checked (`policy.people.delivery.addresses`)
     """
@@ -40,9 +41,8 @@ def message(
     mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no vacation notices in return
     mail["X-COD-Notice"] = str(notice.id)
     mail["X-COD-Kind"] = _one_line(notice.kind)
-    for_whom = "the site's administrators" if group is None else f"group {group}"
     link = f"\n{remedy}\n" if remedy else ""
-    signature = f"-- \nNotice {notice.id} of Cluster-on-Demand at {site}, for {for_whom}.\n"
+    signature = f"-- \nNotice {notice.id} of Cluster-on-Demand at {site}, for {whom}.\n"
     mail.set_content(f"{notice.about}\n{link}\n{signature}", cte="quoted-printable")
     return mail.as_bytes()
 

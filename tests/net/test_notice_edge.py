@@ -71,6 +71,7 @@ class World:
             name,
             self.clock.seconds,
             {"webhook": self.far, "email": self.far},
+            SiteRef(Site()),
         )
         made.startService()
         self.servers.append(made)

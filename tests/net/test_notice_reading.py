@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cod.client import ApiError
 from cod.core import notices as core_notices
+from cod.model import Role
 from cod.store.engine import Tx
-from cod.store.people import groups
+from cod.store.people import groups, people
 from tests.net.apiserver import NOW, Served, said
 from tests.net.credentials import as_user
 from tests.net.portalclient import member, signed_in
@@ -88,3 +91,47 @@ def test_an_administrator_reads_those_to_the_site(served: Served) -> None:
     tell(served, "physics")  # of a group that is not the administrator's
     page = browser.get("/notices")
     assert page.tree.xpath("//header//a[@href='/notices']/span[@class='badge']/text()") == ["1"]
+
+
+def kinds_of(values: Any) -> dict[str, str]:
+    return {one["kind"]: one["mail"] for one in values["items"]}
+
+
+def test_a_person_chooses_the_mail_by_kind_at_every_door(served: Served) -> None:
+    group = served.tx(lambda tx: groups.ensure(tx, "physics", NOW).id)
+    browser = signed_in(served, member("olga", **{f"g{group}": "member"}))
+    page = browser.get("/account")
+    assert "No address yet." in page.words
+    page = page.send("/account/profile", email="olga@x.org")
+    mine = kinds_of(as_user(served, "olga", "physics", Role.MEMBER).get("/me/notices/mail"))
+    assert set(mine.values()) == {"default"}
+    place = list(mine).index("lease-warning")
+    done = page.send("/account/notices", **{f"choices__{place}__mail": "daily"})
+    assert "Your choice is saved." in done.words
+    assert f"1 of {len(mine)} kinds" in done.words
+    olga = served.remote("cod_olga")
+    assert kinds_of(olga.get("/me/notices/mail"))["lease-warning"] == "daily"
+    (row,) = served.local.get("/audit?action=notice")["items"]
+    assert (row["actor"], row["action"]) == ("user:olga", "notice mail")
+    listed = olga.patch("/me/notices/mail", {"choices": [{"kind": "ready", "mail": "never"}]})
+    assert kinds_of(listed) | {"lease-warning": "daily"} == kinds_of(listed)
+    with pytest.raises(ApiError, match="no notices of kind 'switch' for you"):
+        olga.patch("/me/notices/mail", {"choices": [{"kind": "switch", "mail": "daily"}]})
+    with pytest.raises(ApiError, match="choices"):
+        olga.patch("/me/notices/mail", {"choices": [{"kind": "ready", "mail": "weekly"}]})
+
+
+def test_the_command_shows_and_chooses(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    olga = as_user(served, "olga", "physics")
+    olga.patch("/me", {"email": "olga@x.org"})
+    served.tx(lambda tx: people.change(tx, people.named(tx, "olga").id, admin=True))
+    assert "only people have an account" in said(served, "notice", "mail", code=1)
+    argv = ("--server", f"http://127.0.0.1:{served.server.ports[0]}")
+    monkeypatch.setenv("COD_TOKEN", "cod_olga")
+    text = said(served, *argv, "notice", "mail", "--all", "--when", "daily")
+    assert "Nothing is granted or erased until an administrator acts." in text
+    mine = kinds_of(olga.get("/me/notices/mail"))
+    assert (mine.pop("site-held"), mine["ready"], mine["switch"]) == ("default", "daily", "daily")
+    assert "name kinds" in said(served, *argv, "notice", "mail", "ready", code=2)
+    refused = said(served, *argv, "notice", "mail", "site-held", "--when", "never", code=1)
+    assert "site-held comes at once" in refused

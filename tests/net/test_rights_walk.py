@@ -221,6 +221,8 @@ LEAST = {
     "GET /me/checklist": ANY,
     "GET /me/notices": ANY,
     "POST /me/notices/read": ANY,
+    "GET /me/notices/mail": ANY,
+    "PATCH /me/notices/mail": ANY,
     "DELETE /me/checklist": ANY,
     "GET /me/sessions": ANY,
     "DELETE /me/sessions": ANY,
@@ -327,6 +329,7 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /users/{name}/keys": lambda of: {"key": KEY.format("x").replace("HR4f", "HR4h")},
     "POST /me/tokens": lambda of: {"name": "new"},
     "POST /me/notices/read": lambda of: {"until": 1},
+    "PATCH /me/notices/mail": lambda of: {"choices": [{"kind": "ready", "mail": "default"}]},
     "POST /sign-in": lambda of: {"name": "none", "password": "x", "token": "t"},
     "POST /invitations/accept": lambda of: {"secret": "none", "password": "x"},
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cod.notice_texts import KINDS
+from cod.notice_texts import KINDS, Audience
 from cod.wire import webhook
 from tests.manual import page
 from tests.unit.test_notice_wire import NOTICE
@@ -27,6 +27,30 @@ def example(language: str) -> str:
 
 def test_it_names_every_kind() -> None:
     assert re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE) == list(KINDS)
+
+
+def test_it_says_who_is_told() -> None:
+    """People can choose for what they are told; the page and the code agree on that."""
+    said = dict(re.findall(r"^\| `([a-z-]+)` \| ([^|]+) \|", PAGE, re.MULTILINE))
+    same = ""
+    for kind, to in said.items():
+        same = same if to == "the same" else to
+        told = {
+            audience
+            for audience, word in (
+                (Audience.WATCHERS, "watch"),
+                (Audience.SITE, "site"),
+                (Audience.GROUP, "group"),
+            )
+            if word in same and not (word == "group" and "watch" in same)
+        }
+        assert KINDS[kind].to == told, kind
+
+
+def test_it_names_what_stays_on() -> None:
+    (line,) = re.findall(r"What stays on\.\*\* (.*?): the", PAGE, re.DOTALL)
+    stays = [name for name, kind in KINDS.items() if kind.stays]
+    assert re.findall("`([a-z-]+)`", line) == stays
 
 
 def test_its_python_verifies() -> None:

@@ -65,7 +65,7 @@ def test_a_mail_ends_with_what_can_be_done() -> None:
         "lab",
         "cod.example",
         NOTICE,
-        "physics",
+        "group physics",
         "cod@example.org",
         ["ann@x.org"],
         "Extend the lease: https://cod.example/vclusters/web#extend",
@@ -120,9 +120,9 @@ def read(content: bytes) -> EmailMessage:
     return made
 
 
-def sent(notice: Notice = NOTICE, site: str = "lab", group: str | None = "physics") -> bytes:
+def sent(notice: Notice = NOTICE, site: str = "lab", whom: str = "group physics") -> bytes:
     return mail.message(
-        site, "cod.example", notice, group, "cod@example.org", ["ann@x.org", "bob@y.org"]
+        site, "cod.example", notice, whom, "cod@example.org", ["ann@x.org", "bob@y.org"]
     )
 
 
@@ -137,7 +137,7 @@ def test_a_mail_has_what_a_mail_should_have() -> None:
     assert found.get_content_type() == "text/plain"
     assert "The lease ends. Do: `x`." in found.get_content()
     assert "for group physics" in found.get_content()
-    assert "the site's administrators" in read(sent(group=None)).get_content()
+    assert "for you, as" in read(sent(whom="you, as your account says")).get_content()
 
 
 def test_a_repeat_is_the_same_mail_and_another_notice_is_not() -> None:

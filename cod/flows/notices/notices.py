@@ -15,9 +15,10 @@ from cod.choices import NoticeFormat
 from cod.core import notices
 from cod.model import ALL, Effect, Listed, Notice, NoticeView, Page, Refused, Result, Send
 from cod.policy.people import delivery as policy
-from cod.policy.people.delivery import Target, addresses, host, may_reach
+from cod.policy.people.delivery import Target, addresses, host, may_reach, without
 from cod.store import lists
 from cod.store.engine import Tx
+from cod.store.notices import mail_choices
 from cod.store.notices import notices as store
 from cod.store.people import groups
 
@@ -33,6 +34,7 @@ __all__ = [
     "one",
     "succeeded",
     "test",
+    "without",
 ]  # decisions of policy that edges ask for pass through here
 
 
@@ -40,7 +42,8 @@ __all__ = [
 class Delivery:
     """A claimed delivery with what it delivers; `group` is None for the site's administrators;
     `turn`: how often the group's webhook's secret was changed; `form`: what the webhook
-    expects."""
+    expects; `left_out`: addresses in the site file that are not told, because the administrators
+    chose so."""
 
     send: Send
     notice: Notice
@@ -48,11 +51,19 @@ class Delivery:
     vcluster: str | None
     turn: int = 0
     form: NoticeFormat = NoticeFormat.JSON
+    left_out: frozenset[str] = frozenset()
 
     @property
     def to(self) -> Target:
         """Channel and target."""
         return self.send.channel, self.send.target
+
+    @property
+    def whom(self) -> str:
+        """Return for whom the notice is, as a mail's last line names them."""
+        if self.notice.kind == store.DIGEST:
+            return "you, as your account says"
+        return "the site's administrators" if self.group is None else f"group {self.group}"
 
 
 # ---------------------------------------------------------------- delivering
@@ -77,8 +88,20 @@ def claim(
             if group_id is not None:
                 group = groups.get(tx, group_id)
                 delivery = replace(delivery, turn=group.webhook_turn, form=group.webhook_format)
+            elif delivery.to == (store.EMAIL, store.ADMINISTRATORS):
+                delivery = replace(delivery, left_out=_left_out(tx, view.notice))
             claimed.append(delivery)
     return claimed
+
+
+def _left_out(tx: Tx, notice: Notice) -> frozenset[str]:
+    """Return the addresses of administrators who had chosen, when the notice was written, that it
+    comes to them otherwise or not at all."""
+    kind = notice_texts.KINDS.get(notice.kind)
+    if kind is None or kind.stays:
+        return frozenset()
+    chosen = mail_choices.choosers(tx, notice.kind, None, since=notice.at)
+    return frozenset(notices.left_out(chosen))
 
 
 def succeeded(tx: Tx, delivery: Delivery, remark: str, now: float) -> None:

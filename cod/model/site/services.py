@@ -192,6 +192,9 @@ class NoticeRules(SiteTable):
     closed_networks: tuple[AnyNetwork, ...] = site_key(
         (), "networks that groups' webhooks may not be in: those of BMCs and other management"
     )
+    digest_hour: int = site_key(
+        6, "hour of the day, UTC, at which people get their daily mail of notices", ge=0, le=23
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.python.threadpool import ThreadPool
 
+from cod.flows.notices import mail_choices, webhook_feed
 from cod.flows.notices import notices as flows
-from cod.flows.notices import webhook_feed
 from cod.flows.notices.notices import Delivery, Target
 from cod.model import SiteRef
 from cod.net.notify.delivery_errors import DeliveryError
@@ -50,15 +50,20 @@ class Notifier(Claimer):
         server_name: str,
         clock: Callable[[], float],
         senders: Mapping[str, Sender],
+        site: SiteRef,
     ) -> None:
         super().__init__(reactor, pool, log, "looking for notices to deliver", POLL)
         self._server, self._clock, self._senders = server_name, clock, senders
+        self._site = site
         self._busy: set[Target] = set()
 
     async def look(self) -> None:
         """Claim notices that are due, and begin to deliver them."""
         if await self._pool.read(webhook_feed.due, self._clock()):
             await self._pool.run(webhook_feed.gather, self._clock())
+        hour = self._site.current.notices.digest_hour
+        if await self._pool.read(mail_choices.digests_due, hour, self._clock()):
+            await self._pool.run(mail_choices.send_digests, hour, self._clock())
         for delivery in await self._pool.run(
             flows.claim, self._server, tuple(self._busy), self._clock(), LEASE
         ):
@@ -118,6 +123,7 @@ class Post(Service):
                 "webhook": Webhooks(reactor, site, key, self._threads, clock),
                 "email": Mailer(reactor, site, self._threads),
             },
+            site,
         )
         self.wake = self._notifier.wake
 

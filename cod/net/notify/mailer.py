@@ -13,7 +13,7 @@ from typing import Any
 from twisted.internet.threads import deferToThreadPool
 
 from cod import notice_texts
-from cod.flows.notices.notices import Delivery, addresses
+from cod.flows.notices.notices import Delivery, addresses, without
 from cod.model import Mail, SiteRef
 from cod.net.notify.delivery_errors import DeliveryError, brief
 from cod.security import secretfile
@@ -22,6 +22,7 @@ from cod.wire import mail as wire
 SILENCE = 10.0  # seconds that the server may keep silent
 ATTEMPT = 40.0  # seconds for all of it
 NO_SERVER = "the site has no mail server: see [smtp] in the site file"
+ALL_CHOSE = "not sent: all addresses in smtp.admins are of administrators who chose otherwise"
 NO_ADMINS = "nobody is named to tell: see smtp.admins in the site file"
 
 
@@ -37,15 +38,18 @@ class Mailer:
         were. Raises `DeliveryError`."""
         site = self._site.current
         mail = site.mail
-        to = addresses(delivery.send.target) or mail.admins
-        if not mail.host or not to:
+        listed = addresses(delivery.send.target) or mail.admins
+        to = without(listed, delivery.left_out)
+        if not mail.host or not listed:
             raise DeliveryError(NO_ADMINS if mail.host else NO_SERVER, lasting=True)
+        if not to:
+            return ALL_CHOSE
         notice, portal = delivery.notice, site.signin.url
         remedy = ""
         if notice.link:
             where = portal + notice.link if portal else f"in the portal, at {notice.link}"
             remedy = f"{notice_texts.remedy(notice.kind, 'More')}: {where}"
-        text = wire.message(site.name, site.domain, notice, delivery.group, mail.sender, to, remedy)
+        text = wire.message(site.name, site.domain, notice, delivery.whom, mail.sender, to, remedy)
         session = SmtpSession(mail, site.notices.ca_file)
         limit = self._reactor.callLater(ATTEMPT, session.break_off)
         try:

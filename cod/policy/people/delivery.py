@@ -13,7 +13,9 @@ from cod.model import DNS_NAME, NoticeRules, Refused
 
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 3600.0
-GIVEN_UP = 86400.0  # seconds after a notice was written
+DAY = 86400.0
+GIVEN_UP = DAY  # seconds after a notice was written
+SETTLED = 60.0  # seconds in which transactions that began before a daily mail was due are over
 AT_ONCE = 32  # deliveries
 OF_ONE_HOST = 4  # of these
 LONGEST_URL = 2000
@@ -47,6 +49,12 @@ def addresses(text: str) -> tuple[str, ...]:
             f"names {len(found)} addresses; at most {MOST_ADDRESSES} (use a mailing list)"
         )
     return found
+
+
+def without(listed: Iterable[str], left_out: Iterable[str]) -> tuple[str, ...]:
+    """Return the listed addresses but those `left_out`, however their letters are written."""
+    gone = {each.lower() for each in left_out}
+    return tuple(each for each in listed if each.lower() not in gone)
 
 
 def check_email(text: str) -> str:
@@ -169,6 +177,13 @@ def pick(due: Iterable[Target], running: Iterable[Target]) -> list[Target]:
             hosts[host(target)] += 1
             picked.append(target)
     return picked
+
+
+def digest_before(now: float, hour: int) -> float:
+    """Return the time up to which notices belong into a daily mail that is due: the last `hour` of
+    a day (UTC) that is `SETTLED` seconds past."""
+    at = hour * 3600.0
+    return (now - SETTLED - at) // DAY * DAY + at
 
 
 def retry_after(attempts: int, age: float) -> float | None:

@@ -29,6 +29,8 @@ EVENTS = ("vcluster-events", "node-events")
 """The `kind` of what is posted for programs."""
 ADMINISTRATORS = ""
 """The target of mail for whom the site file names as administrators when it is delivered."""
+DIGEST = "digest"
+"""The `kind` of a person's daily mail, which is shown to nobody else."""
 
 
 def add(tx: Tx, targets: Iterable[tuple[str, str]], *, now: float, **columns: Any) -> Notice:
@@ -167,7 +169,7 @@ def forget(tx: Tx, group_id: int) -> None:
     """Remove all that the group was told. The newest of all notices stays, and is the site's then:
     SQLite would give its id a second time."""
     own = select(_n.id).where(_n.group_id == group_id)
-    for table in (t.notice_sends, t.notice_reads):
+    for table in (t.notice_sends, t.notice_reads, t.notice_digests):
         tx.execute(delete(table).where(table.c.notice_id.in_(own)))
     tx.execute(delete(t.notices).where(_n.group_id == group_id, _n.id != newest(tx)))
     tx.execute(update(t.notices).where(_n.group_id == group_id).values(group_id=None))

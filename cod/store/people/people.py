@@ -130,6 +130,8 @@ def remove(tx: Tx, user_id: int) -> None:
         t.user_usage,
         t.request_watchers,
         t.notice_reads,
+        t.notice_choices,
+        t.notice_digests,
     ):
         tx.execute(delete(table).where(table.c.user_id == user_id))
     tx.execute(delete(t.users).where(_u.id == user_id))

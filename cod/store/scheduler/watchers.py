@@ -30,20 +30,22 @@ def remove(tx: Tx, request_id: int, user_id: int) -> None:
     tx.execute(delete(t.request_watchers).where(_w.request_id == request_id, _w.user_id == user_id))
 
 
-def take(tx: Tx, request_ids: Sequence[int]) -> dict[int, list[str]]:
-    """Return the e-mail addresses of those who watch each of the requests and may still see it, and
-    forget them."""
+def take(tx: Tx, request_ids: Sequence[int]) -> dict[int, list[tuple[int, str]]]:
+    """Return ids and e-mail addresses of those who watch each of the requests and may still see it,
+    and forget them."""
     u, r, v, p = t.users.c, t.node_requests.c, t.vclusters.c, t.group_permissions.c
-    found: dict[int, list[str]] = {}
+    found: dict[int, list[tuple[int, str]]] = {}
     query = (
-        select(_w.request_id, u.email)
+        select(_w.request_id, u.id, u.email)
         .join_from(t.request_watchers, t.users, u.id == _w.user_id)
         .join(t.node_requests, r.id == _w.request_id)
         .join(t.vclusters, v.id == r.vcluster_id)
         .where(or_(u.admin, exists().where(p.user_id == u.id, p.group_id == v.group_id)))
     )
     for part in slices(list(request_ids)):
-        for request_id, email in tx.execute(query.where(_w.request_id.in_(part), u.email != "")):
-            found.setdefault(request_id, []).append(email)
+        for request_id, user_id, email in tx.execute(
+            query.where(_w.request_id.in_(part), u.email != "")
+        ):
+            found.setdefault(request_id, []).append((user_id, email))
     remove_all(tx, _w.request_id, list(request_ids))
     return found

@@ -61,6 +61,22 @@ notice_reads = table(
     comment="Single notices that people have read, later than their users.notices_read.",
 )
 
+notice_choices = table(
+    "notice_choices",
+    Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
+    Column("kind", String(16), primary_key=True, index=True),
+    not_null("mail", String(8), comment="at-once, daily or never"),
+    not_null("chosen_at", Time, comment="older notices go by the choice of before"),
+    comment="Kinds of notices for which people have chosen when they come by mail.",
+)
+
+notice_digests = table(
+    "notice_digests",
+    Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
+    Column("notice_id", Id, ForeignKey("notices.id"), primary_key=True, index=True),
+    comment="Notices that wait for their people's daily mail.",
+)
+
 vcms = table(
     "vcms",
     Column("vcluster_id", Id, ForeignKey("vclusters.id"), primary_key=True),

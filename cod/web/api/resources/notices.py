@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from cod import model, notice_texts
-from cod.choices import DeliveryState
-from cod.flows.notices import notices, reading
+from cod.choices import DeliveryState, NoticeMail
+from cod.flows.notices import mail_choices, notices, reading
 from cod.flows.notices.notices import host
-from cod.web.api.models import Body, ListPage, OneOrSeveral, Paged, Reply, ReplyOf
+from cod.web.api.models import Body, Chosen, Items, ListPage, OneOrSeveral, Paged, Reply, ReplyOf
 from cod.web.api.routes import ANYBODY, Numbered, listed, number, route, see
 
 ADMINISTRATORS = "the site's administrators"
@@ -134,6 +134,31 @@ class NoticesRead(Body):
         return self
 
 
+class MailChoiceReply(ReplyOf[mail_choices.MailChoice], whole=True):
+    """When a kind of notices comes to you by mail: 'default' (to the addresses that the group or
+    the site names), 'at-once', 'daily' (in one mail) or 'never'. `stays` says why its mail cannot
+    be turned off; empty: it can."""
+
+    mail: NoticeMail
+
+
+class MailChoiceList(Items[MailChoiceReply]):
+    """The kinds of notices that you can have."""
+
+
+class MailChoicePut(Body):
+    """When one kind comes by mail."""
+
+    kind: Annotated[str, Field(max_length=16)]
+    mail: Chosen[NoticeMail]
+
+
+class MailChoicesPut(Body):
+    """Kinds to change; the others stay as they are."""
+
+    choices: list[MailChoicePut] = Field(max_length=200)
+
+
 NOTICES = (
     route(
         "GET /notices",
@@ -174,5 +199,26 @@ NOTICES = (
         reply=UnreadReply,
         body=NoticesRead,
         idle=lambda left: True,  # reading is no change that others ask the audit about
+    ),
+    route(
+        "GET /me/notices/mail",
+        ANYBODY,
+        "List which notices come to you by mail",
+        lambda a: partial(mail_choices.mine, who=a.who),
+        reply=listed(MailChoiceList, MailChoiceReply.of),
+    ),
+    route(
+        "PATCH /me/notices/mail",
+        ANYBODY,
+        "Choose which notices come to you by mail",
+        lambda a: partial(
+            mail_choices.choose,
+            who=a.who,
+            chosen={each.kind: each.mail for each in a.body.choices},
+            now=a.now,
+        ),
+        reply=listed(MailChoiceList, MailChoiceReply.of),
+        body=MailChoicesPut,
+        action="notice mail",
     ),
 )

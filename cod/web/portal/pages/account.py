@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cod.choices import NoticeMail
+from cod.flows.notices import mail_choices
 from cod.flows.people import people, signin, sshkeys, tokens
 from cod.pool import Tx
 from cod.quantity import read_span
@@ -23,6 +25,9 @@ def _account(tx: Tx, ask: Call) -> dict[str, Any]:
         "keys": sshkeys.mine(tx, ask.who),
         "tokens": tokens.mine(tx, ask.who),
         "sessions": signin.every(tx, who=ask.who, rules=ask.site.signin, now=ask.now),
+        "mail": mail_choices.mine(tx, ask.who),
+        "digest_hour": f"{ask.site.notices.digest_hour:02d}",
+        "when": [(each.value, each.about) for each in NoticeMail],
     }
 
 
@@ -35,6 +40,7 @@ def _ended(ask: Call, reply: Any) -> str:
 PAGES = (Page(PATH, "account.html", _account),)
 ACTIONS = (
     act(PATH + "/profile", "PATCH /me", PATH, "Your account is changed."),
+    act(PATH + "/notices", "PATCH /me/notices/mail", PATH, "Your choice is saved."),
     act(PATH + "/password", "PUT /me/password", PATH, _ended),
     act(
         PATH + "/keys",

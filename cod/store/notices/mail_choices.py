@@ -1,0 +1,115 @@
+"""Which kinds of notices people want by mail, and notices that wait for a daily mail."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, delete, exists, insert, or_, select
+
+from cod.choices import NoticeMail
+from cod.model import Notice, Role
+from cod.store import tables as t
+from cod.store.engine import Tx, slices
+from cod.store.notices.notices import ROWS
+from cod.store.people.people import ABLE
+
+_c, _d, _n = t.notice_choices.c, t.notice_digests.c, t.notices.c
+_u, _p, _g = t.users.c, t.group_permissions.c, t.groups.c
+
+
+class Chooser(NamedTuple):
+    """A person who has chosen when a kind of notices comes by mail.
+
+    manages  may change the addresses that the group, or the site, names for its notices
+    """
+
+    user_id: int
+    email: str
+    mail: NoticeMail
+    manages: bool
+
+
+def of(tx: Tx, user_id: int) -> dict[str, NoticeMail]:
+    """Return what the user has chosen, by kind."""
+    rows = tx.execute(select(_c.kind, _c.mail).where(_c.user_id == user_id))
+    return {kind: NoticeMail(mail) for kind, mail in rows}
+
+
+def put(tx: Tx, user_id: int, chosen: Mapping[str, NoticeMail], now: float) -> None:
+    """Note what the user has chosen, by kind. The user's row is locked."""
+    tx.execute(delete(t.notice_choices).where(_c.user_id == user_id, _c.kind.in_(list(chosen))))
+    rows = [
+        {"user_id": user_id, "kind": kind, "mail": mail.value, "chosen_at": now}
+        for kind, mail in chosen.items()
+        if mail is not NoticeMail.DEFAULT
+    ]
+    if rows:
+        tx.execute(insert(t.notice_choices), rows)
+
+
+def choosers(tx: Tx, kind: str, group_id: int | None, since: float | None = None) -> list[Chooser]:
+    """Return members of the group (None: the site's administrators) with an address who have chosen
+    for that kind; `since`: by then."""
+    query = (
+        select(_u.id, _u.email, _c.mail)
+        .join_from(t.notice_choices, t.users, _u.id == _c.user_id)
+        .where(_c.kind == kind, _u.email != "", *ABLE)
+        .order_by(_u.id)
+    )
+    if since is not None:
+        query = query.where(_c.chosen_at <= since)
+    if group_id is None:
+        rows = tx.execute(query.where(_u.admin))
+        return [Chooser(user_id, email, NoticeMail(mail), True) for user_id, email, mail in rows]
+    joined = query.join(t.group_permissions, _p.user_id == _u.id).add_columns(_p.role)
+    return [
+        Chooser(user_id, email, NoticeMail(mail), role == Role.OWNER)
+        for user_id, email, mail, role in tx.execute(joined.where(_p.group_id == group_id))
+    ]
+
+
+def collect(tx: Tx, notice_id: int, user_ids: Collection[int]) -> None:
+    """Let the notice wait for the daily mail of these users."""
+    rows = [{"user_id": user_id, "notice_id": notice_id} for user_id in sorted(user_ids)]
+    if rows:
+        tx.execute(insert(t.notice_digests), rows)
+
+
+# ---------------------------------------------------------------- daily mails
+
+
+def waits(tx: Tx, before: float) -> bool:
+    """Return whether a notice of before then waits for a daily mail."""
+    oldest = select(_d.notice_id).order_by(_d.notice_id).limit(1).scalar_subquery()
+    return bool(tx.scalar(select(exists().where(_n.id == oldest, _n.at < before))))
+
+
+def waiting(tx: Tx, before: float, limit: int) -> list[int]:
+    """Return users for whom notices of before then wait, at most `limit`, by id."""
+    query = select(_d.user_id).join(t.notices, _n.id == _d.notice_id).where(_n.at < before)
+    return list(tx.scalars(query.distinct().order_by(_d.user_id).limit(limit)))
+
+
+def take(tx: Tx, user_id: int, before: float) -> list[tuple[Notice, str | None]]:
+    """Return the notices of before then that wait for the user and that the user may still see,
+    each with its group, and let them wait no more. The user's row is locked."""
+    rows = (
+        select(*ROWS.columns, _g.name, _may_see())
+        .join_from(t.notice_digests, t.notices, _n.id == _d.notice_id)
+        .join(t.users, _u.id == _d.user_id)
+        .outerjoin(t.groups, _g.id == _n.group_id)
+        .where(_d.user_id == user_id, _n.at < before)
+        .order_by(_n.id)
+    )
+    found = [(ROWS.read(row), row[-2], row[-1]) for row in tx.execute(rows)]
+    for part in slices([notice.id for notice, _, _ in found]):
+        tx.execute(delete(t.notice_digests).where(_d.user_id == user_id, _d.notice_id.in_(part)))
+    return [(notice, group) for notice, group, seen in found if seen]
+
+
+def _may_see() -> ColumnElement[bool]:
+    """Return whether the notice is the user's to read: told to a group of theirs, or an
+    administrator."""
+    member = exists().where(_p.user_id == _u.id, _p.group_id == _n.group_id)
+    return or_(_u.admin, member)
