@@ -58,6 +58,19 @@ def test_a_table_changes_known_nodes_after_a_look(served: Served, browser: Brows
     assert served.tx(nodes.by_name, "n1").tags == " gpu loan "
 
 
+def test_what_was_shown_is_done_or_nothing(served: Served, browser: Browser) -> None:
+    table = "name,block,tags\nn1,r12,gpu\nn3,r12,\n"
+    page = browser.get(PAGE).send(LOOK, list=table)
+    run(served, "node", "set", "n1", "--tags", "gpu")
+    told = page.send(PAGE)
+    assert told.status == 409
+    assert "the machines have changed since you looked" in told.words
+    assert served.tx(nodes.by_name, "n3").block_id is None, "not even what is as it was shown"
+    again = told.send(LOOK)  # the table is still there
+    assert rows(again, "Changes")[0] == ["n1", "line 2", "changed", "block r12"]
+    assert "Machines of the table: 2 changed" in again.send(PAGE).words
+
+
 def test_a_file_is_sent_without_scripts(served: Served, browser: Browser) -> None:
     page = browser.get(PAGE)
     fields = dict(page.fields(LOOK)) | {"list": "name\nother"}

@@ -9,6 +9,8 @@ what is said of that node. What a machine has reported of itself is not changed.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -108,20 +110,42 @@ def check(
 ) -> Sequence[EnteredMachine]:
     """Return the changes that `enter` would make with the machines, and change nothing."""
     with trial(tx):
-        return enter(tx, context, machines=machines).value
+        return _enter(tx, context, machines)
+
+
+def digest(entered: Sequence[EnteredMachine]) -> str:
+    """Return a digest of what would become of machines: the same where they would change the
+    same."""
+    told = [(one.name, one.outcome.value, one.about) for one in entered]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def enter(
-    tx: Tx, context: FlowContext, *, machines: Sequence[KnownMachine]
+    tx: Tx, context: FlowContext, *, machines: Sequence[KnownMachine], checked: str | None = None
 ) -> Result[Sequence[EnteredMachine]]:
     """Add or change a node for each machine; the value says what became of each, in their order. A
-    machine that is refused leaves the others alone."""
-    checked = [_checked(machine) for machine in machines]
-    inventory = _Inventory(tx, [one for one in checked if isinstance(one, KnownMachine)])
+    machine that is refused leaves the others alone.
+
+    checked  the `digest` of what `check` showed. Where the machines would change something else
+             meanwhile, nothing is changed, and `Refused` raised; None: change what there is
+    """
+    entered = _enter(tx, context, machines)
+    if checked is not None and checked != digest(entered):
+        raise Refused(
+            "conflict",
+            "the machines have changed since you looked: look again at what would change",
+            "checked",
+        )
+    return Result(entered, (Effect("wake", "manager"),))
+
+
+def _enter(tx: Tx, context: FlowContext, machines: Sequence[KnownMachine]) -> list[EnteredMachine]:
+    normal = [_checked(machine) for machine in machines]
+    inventory = _Inventory(tx, [one for one in normal if isinstance(one, KnownMachine)])
     block_id = cache(blocks.ensure)  # racks are few
     added: list[tuple[dict[str, Any], Sequence[str]]] = []
     entered: list[EnteredMachine] = []
-    for machine in checked:
+    for machine in normal:
         if isinstance(machine, EnteredMachine):
             entered.append(machine)
             continue
@@ -140,7 +164,7 @@ def enter(
     if added:
         cause = f"entered by {context.actor}"
         nodes.add_expected(tx, added, now=context.now, cause=cause, actor=context.actor)
-    return Result(entered, (Effect("wake", "manager"),))
+    return entered
 
 
 class _Inventory:

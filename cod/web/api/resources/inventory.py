@@ -82,6 +82,17 @@ class InventoryList(Body):
     machines: list[MachineEntry] = Field(min_length=1, max_length=MOST)
 
 
+class CheckedList(InventoryList):
+    """Machines to enter, as they were checked."""
+
+    checked: str | None = Field(
+        default=None,
+        max_length=64,
+        description="`digest` of what POST /inventory/check answered: if the machines would change"
+        " something else by now, nothing is changed (409)",
+    )
+
+
 class EntryReply(ReplyOf[model.EnteredMachine]):
     """What became of a machine of the list. `about`: what changed, or why it was refused."""
 
@@ -92,6 +103,18 @@ class EntryReply(ReplyOf[model.EnteredMachine]):
 
 class EntryReplies(Items[EntryReply]):
     """What became of each machine, in the order of the list."""
+
+
+class CheckReplies(EntryReplies):
+    """What would become of each machine. `digest`: for `checked` of POST /inventory."""
+
+    digest: str
+
+    @classmethod
+    def of(cls, entered: Sequence[model.EnteredMachine]) -> CheckReplies:
+        """Make the reply."""
+        items = [EntryReply.of(each) for each in entered]
+        return cls(items=items, digest=inventory.digest(entered))
 
 
 class InventoryQuery(Query):
@@ -159,9 +182,10 @@ INVENTORY = (
             inventory.enter,
             context=a.context,
             machines=[each.known for each in a.body.machines],
+            checked=a.body.checked,
         ),
         reply=listed(EntryReplies, EntryReply.of),
-        body=InventoryList,
+        body=CheckedList,
     ),
     route(
         "POST /inventory/check",
@@ -172,7 +196,7 @@ INVENTORY = (
             context=a.context,
             machines=[each.known for each in a.body.machines],
         ),
-        reply=listed(EntryReplies, EntryReply.of),
+        reply=Shaped(CheckReplies, CheckReplies.of),
         body=InventoryList,
         quiet=True,
     ),

@@ -82,8 +82,12 @@ def _with_file(fields: Fields) -> Fields:
     return replace(fields, values=kept | {"list": [text]})
 
 
-def _body(fields: Fields) -> dict[str, Any]:
+def _look(fields: Fields) -> dict[str, Any]:
     return {"machines": read(fields.one("list")).entries}
+
+
+def _body(fields: Fields) -> dict[str, Any]:
+    return _look(fields) | {"checked": fields.one("checked")}
 
 
 PAGES = (Page(_PATH, "machine-list.html", _load, ADMINS, nav="/nodes"),)
@@ -94,7 +98,7 @@ ACTIONS = (
         _PATH,
         again=_PATH,
         edit=_with_file,
-        body=_body,
+        body=_look,
     ),
     act(
         _PATH,
