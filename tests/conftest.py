@@ -270,10 +270,10 @@ def reactor() -> Iterator[Any]:
     """The process's reactor, running until the last test is over."""
     from twisted.internet import reactor
 
-    thread = Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, daemon=True)  # type: ignore[attr-defined]
+    thread = Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, daemon=True)
     thread.start()
     yield reactor
-    reactor.callFromThread(reactor.stop)  # type: ignore[attr-defined]
+    reactor.callFromThread(reactor.stop)
     thread.join(10)
 
 

@@ -36,5 +36,5 @@ def later(folder: Path, does: str, unused_since: str = "") -> Iterator[None]:
         return Path(folder, *Path(name).parts[1:]) if name.startswith("schema") else real(name)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(schema.data, "path", path)
+        patched.setattr(data, "path", path)
         yield

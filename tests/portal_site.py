@@ -780,7 +780,8 @@ class Portal:
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         self.folder, self.port = folder, port or free_port()
-        self.site_file, self._server = folder / "site.toml", None
+        self.site_file = folder / "site.toml"
+        self._server: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:

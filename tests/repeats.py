@@ -96,7 +96,7 @@ def second(tx: Tx, run: Any, *args: Any, **kwargs: Any) -> tuple[str, dict[str, 
 
 def pytest_configure() -> None:
     """Have every pool of this process run its flows twice."""
-    _Call.run = run_call  # type: ignore[method-assign]
+    _Call.run = run_call  # type: ignore[assignment, method-assign]
     pool.in_transaction = in_transaction
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cod.model import Subnet, Vcluster
+from cod.model import Subnet, Template, Vcluster
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.scheduler import vclusters
@@ -16,7 +16,7 @@ def add_template(
     now: float,
     revision: int = 1,
     group_id: int | None = None,
-) -> templates.Template:
+) -> Template:
     """Add a template whose digest nobody looks at."""
     return templates.add(
         tx,

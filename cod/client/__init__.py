@@ -23,7 +23,7 @@ import socket
 import ssl
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -272,7 +272,7 @@ class Client:
         self._read(reply)
         return dict(reply.headers)
 
-    def events(self, after: int | None = None) -> Iterator[tuple[str, Any]]:
+    def events(self, after: int | None = None) -> Generator[tuple[str, Any], None, None]:
         """(kind, value) of each event as it happens, for ever: 'transition', 'progress' or
         'notice'."""
         reply = self._send(

@@ -63,37 +63,40 @@ class Settings(Table):
     servers: tuple[Server, ...] = Field(
         min_length=1, description="ADDRESS:PORT of the site's servers, tried in turn"
     )
-    certificate: str = Field("vcm.crt", description="the VCM's certificate")
-    key: str = Field("vcm.key", description="the certificate's key")
-    authority: str = Field("ca.crt", description="the site's authority")
+    certificate: str = Field(default="vcm.crt", description="the VCM's certificate")
+    key: str = Field(default="vcm.key", description="the certificate's key")
+    authority: str = Field(default="ca.crt", description="the site's authority")
     tls: bool = Field(
-        True, description="false: plain TCP, where the site knows VCMs by their addresses"
+        default=True, description="false: plain TCP, where the site knows VCMs by their addresses"
     )
     invitation: str = Field(
-        "", description="file that the VCM trades for its certificate, on a node of its cluster"
+        default="",
+        description="file that the VCM trades for its certificate, on a node of its cluster",
     )
     more: str = Field(
-        "", description="file with further keys, if it exists; its keys override those of this file"
+        default="",
+        description="file with further keys, if it exists; its keys override those of this file",
     )
-    state: str = Field("state.json", description="the VCM's memory")
-    interval: Seconds = Field(15.0, description="seconds between looks at the pool")
+    state: str = Field(default="state.json", description="the VCM's memory")
+    interval: Seconds = Field(default=15.0, description="seconds between looks at the pool")
     template: str = Field(
-        "", description="template of requested nodes; empty: that of the virtual cluster"
+        default="", description="template of requested nodes; empty: that of the virtual cluster"
     )
     requires: Requirements = Field(
-        "", description="requirements of requested nodes (XML); empty: those of the virtual cluster"
+        default="",
+        description="requirements of requested nodes (XML); empty: those of the virtual cluster",
     )
     extend: float = Field(
-        0.0,
+        default=0.0,
         ge=0,
         le=1e9,
         description="seconds by which the VCM extends a lease before its end; 0: it may end",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="debug, info, warning or error"
+        default="info", description="debug, info, warning or error"
     )
     metrics: Annotated[str, AfterValidator(lambda text: text and _place(text))] = Field(
-        "", description="ADDRESS:PORT for Prometheus; empty: none"
+        default="", description="ADDRESS:PORT for Prometheus; empty: none"
     )
 
 

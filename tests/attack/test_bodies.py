@@ -121,16 +121,16 @@ class Watch(logging.Handler):
     def told(self, event: dict[str, Any]) -> None:
         """Twisted's word for it."""
         if event.get("isError"):
-            self.errors.append(str(twisted_log.textFromEventDict(event)))  # type: ignore[no-untyped-call]
+            self.errors.append(str(twisted_log.textFromEventDict(event)))
 
 
 @pytest.fixture
 def watch() -> Iterator[Watch]:
     watch = Watch()
     logging.getLogger().addHandler(watch)
-    twisted_log.addObserver(watch.told)  # type: ignore[no-untyped-call]
+    twisted_log.addObserver(watch.told)
     yield watch
-    twisted_log.removeObserver(watch.told)  # type: ignore[no-untyped-call]
+    twisted_log.removeObserver(watch.told)
     logging.getLogger().removeHandler(watch)
 
 

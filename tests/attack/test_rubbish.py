@@ -234,7 +234,7 @@ def _again(line: Line) -> None:
 
 
 ATTACKS: dict[str, Callable[[Line], None]] = {
-    **{name: lambda line, body=body: line.slip(body) for name, body in BODIES.items()},  # type: ignore[misc]
+    **{name: lambda line, body=body: line.slip(body) for name, body in BODIES.items()},
     "1 GB declared": _huge,
     "unsealed": _unsealed,
     "a frame twice": _again,

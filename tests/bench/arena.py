@@ -210,7 +210,7 @@ class Arena:
         for process in running:
             _, errors = process.communicate()
             if process.returncode:
-                raise RuntimeError(f"{process.args}: {errors.decode()[-300:]}")
+                raise RuntimeError(f"{process.args!r}: {errors.decode()[-300:]}")
         seconds = time.monotonic() - began
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -137,7 +137,7 @@ def server(folder: Path) -> Iterator[tuple[str, Any]]:
         )
         return f"{node.id}.1"
 
-    thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False})  # type: ignore[attr-defined]
+    thread = threading.Thread(target=reactor.run, kwargs={"installSignalHandlers": False})
     thread.start()
     try:
         for service in (taking, http):
@@ -149,7 +149,7 @@ def server(folder: Path) -> Iterator[tuple[str, Any]]:
         for service in (http, taking):
             blockingCallFromThread(reactor, service.stopService)
     finally:
-        reactor.callFromThread(reactor.stop)  # type: ignore[attr-defined]
+        reactor.callFromThread(reactor.stop)
         thread.join()
         pool.close()
 

@@ -71,11 +71,12 @@ def fill(tx: Tx, count: int) -> None:
         )
         key = f"AAAAC3NzaC1lZDI1NTE5AAAA{number:044}"
         sshkeys.add(tx, SshKey(0, user.id, "desk", "ssh-ed25519", key, str(number), now))
-    template = tx.execute(
+    added = tx.execute(
         insert(t.config_templates).values(
             name="t", revision=1, document=DOCUMENT, digest="0" * 64, created_at=now
         )
-    ).inserted_primary_key[0]
+    )
+    [template] = added.inserted_primary_key or ()
     made = vclusters.add(
         tx,
         name="farm",
@@ -144,7 +145,7 @@ def serve(url: str) -> None:
     )
     server.startService()
     print("ready", flush=True)
-    reactor.run()  # type: ignore[attr-defined]
+    reactor.run()
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(len(begun), used.ru_utime + used.ru_stime, flush=True)
 

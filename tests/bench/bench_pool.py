@@ -17,6 +17,7 @@ import json
 import statistics
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from tests.bench.arena import PLOTS, RESULTS, Measure, Smoke, page, write
 from tests.system.pool_story import MACHINES, Story, story
@@ -173,7 +174,8 @@ def draw(stages: dict[str, list[dict[str, float]]]) -> None:
         for name, found in zip(MACHINES, nodes, strict=True)
     ]
     names = list(dict.fromkeys(name.strip() for name, _ in STAGES))
-    colours = dict(zip(names, pyplot.colormaps["tab20"].colors, strict=False))
+    palette: Any = pyplot.colormaps["tab20"]
+    colours = dict(zip(names, palette.colors, strict=False))
     pyplot.figure(figsize=(10, 0.5 * len(bars) + 1.8))
     for name in names:  # the legend, in the stages' order
         pyplot.barh(0, 0.0, color=colours[name], label=name)

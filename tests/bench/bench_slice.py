@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
 
+from cod.sim.results.plots import metric
 from cod.sim.run import Simulation
 from cod.sim.scenario import tables
 from cod.sim.scenario.records import Queue
@@ -206,8 +207,7 @@ def measures(found: dict[str, list[science.Result]]) -> list[Measure]:
     for name in SIMULATED:
         for group in ("large", "small"):
             ours, theirs = (
-                fmean(science.metric(one, f"{group}.wait") for one in found[way])
-                for way in (name, REAL)
+                fmean(metric(one, f"{group}.wait") for one in found[way]) for way in (name, REAL)
             )
             rows.append(
                 Measure(

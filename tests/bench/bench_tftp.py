@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -58,9 +58,9 @@ def tftpd_hpa() -> str | None:
     return str(unpacked) if unpacked.exists() else None
 
 
-def servers(root: Path) -> dict[str, list[str | Path]]:
+def servers(root: Path) -> dict[str, Sequence[str | Path]]:
     """Commands of the contenders that are installed."""
-    found: dict[str, list[str | Path]] = {
+    found: dict[str, Sequence[str | Path]] = {
         "cod": python("tests.bench.serve", "tftp", root, SERVER, 69)
     }
     if in_tftpd := tftpd_hpa():

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -59,7 +60,7 @@ def serve(root: str) -> None:
         lambda effects: None,
     ).startService()
     (folder / "pid").write_text(str(os.getpid()))
-    reactor.run()  # type: ignore[attr-defined]
+    reactor.run()
 
 
 def send(file: str, name: str) -> None:
@@ -168,4 +169,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    {"serve": serve, "send": send, "copy": copy}.get("".join(sys.argv[1:2]), main)(*sys.argv[2:])
+    parts: dict[str, Callable[..., object]] = {"serve": serve, "send": send, "copy": copy}
+    parts.get("".join(sys.argv[1:2]), main)(*sys.argv[2:])

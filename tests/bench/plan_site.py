@@ -18,6 +18,8 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 from cod.model import Energy, NodeType, Policy, RequestTuple
 from cod.policy.scheduler.plan import plan
@@ -56,7 +58,7 @@ def synthetic(nodes: int, requests: int, seed: int = 1) -> SiteSnapshot:
     held, site = Counter[int](), Counter[int]()
     for allocation in allocations:
         held[allocation.vcluster_id] += allocation.count
-    for part in (*free_nodes, *coming, *allocations):
+    for part in chain[Any](free_nodes, coming, allocations):
         site[part.kind.type] += part.count
     return SiteSnapshot(
         {number: _type(number) for number in range(1, TYPES + 1)},

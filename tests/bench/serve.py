@@ -27,7 +27,6 @@ def main(kind: str, root: str, address: str, port: str) -> None:
             reactor, pool, SiteRef(site), subnet, Path(root), port=int(port), transfer_limits=limits
         ).startService()
     else:
-        limits = HttpLimits(per_peer=4096)
         HttpServer(
             reactor,
             pool,
@@ -36,9 +35,9 @@ def main(kind: str, root: str, address: str, port: str) -> None:
             Path(root),
             [address],
             int(port),
-            limits=limits,
+            limits=HttpLimits(per_peer=4096),
         ).startService()
-    reactor.run()  # type: ignore[attr-defined]
+    reactor.run()
 
 
 if __name__ == "__main__":

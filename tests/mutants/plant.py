@@ -188,8 +188,8 @@ def _of_expression(node: ast.AST, line: int) -> Iterator[Change]:
         case ast.BinOp(op=op, left=left, right=right) if (
             type(op) in ARITHMETIC and not _text(left) and not _text(right)
         ):
-            changed = ast.BinOp(left, ARITHMETIC[type(op)](), right)
-            yield node, "operator changed", ast.unparse(changed), line
+            made = ast.BinOp(left, ARITHMETIC[type(op)](), right)
+            yield node, "operator changed", ast.unparse(made), line
         case ast.Constant(value=bool() as value):
             yield node, "constant changed", str(not value), line
         case ast.Constant(value=int() | float() as value):

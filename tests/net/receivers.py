@@ -14,10 +14,22 @@ from typing import Any
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
+from twisted.internet.task import Clock
 
 from tests.ports import free_port
 
 PASSWORD = "a s3cret: unfit for logs"
+
+
+class MovedTime:
+    """The reactor, with a clock of its own for `callLater`, which a test moves."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor, self.clock = reactor, Clock()
+        self.callLater = self.clock.callLater
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reactor, name)
 
 
 @dataclass

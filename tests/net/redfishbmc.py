@@ -21,6 +21,7 @@ class Bmc(Resource):
     (`first`)."""
 
     isLeaf = True
+    address = ""  # where it listens
 
     def __init__(self) -> None:
         super().__init__()

@@ -156,7 +156,7 @@ def _person(tx: Tx, world: World, name: str, roles: Mapping[str, Role], admin: b
         admin=admin,
         user_id=user.id,
         roles={groups.by_name(tx, group).id: role for group, role in roles.items()},
-    )  # type: ignore[union-attr]
+    )
     token = "cod_admin_user" if admin else f"cod_{name}"
     tokens.make(tx, who=who, name="test", token=token, now=NOW)
     signin.begin(
@@ -376,4 +376,5 @@ def _things(tx: Tx, name: str) -> dict[str, str]:
 
 
 def _one(tx: Tx, table: Any, **columns: Any) -> int:
-    return int(tx.execute(insert(table).values(**columns)).inserted_primary_key[0])
+    [made] = tx.execute(insert(table).values(**columns)).inserted_primary_key or ()
+    return int(made)

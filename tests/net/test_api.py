@@ -25,9 +25,9 @@ from cod.states import NodeEvent
 from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
-from cod.web.api import openapi
 from cod.web.api.resources import ROUTE_MAP, ROUTES
 from cod.web.api.routes import matched
+from cod.web.http.request import PREFIX
 from tests.net.apiserver import ADMIN, NOW, READER, STALE, Served, add_node
 from tests.rows import add_template
 
@@ -386,7 +386,7 @@ VALUES = st.sampled_from(
 def test_no_request_makes_the_server_fail(
     served: Served, route: Any, body: Any, value: str, query: str
 ) -> None:
-    path = openapi.PREFIX + "/".join(
+    path = PREFIX + "/".join(
         value if part.startswith("{") else part for part in route.path.split("/")
     )
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -547,7 +547,7 @@ def test_the_openapi_document_is_valid_and_complete(
     document = served.local.get("/openapi.json")
     validate(document)
     described = {
-        (method.upper(), path.removeprefix(openapi.PREFIX))
+        (method.upper(), path.removeprefix(PREFIX))
         for path, methods in document["paths"].items()
         for method in methods
     }
@@ -577,7 +577,7 @@ def test_a_parameter_is_never_empty() -> None:
 
 def move(served: Served, name: str, event: NodeEvent) -> None:
     def step(tx: Any) -> None:
-        transitions.move(tx, nodes.by_name(tx, name), event, now=NOW, cause="test", actor="test")  # type: ignore[arg-type]
+        transitions.move(tx, nodes.by_name(tx, name), event, now=NOW, cause="test", actor="test")
 
     served.tx(step)
 

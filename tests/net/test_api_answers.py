@@ -25,7 +25,7 @@ from cod.web.api.routes import Route
 from cod.web.http import request
 from cod.web.http.errors import unexpected
 from cod.web.http.representations import gzips
-from cod.web.http.request import unquoted
+from cod.web.http.request import PREFIX, unquoted
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, run
 from tests.net.portalclient import signed_in
 from tests.net.rawhttp import ask
@@ -33,7 +33,7 @@ from tests.net.test_api_conditions import say  # noqa: F401 - a fixture
 from tests.store import manager_world as world
 
 Say = Callable[..., tuple[int, dict[str, str], Any]]
-P = openapi.PREFIX
+P = PREFIX
 
 
 # ---------------------------------------------------------------- Location and tags

@@ -320,7 +320,7 @@ def test_services_are_searched_by_ssdp(reactor: Any, in_reactor: InReactor) -> N
         def datagramReceived(self, datagram: bytes, addr: tuple[str, int]) -> None:
             assert datagram.startswith(b"M-SEARCH * HTTP/1.1\r\n")
             assert b"\r\nST: urn:dmtf-org:service:redfish-rest:1\r\n" in datagram
-            self.transport.write(self.answer, addr)
+            self.transport.write(self.answer, addr)  # type: ignore[call-arg]
 
     heard = ssdp._SsdpAnswers()
     searcher = in_reactor(reactor.listenUDP, 0, heard, "127.0.0.1")

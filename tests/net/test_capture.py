@@ -43,11 +43,13 @@ from tests.contexts import flow_context
 from tests.hardware import machine, nic
 from tests.waiting import until
 from trampoline import capture, cprime, ctramp, partitions
+from trampoline.deposit import Sender
 from trampoline.errors import PrimeError
 from trampoline.fetch import Patience
 from trampoline.inventory import file_disk
 from trampoline.options import parse
 from trampoline.target import Target
+from trampoline.zstd import Compressor
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 
@@ -340,7 +342,7 @@ def test_a_server_that_is_started_again_in_the_middle_goes_on(
     def progress(phase: str, done: int, total: int, rate: float) -> None:
         told.append(done)
 
-    body = wire.pack(0, CHUNK, capture.Compressor(3).frame(bytearray(b"x" * CHUNK)))
+    body = wire.pack(0, CHUNK, Compressor(3).frame(bytearray(b"x" * CHUNK)))
     assert world.ask("PUT", f"{world.order()}/0", body) == (200, json.dumps({"at": CHUNK}).encode())
     world.stop()
     world.serve()
@@ -362,7 +364,7 @@ def test_an_agent_sends_again_what_a_server_has_lost(
     taking: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = taking
-    put = capture.Sender.put
+    put = Sender.put
     calls = []
 
     def lossy(self: Any, piece: bytes, at: int, end: int) -> None:
@@ -375,7 +377,7 @@ def test_an_agent_sends_again_what_a_server_has_lost(
             world.serve()
         put(self, piece, at, end)
 
-    monkeypatch.setattr(capture.Sender, "put", lossy)
+    monkeypatch.setattr(Sender, "put", lossy)
     capture.capture(
         Order(world.order(), "capture", deposit=world.deposit()),
         [file_disk(world.disk)],
@@ -391,8 +393,8 @@ def test_cancelling_ends_the_agents_work_and_leaves_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
-    put = capture.Sender.put
-    monkeypatch.setattr(capture.Sender, "put", lambda *args: (go.wait(120), put(*args))[-1])
+    put = Sender.put
+    monkeypatch.setattr(Sender, "put", lambda *args: (go.wait(120), put(*args))[-1])
     world.agent()
     world.want()
     world.wait(lambda: world.show().state == "running" and world.show().total)

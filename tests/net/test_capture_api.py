@@ -43,7 +43,7 @@ def test_a_capture_over_the_api(served: Served) -> None:
     assert served.local.get("/captures", q="nothing")["items"] == []
     assert {effect.what for effect in served.effects} >= {"orders"}
     shown = str(served.local.get("/nodes/n1")) + str(served.local.get("/captures")) + str(asked)
-    secret = served.tx(lambda tx: captures.get(tx, nodes.by_name(tx, "n1").id).secret)  # type: ignore[union-attr]
+    secret = served.tx(lambda tx: captures.get(tx, nodes.by_name(tx, "n1").id).secret)
     assert len(secret) == 64
     assert secret not in shown
     assert served.local.delete("/nodes/n1/capture")["state"] == "cancelled"
@@ -121,7 +121,7 @@ def test_waiting_for_one_that_fails(served: Served, capsys: pytest.CaptureFixtur
 
     value = follow.follow(
         Api(), "/nodes/n1/capture", "capture", capture.OVER, 9.0, sleep=shown.append
-    )  # type: ignore[arg-type]
+    )
     assert (value["state"], shown) == ("failed", [0.5])
     assert "n1: capture running, node saving\n" in capsys.readouterr().out
     times = iter([0.0, 1.0, 99.0])

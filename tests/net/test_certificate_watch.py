@@ -34,7 +34,7 @@ class Watched:
         self.clock, self.pool = Clock(), HandPool(engine)
         self.clock.advance(START)
         self.ends_at: float | Exception = START + 5000 * DAY
-        self.watch = CertificateWatch(self.clock, self.pool, self._ends_at, self.clock.seconds)  # type: ignore[arg-type]
+        self.watch = CertificateWatch(self.clock, self.pool, self._ends_at, self.clock.seconds)
 
     def _ends_at(self) -> float:
         if isinstance(self.ends_at, Exception):

@@ -30,8 +30,8 @@ def test_a_cluster_is_reserved_for_each_week(
         f"course-{datetime.fromtimestamp(NOW + 86400 * day, UTC):%Y-%m-%d}" for day in (1, 8, 15)
     ]
     create = ("vcluster", "create", "course", "--size", size, "--template", "debian", "--spread")
-    weekly = (*create, "--from", start.isoformat(), "--for", "10h", "--repeat", "weekly")
-    weekly = (*weekly, "--zone", "UTC", "--count", 3)
+    times = ("--from", start.isoformat(), "--for", "10h", "--repeat", "weekly")
+    weekly = (*create, *times, "--zone", "UTC", "--count", 3)
     made = as_json(there, *weekly)
     assert [one["vcluster"] for one in made["occurrences"]] == names[:1]
     assert as_json(there, *weekly, "--if-missing") == made
@@ -39,7 +39,7 @@ def test_a_cluster_is_reserved_for_each_week(
     assert "--from" in run(there, *create, "--repeat", "daily", code=2).stderr
     pool = HandPool(engine)
     clock = [NOW]
-    keeper = SeriesKeeper(reactor, pool, SiteRef(site), lambda: clock[0])  # type: ignore[arg-type]
+    keeper = SeriesKeeper(reactor, pool, SiteRef(site), lambda: clock[0])
     keeper.running = True
     failures = [ValueError("a bug")]
 

@@ -82,7 +82,7 @@ def login(tmp_path: Path) -> list[str]:
 
 def ssh_words(served: Served, folder: Path, port: int, *words: str) -> list[str]:
     reach = ("-o", f"Port={port}", "-o", f"IdentityFile={folder}/id")
-    return [sys.executable, "-m", "cod", "--server", served.socket, "ssh", *reach, *words]
+    return [sys.executable, "-m", "cod", "--server", str(served.socket), "ssh", *reach, *words]
 
 
 def environment(folder: Path) -> dict[str, str]:

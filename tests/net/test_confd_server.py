@@ -134,6 +134,11 @@ class World:
         self.server = start()
         self.agents: list[Agent] = []
 
+    def at(self, state: protocol.State) -> list[Any]:
+        """Return the open connections whose server's side is in the state."""
+        connections: list[Any] = [*self.server.open]
+        return [each for each in connections if each._side.state is state]
+
     def flow(self, flow: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return in_transaction(self.engine, flow, *args, **kwargs)
 
@@ -646,13 +651,13 @@ def test_a_connection_that_breaks_while_its_session_is_opened_is_nobodys(
 ) -> None:
     node = world.machine(0)
     agent = world.agent(0)
-    until(lambda: [one for one in world.server.open if one._side.state is protocol.State.PROOF])
+    until(lambda: world.at(protocol.State.PROOF))
     begun, go = threading.Event(), threading.Event()
     pool.run(lambda tx: (begun.set(), go.wait(30)))  # the database takes its time
     assert begun.wait(30), "else what is more urgent goes first"
     agent.side.receive(agent.socket.recv(65536))
     agent.socket.sendall(agent.side.to_send())
-    until(lambda: [one for one in world.server.open if one._side.state is protocol.State.TRADE])
+    until(lambda: world.at(protocol.State.TRADE))
     agent.close()
     until(lambda: not world.server.open)
     go.set()
@@ -722,7 +727,7 @@ def test_in_one_transaction_the_newer_connection_of_a_machine_wins(
     first = world.ready(0)
     first.next(Order)
     second = world.agent(0, first.secrets.current())
-    until(lambda: [one for one in world.server.open if one._side.state is protocol.State.PROOF])
+    until(lambda: world.at(protocol.State.PROOF))
     until(lambda: not world.server._polling)
     held.hold()
     second.side.receive(second.socket.recv(65536))

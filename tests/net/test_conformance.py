@@ -207,7 +207,8 @@ def shell(folder: Path) -> Iterator[Path]:
 def test_a_server_that_breaks_a_clause_fails_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, clause: str, where: Any, wrong: Any
 ) -> None:
-    monkeypatch.setattr(*where, wrong)
+    owner, name = where
+    monkeypatch.setattr(owner, name, wrong)
     (found,) = judge(Server(folder, patience=2.0), clause)
     assert found.result == "failed"
     monkeypatch.undo()

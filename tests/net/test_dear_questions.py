@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from lxml import etree
 
 from cod.client import ApiError, Client
 from cod.flows.images import templates
@@ -43,7 +44,7 @@ def heavy(elements: int, size: int = 0) -> str:
 def test_what_is_too_much_is_refused_before_it_is_parsed(
     document: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(xmldoc.etree, "fromstring", lambda *_: pytest.fail("it is parsed"))
+    monkeypatch.setattr(etree, "fromstring", lambda *_: pytest.fail("it is parsed"))
     with pytest.raises(xmldoc.BadDocument, match=words):
         xmldoc.parse(document.encode(), "template")
 
@@ -70,7 +71,7 @@ def test_a_check_under_way_delays_neither_database_nor_reactor(
     answers: list[Any] = []
     askers = [
         threading.Thread(
-            target=lambda n=n: answers.append(  # type: ignore[misc]
+            target=lambda n=n: answers.append(
                 Client(served.local.server).post(
                     "/templates/check", {"document": GOOD.format(f"t{n}")}
                 )

@@ -276,7 +276,7 @@ def test_who_is_not_there_begins_no_session(here: Here, root: Any) -> None:
                 user_id=rows.by_name(tx, "eve").id,
                 address=HERE,
                 browser="",
-                cookie="c",  # type: ignore[union-attr]
+                cookie="c",
                 rules=here.site.signin,
                 now=here.now,
             ),

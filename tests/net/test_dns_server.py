@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from threading import Thread
 from typing import Any
@@ -25,8 +25,6 @@ from tests.net.dns_stands import Start, dns_servers
 from tests.rows import add_vcluster
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
-
-Dig = Callable[..., list[str]]
 
 
 def member(tx: Tx, site: Site, name: str = "pool", hostname: str = "n4") -> tuple[Node, Vcluster]:

@@ -53,7 +53,7 @@ def doctor(site: Path, *words: str) -> Result:
 def files(path: Path) -> dict[str, str]:
     with tarfile.open(path) as archive:
         return {
-            member.name.partition("/")[2]: archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+            member.name.partition("/")[2]: archive.extractfile(member).read().decode()
             for member in archive.getmembers()
         }
 

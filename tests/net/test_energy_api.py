@@ -8,11 +8,9 @@ import time
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import insert
 
 from cod.cli.nodes.energy import bar, figures
-from cod.cli.root import cod
 from cod.client import ApiError
 from cod.flows.nodes import energy_curve
 from cod.model import Energy, Role, Site
@@ -20,7 +18,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import types
 from cod.store.people import groups
-from tests.net.apiserver import NOW, READER, Served, add_node
+from tests.net.apiserver import NOW, READER, Served, add_node, said
 from tests.net.credentials import as_user
 from tests.net.portalclient import signed_in
 
@@ -146,33 +144,29 @@ def test_the_metrics_tell_energy_and_the_reserve(served: Served) -> None:
     } <= set(lines)
 
 
-def shown(served: Served, *words: str, code: int = 0) -> str:
-    result = CliRunner().invoke(cod, ["--server", str(served.socket), "energy", *words])
-    assert result.exit_code == code, result.output
-    return result.output
-
-
 def test_the_command_line_draws_a_picture(served: Served) -> None:
     today = int(time.time() // DAY)
     served.tx(book, today)
-    lines = shown(served).splitlines()
+    lines = said(served, "energy").splitlines()
     assert lines[0].split()[:4] == ["GROUP", "NODE-HOURS", "KWH", "SAVED"]
     assert lines[1].split() == ["(reserve)", "300.0", "6.00", "18.00", "75", "█" * 8 + "░" * 24]
     assert lines[2].split() == ["physics", "120.0", "30.00", "0.00", "0", "█" * 40]
     assert lines[3].split() == ["total", "420.0", "36.00", "18.00", "33"]
     assert "counted until" in lines[4]
-    by_day = shown(served, "--by", "day", "--since", "2d").splitlines()
+    by_day = said(served, "energy", "--by", "day", "--since", "2d").splitlines()
     assert [line.split()[0] for line in by_day[1:3]] == [
         time.strftime("%Y-%m-%d", time.gmtime(each * DAY)) for each in (today - 1, today)
     ]
-    assert json.loads(shown(served, "--by", "type", "--json"))["items"][0]["name"] == "type1"
+    assert (
+        json.loads(said(served, "energy", "--by", "type", "--json"))["items"][0]["name"] == "type1"
+    )
 
 
 def test_a_site_that_has_not_counted_yet(served: Served) -> None:
-    lines = shown(served).splitlines()
+    lines = said(served, "energy").splitlines()
     assert len(lines) == 2
     assert lines[1].endswith("nothing is counted yet")
-    assert "--since" in shown(served, "--since", "soon", code=2)
+    assert "--since" in said(served, "energy", "--since", "soon", code=2)
 
 
 def test_what_was_deleted_keeps_its_account_without_its_name(served: Served) -> None:
@@ -180,9 +174,10 @@ def test_what_was_deleted_keeps_its_account_without_its_name(served: Served) -> 
     served.tx(lambda tx: tx.execute(t.node_types.delete()))
     served.tx(lambda tx: tx.execute(t.groups.delete()))
     assert [
-        line["name"] for line in json.loads(shown(served, "--by", "type", "--json"))["items"]
+        line["name"]
+        for line in json.loads(said(served, "energy", "--by", "type", "--json"))["items"]
     ] == ["(deleted)"]
-    assert [line.split()[0] for line in shown(served).splitlines()[1:3]] == [
+    assert [line.split()[0] for line in said(served, "energy").splitlines()[1:3]] == [
         "(reserve)",
         "(deleted)",
     ]
@@ -206,13 +201,9 @@ def test_nodes_before_a_deadline_on_the_command_line(served: Served) -> None:
         ("--before", "2027-01-01", "--at", "2027-01-01", "--for", "1h"),
         ("--for", "1h"),
     ):
-        result = CliRunner().invoke(cod, ["--server", str(served.socket), *submit, *words])
-        assert result.exit_code == 2, result.output
-        assert "--before" in result.output
+        assert "--before" in said(served, *submit, *words, code=2)
     sent = ("--before", "2027-01-01T00:00Z", "--for", "1h")
-    result = CliRunner().invoke(cod, ["--server", str(served.socket), *submit, *sent])
-    assert result.exit_code == 1
-    assert "web" in result.output, "there is no such vcluster"
+    assert "web" in said(served, *submit, *sent, code=1), "there is no such vcluster"
 
 
 def test_the_curve_is_shown_with_its_age_and_its_fault(served: Served, site: Site) -> None:
@@ -230,8 +221,8 @@ def test_the_curve_is_shown_with_its_age_and_its_fault(served: Served, site: Sit
         "fault": "",
     }
     served.tx(energy_curve.note, rules, None, "the server answered 500", NOW)
-    assert "price: now 0.25 per kWh, read " in shown(served)
-    assert "the last try failed: the server answered 500" in shown(served)
+    assert "price: now 0.25 per kWh, read " in said(served, "energy")
+    assert "the last try failed: the server answered 500" in said(served, "energy")
     page = signed_in(served).get("/energy").words
     assert "The price of a kWh is 0.25 per kWh now, read 1 min ago" in page
     assert "failed: the server answered 500." in page

@@ -39,7 +39,7 @@ class Desk:
         self.now = NOW
         self.site = SiteRef(Site("test", "cod.test", ()))
         self.pool = HandPool(engine)
-        self.reader = CurveReader(reactor, self.pool, self.site, lambda: self.now)  # type: ignore[arg-type]
+        self.reader = CurveReader(reactor, self.pool, self.site, lambda: self.now)
 
     def look(self, **rules: Any) -> None:
         self.site.current = replace(self.site.current, energy=Energy(**rules))

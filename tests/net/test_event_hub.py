@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import Clock
 
+from cod.flows import views
 from cod.model import Role, Who
 from cod.store.nodes import nodes
 from cod.web.api import event_texts, events
@@ -57,7 +58,7 @@ class Site:
 
     def __init__(self, engine: Engine) -> None:
         self.clock, self.pool, self.engine, self.number = Clock(), HandPool(engine), engine, 0
-        self.hub = Hub(self.clock, self.pool)  # type: ignore[arg-type] # it keeps a pool's promise
+        self.hub = Hub(self.clock, self.pool)  # it keeps a pool's promise
 
     def happens(self, *names: str) -> None:
         with self.engine.begin() as tx:
@@ -85,7 +86,7 @@ class Site:
 
     def rows(self) -> Any:
         with self.engine.begin() as tx:
-            return events.views.happened(tx, 0, 0)[0]
+            return views.happened(tx, 0, 0)[0]
 
     def looks(self) -> None:
         self.clock.advance(events.PERIOD)
@@ -135,7 +136,7 @@ def test_who_catches_up_slowly_gets_all_of_it(site: Site, monkeypatch: pytest.Mo
     monkeypatch.setattr(events, "AT_ONCE", 3)
     monkeypatch.setattr(event_texts, "OVERLAP", 1)
     monkeypatch.setattr(events, "HELD", 900)  # less than all of it
-    monkeypatch.setattr(events.views, "happened", _in_threes(events.views.happened))
+    monkeypatch.setattr(views, "happened", _in_threes(views.happened))
     site.happens(*(f"n{n}" for n in range(1, 20)))
     request = Request()
     stream = events.EventStream(site.hub, request, ADMIN, None)
@@ -150,10 +151,10 @@ def test_catching_up_takes_as_many_looks_as_it_needs(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.happens(*(f"n{n}" for n in range(1, 8)))
-    real = events.views.happened
+    real = views.happened
     monkeypatch.setattr(events, "AT_ONCE", 3)
     monkeypatch.setattr(event_texts, "OVERLAP", 1)
-    monkeypatch.setattr(events.views, "happened", _in_threes(real))
+    monkeypatch.setattr(views, "happened", _in_threes(real))
     _, request = site.follow()
     assert request.nodes == [f"n{n}" for n in range(1, 8)]
 

@@ -299,7 +299,7 @@ def test_a_stream_ends_with_its_session(
     stream = Stream(site_with_people, "physics")
     ended = threading.Thread(target=lambda: list(stream))
     ended.start()
-    site_with_people.tx(lambda tx: signins.end(tx, people.by_name(tx, "physics-owner").id))  # type: ignore[union-attr]
+    site_with_people.tx(lambda tx: signins.end(tx, people.by_name(tx, "physics-owner").id))
     ended.join(60)
     assert not ended.is_alive()
 

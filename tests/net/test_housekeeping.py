@@ -35,11 +35,11 @@ class Hour:
         self.clock.advance(20_000 * DAY)
 
     def accountant(self, site: Site) -> energy.Accountant:
-        return energy.Accountant(self.clock, self.pool, SiteRef(site), self.clock.seconds)  # type: ignore[arg-type]
+        return energy.Accountant(self.clock, self.pool, SiteRef(site), self.clock.seconds)
 
     def pruner(self, keep: float, new_time: float = 0.0) -> pruning.Pruner:
         site = Site("test", "cod.test", (), Policy(new_time=new_time))
-        return pruning.Pruner(self.clock, self.pool, SiteRef(site), keep, self.clock.seconds)  # type: ignore[arg-type]
+        return pruning.Pruner(self.clock, self.pool, SiteRef(site), keep, self.clock.seconds)
 
     def joules(self) -> float:
         return (

@@ -13,7 +13,7 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 
 from cod.model import Site, SiteRef
 from cod.net.bootfiles import BootFiles
-from cod.net.bootserver.connection import Connection, HttpLimits
+from cod.net.bootserver.connection import HttpLimits
 from cod.net.bootserver.sendfile import TURN, SendFile
 from cod.net.bootserver.server import HttpServer
 
@@ -56,10 +56,10 @@ class Room:
         self.reactor = MemoryReactorClock()
         self.server = HttpServer(
             self.reactor, None, SiteRef(site), root, root, [], 8069, lambda: 0.0, limits=LIMITS
-        )  # type: ignore[arg-type]
+        )
         self.server.startService()
-        factory = self.reactor.tcpServers[0][1]
-        self.connection: Connection = factory.buildProtocol(IPv4Address("TCP", "10.0.0.5", 1000))
+        factory: Any = self.reactor.tcpServers[0][1]
+        self.connection: Any = factory.buildProtocol(IPv4Address("TCP", "10.0.0.5", 1000))
         self.transport = Transport()
         self.connection.makeConnection(self.transport)
 

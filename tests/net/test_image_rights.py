@@ -89,11 +89,11 @@ def world(tx: Any) -> None:
         ),
         1,
     ):
-        group = groups.ensure(tx, owner, NOW).id if owner else None
+        group_id = groups.ensure(tx, owner, NOW).id if owner else None
         images.add(
             tx,
             name=full(owner, name),
-            group_id=group,
+            group_id=group_id,
             state="ready",
             format="raw",
             content=content,
@@ -290,7 +290,7 @@ def asked(known: edge.Fetches, digest: str = MINE) -> Any:
 
 def test_many_pieces_are_one_question() -> None:
     clock, answers = Clock(), Answers()
-    known = edge.Fetches(answers, clock.seconds)  # type: ignore[arg-type]
+    known = edge.Fetches(answers, clock.seconds)
     assert [asked(known) for _ in range(100)] == [True] * 100
     assert answers.asked == 1
     clock.advance(edge.ALLOWED)
@@ -304,7 +304,7 @@ def test_many_pieces_are_one_question() -> None:
 
 def test_a_database_that_is_away_stops_nobody_who_was_allowed() -> None:
     clock, answers = Clock(), Answers()
-    known = edge.Fetches(answers, clock.seconds)  # type: ignore[arg-type]
+    known = edge.Fetches(answers, clock.seconds)
     assert asked(known)
     clock.advance(edge.ALLOWED)
     answers.says = OperationalError("", None, Exception("away"))
@@ -315,7 +315,7 @@ def test_a_database_that_is_away_stops_nobody_who_was_allowed() -> None:
 
 def test_what_is_remembered_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge, "MOST", 3)
-    known = edge.Fetches(Answers(), Clock().seconds)  # type: ignore[arg-type]
+    known = edge.Fetches(Answers(), Clock().seconds)
     for number in range(10):
         asked(known, str(number))
     assert len(known._known) == 3
@@ -327,7 +327,7 @@ def test_where_nobody_can_say_it_is_worth_another_try(
     def broken(tx: Any, **_named: Any) -> bool:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(edge.fetches, "may_fetch", broken)
+    monkeypatch.setattr(fetches, "may_fetch", broken)
     assert lab.get(NODE, MINE)[0] == 503
     monkeypatch.undo()
     assert lab.get(NODE, MINE)[0] == 200

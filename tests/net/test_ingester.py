@@ -15,6 +15,7 @@ from sqlalchemy import Engine, update
 from twisted.internet.task import Clock
 
 from cod.flows.images import images
+from cod.images import ingest
 from cod.images.verify import verify
 from cod.model import Image, ImageRules, Refused
 from cod.pool import Pool, in_transaction
@@ -30,7 +31,7 @@ class Loop(Clock):
     """A clock whose `callFromThread` is carried out by `until`, as a reactor would."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._calls: list[Callable[[], object]] = []
         self._lock = threading.Lock()
 
@@ -46,7 +47,7 @@ class Loop(Clock):
             for call in calls:
                 call()
             if not calls:
-                self.advance(0.1)  # type: ignore[no-untyped-call]
+                self.advance(0.1)
                 time.sleep(0.001)  # lets the threads work that the clock does not move
             assert time.monotonic() < end, "it takes too long"
 
@@ -85,7 +86,7 @@ def disk(size: int) -> bytes:
 
 
 def add(engine: Engine, name: str, source: Path, **more: object) -> None:
-    in_transaction(engine, images.add, name=name, source=str(source), now=1.0, **more)  # type: ignore[arg-type]
+    in_transaction(engine, images.add, name=name, source=str(source), now=1.0, **more)
 
 
 def state(engine: Engine, name: str) -> Image:
@@ -123,7 +124,7 @@ def test_a_deleted_image_s_files_go(
     folder = tmp_path / "images" / state(engine, "image").digest
     assert folder.is_dir()
     in_transaction(engine, images.delete, name="image")
-    loop.advance(edge.SWEEP + 1)  # type: ignore[no-untyped-call]
+    loop.advance(edge.SWEEP + 1)
     loop.until(lambda: not folder.exists())
 
 
@@ -194,21 +195,21 @@ def test_a_quota_that_shrank_meanwhile_counts_at_the_end(
     (tmp_path / "file").write_bytes(disk(2 << 20))
     add(engine, "image", tmp_path / "file", group="physics")
     go_on = threading.Event()
-    real = edge.ingest.ingest
+    real = ingest.ingest
 
     def waits(*args: Any, **more: Any) -> Any:
         made = real(*args, **more)
         go_on.wait(60)
         return made
 
-    monkeypatch.setattr(edge.ingest, "ingest", waits)
+    monkeypatch.setattr(ingest, "ingest", waits)
     ingester.startService()
     loop.until(lambda: any(len(path.name) == 64 for path in (tmp_path / "images").iterdir()))
     in_transaction(engine, groups.change, owner, image_quota=1 << 20)
     go_on.set()
     loop.until(lambda: state(engine, "physics/image").state == "failed")
     assert "too much for group physics" in state(engine, "physics/image").reason
-    loop.advance(edge.SWEEP + 1)  # type: ignore[no-untyped-call]
+    loop.advance(edge.SWEEP + 1)
     loop.until(lambda: [path.name for path in (tmp_path / "images").iterdir()] == ["incoming"])
 
 
@@ -236,9 +237,9 @@ def test_groups_take_turns_two_at_a_time(
     ingester.startService()
     loop.until(lambda: len(begun) == 2)
     for name, then in (("a1", ["a1", "b1", "c1"]), ("c1", ["a1", "b1", "c1", "a2"])):
-        loop.advance(edge.PERIOD)  # type: ignore[no-untyped-call]
+        loop.advance(edge.PERIOD)
         ends[name].set()
-        loop.until(lambda then=then: begun == then)  # type: ignore[misc]
+        loop.until(lambda then=then: begun == then)
     for end in ends.values():
         end.set()
     loop.until(lambda: len(begun) == 5 and state(engine, "a/a3").state == "failed")
@@ -285,7 +286,7 @@ def several(pool: Pool, loop: Loop, tmp_path: Path) -> Iterator[list[Path]]:
     yield roots
     for each in ingesters:
         ended = each.stopService()
-        loop.until(lambda ended=ended: ended is None or ended.called)  # type: ignore[misc]
+        loop.until(lambda ended=ended: ended is None or ended.called)
 
 
 def test_each_of_several_servers_takes_in_the_files_that_it_has(

@@ -113,7 +113,7 @@ def test_services_come_and_go_with_the_networks(engine: Engine, isolating: Site)
     made = NetworkServices(
         reactor,
         Now(engine),
-        SiteRef(isolating),  # type: ignore[arg-type]
+        SiteRef(isolating),
         lambda subnet: [
             Recorder(log, f"dhcp {subnet.interface}"),
             Recorder(log, f"tftp {subnet.server}"),
@@ -154,7 +154,7 @@ def test_what_cannot_start_is_tried_again_and_told_once(
     made = NetworkServices(
         reactor,
         Now(engine),
-        SiteRef(isolating),  # type: ignore[arg-type]
+        SiteRef(isolating),
         lambda _: [Recorder(log, "dhcp"), Recorder(log, "tftp", missing[0])],
     )
     create(engine, isolating, "one")

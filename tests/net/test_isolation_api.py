@@ -8,14 +8,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from click.testing import CliRunner
 
-from cod.cli.root import cod
 from cod.client import ApiError
 from cod.core.networks import address_blocks
 from cod.model import Isolation, Site
 from cod.store.scheduler import vclusters
-from tests.net.apiserver import NOW, Served
+from tests.net.apiserver import NOW, Served, said
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 
 pytestmark = pytest.mark.slow
@@ -35,13 +33,6 @@ def site(site: Site, by_default: bool) -> Site:
         (2001, 2002), "10.80.0.0/16", interface="eth1", router="last", by_default=by_default
     )
     return replace(site, isolation=rules)
-
-
-def ran(served: Served, *words: str, code: int = 0) -> str:
-    """Return what a command prints."""
-    result = CliRunner().invoke(cod, ["--server", str(served.socket), *words])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 def granted(served: Served, name: str, site: Site) -> None:
@@ -77,7 +68,7 @@ def test_the_api_gives_a_network_and_shows_it(there: Served, site: Site) -> None
 
 def test_the_command_line_asks_for_one_and_shows_it(there: Served, site: Site) -> None:
     made = json.loads(
-        ran(
+        said(
             there,
             "vcluster",
             "create",
@@ -93,12 +84,12 @@ def test_the_command_line_asks_for_one_and_shows_it(there: Served, site: Site) -
         )
     )
     assert made["network"] is None
-    assert "Isolated: its VLAN comes with its nodes" in ran(there, "vcluster", "show", "fresh")
+    assert "Isolated: its VLAN comes with its nodes" in said(there, "vcluster", "show", "fresh")
     granted(there, "fresh", site)
-    assert "Isolated: VLAN 2001, subnet 10.80.0.0/29, server 10.80.0.1, router 10.80.0.6" in ran(
+    assert "Isolated: VLAN 2001, subnet 10.80.0.0/29, server 10.80.0.1, router 10.80.0.6" in said(
         there, "vcluster", "show", "fresh"
     )
-    said = ran(
+    printed = said(
         there,
         "vcluster",
         "create",
@@ -112,7 +103,7 @@ def test_the_command_line_asks_for_one_and_shows_it(there: Served, site: Site) -
         "small",
         code=2,
     )
-    assert "'small' should be a prefix length such as 26 or /26" in said
+    assert "'small' should be a prefix length such as 26 or /26" in printed
 
 
 def test_the_portal_asks_for_one_and_shows_it(there: Served, site: Site) -> None:
@@ -142,10 +133,10 @@ def test_the_portal_asks_for_one_and_shows_it(there: Served, site: Site) -> None
 def test_a_site_that_isolates_by_default_does_so_at_every_door(there: Served) -> None:
     body = {"size": 1, "template": "debian"}
     assert there.local.post("/vclusters", body | {"name": "silent"})["isolated"] is True
-    said = there.local.post("/vclusters", body | {"name": "plain", "isolated": False})
-    assert said["isolated"] is False
+    printed = there.local.post("/vclusters", body | {"name": "plain", "isolated": False})
+    assert printed["isolated"] is False
     words = ("--size", "1", "--template", "debian", "--json")
-    made = ran(there, "vcluster", "create", "typed", "--no-isolated", *words)
+    made = said(there, "vcluster", "create", "typed", "--no-isolated", *words)
     assert json.loads(made)["isolated"] is False
     asked = {"count": 2, "template": "debian"}
     assert there.local.post("/match", asked)["code"] == "ports"
@@ -166,7 +157,7 @@ def test_a_forecast_of_an_isolated_cluster_counts_nodes_without_usable_ports(the
     )
     assert (open_["granted"], open_["portless"]) == (True, 0)
     assert (isolated["granted"], isolated["code"], isolated["portless"]) == (False, "ports", 28)
-    said = ran(
+    printed = said(
         there, "request", "match", "--count", "2", "--template", "debian", "--isolated", code=1
     )
-    assert "COD cannot change their switch ports" in said
+    assert "COD cannot change their switch ports" in printed

@@ -50,7 +50,7 @@ def test_who_binds_as_what_was_found_is_they(rules: Ldap) -> None:
         "", "ldap", "bob", "Bob Baker", "bob@example.org", keys=(), roles=()
     )
     assert found.subject.startswith("ldap:")
-    assert found.subject == verify(rules, "bob", BOB).subject  # type: ignore[union-attr]
+    assert found.subject == verify(rules, "bob", BOB).subject
     assert "uid=" not in found.subject  # an entry may be renamed
 
 

@@ -16,7 +16,7 @@ import pytest
 from ldaptor.protocols import pureldap
 from sqlalchemy import Engine, update
 
-from cod.model import PosixRules, Site, SiteRef
+from cod.model import PosixRules, Role, Site, SiteRef
 from cod.net.ldap import connection as connections
 from cod.net.ldap import server as servers
 from cod.net.ldap.server import LdapServer
@@ -144,7 +144,7 @@ def test_who_may_not_log_in_any_more_is_out_at_once(
         if how == "removed":
             rows.set_role(tx, group, bob.id, None)
         elif how == "viewer":
-            rows.set_role(tx, group, bob.id, rows.Role.VIEWER)
+            rows.set_role(tx, group, bob.id, Role.VIEWER)
         else:
             rows.change(tx, bob.id, **{f"{how}_at": 1.0})
     assert client.search(POSIX_ACCOUNT.format("bob")) == (0, {})
@@ -169,9 +169,7 @@ def test_an_administrator_who_looks_on_in_the_group_keeps_the_rights_of_one(
 ) -> None:
     sites.current = replace(sites.current, posix=PosixRules(administrators=True))
     with engine.begin() as tx:
-        rows.set_role(
-            tx, ldap_site.group_id(tx, "physics"), rows.named(tx, "ada").id, rows.Role.VIEWER
-        )
+        rows.set_role(tx, ldap_site.group_id(tx, "physics"), rows.named(tx, "ada").id, Role.VIEWER)
     (rule,) = connect().search("(&(objectClass=sudoRole)(cn=owners))")[1].values()
     assert rule["sudoUser"] == ["#20000", "#20004"]
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.python.threadpool import ThreadPool
 
 from cod.flows.notices.notices import Delivery
@@ -24,7 +23,7 @@ from cod.net.notify import mailer
 from cod.net.notify.delivery_errors import DeliveryError
 from cod.net.notify.mailer import Mailer
 from tests.net.certificates import Authority
-from tests.net.receivers import PASSWORD, serving
+from tests.net.receivers import PASSWORD, MovedTime, serving
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -292,14 +291,7 @@ def test_who_stalls_is_broken_off(
 ) -> None:
     """The attempt's time is moved; the connection, and the thread that waits on it, are real."""
 
-    class Moved:
-        clock = Clock()
-        callLater = clock.callLater
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(reactor, name)
-
-    moved, asked, failed = Moved(), threading.Event(), []
+    moved, asked, failed = MovedTime(reactor), threading.Event(), []
     with speaking(*replies, stall=True, asked=asked) as port:
         sender = Mailer(moved, SiteRef(replace(site, mail=server(port))), threads)
         row = Send(1, 17, "email", "ann@x.org", 1, NOW, "a", NOW + 60, None, False, "")

@@ -42,7 +42,7 @@ class House:
         self.effects: list[Effect] = []
         self.manager = Manager(
             self.clock,
-            self.pool,  # type: ignore[arg-type]
+            self.pool,
             SiteRef(site),
             server,
             lambda: self.clock.seconds() + ahead,
@@ -111,7 +111,7 @@ def test_what_has_been_planned_in_vain_is_not_planned_again(
 ) -> None:
     planned: list[float] = []
 
-    def decide(*asked: Any) -> plan.PassPlan:
+    def decide(*asked: Any) -> Any:
         planned.append(asked[2])
         return real(*asked)
 
@@ -390,7 +390,7 @@ def test_a_clock_that_is_set_ends_no_lease_for_a_while(
         house.pool,
         SiteRef(site),
         "a",
-        lambda: house.clock.seconds() + ahead,  # type: ignore[arg-type]
+        lambda: house.clock.seconds() + ahead,
         lambda effects: None,
     )
     create(engine, site)
@@ -419,7 +419,7 @@ def test_passes_go_on_when_the_clock_is_set_back(house: House, engine: Engine, s
         house.pool,
         SiteRef(site),
         "a",
-        lambda: house.clock.seconds() + ahead,  # type: ignore[arg-type]
+        lambda: house.clock.seconds() + ahead,
         lambda effects: None,
     )
     house.manager.startService()

@@ -564,7 +564,7 @@ def test_each_server_tells_an_end_and_that_it_is_withdrawn_once_what_it_remember
 
     try:
         for one in labs:
-            one.server._metadata._seconds = clock.seconds  # type: ignore[method-assign]
+            one.server._metadata._seconds = clock.seconds
         for ends, told in (
             (ENDS, (200, "1600000")),
             (NOW, (200, "1000000")),
@@ -693,7 +693,7 @@ def test_a_server_of_metadata_alone_listens_where_the_address_may_come_later(
 
 def test_a_crawl_is_one_transaction_and_old_answers_are_forgotten(lab: Lab, site: Site) -> None:
     clock, asked = Clock(), []
-    lab.server._metadata._seconds = clock.seconds  # type: ignore[method-assign]
+    lab.server._metadata._seconds = clock.seconds
     event.listen(lab.engine, "begin", lambda connection: asked.append(connection))
     assert len(leaves(lab)) > 20
     assert len(asked) == 1

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import Engine, select
 
-from cod.cli.root import cod
 from cod.client import ApiError
 from cod.flows.scheduler import vclusters
 from cod.model import AskedVcluster, HostKey, Site, SiteRef
@@ -23,7 +21,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import holding, host_keys, nodes
 from cod.store.scheduler import vclusters as rows
 from tests.contexts import flow_context
-from tests.net.apiserver import NOW, Served, serving
+from tests.net.apiserver import NOW, Served, said, serving
 from tests.net.test_dns_server import dig
 from tests.store import manager_world as world
 
@@ -55,12 +53,6 @@ def dns(reactor: Any, in_reactor: Any, pool: Pool, site: Site) -> Iterator[DnsSe
     in_reactor(server.stopService)
 
 
-def run(served: Served, *words: object, code: int = 0) -> str:
-    result = CliRunner().invoke(cod, ["--server", str(served.socket), *map(str, words)])
-    assert result.exit_code == code, result.output
-    return result.output
-
-
 def leave(tx: Tx, hostname: str) -> None:
     """The node of that name of farm goes home."""
     [node] = [
@@ -77,18 +69,18 @@ def leave(tx: Tx, hostname: str) -> None:
 
 
 def test_an_owner_s_name_is_answered_at_once(served: Served, dns: DnsServer) -> None:
-    assert "www" in run(served, "name", "add", "www", "n2", "--vcluster", "farm")
+    assert "www" in said(served, "name", "add", "www", "n2", "--vcluster", "farm")
     address = dig(dns, "+short", "n2.farm.cod.test")[1]
     assert dig(dns, "+short", "www.farm.cod.test")[1] == f"n2.farm.cod.test.\n{address}"
     assert dig(dns, "+short", "www.farm.cod.test", "CNAME")[1] == "n2.farm.cod.test.\n"
     status, output = dig(dns, "WWW.Farm.cod.test", "AAAA")
     assert (status, "ANSWER: 1," in output, "SOA" in output) == ("NOERROR", True, False)
     assert dig(dns, "www.pool.cod.test")[0] == "NXDOMAIN"
-    run(served, "name", "add", "www", "n1", "--vcluster", "pool")
+    said(served, "name", "add", "www", "n1", "--vcluster", "pool")
     assert dig(dns, "+short", "www.pool.cod.test")[1].startswith("n1.pool.cod.test.\n")
-    run(served, "name", "add", "www", "n1", "--vcluster", "farm")  # it leads elsewhere now
+    said(served, "name", "add", "www", "n1", "--vcluster", "farm")  # it leads elsewhere now
     assert dig(dns, "+short", "www.farm.cod.test")[1].startswith("n1.farm.cod.test.\n")
-    run(served, "name", "remove", "www", "--vcluster", "farm")
+    said(served, "name", "remove", "www", "--vcluster", "farm")
     assert dig(dns, "www.farm.cod.test")[0] == "NXDOMAIN"
 
 
@@ -101,12 +93,12 @@ def test_names_lead_on_to_the_host_key(served: Served, dns: DnsServer, engine: E
 
     in_transaction(engine, keyed)
     for name, target in (("www", "n1"), ("web", "www")):
-        run(served, "name", "add", name, target, "--vcluster", "farm")
+        said(served, "name", "add", name, target, "--vcluster", "farm")
     assert dig(dns, "+short", "web.farm.cod.test", "CNAME")[1] == "www.farm.cod.test.\n"
     found = dig(dns, "+short", "web.farm.cod.test", "SSHFP")[1].splitlines()
     assert found[:2] == ["www.farm.cod.test.", "n1.farm.cod.test."]
     assert found[2].startswith("4 2 ")
-    lines = run(served, "vcluster", "known-hosts", "farm").splitlines()
+    lines = said(served, "vcluster", "known-hosts", "farm").splitlines()
     assert lines[0].startswith("n1.farm.cod.test,web.farm.cod.test,www.farm.cod.test,10.77.")
     assert lines[1].startswith("n2.farm.cod.test,10.77.")
     text = served.local.get("/vclusters/farm/known_hosts", format="json")["lines"]
@@ -114,8 +106,8 @@ def test_names_lead_on_to_the_host_key(served: Served, dns: DnsServer, engine: E
 
 
 def test_a_name_whose_node_has_left_dangles(served: Served, dns: DnsServer, engine: Engine) -> None:
-    run(served, "name", "add", "www", "n2", "--vcluster", "farm")
-    [shown] = json.loads(run(served, "name", "list", "--vcluster", "farm", "--json"))
+    said(served, "name", "add", "www", "n2", "--vcluster", "farm")
+    [shown] = json.loads(said(served, "name", "list", "--vcluster", "farm", "--json"))
     assert (shown["dangling"], shown["host"], shown["address"][:6]) == (False, "n2", "10.77.")
     in_transaction(engine, leave, "n2")
     status, output = dig(dns, "www.farm.cod.test")
@@ -124,9 +116,9 @@ def test_a_name_whose_node_has_left_dangles(served: Served, dns: DnsServer, engi
     serial = in_transaction(engine, lambda tx: dns_zones.serials(tx)["vcluster", "farm"])
     assert serial > 1
     assert f"SOA\tns.cod.test. hostmaster.cod.test. {serial} " in output
-    [shown] = json.loads(run(served, "name", "list", "--vcluster", "farm", "--json"))
+    [shown] = json.loads(said(served, "name", "list", "--vcluster", "farm", "--json"))
     assert (shown["dangling"], shown["host"], shown["address"]) == (True, "", "")
-    assert "no such node" in run(served, "name", "list", "--vcluster", "farm")
+    assert "no such node" in said(served, "name", "list", "--vcluster", "farm")
 
 
 def test_refusals_say_what_to_do(served: Served) -> None:
@@ -135,16 +127,16 @@ def test_refusals_say_what_to_do(served: Served) -> None:
         (("www", "n9"), "no node and no name"),
         (("www", "example.org"), "[dns] external"),
     ):
-        assert why in run(served, "name", "add", *words, "--vcluster", "farm", code=1)
-    assert "no name" in run(served, "name", "remove", "www", "--vcluster", "farm", code=1)
+        assert why in said(served, "name", "add", *words, "--vcluster", "farm", code=1)
+    assert "no name" in said(served, "name", "remove", "www", "--vcluster", "farm", code=1)
     with pytest.raises(ApiError, match="there is no vcluster"):
         served.local.get("/vclusters/none/names")
 
 
 def test_the_audit_has_who_changed_what(served: Served) -> None:
-    run(served, "name", "add", "www", "n1", "--vcluster", "farm")
-    run(served, "name", "add", "www", "n2", "--vcluster", "farm")
-    run(served, "name", "remove", "www", "--vcluster", "farm")
+    said(served, "name", "add", "www", "n1", "--vcluster", "farm")
+    said(served, "name", "add", "www", "n2", "--vcluster", "farm")
+    said(served, "name", "remove", "www", "--vcluster", "farm")
     changes = [(one["action"], one["thing"]) for one in served.local.get("/audit")["items"][:3]]
     assert len(changes) == 3
     assert all("farm" in thing for _, thing in changes), changes
@@ -154,9 +146,9 @@ def test_the_audit_has_who_changed_what(served: Served) -> None:
 
 
 def test_a_renamed_vclusters_former_names_lead_to_its_nodes(served: Served, dns: DnsServer) -> None:
-    run(served, "name", "add", "www", "n2", "--vcluster", "farm")
+    said(served, "name", "add", "www", "n2", "--vcluster", "farm")
     address = dig(dns, "+short", "n2.farm.cod.test")[1]
-    assert "farm is called ranch now" in run(served, "vcluster", "rename", "farm", "ranch")
+    assert "farm is called ranch now" in said(served, "vcluster", "rename", "farm", "ranch")
     assert dig(dns, "+short", "n2.ranch.cod.test")[1] == address
     assert dig(dns, "+short", "n2.farm.cod.test")[1] == f"n2.ranch.cod.test.\n{address}"
     chain = f"www.ranch.cod.test.\nn2.ranch.cod.test.\n{address}"
@@ -178,7 +170,7 @@ def test_a_renamed_vclusters_former_names_lead_to_its_nodes(served: Served, dns:
 
 
 def test_names_end_with_their_vcluster(served: Served, engine: Engine) -> None:
-    run(served, "name", "add", "www", "n1", "--vcluster", "farm")
+    said(served, "name", "add", "www", "n1", "--vcluster", "farm")
 
     def end(tx: Tx) -> int:
         vcluster = rows.by_name(tx, "farm")

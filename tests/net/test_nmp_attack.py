@@ -332,7 +332,7 @@ def still(site: Site) -> NmpServer:
         SiteRef(site),
         "cod1",
         lambda factory: [],
-        tls.identity,  # type: ignore[arg-type]
+        tls.identity,
         lambda: NOW,
         lambda effects: None,
     )

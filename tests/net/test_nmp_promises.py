@@ -12,11 +12,12 @@ from twisted.python.failure import Failure
 from cod.flows.vcms import vcms
 from cod.flows.vcms.vcms import Greeted
 from cod.model import Refused, Site
+from cod.net.nmp.session import WINDOW
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import LONGEST_LINE, MOST_HEADERS, Decoder, Fault, Message, encode
 from cod.wire.nmp.protocol import MOST_OPEN
-from tests.net.test_nmp_session import KEEPALIVE, WINDOW, Line, owed
+from tests.net.test_nmp_session import KEEPALIVE, Line, owed
 
 
 @pytest.fixture

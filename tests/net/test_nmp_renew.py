@@ -25,6 +25,7 @@ from cod.model import Site
 from cod.net.nmp import limits
 from cod.net.nmp import tls as nmptls
 from cod.net.nmp.server import NmpServer
+from cod.net.servertls import ServerTls
 from cod.pool import Pool, in_transaction
 from cod.security.ca import SERVER_NAME, Ca, Issued, serial_text
 from cod.vcm import credentials
@@ -226,7 +227,7 @@ def test_nobody_signs_without_end(
 
 def test_a_server_that_runs_for_years_shows_one_that_has_not_ended(ca: Ca) -> None:
     days = [0]
-    tls = nmptls.ServerTls(ca, ["127.0.0.1"], lambda: time.time() + days[0] * 86400)
+    tls = ServerTls(ca, ["127.0.0.1"], lambda: time.time() + days[0] * 86400)
     shown = []
     for days[0] in (0, 400, 420, 900):
         assert (
@@ -241,7 +242,7 @@ def test_a_server_that_runs_for_years_shows_one_that_has_not_ended(ca: Ca) -> No
 
 def test_a_certificate_made_by_a_clock_that_was_ahead_is_not_shown_for_long(ca: Ca) -> None:
     ahead = [0.0]
-    tls = nmptls.ServerTls(ca, ["127.0.0.1"], lambda: time.time() + ahead[0])
+    tls = ServerTls(ca, ["127.0.0.1"], lambda: time.time() + ahead[0])
     begins = []
     for ahead[0] in (86400.0, 0.0, -60.0):
         assert (

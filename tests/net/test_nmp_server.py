@@ -38,7 +38,8 @@ from cod.store.scheduler import requests as request_rows
 from cod.store.scheduler import vclusters as vcluster_rows
 from cod.vcm.connect import over_tls
 from cod.vcm.pool import ANY, Demand
-from cod.vcm.service import Options, VcmService
+from cod.vcm.retry import Options
+from cod.vcm.service import VcmService
 from cod.wire.nmp import bodies as b
 from tests.contexts import flow_context
 from tests.net.nmplab import NOW, Client, add_web, enrolled, founded, port, serving
@@ -207,7 +208,7 @@ def test_a_certificate_that_ends_while_it_is_connected(
     vcm = client(issued)
     end = x509.load_pem_x509_certificate(issued.certificate).not_valid_after_utc.timestamp()
     for now, closed in ((end - 1, False), (end, True)):
-        server.clock = lambda now=now: now  # type: ignore[misc]
+        server.clock = lambda now=now: now
         in_reactor(server._sweep)
         heard = vcm.answer(b.Ping()) if not closed else vcm.hear()[1]  # type: ignore[index]
         assert isinstance(heard, b.Bye if closed else b.Pong)

@@ -21,10 +21,11 @@ from cod.flows.vcms.vcms import Greeted
 from cod.model import Owed, Refused, Site, SiteRef, Vcluster
 from cod.net.nmp import limits
 from cod.net.nmp.connection import BACKLOG, GREETING, LINGER, STALLED
-from cod.net.nmp.limits import BYTES, HELLOS, Bucket, Quotas
+from cod.net.nmp.limits import BYTES, HELLOS, Quotas
 from cod.net.nmp.session import WINDOW, VcmSession
 from cod.net.nmp.tls import PeerIdentity
 from cod.net.quietlog import MOST_KNOWN, QUIET, QuietLog
+from cod.tokenbucket import Bucket
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, encode
@@ -89,9 +90,9 @@ class Line:
 
     def __init__(self, site: Site, *, hello: bool = True, host: Host | None = None) -> None:
         self.host = host or Host(site)
-        self.transport: Any = _Transport()  # type: ignore[no-untyped-call]
-        self.session = VcmSession(self.host, "10.0.0.9")  # type: ignore[arg-type]
-        self.session.makeConnection(self.transport)  # type: ignore[no-untyped-call]
+        self.transport: Any = _Transport()
+        self.session = VcmSession(self.host, "10.0.0.9")
+        self.session.makeConnection(self.transport)
         self.number = 0
         if hello:
             assert isinstance(self.ask(b.Hello("pool", "test", 0)), b.Welcome)

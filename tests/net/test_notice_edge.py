@@ -91,12 +91,7 @@ class World:
             self.clock.advance(step)
 
     def rows(self) -> list[Any]:
-        return in_transaction(
-            self.engine,
-            lambda tx: tx.execute(
-                select(tables.notice_sends).order_by(tables.notice_sends.c.id)
-            ).all(),
-        )
+        return sends(self.engine)
 
 
 @pytest.fixture
@@ -294,7 +289,5 @@ def test_with_real_servers(
 
 
 def sends(engine: Engine) -> list[Any]:
-    return in_transaction(
-        engine,
-        lambda tx: tx.execute(select(tables.notice_sends).order_by(tables.notice_sends.c.id)).all(),
-    )
+    asked = select(tables.notice_sends).order_by(tables.notice_sends.c.id)
+    return in_transaction(engine, lambda tx: [*tx.execute(asked)])

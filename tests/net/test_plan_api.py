@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import func, select
 
 from cod.cli.nodes.node import immunity
-from cod.cli.root import cod
 from cod.cli.scheduler.plan import print_explanation
 from cod.client import ApiError
 from cod.flows.scheduler import apply_plan as acting
@@ -23,7 +21,7 @@ from cod.flows.scheduler.explain import OTHERS
 from cod.model import Role, Site
 from cod.pool import Pool
 from cod.store import tables as t
-from tests.net.apiserver import NOW, READER, Served, serving
+from tests.net.apiserver import NOW, READER, Served, said, serving
 from tests.net.credentials import as_user
 
 pytestmark = pytest.mark.slow
@@ -198,12 +196,6 @@ def _put(tx: Any, table: Any, *rows: dict[str, Any]) -> None:
     tx.execute(table.insert(), list(rows))
 
 
-def run(served: Served, *words: str, code: int = 0) -> str:
-    result = CliRunner().invoke(cod, ["--server", str(served.socket), *words])
-    assert result.exit_code == code, result.output
-    return result.output
-
-
 def rows(served: Served) -> dict[str, int]:
     """How many rows the tables have that a pass writes to, and what it would change of requests."""
     tables = (t.node_history, t.reservations, t.reclaims, t.power_actions, t.notices)
@@ -215,7 +207,7 @@ def rows(served: Served) -> dict[str, int]:
         )
         return found | {"told": tx.scalar(told)}
 
-    return served.tx(count)  # type: ignore[no-any-return]
+    return served.tx(count)
 
 
 # ---------------------------------------------------------------- the next pass
@@ -223,11 +215,11 @@ def rows(served: Served) -> dict[str, int]:
 
 def test_the_plan_says_what_a_pass_would_do_and_does_nothing(served: Served) -> None:
     items = served.local.get("/plan")["items"]
-    said = [
+    printed = [
         (one["kind"], one["vcluster"], one["request"], one["nodes"], one["type"], one["block"])
         for one in items
     ]
-    assert said == [
+    assert printed == [
         ("grant", "high", 11, 1, "small", "rack1"),
         ("take", "low", 12, 1, "large", "rack1"),
         ("reject", "high", 14, 0, None, None),
@@ -260,7 +252,7 @@ def test_a_pass_does_what_the_plan_said(served: Served, site: Site) -> None:
 
 
 def test_the_plan_for_people(served: Served) -> None:
-    lines = run(served, "plan").splitlines()
+    lines = said(served, "plan").splitlines()
     assert lines[0].split() == [
         "WHAT",
         "NODES",
@@ -272,16 +264,16 @@ def test_the_plan_for_people(served: Served) -> None:
         "WHY",
     ]
     assert lines[2].split()[:7] == ["take", "1", "large", "rack1", "-", "low", "12"]
-    assert [line.split()[0] for line in run(served, "plan", "--no-waits").splitlines()[1:]] == [
+    assert [line.split()[0] for line in said(served, "plan", "--no-waits").splitlines()[1:]] == [
         "grant",
         "take",
         "reject",
     ]
-    assert json.loads(run(served, "plan", "--json"))["items"][0]["about"] == "awake"
+    assert json.loads(said(served, "plan", "--json"))["items"][0]["about"] == "awake"
     for number in (11, 12, 13, 14):
-        run(served, "request", "withdraw", str(number), code=1 if number == 13 else 0)
-    run(served, "vcluster", "delete", "next")
-    assert run(served, "plan") == "nothing to do\n"
+        said(served, "request", "withdraw", str(number), code=1 if number == 13 else 0)
+    said(served, "vcluster", "delete", "next")
+    assert said(served, "plan") == "nothing to do\n"
 
 
 # ---------------------------------------------------------------- why a request waits
@@ -404,12 +396,14 @@ def test_others_ask_for_their_own_groups(served: Served) -> None:
 
 
 def test_on_the_command_line(served: Served, tmp_path: Path) -> None:
-    said = run(served, "request", "match", "--count", "1", "--group", "rich", "--template", "web")
-    assert said.startswith("It is granted in the next pass.")
-    assert "7 of the site match: 3 free" in said
+    printed = said(
+        served, "request", "match", "--count", "1", "--group", "rich", "--template", "web"
+    )
+    assert printed.startswith("It is granted in the next pass.")
+    assert "7 of the site match: 3 free" in printed
     wants = tmp_path / "wants.xml"
     wants.write_text(WANTS.format(32))
-    said = run(
+    printed = said(
         served,
         "request",
         "match",
@@ -421,10 +415,10 @@ def test_on_the_command_line(served: Served, tmp_path: Path) -> None:
         str(wants),
         code=1,
     )
-    assert "as far as leases tell there are enough" in said
-    assert re.search(r"^small +1 +2 +2 +0 +0 +memory/mib", said, re.MULTILINE)
+    assert "as far as leases tell there are enough" in printed
+    assert re.search(r"^small +1 +2 +2 +0 +0 +memory/mib", printed, re.MULTILINE)
     assert (
-        json.loads(run(served, "request", "match", "--count", "9", "--json", code=1))["code"]
+        json.loads(said(served, "request", "match", "--count", "9", "--json", code=1))["code"]
         == "impossible"
     )
 
@@ -433,7 +427,7 @@ IMPOSSIBLE = {"template": "web", "group": "rich"}
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "said", "remedies"),
+    ("path", "body", "detail", "remedies"),
     [
         ("/vclusters", {"size": 9}, "9 nodes wanted", [(7, True), (5, False)]),
         ("/vclusters", {"size": 7}, "in one block, the largest", [(7, True), (5, False)]),
@@ -446,7 +440,7 @@ def test_what_no_machines_could_ever_meet_is_not_accepted(
     served: Served,
     path: str,
     body: dict[str, Any],
-    said: str,
+    detail: str,
     remedies: list[tuple[int, bool]],
 ) -> None:
     field = "size"
@@ -461,7 +455,7 @@ def test_what_no_machines_could_ever_meet_is_not_accepted(
         served.local.post(path, body)
     refused = caught.value
     assert (refused.status, refused.code, refused.field) == (422, "impossible", field)
-    assert said in refused.detail
+    assert detail in refused.detail
     assert [(one["count"], one["spread"]) for one in refused.remedies] == remedies
     assert ("Possible: " in refused.detail) == bool(remedies)
     assert served.tx(counts) == before
@@ -505,7 +499,7 @@ def test_one_that_does_not_wait_is_explained_by_its_reason(served: Served) -> No
         [],
     )
     assert "withdrawn by" in why["sentence"]
-    assert run(served, "request", "explain", "12").startswith(
+    assert said(served, "request", "explain", "12").startswith(
         "request 12 of vcluster high, withdrawn: withdrawn by"
     )
 
@@ -515,7 +509,7 @@ def test_no_such_request(served: Served) -> None:
         with pytest.raises(ApiError, match="there is no request") as caught:
             served.local.get(f"/requests/{wrong}/explain")
         assert caught.value.status == 404
-    assert run(served, "request", "explain", "99", code=1) == "Error: there is no request 99\n"
+    assert said(served, "request", "explain", "99", code=1) == "Error: there is no request 99\n"
 
 
 def test_a_reader_may_ask(served: Served) -> None:
@@ -526,21 +520,21 @@ def test_a_reader_may_ask(served: Served) -> None:
 
 
 def test_the_explanation_for_people(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    said = run(served, "request", "explain", "13")
+    printed = said(served, "request", "explain", "13")
     titles = ["ahead of it", "types of nodes", "who holds what matches", "what would free it"]
-    assert [line for line in said.splitlines() if line in titles] == titles
+    assert [line for line in printed.splitlines() if line in titles] == titles
     assert re.search(
-        r"^small +1 +2 +2 +0 +0 +memory/mib: at least 32GiB wanted", said, re.MULTILINE
+        r"^small +1 +2 +2 +0 +0 +memory/mib: at least 32GiB wanted", printed, re.MULTILINE
     )
-    assert re.search(r"^low +1 +4 +0 +priority +", said, re.MULTILINE)
-    assert "place 3 in the queue for these types" in said
-    assert json.loads(run(served, "request", "explain", "13", "--json"))["position"] == 3
+    assert re.search(r"^low +1 +4 +0 +priority +", printed, re.MULTILINE)
+    assert "place 3 in the queue for these types" in printed
+    assert json.loads(said(served, "request", "explain", "13", "--json"))["position"] == 3
     why = served.local.get("/requests/13/explain") | {"ahead": [], "holders": [], "chances": []}
     why["types"][0]["lacks"] = [{"position": at, "phrases": ["a", "b"]} for at in (0, 2)]
     print_explanation(why)
-    said = capsys.readouterr().out
-    assert [line for line in said.splitlines() if line in titles] == ["types of nodes"]
-    assert "tuple 1: a; b; tuple 3: a; b" in said
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if line in titles] == ["types of nodes"]
+    assert "tuple 1: a; b; tuple 3: a; b" in printed
 
 
 def test_long_parts_are_cut_unless_all_is_wanted(
@@ -549,16 +543,16 @@ def test_long_parts_are_cut_unless_all_is_wanted(
     why = served.local.get("/requests/13/explain")
     why["ahead"] = [why["ahead"][0] | {"request": number} for number in range(100, 150)]
     print_explanation(why)
-    said = capsys.readouterr().out
-    assert ("119 " in said, "120 " in said, "… and 30 more: see --all" in said) == (
+    printed = capsys.readouterr().out
+    assert ("119 " in printed, "120 " in printed, "… and 30 more: see --all" in printed) == (
         True,
         False,
         True,
     )
     print_explanation(why, None)
-    said = capsys.readouterr().out
-    assert ("149 " in said, "more" in said) == (True, False)
-    assert "ahead of it" in run(served, "request", "explain", "13", "--all")
+    printed = capsys.readouterr().out
+    assert ("149 " in printed, "more" in printed) == (True, False)
+    assert "ahead of it" in said(served, "request", "explain", "13", "--all")
 
 
 # ---------------------------------------------------------------- immunity
@@ -596,12 +590,12 @@ def test_immunity_for_people(served: Served, monkeypatch: pytest.MonkeyPatch) ->
     assert immunity(NOW, NOW) is None
     assert immunity(None, NOW) is None
     monkeypatch.setattr("cod.cli.nodes.node.time.time", lambda: NOW)
-    lines = {line.split()[0]: line.split() for line in run(served, "node", "list").splitlines()}
+    lines = {line.split()[0]: line.split() for line in said(served, "node", "list").splitlines()}
     column = lines["NODE"].index("IMMUNE")
     assert lines["n4"][column : column + 3] != lines["n3"][column : column + 3]
     assert "4 min" in " ".join(lines["n4"])
-    assert re.search(r"^Immune until +\d{4}-", run(served, "node", "show", "n4"), re.MULTILINE)
-    assert re.search(r"^Immune until +- *$", run(served, "node", "show", "n3"), re.MULTILINE)
+    assert re.search(r"^Immune until +\d{4}-", said(served, "node", "show", "n4"), re.MULTILINE)
+    assert re.search(r"^Immune until +- *$", said(served, "node", "show", "n3"), re.MULTILINE)
 
 
 def test_replies_to_changes_say_it_too(served: Served) -> None:

@@ -133,3 +133,20 @@ def test_a_column_without_its_field_or_migration_fails_a_test(
     assert done.returncode == 1, done.stdout + done.stderr
     assert "remark" in done.stdout
     assert "1 failed" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_field_that_a_test_leaves_out_is_refused(tmp_path: Path) -> None:
+    """`make check` reads the calls in tests too: here a record, and a test that makes it by hand.
+    Nothing that they import is followed, which would cost ten times as much."""
+    record = "cod/web/api/context.py"
+    for name in (record, "cod/web/http/port.py", "tests/attack/test_bodies.py", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / name)
+    for name in ("trampoline", "schema", "images"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "empty.py").touch()
+    check = ("-m", "mypy", "--follow-imports", "skip")
+    assert "[call-arg]" not in _run(tmp_path, *check).stdout
+    _add(tmp_path / record, "    rate_limits: RateLimits\n", "    remark: str\n")
+    assert 'Missing named argument "remark" for "Context"' in _run(tmp_path, *check).stdout

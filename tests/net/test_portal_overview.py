@@ -46,7 +46,7 @@ def _site(tx: Tx) -> None:
                 subject=f"news of {name}",
                 about="",
             )
-        )  # type: ignore[union-attr]
+        )
 
 
 @pytest.fixture

@@ -1,33 +1,22 @@
 """The portal and the command line where machines are in trouble: maintenance, the rack map, nodes
 that failed."""
 
+# ruff: noqa: F401, F811 (fixtures)
+
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import update
 
 from cod.store import tables as t
 from cod.store.nodes import blocks, nodes
-from tests.conftest import ready
-from tests.net.apiserver import NOW, Served, as_json, run
+from tests.net.apiserver import Served, as_json, run
+from tests.net.ownersite import engine, furnished_sqlite, there
 from tests.net.portalclient import Shown, signed_in
-from tests.portal_site import furnish
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def there(served: Served) -> Served:
-    """The server, with the small site that has something of everything."""
-
-    def begin(tx: Any) -> None:
-        tx.execute(delete(t.groups))
-        furnish(tx, NOW)
-
-    ready(served.pool.engine, "a site of portal pages", begin)
-    return served
 
 
 def check(page: Shown, **fields: str) -> Shown:

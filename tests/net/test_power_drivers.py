@@ -27,7 +27,7 @@ ADMIN = SignIn("admin", "secret")
 def bmc(reactor: Any, in_reactor: InReactor) -> Iterator[Bmc]:
     bmc = Bmc()
     port = in_reactor(reactor.listenTCP, 0, Site(bmc), 50, "127.0.0.1")
-    bmc.address = f"http://127.0.0.1:{port.getHost().port}"  # type: ignore[attr-defined]
+    bmc.address = f"http://127.0.0.1:{port.getHost().port}"
     yield bmc
     in_reactor(port.stopListening)
 
@@ -38,7 +38,7 @@ def driver(reactor: Any, in_reactor: InReactor, bmc: Bmc) -> Callable[[str], Any
     own = RedfishDriver(reactor)
     return lambda method, path="", *more: in_reactor(
         getattr(own, method), Target(bmc.address + path, ADMIN), *more
-    )  # type: ignore[attr-defined]
+    )
 
 
 def test_there_is_a_driver_of_every_name(reactor: Any) -> None:
@@ -290,7 +290,7 @@ def test_a_bmc_that_is_silent_or_gone(
 def test_what_listens_there_is_something_else(reactor: Any, in_reactor: InReactor) -> None:
     class Other(Protocol):
         def connectionMade(self) -> None:
-            self.transport.write(b"SSH-2.0-other\r\n")  # type: ignore[union-attr, call-arg]
+            self.transport.write(b"SSH-2.0-other\r\n")  # type: ignore[call-arg]
 
     port = in_reactor(reactor.listenTCP, 0, Factory.forProtocol(Other), 50, "127.0.0.1")
     for scheme, sentence in (("https", "does not speak TLS"), ("http", "broke the connection off")):

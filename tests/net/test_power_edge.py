@@ -793,9 +793,9 @@ class Lab(LineOnlyReceiver):
         self.asked.append(json.loads(line))
         answer = self.answers.pop(0)
         if answer is None:
-            self.transport.loseConnection()  # type: ignore[union-attr]
+            self.transport.loseConnection()
         else:
-            self.transport.write(answer + b"\n")  # type: ignore[union-attr, call-arg]
+            self.transport.write(answer + b"\n")  # type: ignore[call-arg]
 
 
 @pytest.fixture

@@ -45,7 +45,8 @@ class Asked:
 def test_a_driver_that_cannot_tell_says_neither(
     site: Site, answer: Any, driver: str, mac: str, said: str
 ) -> None:
-    asked, clock, heard = Asked(answer, driver), Clock(), []
+    asked, clock = Asked(answer, driver), Clock()
+    heard: list[Any] = []
     drivers: Any = {"ipmi": asked}
     status = PowerStatus(clock, asked, drivers, SiteRef(site))
     Deferred.fromCoroutine(status.of(mac)).addCallback(heard.append)

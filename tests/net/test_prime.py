@@ -66,7 +66,7 @@ def run(order: Order, *disks: Disk, patience: Patience = QUICK) -> cprime.Writte
 
 
 def one(source: ImageSource, **more: object) -> Order:
-    return replace(Order("1.1", "prime", images=(source,)), **more)  # type: ignore[arg-type]
+    return replace(Order("1.1", "prime", images=(source,)), **more)
 
 
 # ---------------------------------------------------------------- bit-exact
@@ -348,7 +348,7 @@ def test_no_suitable_disk(
 ) -> None:
     image_file(tmp_path / "image", MIB)
     source = added(server, tmp_path / "image")
-    there = [replace(dirty(tmp_path / f"disk{n}", MIB), **more) for n, more in enumerate(disks)]  # type: ignore[arg-type]
+    there = [replace(dirty(tmp_path / f"disk{n}", MIB), **more) for n, more in enumerate(disks)]
     assert words in failure(one(source, **order), *there)
 
 

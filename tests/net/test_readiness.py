@@ -162,7 +162,7 @@ def test_an_answer_after_the_boot_has_failed_changes_nothing(tx: Tx) -> None:
     assert node is not None
     transitions.move(tx, node, NodeEvent.BOOT_FAILED, now=4.0, cause="", actor="test")
     assert readiness.answered(tx, check, Policy(), 5.0) == ()
-    assert nodes.by_name(tx, "n1").state == NodeState.TRAMPOLINE  # type: ignore[union-attr]
+    assert nodes.by_name(tx, "n1").state == NodeState.TRAMPOLINE
 
 
 @pytest.mark.parametrize(

@@ -1,31 +1,20 @@
 """Every form of the portal, sent by a stranger to what is another group's: nothing is done, and
 nothing is learnt."""
 
+# ruff: noqa: F401, F811 (fixtures)
+
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from sqlalchemy import Engine
 
-from cod.model import Site
 from cod.web.portal.page import Action
 from cod.web.portal.registry import ACTIONS
-from tests.net.rights_world import standing
-from tests.net.test_rights_walk import BODIES, KINDS, UNKNOWN, Walk, name_of
+from tests.net.test_rights_walk import BODIES, KINDS, UNKNOWN, Walk, name_of, walk
 
 FORMS = [each for each in ACTIONS if isinstance(each, Action) and "{" in each.path]
-
-
-@pytest.fixture
-def walk(
-    reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site
-) -> Iterator[Walk]:
-    with standing(reactor, engine, in_reactor, site) as there:
-        yield Walk(*there)
 
 
 def path_of(path: str, of: dict[str, str]) -> str:

@@ -4,6 +4,7 @@ doctor` finds."""
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -94,7 +95,7 @@ def test_a_part_says_where_nodes_reach_its_host(site: Site) -> None:
     here = SimpleNamespace(
         site=SimpleNamespace(current=site), settings=SimpleNamespace(name="a"), clock=lambda: NOW
     )
-    part = said_of("web", here)  # type: ignore[arg-type]
+    part = said_of("web", here)
     assert (part.server, part.part, part.database_schema) == ("a", "web", schema.head())
     assert part.addresses == (site.subnets[0].server,)
 
@@ -112,7 +113,7 @@ def test_the_doctor_compares_this_host_with_the_others(tmp_path: Path, site: Sit
     subnet = replace(site.subnets[0], others=("10.77.0.2",))
 
     def found(**changes: Any) -> list[tuple[str, str]]:
-        current = doctor.version("cod"), schema.head()
+        current = version("cod"), schema.head()
         ours = replace(OTHER, version=current[0], database_schema=current[1])
         in_transaction(engine, flows.renew, part=replace(ours, **changes))
         context = Context(replace(site, subnets=(subnet,)), settings, None, NOW, False)

@@ -86,7 +86,7 @@ def test_a_user_that_is_no_part_s_is_refused(
 ) -> None:
     monkeypatch.setattr(partusers, "signer_clients", lambda: {4242})
     with pytest.raises(SignerAway, match="may not ask"):
-        RemoteAuthority(tmp_path / "ca", path).vcm("pool", None)  # type: ignore[arg-type] # unused
+        RemoteAuthority(tmp_path / "ca", path).vcm("pool", None)  # unused
     assert "may not ask the signer" in caplog.text
 
 
@@ -95,7 +95,7 @@ def test_a_socket_that_is_not_the_signers_is_not_believed(
 ) -> None:
     monkeypatch.setattr(partusers, "signers", lambda: {4242})
     with pytest.raises(SignerAway, match="is no signer's"):
-        RemoteAuthority(tmp_path / "ca", path).vcm("pool", None)  # type: ignore[arg-type] # unused
+        RemoteAuthority(tmp_path / "ca", path).vcm("pool", None)  # unused
 
 
 @pytest.mark.parametrize(

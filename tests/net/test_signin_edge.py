@@ -17,6 +17,7 @@ from cod.flows.people import people as flows
 from cod.model import Ldap, Refused, SignInRules, SlowDown
 from cod.security import passwords
 from cod.store.people import audit, people
+from cod.web.signin import directory
 from cod.web.signin import service as edge
 from cod.web.signin.service import SignIn
 from tests.net.apiserver import NOW, Served
@@ -87,9 +88,7 @@ def test_unknown_users_cost_as_much_as_known_ones(
 ) -> None:
     add(served, "ann")
     verified: list[str] = []
-    monkeypatch.setattr(
-        edge.passwords, "matches", lambda kept, given: verified.append(kept) or False
-    )
+    monkeypatch.setattr(passwords, "matches", lambda kept, given: verified.append(kept) or False)
     for name in ("ann", "nobody"):
         with pytest.raises(Refused, match="wrong"):
             door("sign_in", name, "x", address="192.0.2.1")
@@ -103,9 +102,7 @@ def test_guesses_at_once_are_not_all_listened_to(
     from twisted.internet.defer import DeferredList, ensureDeferred
 
     verified: list[str] = []
-    monkeypatch.setattr(
-        edge.passwords, "matches", lambda kept, given: verified.append(given) or False
-    )
+    monkeypatch.setattr(passwords, "matches", lambda kept, given: verified.append(given) or False)
     own: SignIn = door.own  # type: ignore[attr-defined]
     results = in_reactor(
         lambda: DeferredList(
@@ -158,7 +155,7 @@ def test_few_are_verified_at_once_and_too_many_are_turned_away(
         running[0] -= 1
         return False
 
-    monkeypatch.setattr(edge.passwords, "matches", matches)
+    monkeypatch.setattr(passwords, "matches", matches)
     monkeypatch.setattr(edge, "WAITING", 3)
     own: SignIn = door.own  # type: ignore[attr-defined]
     started: list[Any] = in_reactor(
@@ -179,9 +176,9 @@ def test_a_directory_that_is_away_locks_nobody_out(
     served: Served, door: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: Any) -> None:
-        raise Refused("busy", edge.directory.AWAY)
+        raise Refused("busy", directory.AWAY)
 
-    monkeypatch.setattr(edge.directory, "verify", away)
+    monkeypatch.setattr(directory, "verify", away)
     own: SignIn = door.own  # type: ignore[attr-defined]
     rules = SignInRules(ldap=Ldap(url="ldaps://192.0.2.1"))
     own._site.current = replace(own._site.current, signin=rules)
@@ -201,6 +198,6 @@ def test_who_is_disabled_while_the_password_is_verified_does_not_come_in(
         served.tx(flows.change, "ann", {"disabled": True}, now=NOW)
         return True
 
-    monkeypatch.setattr(edge.passwords, "matches", matches)
+    monkeypatch.setattr(passwords, "matches", matches)
     with pytest.raises(Refused, match="wrong"):
         door("sign_in", "ann", PASSWORD, address="192.0.2.1")

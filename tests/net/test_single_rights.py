@@ -1,27 +1,27 @@
 """Single rights beside roles: who has one is answered where it is enough, and nowhere else, over
 the API and on the portal."""
 
+# ruff: noqa: F401, F811 (fixtures)
+
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, combinations
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
 
 from cod.flows.people import people, tokens
-from cod.model import Owned, Refused, Right, Role, SingleRight, Site, Who
+from cod.model import Owned, Refused, Right, Role, SingleRight, User, Who
 from cod.policy.people import rights
 from cod.pool import in_transaction
 from cod.store.people import people as rows
 from cod.web.api.resources import ROUTES
 from tests.net.apiserver import Served, as_json, run
 from tests.net.portalclient import signed_in
-from tests.net.rights_world import NOW, OURS, Asker, standing
+from tests.net.rights_world import NOW, OURS, Asker
 from tests.net.test_people_api import refused, user
-from tests.net.test_rights_walk import LEAST, MEMBER, OWNER, Walk, name_of
+from tests.net.test_rights_walk import LEAST, MEMBER, OWNER, Walk, name_of, walk
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +66,7 @@ def test_a_single_right_is_enough_where_it_is_named_and_nowhere_else(
 
 
 def test_a_token_for_one_group_has_the_single_rights_there() -> None:
-    ann = rows.User(1, "ann", "", "", NOW, None, False, "", None)
+    ann = User(1, "ann", "", "", NOW, None, False, "", None)
     who = rights.person(
         ann,
         {7: Role.VIEWER, 8: Role.VIEWER},
@@ -77,14 +77,6 @@ def test_a_token_for_one_group_has_the_single_rights_there() -> None:
 
 
 # ---------------------------------------------------------------- every route
-
-
-@pytest.fixture
-def walk(
-    reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site
-) -> Iterator[Walk]:
-    with standing(reactor, engine, in_reactor, site) as there:
-        yield Walk(*there)
 
 
 def viewer(walk: Walk, name: str, have: frozenset[SingleRight]) -> Asker:

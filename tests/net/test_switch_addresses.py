@@ -1,36 +1,26 @@
 """Where a node's power is switched, and by which account: nobody but administrators reads it, at
 any door."""
 
+# ruff: noqa: F401, F811 (fixtures)
+
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from sqlalchemy import Engine
 
-from cod.model import Site
 from cod.policy.nodes.power import told
 from cod.policy.people.audit import for_owners
 from cod.web.api.models import Reply, _with_closed
 from cod.web.api.resources import ROUTES
 from cod.web.portal.registry import PAGES
-from tests.net.rights_world import SWITCH, standing
+from tests.net.rights_world import SWITCH
 from tests.net.test_rights_pages import Walk as PageWalk
-from tests.net.test_rights_walk import Walk
+from tests.net.test_rights_walk import Walk, walk
 
 pytestmark = pytest.mark.slow
 
 WRITES = {"/nodes/{name}/power", "/nodes/{name}/capture"}
-
-
-@pytest.fixture
-def walk(
-    reactor: Any, engine: Engine, in_reactor: Callable[..., Any], site: Site
-) -> Iterator[Walk]:
-    with standing(reactor, engine, in_reactor, site) as there:
-        yield Walk(*there)
 
 
 def asked(walk: Walk, who: str) -> dict[str, str]:

@@ -154,7 +154,7 @@ def test_objects_are_those_of_the_mib() -> None:
 
 
 def test_a_table_that_leads_in_a_circle_ends() -> None:
-    session = SnmpSession.__new__(SnmpSession)
+    session: Any = SnmpSession.__new__(SnmpSession)
     session._snmp = SimpleNamespace(next_cmd=None)
     after = {"1.2": "1.2.1", "1.2.1": "1.2.2", "1.2.2": "1.2.1"}
 
@@ -162,7 +162,7 @@ def test_a_table_that_leads_in_a_circle_ends() -> None:
         await asyncio.sleep(0)
         return [(after[oid], 7)]
 
-    session._object = lambda oid, *_value: oid  # type: ignore[method-assign]
-    session._ask = ask  # type: ignore[method-assign]
+    session._object = lambda oid, *_value: oid
+    session._ask = ask
     with pytest.raises(SwitchError, match="leads in a circle"):
         asyncio.run(asyncio.wait_for(session._walk("1.2"), 5))

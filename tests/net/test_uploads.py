@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import json
 import os
+import shutil
 import socket
 import struct
 from collections.abc import Callable
@@ -401,9 +402,7 @@ def test_creations_that_cannot_be(
 def test_a_disk_without_room_is_told_at_once(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        intake.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1_000_000})
-    )
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1_000_000}))
     answer = create(served)
     assert (answer.status, answer.body["code"]) == (507, "no_space")
     begun(served, size=1_000_000)

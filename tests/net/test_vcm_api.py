@@ -24,7 +24,7 @@ from cod.security.ca import Ca, serial_text
 from cod.store import tables as t
 from cod.vcm import settings
 from tests.contexts import flow_context
-from tests.net.apiserver import NOW, READER, Served, serving
+from tests.net.apiserver import NOW, READER, Served, said, serving
 from tests.store import manager_world as world
 
 pytestmark = pytest.mark.slow
@@ -54,12 +54,6 @@ def furnish(served: Served, site: Site) -> None:
         flow_context(site, NOW),
         AskedVcluster(name="pool", size=1, template="debian", group="site"),
     )
-
-
-def run(served: Served, *words: object, code: int = 0) -> str:
-    result = CliRunner().invoke(cod, ["--server", str(served.socket), *map(str, words)])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 def test_enrolled_with_a_certificate_of_the_site_s(served: Served, ca: Ca) -> None:
@@ -221,14 +215,16 @@ def test_inside_nothing_is_written_here(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = set(tmp_path.iterdir())
-    said = run(headed, "vcm", "enroll", "pool", "--inside", "--head", "n2")
-    assert said == "n2 of pool finds configuration and invitation in its seed when it is primed\n"
+    printed = said(headed, "vcm", "enroll", "pool", "--inside", "--head", "n2")
+    assert (
+        printed == "n2 of pool finds configuration and invitation in its seed when it is primed\n"
+    )
     headed.tx(world.run_pass, site, NOW)
-    assert "primed before" in run(headed, "vcm", "enroll", "pool", "--inside")
-    assert "n1 (has no certificate yet)" in " ".join(run(headed, "vcm", "list").split())
+    assert "primed before" in said(headed, "vcm", "enroll", "pool", "--inside")
+    assert "n1 (has no certificate yet)" in " ".join(said(headed, "vcm", "list").split())
     assert set(tmp_path.iterdir()) == before
     for words in (["--head", "n1"], ["--inside", "--plain"], ["--inside", "--into", "x"]):
-        assert "--head goes with --inside" in run(headed, "vcm", "enroll", "pool", *words, code=2)
+        assert "--head goes with --inside" in said(headed, "vcm", "enroll", "pool", *words, code=2)
 
 
 def test_a_file_that_is_replaced_is_never_half_there_or_readable_for_others(
@@ -237,24 +233,24 @@ def test_a_file_that_is_replaced_is_never_half_there_or_readable_for_others(
     (tmp_path / "vcm.key").write_text("old")
     (tmp_path / "vcm.key").chmod(0o644)
     reader = (tmp_path / "vcm.key").open()
-    run(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    said(served, "vcm", "enroll", "pool", "--into", tmp_path)
     assert reader.read() == "old"  # who was reading it reads the old one to its end
     assert stat.S_IMODE((tmp_path / "vcm.key").stat().st_mode) == 0o600
 
 
 def test_a_folder_that_a_vcm_can_be_started_with(served: Served, tmp_path: Path) -> None:
     folder = tmp_path / "vcm"
-    said = run(served, "vcm", "enroll", "pool", "--into", folder)
-    assert f"cod vcm sge {folder}/vcm.toml" in said
+    printed = said(served, "vcm", "enroll", "pool", "--into", folder)
+    assert f"cod vcm sge {folder}/vcm.toml" in printed
     assert {file.name for file in folder.iterdir()} == {"vcm.toml", "vcm.key", "vcm.crt", "ca.crt"}
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
-    assert "PRIVATE" not in said
+    assert "PRIVATE" not in printed
     read = settings.load(folder / "vcm.toml", settings.Settings)
     assert (read.vcluster, read.servers, read.tls) == ("pool", ("10.77.0.1:8071",), True)
 
 
 def test_the_end_of_its_certificate_is_shown_and_warned_of(served: Served, tmp_path: Path) -> None:
-    run(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    said(served, "vcm", "enroll", "pool", "--into", tmp_path)
     certificate = x509.load_pem_x509_certificate((tmp_path / "vcm.crt").read_bytes())
     shown = served.local.get("/vclusters/pool/vcm")
     assert (shown["ends_at"], shown["warned_at"]) == (
@@ -278,38 +274,38 @@ def test_the_end_of_its_certificate_is_shown_and_warned_of(served: Served, tmp_p
                 in result.stderr
             ) == warns
     served.tx(lambda tx: tx.execute(t.vcms.update().values(ends_at=None)))
-    assert run(served, "vcm", "list").split()[-1] == "-"
+    assert said(served, "vcm", "list").split()[-1] == "-"
 
 
 def test_enrolled_anew_what_was_renewed_before_is_removed(served: Served, tmp_path: Path) -> None:
     (tmp_path / "vcm.crt.renewed").write_text("a key that is worth nothing now")
-    run(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    said(served, "vcm", "enroll", "pool", "--into", tmp_path)
     assert not (tmp_path / "vcm.crt.renewed").exists()
 
 
 def test_enrolling_anew_leaves_the_configuration(served: Served, tmp_path: Path) -> None:
-    run(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    said(served, "vcm", "enroll", "pool", "--into", tmp_path)
     first = (tmp_path / "vcm.crt").read_text()
     (tmp_path / "vcm.toml").write_text("# mine")
-    said = run(served, "vcm", "enroll", "pool", "--into", tmp_path)
-    assert f"left {tmp_path}/vcm.toml as it was" in said
-    assert "wrote vcm.key, vcm.crt, ca.crt to" in said
+    printed = said(served, "vcm", "enroll", "pool", "--into", tmp_path)
+    assert f"left {tmp_path}/vcm.toml as it was" in printed
+    assert "wrote vcm.key, vcm.crt, ca.crt to" in printed
     assert (tmp_path / "vcm.toml").read_text() == "# mine"
     assert (tmp_path / "vcm.crt").read_text() != first
 
 
 def test_a_folder_without_secrets(served: Served, tmp_path: Path) -> None:
     folder = tmp_path / "vcm"
-    run(served, "vcm", "enroll", "pool", "--into", folder, "--plain", "--address", "10.77.9.9")
+    said(served, "vcm", "enroll", "pool", "--into", folder, "--plain", "--address", "10.77.9.9")
     assert {file.name for file in folder.iterdir()} == {"vcm.toml"}
     read = settings.load(folder / "vcm.toml", settings.Settings)
     assert (read.servers, read.tls) == (("10.77.0.1:8072",), False)
 
 
 def test_listed_shown_and_revoked(served: Served, tmp_path: Path) -> None:
-    run(served, "vcm", "enroll", "pool", "--into", tmp_path, "--address", "10.77.9.9")
-    assert "10.77.9.9" in run(served, "vcm", "list")
-    assert json.loads(run(served, "vcm", "show", "pool", "--json"))["vcluster"] == "pool"
-    run(served, "vcm", "revoke", "pool")
-    assert "pool" not in run(served, "vcm", "list")
-    assert "nobody is enrolled" in run(served, "vcm", "show", "pool", code=1)
+    said(served, "vcm", "enroll", "pool", "--into", tmp_path, "--address", "10.77.9.9")
+    assert "10.77.9.9" in said(served, "vcm", "list")
+    assert json.loads(said(served, "vcm", "show", "pool", "--json"))["vcluster"] == "pool"
+    said(served, "vcm", "revoke", "pool")
+    assert "pool" not in said(served, "vcm", "list")
+    assert "nobody is enrolled" in said(served, "vcm", "show", "pool", code=1)

@@ -30,6 +30,7 @@ from cod.store.engine import Tx
 from cod.vcm import credentials, renewal
 from cod.vcm.link import Link
 from cod.vcm.renewal import Renewal
+from cod.vcm.retry import Options
 from cod.vcm.settings import Settings
 from tests.net.vcmlab import (
     NOW,
@@ -38,7 +39,6 @@ from tests.net.vcmlab import (
     Lab,
     Life,
     MortalService,
-    Options,
     Toy,
     furnish,
     with_death,
@@ -96,7 +96,7 @@ class RenewingLab(Lab):
             Databases(self.engine, self.cod),
             SiteRef(self.site),
             "cod1",
-            lambda factory: (),  # type: ignore[arg-type]
+            lambda factory: (),
             lambda transport: transport.shown,
             self.now,
             self._effects,
@@ -216,9 +216,8 @@ def test_it_renews_its_certificate_once_and_comes_again_with_it(
 
 
 def changes(tx: Tx) -> list[Any]:
-    return tx.execute(
-        select(t.audit.c.actor, t.audit.c.thing).where(t.audit.c.action == "vcm renew")
-    ).all()
+    asked = select(t.audit.c.actor, t.audit.c.thing).where(t.audit.c.action == "vcm renew")
+    return [*tx.execute(asked)]
 
 
 @pytest.mark.parametrize("who", ["vcm", "cod"])

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Clock
 from twisted.python.threadpool import ThreadPool
 
 from cod.flows.notices.notices import Delivery
@@ -25,7 +24,7 @@ from cod.net.notify.delivery_errors import DeliveryError
 from cod.net.notify.webhooks import Webhooks
 from cod.wire import webhook
 from tests.net.certificates import Authority
-from tests.net.receivers import listening
+from tests.net.receivers import MovedTime, listening
 from tests.ports import free_port
 from tests.unit.test_notice_wire import verified
 from tests.waiting import until
@@ -284,16 +283,7 @@ def test_who_says_nothing_is_given_ten_seconds(
 ) -> None:
     """The attempt's time is moved, the connection is real."""
 
-    class Moved:
-        """The reactor, with a clock of its own for `callLater`."""
-
-        clock = Clock()
-        callLater = clock.callLater
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(reactor, name)
-
-    moved = Moved()
+    moved = MovedTime(reactor)
     failed: list[Any] = []
     asked = threading.Event()
     with speaking(asked=asked) as port:

@@ -117,6 +117,7 @@ class End:
         self._life, self._protocol = life, protocol
         self._heard, self._said = heard, said
         self.other: End = self
+        self.shown: PeerIdentity | None = None
         self._open, self._inbox = True, deque[bytes]()
         life.ends.append(self)
 
@@ -305,7 +306,7 @@ class Lab:
             Databases(self.engine, self.cod),
             SiteRef(self.site),
             "cod1",
-            lambda factory: (),  # type: ignore[arg-type]
+            lambda factory: (),
             lambda transport: PeerIdentity("7", "pool", True),
             self.now,
             self._effects,

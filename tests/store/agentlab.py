@@ -215,9 +215,10 @@ class Lab:
             "digest": "0" * 64,
             "created_at": 0.0,
         }
-        return int(
-            self.tx.execute(insert(t.config_templates).values(**row)).inserted_primary_key[0]
+        [made] = (
+            self.tx.execute(insert(t.config_templates).values(**row)).inserted_primary_key or ()
         )
+        return int(made)
 
     def vcluster(self, template_id: int, group: str = "physics", name: str = "vc") -> Vcluster:
         owner = groups.ensure(self.tx, group, 0.0)

@@ -77,6 +77,7 @@ from cod.store.nodes import bindings, nodes
 from cod.store.nodes import consoles as console_rows
 from cod.store.people import groups, people, signins
 from cod.store.scheduler import reclaims
+from cod.store.scheduler.starts import Told
 from cod.wire.nmp import bodies as b
 from tests.contexts import flow_context
 from tests.store.agentlab import KEY, NOW, Lab, hardware, mac
@@ -912,8 +913,8 @@ def scheduler__series__reserve(lab: Lab) -> Call:
     )
 
 
-def expected(lab: Lab) -> list[starts.Told]:
-    return [starts.Told(waiting(lab), lab.now + 99, "", None, None)]
+def expected(lab: Lab) -> list[Told]:
+    return [Told(waiting(lab), lab.now + 99, "", None, None)]
 
 
 @case

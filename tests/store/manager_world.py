@@ -138,8 +138,8 @@ def members(tx: Tx, vcluster_id: int) -> list[str]:
 def check_world(tx: Tx) -> None:
     """What must hold between any two transactions."""
     for node in nodes.every(tx):
-        own = (t.bindings.c.node_id == node.id, t.bindings.c.kind == "vcluster")
-        own = (*own, t.bindings.c.state != "left")
+        of = t.bindings.c
+        own = (of.node_id == node.id, of.kind == "vcluster", of.state != "left")
         bindings = tx.scalar(select(func.count()).where(*own))
         rights = tx.scalar(select(func.count()).where(t.node_permissions.c.node_id == node.id))
         installs = tx.scalar(select(func.count()).where(t.install_images.c.node_id == node.id))

@@ -436,11 +436,8 @@ def test_many_are_woken_in_several_transactions(
         plan = plan_flow.decide(plan_flow.snapshot(tx, busy, NOW), busy, NOW)
     many = [replace(one, count=120) for one in plan.power_changes if not one.sleep]
     cut = flow.acts(replace(plan, power_changes=tuple(many)), busy)
-    assert [act.flow.keywords["part"].count for act in cut if act.name == "wake nodes"] == [
-        50,
-        50,
-        20,
-    ]  # type: ignore[attr-defined]
+    wakes: list[Any] = [act.flow for act in cut if act.name == "wake nodes"]
+    assert [each.keywords["part"].count for each in wakes] == [50, 50, 20]
 
 
 def test_who_wakes_while_others_do_has_longer(
@@ -472,7 +469,7 @@ def test_a_grow_request_that_is_withdrawn_cancels_what_is_taken_for_it(
         ).value
         assert "take for request" in run_pass(tx, busy, 900.0)
         request_flows.withdraw(tx, request_id=asked.request.id, reason="not needed", now=901.0)
-        assert requests.get(tx, asked.request.id).state == "withdrawn"  # type: ignore[union-attr]
+        assert requests.get(tx, asked.request.id).state == "withdrawn"
         rest(tx, busy, 905.0, step=40.0)
         assert [summary(tx)[name] for name in ("loser16", "winner16")] == [
             ("active", 2, 2),

@@ -334,7 +334,7 @@ def test_an_older_connection_says_nothing_more(primed: tuple[Lab, Peer]) -> None
             message()
     assert flow.lost(lab.tx, older, lab.site, lab.now) == Result(False)
     assert lab.node(1) == before
-    assert sessions.get(lab.tx, before.id).epoch == newer.epoch > older.epoch  # type: ignore[union-attr]
+    assert sessions.get(lab.tx, before.id).epoch == newer.epoch > older.epoch
 
 
 def test_wiping_and_writing_are_told_apart_with_true_rates(primed: tuple[Lab, Peer]) -> None:
@@ -359,11 +359,11 @@ def test_wiping_and_writing_are_told_apart_with_true_rates(primed: tuple[Lab, Pe
 def test_only_progress_moves_the_deadline(primed: tuple[Lab, Peer]) -> None:
     lab, peer = primed
     order_id, first = lab.order(1).id, lab.node(1).deadline
-    assert first == lab.now + NODE_RULES[NodeState.PRIME].deadline
+    assert first == lab.now + (NODE_RULES[NodeState.PRIME].deadline or 0.0)
     lab.now += 200
     lab.progress(peer, order_id, 10)
     moved = lab.node(1).deadline
-    assert moved == lab.now + NODE_RULES[NodeState.PRIME].deadline
+    assert moved == lab.now + (NODE_RULES[NodeState.PRIME].deadline or 0.0)
     lab.now += 200
     lab.progress(peer, order_id, 10)
     assert lab.node(1).deadline == moved
@@ -837,7 +837,7 @@ def test_another_machines_nic_is_a_conflict_and_disturbs_nobody(lab: Lab) -> Non
             assert isinstance(sentence, str)
             assert claimed in sentence
     assert lab.node(1) == before
-    assert sessions.get(lab.tx, before.id).epoch == real.epoch  # type: ignore[union-attr]
+    assert sessions.get(lab.tx, before.id).epoch == real.epoch
     assert (lab.node(2).state, lab.node(2).attributes) == ("new", None)
     assert [(c["kind"], c["mac"]) for c in conflicts.every(lab.tx)] == [("identity", mac(2))]
     assert orders.waiting(lab.tx, "a", lab.site, lab.now).value[0][0] == before.id

@@ -182,7 +182,7 @@ class Walk:
             and node.generation == capture.generation
         )
         assert (node.state == NodeState.CAPTURE) == (running or finished)
-        assert not running or capture.secret  # type: ignore[union-attr]
+        assert not running or capture.secret
         away = False
         for row in history:
             if row["event"] == NodeEvent.CAPTURE_WANTED:

@@ -269,8 +269,7 @@ def test_a_switch_that_does_not_answer_costs_no_machine(lab: Lab) -> None:
     switch_ports.connect(lab.tx, held, held.boot_mac, "leaf", "p1", source="manual", now=lab.now)
     switch_ports.want(lab.tx, held, 20, lab.now)
     for _ in range(40):
-        [task] = switch_flows.claim(lab.tx, "a", [LEAF], [], 1, lab.now, 1.0) or [None]
-        if task:
+        for task in switch_flows.claim(lab.tx, "a", [LEAF], [], 1, lab.now, 1.0):
             switch_flows.failed(lab.tx, task, "no route to host", lab.now)
         hall.turn(300.0)
     held = nodes.get(lab.tx, held.id) or held

@@ -3,7 +3,7 @@ exceeded is a cost for each machine of a site that is switched on as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,12 +36,6 @@ class Counted:
         finally:
             event.remove(self._engine, "before_cursor_execute", self._count)
         return self._number
-
-
-@pytest.fixture
-def tx(engine: Engine) -> Iterator[Tx]:
-    with engine.begin() as tx:
-        yield tx
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)

@@ -121,7 +121,7 @@ def test_an_active_node_is_captured_and_comes_back_as_it_was(lab: Lab) -> None:
         "done",
         lab.now,
         "",
-    )  # type: ignore[union-attr]
+    )
     image = images.named(lab.tx, ["physics/mine"])["physics/mine"]
     assert (image.state, image.size, image.group_id) == ("ready", SAVED.size, show_group(lab))
     made = templates.find(lab.tx, "physics/mine")

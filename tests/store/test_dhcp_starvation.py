@@ -3,12 +3,11 @@ clock is moved."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import func, select
 
 from cod.core.networks import dhcp_batch
 from cod.core.nodes import enrolment
@@ -16,6 +15,7 @@ from cod.flows import pruning
 from cod.flows.boot import dhcp as flow
 from cod.model import DhcpAnswer, DhcpQuery, Site, dotted, ipv4
 from cod.policy.nodes.newcomers import Newcomers
+from cod.policy.nodes.subnets import Subnets
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -87,7 +87,7 @@ class Wire:
 
 
 def discover(mac: str, **more: object) -> DhcpQuery:
-    return replace(DhcpQuery("DISCOVER", mac, 7, "lab", "firmware"), **more)  # type: ignore[arg-type]
+    return replace(DhcpQuery("DISCOVER", mac, 7, "lab", "firmware"), **more)
 
 
 def request(mac: str, offer: DhcpAnswer, stage: str = "firmware") -> DhcpQuery:
@@ -104,12 +104,6 @@ def told(wire: Wire) -> list[str]:
 
 
 @pytest.fixture
-def tx(engine: Engine) -> Iterator[Tx]:
-    with engine.begin() as tx:
-        yield tx
-
-
-@pytest.fixture
 def wire(tx: Tx, site: Site) -> Wire:
     """A site with the pool and the limits that `cod init` proposes."""
     return Wire(tx, site)
@@ -120,7 +114,7 @@ def test_known_and_new_machines_boot_while_invented_ones_ask(wire: Wire) -> None
     wire.knows(50)
     wire.site = replace(wire.site, policy=replace(wire.site.policy, new_burst=100))
     wire.flood(120)
-    pool = len(flow.Subnets(wire.site.subnets).of(discover(mac(0))).pool)  # type: ignore[union-attr]
+    pool = len(Subnets(wire.site.subnets).of(discover(mac(0))).pool)
     assert pool == 1024
     assert wire.count(NodeState.NEW) < 100 + 120 * 2.5
     for number in range(50):
@@ -288,5 +282,5 @@ def test_machines_that_never_reported_are_forgotten_after_a_day(wire: Wire) -> N
     assert pruning.forget_machines(wire.tx, wire.now + 7_500 - 86_400.0, 100) == 69
     assert {node.name for node in nodes.every(wire.tx)} == {"known1", "node-660000000001"}
     for table in (t.nics, t.node_history, t.bindings):
-        assert wire.tx.scalar(select(func.count()).select_from(table)) <= 2
+        assert wire.tx.scalars(select(func.count()).select_from(table)).one() <= 2
     assert bindings.of_node(wire.tx, nodes.named(wire.tx, "node-660000000001").id)

@@ -171,8 +171,8 @@ class RandomSite:
         pending = requests.every(self.tx, states=["pending"])
         for one in dice.sample(pending, min(len(pending), dice.choice([0, 1]))):
             requests.end(self.tx, one.id, "withdrawn", "", NOW)
-        for one in vclusters.every(self.tx, ["active"])[: dice.choice([0, 0, 1])]:
-            vclusters.change(self.tx, one, NOW, drain_until=NOW + 60.0)
+        for active in vclusters.every(self.tx, ["active"])[: dice.choice([0, 0, 1])]:
+            vclusters.change(self.tx, active, NOW, drain_until=NOW + 60.0)
 
 
 def carry_out(
@@ -234,7 +234,7 @@ def test_bulk_writes_what_single_grants_write(
             for act in apply_plan.acts(planned, world)
             if act.name.startswith("grant request")
         }
-        assert sorted(single) == sorted(order)
+        assert {*single} == {*order}
         carry_out(tx, [single[one] for one in order], claim)
         assert written(tx) == ours
 

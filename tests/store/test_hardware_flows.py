@@ -258,7 +258,8 @@ def test_types_are_worked_out_anew_in_batches(lab: Lab) -> None:
     lab.machine(5, attributes=None)
     assert len(names) == 4
     lab.site = replace(lab.site, types=TypeRules(memory_parts=1))
-    after, looked, changed = 0, [], 0
+    after: int | None = 0
+    looked, changed = [], 0
     while after is not None:
         done = type_flows.refresh(lab.tx, after=after, limit=2, site=lab.site, now=lab.now).value
         after, changed = done.next, changed + done.changed

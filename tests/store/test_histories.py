@@ -26,8 +26,6 @@ from tests.store.manager_world import arrive, furnish, run_pass
 
 pytestmark = pytest.mark.slow
 
-NODE0 = t.nodes.c.name == "node0"
-
 
 def fill(engine: Engine, site: Site) -> None:
     """A site of two nodes: each was held by a vcluster of a group, came back, and one is held

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from cod.core.nodes import enrolment
+from cod.core.networks.dhcp_batch import GIVES_WAY
 from cod.flows.agents import report
 from cod.flows.boot import dhcp
 from cod.flows.nodes import inventory
@@ -310,7 +310,7 @@ def test_expected_machines_are_outside_the_limit_of_new_ones(lab: Lab) -> None:
     lab.site = replace(lab.site, policy=replace(lab.site.policy, new_machines=1))
     enter(lab, *(KnownMachine(f"r1-{number:02}", (mac(number),)) for number in range(1, 4)))
     assert asks(lab, 9) is not None
-    lab.now = NOW + 2 * enrolment.GIVES_WAY
+    lab.now = NOW + 2 * GIVES_WAY
     assert asks(lab, 8) is not None, "the machine that never reported gives way"
     assert {named(lab, f"r1-{number:02}").state for number in range(1, 4)} == {"expected"}
 
@@ -336,9 +336,9 @@ def test_an_expected_machine_that_asks_is_expected_until_it_reports(lab: Lab) ->
     assert asks(lab, 1, of=uuid(1)) is not None
     assert asks(lab, 1, nic=1, of=uuid(1)) is not None, "another card of the same machine"
     lab.site = replace(lab.site, policy=replace(policy, unknown="discover"))
-    lab.now = NOW + 2 * enrolment.GIVES_WAY
+    lab.now = NOW + 2 * GIVES_WAY
     assert asks(lab, 8) is not None
-    lab.now += 2 * enrolment.GIVES_WAY
+    lab.now += 2 * GIVES_WAY
     assert asks(lab, 9) is not None, "the machine 8 gives way"
     assert named(lab, name).state == NodeState.EXPECTED
 

@@ -17,11 +17,11 @@ from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
 from cod.orders import Order, TestResult
 from cod.policy.hardware import keep as policy
 from cod.states import NodeEvent, Step
+from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import failures
 from cod.store.scheduler import requests
 from tests.contexts import flow_context
-from tests.store import agentlab
 from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
@@ -106,7 +106,7 @@ def test_a_disk_that_is_kept_no_longer_is_wiped_before_the_next_holder(
     lab.machine(1, "trampoline")
     boots(lab, 1)
     keep(lab, 1, "serial:B2")
-    lab.tx.execute(agentlab.t.nodes.update().values(state=state))
+    lab.tx.execute(t.nodes.update().values(state=state))
     node = keep(lab, 1)
     assert (node.state, node.disk, node.keep) == (
         then,
@@ -131,7 +131,7 @@ def test_what_a_holder_leaves_is_wiped_if_the_marks_changed_meanwhile(
     vcluster = lab.vcluster(template)
     if cached:
         lab.tx.execute(
-            agentlab.t.nodes.update().values(
+            t.nodes.update().values(
                 disk="cached", cached_template_id=template, cached_group_id=vcluster.group_id
             )
         )

@@ -18,6 +18,7 @@ from cod.flows import servers
 from cod.model import HostPart
 from cod.pool import in_transaction
 from cod.store import claims, schema
+from cod.store import servers as server_rows
 from cod.store.engine import connect
 from cod.store.nodes import nodes
 from tests.conftest import upgrade
@@ -132,5 +133,5 @@ def test_an_upgrade_shows_what_it_does_and_waits_for_older_servers(tmp_path: Pat
 def test_a_database_without_the_table_of_servers_is_looked_at_too(tmp_path: Path) -> None:
     engine = connect(f"sqlite:///{tmp_path}/old.db")
     with engine.begin() as tx:
-        assert servers.servers.running(tx, 1.0) == []
+        assert server_rows.running(tx, 1.0) == []
     engine.dispose()

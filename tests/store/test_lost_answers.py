@@ -63,7 +63,7 @@ def wishes(tx: Tx) -> int:
 def ask(engine: Engine) -> Iterator[Callable[..., Any]]:
     """Ask for a power cycle, through a pool that loses the answers of `losses`."""
     calls, losing = Calls(), LosesAnswers(engine, [])
-    pool = Pool(losing, calls, threads=1)  # type: ignore[arg-type]
+    pool = Pool(losing, calls, threads=1)
     with engine.begin() as tx:
         node = nodes.add(
             tx,

@@ -343,14 +343,14 @@ SHORT = settings(
 )
 
 
-class TestWorld(World.TestCase):  # type: ignore[misc, name-defined]
+class TestWorld(World.TestCase):  # type: ignore[valid-type]
     """The machine, as pytest finds it."""
 
     settings = SHORT
 
 
 @pytest.mark.nightly  # TestWorld looks at the first of the same walks
-class TestWorldAtLength(World.TestCase):  # type: ignore[misc, name-defined]
+class TestWorldAtLength(World.TestCase):  # type: ignore[valid-type]
     """The same, tried longer."""
 
     settings = settings(SHORT, max_examples=60)

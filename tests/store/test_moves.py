@@ -107,7 +107,7 @@ def test_nobody_answers_and_the_nodes_are_taken_at_the_deadline(tx: Tx, site: Si
     assert (
         requests.get(tx, asked.request.id).reason
         == "waits for 2 nodes that the other vcluster still holds"
-    )  # type: ignore[union-attr]
+    )
     assert planned(tx, site, DUE - 0.1) == [], "nothing is taken before the deadline"
     assert run_pass(tx, site, DUE)[0] == "seize by reclaim"
     check_world(tx)
@@ -350,7 +350,7 @@ def test_the_target_ends_and_the_source_keeps_the_rest(tx: Tx, site: Site, end: 
     assert "needed 2 nodes of vcluster old no longer needs them" in told(tx, "reclaim-dropped")[0]
     rest(tx, site, DUE)
     assert summary(tx)["old"] == ("active", 4, 4)
-    assert nodes.by_name(tx, "node4").state == "inactive"  # type: ignore[union-attr]
+    assert nodes.by_name(tx, "node4").state == "inactive"
 
 
 def test_a_source_that_has_shrunk_keeps_its_last_node(tx: Tx, site: Site) -> None:
@@ -380,7 +380,7 @@ def test_nodes_that_break_on_the_way_end_the_move(tx: Tx, site: Site) -> None:
         tx,
         name=nodes.get(tx, kept).name,
         reason="smoke",
-        site=site,  # type: ignore[union-attr]
+        site=site,
         now=101.0,
         actor=OWNER,
     )

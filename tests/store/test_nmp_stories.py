@@ -169,7 +169,7 @@ def test_a_reclaim_is_over_before_its_last_node_is_lost_however_it_goes(lab: Lab
     )
     lab.settle(NOW + 103)
     lab.settle(NOW + 104)
-    assert reclaims.get(lab.tx, number).state == "done"  # type: ignore[union-attr]
+    assert reclaims.get(lab.tx, number).state == "done"
     again = reclaim_flows.answer(
         lab.tx, flow_context(lab.site, NOW + 105, VCM), reclaim_id=number, nodes_=["n3"]
     )

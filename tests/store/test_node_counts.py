@@ -245,8 +245,8 @@ def _explained(tx: Tx, statement: str, parameters: Any) -> bool:
         rows = tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
         details = [row[-1] for row in rows if " nodes" in row[-1]]
         return bool(details) and all("COVERING INDEX" in detail for detail in details)
-    rows = tx.exec_driver_sql(f"EXPLAIN {statement}", parameters).mappings().all()
-    return all("Using index" in (row["Extra"] or "") for row in rows if row["table"] == "nodes")
+    steps = tx.exec_driver_sql(f"EXPLAIN {statement}", parameters).mappings()
+    return all("Using index" in (step["Extra"] or "") for step in steps if step["table"] == "nodes")
 
 
 def test_an_unchanged_world_is_not_planned(tx: Tx, site: Site) -> None:

@@ -24,6 +24,7 @@ def _vcluster(tx: Tx, name: str) -> tuple[int, int]:
             name=name, revision=1, document="<x/>", digest=name, created_at=NOW
         )
     ).inserted_primary_key
+    assert template is not None
     made = tx.execute(
         insert(t.vclusters).values(
             name=name,
@@ -31,14 +32,15 @@ def _vcluster(tx: Tx, name: str) -> tuple[int, int]:
             group_id=group.id,
             state="active",
             template_id=template[0],
-            size=1,  # type: ignore[index]
+            size=1,
             creation_size=1,
             attributes="",
             lease_time=60.0,
             created_at=NOW,
         )
     ).inserted_primary_key
-    return int(made[0]), group.id  # type: ignore[index]
+    assert made is not None
+    return int(made[0]), group.id
 
 
 def test_who_had_a_node_before_is_told_with_each_transition(tx: Tx) -> None:

@@ -50,7 +50,7 @@ def me(user: User) -> Who:
 
 def asks(tx: Tx, cookie: str = "c", now: float = NOW) -> Who | None:
     found = signin.session(tx, cookie=cookie, address=HERE, rules=RULES, now=now)
-    return found and found.who
+    return found.who if found else None
 
 
 # ---------------------------------------------------------------- users and members

@@ -16,7 +16,7 @@ from cod.flows.scheduler import apply_plan as act_flows
 from cod.flows.scheduler import explain
 from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler import vclusters as owner_flows
-from cod.model import AskedVcluster, Refused, Site
+from cod.model import AskedVcluster, Binding, Refused, Site
 from cod.policy.scheduler.snapshot import PassPlan
 from cod.states import Disk, NodeEvent, NodeState, RequestState
 from cod.store import tables as t
@@ -344,7 +344,7 @@ def test_a_full_block_is_told_to_the_request(engine: Engine, site: Site) -> None
         bindings.add(
             tx,
             [
-                bindings.Binding(address, None, "vcluster", None, "lab", None, "declined", 1e9)
+                Binding(address, None, "vcluster", None, "lab", None, "declined", 1e9)
                 for address in block.addresses
             ],
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -239,18 +241,18 @@ def test_all_agree_which_nodes_have_usable_ports(
         seen = plan.look(tx, rules, NOW).site
         usable = Counter(how == "usable" for how, _, _ in machines)
         counted: Counter[str] = Counter()
-        for row in (*seen.free_nodes, *seen.allocations):
+        for row in chain[Any](seen.free_nodes, seen.allocations):
             counted[row.kind.port] += row.count
         assert counted == Counter({USABLE: usable[True], UNUSABLE: usable[False]})
-        for counted in seen.free_nodes:
-            kind = node_kinds.NodeKindRow(*counted.kind)
+        for free in seen.free_nodes:
+            kind = node_kinds.NodeKindRow(*free.kind)
             picked = node_picks.pick_free(
                 tx,
-                node_kinds.FreeKey("off" if counted.readiness else "inactive", kind, None, None, 0),
-                counted.count,
+                node_kinds.FreeKey("off" if free.readiness else "inactive", kind, None, None, 0),
+                free.count,
                 False,
             )
-            assert len(picked) == counted.count
+            assert len(picked) == free.count
             ids = {node.id for node in picked}
             assert node_picks.with_usable_ports(tx, ids) == (ids if kind.port == USABLE else set())
         for one in seen.allocations:
@@ -263,10 +265,10 @@ def test_all_agree_which_nodes_have_usable_ports(
                 == one.count
             )
         run_pass(tx, rules, NOW)  # an act that finds other nodes than the plan counted raises
-        free = sum(
+        most = sum(
             how == "usable" and not (theirs and not asleep) for how, asleep, theirs in machines
         )
-        assert len(held(tx, "lab")) == (size if size <= free else 0)
+        assert len(held(tx, "lab")) == (size if size <= most else 0)
         assert set(held(tx, "lab")) <= {
             f"node{number}" for number, (how, _, _) in enumerate(machines) if how == "usable"
         }

@@ -30,7 +30,7 @@ def tx() -> Iterator[Tx]:
 
 
 def user(tx: Tx, name: str, **told: object) -> User:
-    return people.create(tx, name, now=NOW, **told)  # type: ignore[arg-type]
+    return people.create(tx, name, now=NOW, **told)
 
 
 def change(tx: Tx, name: str, **changes: int) -> User:

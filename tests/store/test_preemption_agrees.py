@@ -23,7 +23,7 @@ from cod.sim import apply_plan as sim_plan
 from cod.sim.cluster import Cluster, ClusterRequest, SimMachine
 from cod.sim.cluster import ClusterReclaim as SimReclaim
 from cod.sim.world import World
-from cod.states import VclusterState
+from cod.states import NodeState, VclusterState
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
@@ -144,10 +144,10 @@ class Site:
         )
         kind = NodeKind(node.type_id or 0, 0, "")
         self.kinds.add(kind)
-        machine = SimMachine(node.id, SimpleNamespace(name="thin"), kind, None)  # type: ignore[arg-type]
+        machine = SimMachine(node.id, SimpleNamespace(name="thin"), kind, None)
         machine.assigned_at, machine.state, machine.name = (
             node.assigned_at,
-            nodes.NodeState.ACTIVE,
+            NodeState.ACTIVE,
             node.name,
         )
         cluster.held[machine] = None

@@ -313,7 +313,8 @@ def test_by_when_nodes_are_promised_is_shown_until_they_are_given_or_promised_no
     def promised() -> dict[int, tuple[int, float]]:
         return reservations.promised(tx, one.request_id)
 
-    assert said(None) == promised() == {}
+    assert said(None) == {}
+    assert promised() == {}
     assert said({"node3": 110.0, "n1": 115.0}) == {"node0": 115.0, "node3": 110.0}
     assert promised() == {one.id: (2, 115.0)}
     assert said(None) == {
@@ -537,7 +538,7 @@ def test_who_would_not_wait_is_rejected_and_takes_nothing(tx: Tx, quiet: Site) -
         asked=AskedNodes([AskedTuple(1)], wait=False),
     ).value
     run_pass(tx, quiet, 102.0)
-    assert requests.get(tx, asked.request.id).state == "rejected"  # type: ignore[union-attr]
+    assert requests.get(tx, asked.request.id).state == "rejected"
 
 
 def test_a_group_has_a_grace_of_its_own_as_far_as_the_site_allows(tx: Tx, quiet: Site) -> None:
@@ -566,4 +567,4 @@ def test_a_group_has_a_grace_of_its_own_as_far_as_the_site_allows(tx: Tx, quiet:
     run_pass(tx, longer, 112.0)
     assert min(one.deadline for one in reclaims.open_(tx)) == 112.0
     group_flows.change(tx, "low", {"grace": None}, policy=longer.policy, now=113.0)
-    assert preemption.deadline(tx, vclusters.by_name(tx, "loser"), longer.policy, 200.0) == 220.0  # type: ignore[arg-type]
+    assert preemption.deadline(tx, vclusters.by_name(tx, "loser"), longer.policy, 200.0) == 220.0

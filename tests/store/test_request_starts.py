@@ -82,7 +82,7 @@ class House:
         self.request = self.ask("two", 2)
         self.teller = StartForecasts(
             self.reactor,
-            self.pool,  # type: ignore[arg-type]
+            self.pool,
             SiteRef(self.site),
             "a",
             self.reactor.seconds,
@@ -249,7 +249,7 @@ def test_a_process_that_cannot_be_made_does_not_keep_it_from_ending(house: House
     def fail(*_: Any) -> None:
         raise OSError("no memory")
 
-    house.reactor.spawnProcess = fail  # type: ignore[method-assign]
+    house.reactor.spawnProcess = fail  # type: ignore[assignment, method-assign]
     house.teller.startService()
     house.reactor.advance(PERIOD)
     house.teller.stopService()

@@ -302,9 +302,8 @@ def test_after_a_restore_file_servers_are_asked_for_everything_anew(
 ) -> None:
     """File servers' scripts refuse a change that is older than what they have carried out."""
     with upgraded.begin() as tx:
-        group = tx.execute(insert(t.groups).values(name="g", created_at=0.0)).inserted_primary_key[
-            0
-        ]
+        made = tx.execute(insert(t.groups).values(name="g", created_at=0.0))
+        [group] = made.inserted_primary_key or ()
         for number, sequence in ((1, 4), (2, 900)):
             tx.execute(
                 insert(t.volumes).values(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from cod.site.load import Settings
 from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import connect
+from cod.store.images import images
 from cod.store.nodes import nodes
 from tests.mariadb import MariaDB
 from tests.store.test_dhcp_flow import dora, held_node
@@ -94,7 +96,7 @@ class Founded:
             kept = {
                 "nodes": [(node.name, node.boot_mac, node.state) for node in nodes.every(tx)],
                 "people": tx.scalars(select(t.users.c.name)).all(),
-                "images": [(image.name, image.digest) for image in image_flows.images.every(tx)],
+                "images": [(image.name, image.digest) for image in images.every(tx)],
             }
         engine.dispose()
         data = self.settings.data
@@ -169,7 +171,7 @@ def test_a_destroyed_site_is_restored_as_it_was(there: Founded, tmp_path: Path) 
     assert set(modes.values()) == {0}
     assert not there.settings.consoles.exists()
     # it signs again
-    Ca(there.settings.authority, "site").vcm("web", site_backup.datetime.now(site_backup.UTC))
+    Ca(there.settings.authority, "site").vcm("web", datetime.now(UTC))
 
 
 def test_a_restored_site_boots_its_nodes(small: Founded, tmp_path: Path) -> None:
@@ -215,7 +217,7 @@ def test_the_next_backup_copies_what_is_new_and_old_sets_go(small: Founded, tmp_
     assert (second.images, second.bytes) == (0, 0)
     blue = small.add("blue", b"blue" * 100_000)
     with small.engine.begin() as tx:
-        image_flows.images.remove(tx, image_flows.images.named(tx, ["red"])["red"].id)
+        images.remove(tx, images.named(tx, ["red"])["red"].id)
     third = site_backup.backup(small.file, backups, NOW + 2, keep=1)
     assert third.set.images == (blue,)
     assert [each.name for each in site_backup.sets(backups)] == [third.set.name]
@@ -303,7 +305,7 @@ def test_an_image_that_is_deleted_meanwhile_is_in_no_set(
     def meanwhile(digests: list[str], source: Path, target: Path) -> Any:
         if not calls:
             with small.engine.begin() as tx:
-                image_flows.images.remove(tx, image_flows.images.named(tx, ["red"])["red"].id)
+                images.remove(tx, images.named(tx, ["red"])["red"].id)
             image_store.remove(source, small.digest)
         calls.append(digests)
         return plain(digests, source, target)

@@ -42,7 +42,7 @@ SHARE = {
 RACK = {"kind": "block", "name": "rack1", "nodes": ["n2", "n1"]}
 PORT = {"kind": "port", "name": "n1", "switch": "leaf", "port": "p1"}
 TYPE = {"kind": "type", "name": "large", "cost": 2, "warm_low": 0}
-ALL = [PORT, RACK, SHARE, TYPE, OWNER, PHYSICS, {"kind": "group", "name": "science"}]
+ALL: list[Any] = [PORT, RACK, SHARE, TYPE, OWNER, PHYSICS, {"kind": "group", "name": "science"}]
 
 
 @pytest.fixture

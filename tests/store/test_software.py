@@ -18,7 +18,7 @@ DOCUMENT = '<template name="web"><image target="disk" name="debian"/></template>
 
 
 def asked(tx: Tx, name: str = "debian", now: float = 100.0, **more: object) -> Image:
-    view = images.add(tx, name=name, source=f"/in/{name}", now=now, **more).value  # type: ignore[arg-type]
+    view = images.add(tx, name=name, source=f"/in/{name}", now=now, **more).value
     image = rows.get(tx, view.id)
     assert image is not None
     return image

@@ -538,7 +538,7 @@ def test_shrinking_takes_the_newest_and_leaves_the_running(tx: Tx, site: Site) -
     assert members(tx, one) == ["node0", "node1", "node2"]
     flows.resize(tx, flow_context(site, 8.0, OWNER), name="one", size=2)
     assert members(tx, one) == ["node0", "node1"]
-    history = nodes.history(tx, nodes.by_name(tx, "node3").id)[-1]  # type: ignore[union-attr]
+    history = nodes.history(tx, nodes.by_name(tx, "node3").id)[-1]
     assert (history["event"], history["actor"], history["cause"]) == (
         "released",
         OWNER,

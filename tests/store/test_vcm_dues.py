@@ -17,7 +17,7 @@ from cod.store import tables as t
 from cod.store import vcms as store
 from cod.store.engine import Tx
 from cod.store.people import groups
-from cod.wire.nmp import xml
+from cod.wire.nmp import bodies, xml
 from cod.wire.nmp.frames import Message
 from tests.contexts import flow_context
 from tests.store import manager_world as world
@@ -131,10 +131,10 @@ def test_a_request_that_is_withdrawn_by_whomever_is_told(
         requests.withdraw(tx, request_id=asked.request.id, reason="not today", now=NOW)
     else:
         flow, shape = verbs.flow(
-            verbs.b.Withdraw(asked.request.id), verbs.VcmPeer("pool", pool), site, NOW
+            bodies.Withdraw(asked.request.id), verbs.VcmPeer("pool", pool), site, NOW
         )
         answer = shape(flow(tx).value)
-        assert (answer.key, answer.state) == ("k", "withdrawn")  # type: ignore[union-attr]
+        assert (answer.key, answer.state) == ("k", "withdrawn")
     assert told(tx, pool, "refusal", "request", "key") == [(asked.request.id, "k")]
 
 

@@ -164,10 +164,10 @@ def test_a_vcluster_that_never_got_nodes_waits_for_its_exports_too(tx: Tx, site:
     web = cluster(tx, site, mounts=[AskedVolume("data", "/d")])
     settle(tx, site, 2.0)
     vcluster_flows.delete(tx, flow_context(site, 3.0, "user:ann"), name="web")
-    assert vclusters.get(tx, web.id).state == "releasing"  # type: ignore[union-attr]
+    assert vclusters.get(tx, web.id).state == "releasing"
     settle(tx, site, 4.0)
     run_pass(tx, site, 5.0)
-    assert vclusters.get(tx, web.id).state == "ended"  # type: ignore[union-attr]
+    assert vclusters.get(tx, web.id).state == "ended"
 
 
 def test_the_end_of_a_lease_withdraws_exports(tx: Tx, site: Site) -> None:

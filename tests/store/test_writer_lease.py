@@ -26,6 +26,7 @@ from cod.pool import Pool, in_transaction
 from cod.site.load import Settings
 from cod.site.tables import ApiTable, ServerTable
 from cod.store import engine as database
+from cod.store import schema
 from cod.store import tables as t
 from cod.store.engine import NoWriter, Tx, code
 from tests.mariadb import UNSYNCED, MariaDB
@@ -274,7 +275,7 @@ def test_the_doctor_names_the_writer_and_the_host_that_does_not_answer(
 ) -> None:
     gone = f"127.0.0.1:{free_port()}"
     url = f"mysql+pymysql://root@{gone},127.0.0.1:{mariadb.port}/store"
-    monkeypatch.setattr(doctor.schema, "check", lambda engine: "")
+    monkeypatch.setattr(schema, "check", lambda engine: "")
     settings = Settings(Path("site.toml"), ServerTable(database=url), ApiTable())
     context = Context(site, settings, None, 0.0, True)
     silent, unsafe, good = doctor.findings(context)

@@ -32,7 +32,7 @@ class SweptRack(Rack):
         """Count nothing: the slow ones have a time of their own."""
 
     def hold(self, finish: Callable[[], None]) -> None:
-        reactor.callLater(LATE, finish)  # type: ignore[attr-defined]
+        reactor.callLater(LATE, finish)
 
 
 class LabBmc(RackBmc):
@@ -50,7 +50,7 @@ class LabBmc(RackBmc):
     def _changed(self, request: Any, path: str, body: Any) -> bytes:
         if kind := body.get("ResetType"):
             op = OPS.get(kind, "reset")
-            reactor.callInThread(ask, self.switches, self.machine, op)  # type: ignore[attr-defined]
+            reactor.callInThread(ask, self.switches, self.machine, op)
         return super()._changed(request, path, body)
 
 
@@ -64,11 +64,9 @@ def main(network: str, folder: str, switches: str, *pairs: str) -> None:
     for number in range(1, COUNT + 1):
         name = machines.get(number)
         bmc = LabBmc(rack, number, Path(switches), name) if name else RackBmc(rack, number)
-        reactor.listenSSL(  # type: ignore[attr-defined]
-            443, Site(bmc), context, 50, f"{network}.{number}"
-        )
+        reactor.listenSSL(443, Site(bmc), context, 50, f"{network}.{number}")
     print("ready", flush=True)
-    reactor.run()  # type: ignore[attr-defined]
+    reactor.run()
 
 
 if __name__ == "__main__":

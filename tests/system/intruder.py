@@ -48,7 +48,7 @@ def inside(namespace: str, call: Callable[[], T]) -> T:
     thread.join()
     if answer[1] is not None:
         raise answer[1]
-    return answer[0]  # type: ignore[no-any-return]
+    return answer[0]
 
 
 class Line:

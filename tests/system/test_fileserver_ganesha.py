@@ -299,7 +299,7 @@ class Whole:
         return in_transaction(self.engine, flow, *args, **words)
 
     def show(self) -> VolumeView:
-        return self.run(flows.show, name="site/data", now=time.time())  # type: ignore[no-any-return]
+        return self.run(flows.show, name="site/data", now=time.time())
 
     def wait(self, state: str, reason: str = "") -> VolumeView:
         """Wait until the volume is in `state` for `reason`: trouble on the way is tried again."""
@@ -308,7 +308,7 @@ class Whole:
             seen = self.show()
             return seen if seen.state == state and reason in seen.volume.reason else None
 
-        return until(reached, self.show)  # type: ignore[no-any-return]
+        return until(reached, self.show)
 
     def attach(self) -> int:
         """A volume, and a vcluster in the first block that mounts it; the vcluster's id."""

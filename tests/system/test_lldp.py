@@ -69,9 +69,9 @@ def test_switches_are_heard_on_the_cables_that_they_are_at(names: tuple[str, str
         assert listener.stdout is not None
 
         def heard() -> dict[str, list[str]]:
-            listener.stdin.write("eth0 eth1 gone\n")  # type: ignore[union-attr]
-            listener.stdin.flush()  # type: ignore[union-attr]
-            found: dict[str, list[str]] = json.loads(listener.stdout.readline())  # type: ignore[union-attr]
+            listener.stdin.write("eth0 eth1 gone\n")
+            listener.stdin.flush()
+            found: dict[str, list[str]] = json.loads(listener.stdout.readline())
             return found
 
         assert heard() == {}

@@ -278,7 +278,7 @@ def _set_up(farm: Farm) -> None:
     farm.addresses = [str(stand.node(machine.name)["address"]) for machine in MACHINES]
     for node, _ in enumerate(MACHINES):
         stand.wait(
-            lambda node=node: farm.tries("ann", "true", node).returncode == 0,  # type: ignore[misc]
+            lambda node=node: farm.tries("ann", "true", node).returncode == 0,
             f"ann logs in to node {node}",
             900,
         )

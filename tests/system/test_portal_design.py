@@ -2,10 +2,11 @@
 wider than the screen, and kept as a picture. The page is the test's (`design.html`), with the
 portal's style and macros; a portal serves its style."""
 
+# ruff: noqa: F401, F811 (fixtures)
+
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from cod.states import WORDS
 from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Form
 from cod.web.portal.render import Templates
-from tests.system.browser import Complaints, chromium, context, faults, picture, too_wide
+from tests.system.browser import Complaints, browser, context, faults, picture, too_wide
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("portal")]
 
@@ -57,12 +58,6 @@ def design() -> str:
         chart=Markup(svg.inline(chart, "Nodes held")),
         now=0.0,
     )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as running:
-        yield running
 
 
 def shown(page: Page) -> None:

@@ -1,6 +1,8 @@
 """The portal's live parts in a real browser: states, progress, parts that are fetched again, links'
 codes."""
 
+# ruff: noqa: F401, F811 (fixtures)
+
 from __future__ import annotations
 
 import os
@@ -24,7 +26,7 @@ from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes
 from cod.store.people import people, signins
 from tests.portal_site import Portal
-from tests.system.browser import Complaints, chromium, context
+from tests.system.browser import Complaints, browser, context
 
 pytestmark = [pytest.mark.system, pytest.mark.in_turn(2, together=True)]
 
@@ -42,12 +44,6 @@ def engine(portal: Portal) -> Iterator[Engine]:
     engine = connect(f"sqlite:///{portal.folder}/data/cod.db")
     yield engine
     engine.dispose()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as running:
-        yield running
 
 
 @pytest.fixture
@@ -269,7 +265,7 @@ def test_when_the_session_is_over_the_page_asks_to_sign_in(
     portal: Portal, engine: Engine, page: Any
 ) -> None:
     follows(page, f"{portal.url}/")
-    in_transaction(engine, lambda tx: signins.end(tx, people.by_name(tx, "ann").id))  # type: ignore[union-attr]
+    in_transaction(engine, lambda tx: signins.end(tx, people.by_name(tx, "ann").id))
     in_transaction(
         engine,
         lambda tx: tx.execute(

@@ -2,6 +2,8 @@
 the screen, nothing to complain of, and kept as a picture. A page without an example here fails.
 """
 
+# ruff: noqa: F401, F811 (fixtures)
+
 from __future__ import annotations
 
 import re
@@ -17,7 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from cod.web.portal.links import fill
 from cod.web.portal.registry import PAGES
 from tests.portal_site import PASSWORD, Portal
-from tests.system.browser import Complaints, chromium, context, faults, picture, too_wide
+from tests.system.browser import Complaints, browser, context, faults, picture, too_wide
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("portal")]
 
@@ -93,12 +95,6 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
     served.found()
     with served:
         yield served
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as running:
-        yield running
 
 
 def signed_in(portal: Portal, profile: BrowserContext, name: str) -> Page:
@@ -304,7 +300,7 @@ def test_an_upload_breaks_is_paused_and_goes_on_after_the_page_was_loaded_again(
     profile.close()
 
 
-def _broken(route: Any, sent: list[str], still: threading.Event) -> None:
+def _broken(route: Any, sent: list[str], still: threading.Event) -> object:
     """Lets the first piece through, breaks the second one, and leaves the next without an answer;
     so, until it is `still`, also looks at how far it has come: the page goes on saying what has
     happened."""

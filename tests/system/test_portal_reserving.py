@@ -1,5 +1,7 @@
 """A cluster reserved for a deadline in three weeks, in a real browser whose clock is Berlin's."""
 
+# ruff: noqa: F401, F811 (fixtures)
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.portal_site import Portal
-from tests.system.browser import Complaints, chromium, context, faults, picture
-from tests.system.test_portal_pages import signed_in
+from tests.system.browser import Complaints, browser, context, faults, picture
+from tests.system.test_portal_pages import portal, signed_in
 
 pytestmark = [
     pytest.mark.system,
@@ -21,20 +23,6 @@ pytestmark = [
 ]
 
 BERLIN = "Europe/Berlin"
-
-
-@pytest.fixture(scope="module")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
-    served = Portal(tmp_path_factory.mktemp("portal"))
-    served.found()
-    with served:
-        yield served
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as running:
-        yield running
 
 
 @pytest.fixture

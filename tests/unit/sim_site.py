@@ -7,9 +7,15 @@ from collections import Counter
 from typing import Any
 
 from cod.sim import apply_plan
-from cod.sim.cluster import Cluster, ClusterReclaim, ClusterRequest
+from cod.sim.cluster import (
+    Cluster,
+    ClusterReclaim,
+    ClusterRequest,
+    IncomingKey,
+    PoolKey,
+    SimMachine,
+)
 from cod.sim.demand.owners import BaseOwner
-from cod.sim.machines import IncomingKey, PoolKey, SimMachine
 from cod.sim.scenario.records import Jobs, Scenario
 from cod.sim.scenario.tables import read
 from cod.sim.world import Watch, World

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -197,7 +198,7 @@ def no_more_than_short_goes_on_being_taken(seen: SiteSnapshot) -> None:
             if wanted.may_spread:
                 kinds |= {
                     one.kind
-                    for one in (*after.free_nodes, *after.coming, *after.allocations)
+                    for one in chain[Any](after.free_nodes, after.coming, after.allocations)
                     if _would_do(one.kind, wanted)
                 }
             there = sum(_to_be_had(after, one, wanted) for one in kinds) + (where in kinds)
@@ -282,7 +283,7 @@ def only_the_impossible_is_rejected(seen: SiteSnapshot) -> None:
     they help."""
     done = decide(seen, POLICY, NOW)
     sizes: Counter[NodeKind] = Counter()
-    for part in (*seen.free_nodes, *seen.coming, *seen.allocations):
+    for part in chain[Any](seen.free_nodes, seen.coming, seen.allocations):
         sizes[part.kind] += part.count
     aside = Counter(seen.site)
     for where, count in sizes.items():

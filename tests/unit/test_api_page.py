@@ -13,6 +13,7 @@ from cod.web.api.openapi_texts import ERRORS, EXAMPLES, TAGS
 from cod.web.api.resources import ROUTES
 from cod.web.api.routes import CLAIMS, Route
 from cod.web.http import errors
+from cod.web.http.request import PREFIX
 from tests.manual import page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +52,7 @@ def test_every_status_is_in_the_document() -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_who_may_is_said_in_words(route: Route) -> None:
-    operation = openapi.document()["paths"][openapi.PREFIX + route.path][route.method.lower()]
+    operation = openapi.document()["paths"][PREFIX + route.path][route.method.lower()]
     assert route.open or (route.claims.__doc__ or "").startswith(CLAIMS), "the document shows it"
     assert len(operation["description"]) > len("Rights: ") + 10
     assert "  " not in operation["description"]

@@ -7,6 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -472,7 +473,7 @@ def never_more_is_held_than_is_short(seen: SiteSnapshot) -> None:
             + one.coming
             + sum(
                 part.count
-                for part in (*seen.free_nodes, *seen.coming)
+                for part in chain[Any](seen.free_nodes, seen.coming)
                 if (part.reserved, part.kind) == (one.request_id, one.kind)
                 and one.free + one.coming
             )

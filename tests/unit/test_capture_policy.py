@@ -18,7 +18,7 @@ from cod.wire import xmldoc
 MIB = 1 << 20
 NODE = Node(
     **{field.name: None for field in fields(Node)}
-    | {  # type: ignore[arg-type]
+    | {
         "id": 1,
         "name": "n<7>",
         "state": "active",
@@ -118,7 +118,7 @@ def test_a_long_map_is_cut() -> None:
 def test_where_the_system_is() -> None:
     image: Any = Image(
         **{field.name: None for field in fields(Image)}
-        | {  # type: ignore[arg-type]
+        | {
             "name": "a",
             "size": 7 * MIB,
             "sector": 512,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cod.net.confd import connection
 from cod.orders import Erasure, ImageSource, Namesake, Order, Partition
 from cod.wire import xmldoc
+from cod.wire.confd import keys as session_keys
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import (
     Ack,
@@ -268,14 +269,14 @@ def test_a_listener_who_knows_the_boots_secret_reads_nothing() -> None:
     assert all(each in crossed for each in said)
     for frame in frames:
         assert not any(word in frame for word in (b"order", b"seed", b"node", b"mac", b"7.12"))
-    client_key, server_key = protocol.keys(SECRET.key, SALT)
-    publics = [decode(protocol.plain(each)).key for each in said[:2]]  # type: ignore[union-attr]
+    client_key, server_key = session_keys.keys(SECRET.key, SALT)
+    publics = [decode(protocol.plain(each)).key for each in said[:2]]
     for guess in (b"", bytes(32), *publics):
-        keys = protocol.SessionKeys.derive(
-            client_key, server_key, protocol.framed(*said[:2]), guess
+        keys = session_keys.SessionKeys.derive(
+            client_key, server_key, session_keys.framed(*said[:2]), guess
         )
         with pytest.raises(ProtocolError, match="wrong tag"):
-            protocol.Seal(keys.server_seal, keys.server_cipher).open(frames[0][4:])
+            session_keys.Seal(keys.server_seal, keys.server_cipher).open(frames[0][4:])
         assert keys.secret != pair.secrets.current()
 
 
@@ -291,7 +292,7 @@ def test_equal_bodies_are_encrypted_to_different_bytes() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000])
 def test_a_body_of_any_size_survives_its_seal(size: int) -> None:
-    one, other = (protocol.Seal(bytes(32), b"\1" * 32) for _ in range(2))
+    one, other = (session_keys.Seal(bytes(32), b"\1" * 32) for _ in range(2))
     body = random.Random(size).randbytes(size)
     assert other.open(one.close(body)) == body
 

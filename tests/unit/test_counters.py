@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,7 +50,7 @@ def test_a_start_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     settings: Any = SimpleNamespace(data=tmp_path, database=f"sqlite:///{tmp_path}/none/cod.db")
     for free, said in ((0, True), (1 << 30, False)):
         usage = SimpleNamespace(free=free)
-        monkeypatch.setattr(preparation.shutil, "disk_usage", lambda _, usage=usage: usage)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
         with pytest.raises(preparation.BadService, match="the database cannot be used") as refused:
             preparation.check_database(settings)
         assert ("is on is full" in str(refused.value)) == said

@@ -40,7 +40,7 @@ def at(phase: str, done: int, rate: float) -> dict[str, Any]:
 
 def test_erasing_and_writing_are_apart() -> None:
     out = io.StringIO()
-    shown = Timeline(lambda: Api(), {"52:54:00:00:00:01": "alpha"}, Console(file=out, width=200))  # type: ignore[arg-type, return-value]
+    shown = Timeline(lambda: Api(), {"52:54:00:00:00:01": "alpha"}, Console(file=out, width=200))  # type: ignore[return-value]
     shown._advance(at("wipe", 2048, 1997e6))
     shown._advance(at("write", 200, 80e6))
     shown._advance(at("write", 300, 80e6))  # too soon for another line

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from cod.images.verify import verify
 from cod.model import Ingested, Refused
 from cod.wire import capture, manifest
 from cod.wire.manifest import CHUNK
+from tests.unit.test_images import unpacked
 
 ORDER = "7.12"
 
@@ -34,12 +34,6 @@ def noise(seed: int, length: int = CHUNK) -> bytes:
 
 def piece(*chunks: tuple[int, bytes]) -> bytes:
     return b"".join(capture.pack(at, len(data), frame(data)) for at, data in chunks)
-
-
-def unpacked(root: Path, digest: str) -> bytes:
-    return subprocess.run(
-        ["zstd", "-dc", root / digest / "data.zst"], capture_output=True, check=True
-    ).stdout
 
 
 def whole(root: Path, made: Ingested, content: bytes) -> None:

@@ -45,7 +45,7 @@ def message(kind: int = 1, options: Mapping[int, bytes] | None = None, **head: o
         bytes(128),
         {53: bytes([kind])} | dict(options or {}),
     )
-    return packet._replace(**head)  # type: ignore[arg-type]
+    return packet._replace(**head)
 
 
 # ---------------------------------------------------------------- reading

@@ -71,7 +71,7 @@ def pool(site: Site) -> Zones:
 @pytest.fixture
 def started(site: Site, network: Network, pool: Zones) -> ZoneNotifier:
     secondaries = replace(site, dns=Dns(secondaries=(DEAD, LIVE)))
-    made = ZoneNotifier(network, pool, SiteRef(secondaries))  # type: ignore[arg-type]
+    made = ZoneNotifier(network, pool, SiteRef(secondaries))
     made.startService()
     return made
 

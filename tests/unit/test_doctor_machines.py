@@ -34,7 +34,7 @@ def test_uefi_machines_whose_boot_nothing_orders(
     site = replace(Site("test", "cod.test", ()), power=(PowerRule("*", "wol", ""),))
     found = [
         one.found
-        for one in machines.findings(Context(site, None, {}, 0.0, True))  # type: ignore[arg-type]
+        for one in machines.findings(Context(site, None, {}, 0.0, True))
         if one.state == WARNING
     ]
     assert len(found) == warned

@@ -28,11 +28,7 @@ def test_what_tenants_could_use_is_a_warning(
     changes: dict[str, Any], warnings: tuple[str, ...]
 ) -> None:
     site = replace(Site("test", "cod.test", ()), **changes)
-    found = [
-        one
-        for one in findings(Context(site, None, {}, 0.0, True))  # type: ignore[arg-type]
-        if one.state == WARNING
-    ]
+    found = [one for one in findings(Context(site, None, {}, 0.0, True)) if one.state == WARNING]
     assert len(found) == len(warnings)
     assert all(words in one.found for words, one in zip(warnings, found, strict=True))
     assert all(one.remedy for one in found)

@@ -129,7 +129,7 @@ def test_the_disk_that_was_written_comes_after_the_network_and_before_all_others
     wanted = (
         (2, partitions.read_gpt(target).entries[2].guid)
         if table == "gpt"
-        else (  # type: ignore[union-attr]
+        else (
             1,
             target.read(444, 0)[440:].ljust(16, b"\0"),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 
 import pytest
 from hypothesis import given
@@ -214,7 +214,7 @@ def test_vclusters_have_accounts_of_their_own() -> None:
 
 @given(st.floats(0, 4e9), st.floats(0, 5e7))
 def test_months_are_those_of_the_days(since: float, length: float) -> None:
-    by_month: Counter[int] = Counter()
+    by_month: defaultdict[int, float] = defaultdict(float)
     for day, seconds in days(since, since + length):
         by_month[month(day * DAY)] += seconds
     found = dict(months(since, since + length))

@@ -32,7 +32,7 @@ NOW = 1000.0
 
 def node_type(number: int, **columns: object) -> NodeType:
     made = NodeType(number, f"type{number}", "", "<node/>", float(number), 0.0)
-    return replace(made, **columns)  # type: ignore[arg-type]
+    return replace(made, **columns)
 
 
 TYPES = {number: node_type(number) for number in (1, 2, 3)}
@@ -42,7 +42,7 @@ def free(
     readiness: int, count: int, type_id: int = 1, block: int = 0, **columns: object
 ) -> FreeNodes:
     made = FreeNodes(NodeKind(type_id, block, ""), readiness, count)
-    return replace(made, **columns)  # type: ignore[arg-type]
+    return replace(made, **columns)
 
 
 def site(

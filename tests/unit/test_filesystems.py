@@ -287,7 +287,7 @@ def test_rubbish_never_breaks_a_reader(partition: Path, tree: Path) -> None:
             mine[rng.randrange(1024, 2048)] = rng.randrange(256)
             mine[rng.randrange(2048, 300_000)] = rng.randrange(256)
         mine[0x460] |= 4  # the journal is asked, too
-        detect.look(lambda length, at, mine=mine: bytes(mine[at : at + length]), len(mine))  # type: ignore[misc]
+        detect.look(lambda length, at, mine=mine: bytes(mine[at : at + length]), len(mine))
 
 
 def test_runs_of_bits() -> None:

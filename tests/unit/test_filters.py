@@ -30,7 +30,7 @@ def where(text: str) -> Filter:
 
 
 def compared(field: str, *values: object, by: str = "=") -> FieldTest:
-    return FieldTest(field, by, values)  # type: ignore[arg-type]
+    return FieldTest(field, by, values)
 
 
 def word(text: str) -> FreeWord:

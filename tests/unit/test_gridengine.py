@@ -122,7 +122,7 @@ def look(
     waiting: list[Waiting], hosts: list[Host], coming: int, table: GridEngineTable, names: list[str]
 ) -> tuple[Mapping[str, BatchHost], Wants]:
     cell = Cell(View({each.name: each for each in hosts}, tuple(waiting)))
-    system = GridEngineSystem(table, cell, prepare=False)  # type: ignore[arg-type]
+    system = GridEngineSystem(table, cell, prepare=False)
     return system.look(names, Counter({"": coming}))
 
 

@@ -110,7 +110,7 @@ class Ground:
         table = {"keep": ["n1"], "idle_limit": 60.0, "calm": 0.0, **self.rules}
         self.time, self.cell = Time(), Cell()
         read = GridEngineTable.model_validate(table)
-        self.pool = BatchPool(read, GridEngineSystem(read, self.cell), clock=self.time)  # type: ignore[arg-type]
+        self.pool = BatchPool(read, GridEngineSystem(read, self.cell), clock=self.time)
         self.members: dict[str, Member] = {"n1": member("n1")}
 
     def has(self, name: str, *started: float, states: str = "", job_state: str = "r") -> None:

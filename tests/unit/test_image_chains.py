@@ -17,7 +17,7 @@ from cod.wire.errors import PeerError
 
 def node(number: int, **more: object) -> ImageReceiver:
     made = ImageReceiver(number, 7, f"n{number}", 1, "boot", f"10.0.0.{number}", True, "")
-    return made._replace(**more)  # type: ignore[arg-type]
+    return made._replace(**more)
 
 
 def names(receivers: list[ImageReceiver]) -> dict[str, list[str]]:

@@ -60,7 +60,7 @@ def qemu(*words: object) -> None:
 
 def refused(source: Path, root: Path, **more: object) -> str:
     with pytest.raises(Refused) as caught:
-        ingest(source, root, **more)  # type: ignore[arg-type]
+        ingest(source, root, **more)
     assert list(root.iterdir()) == []
     return caught.value.sentence
 
@@ -436,9 +436,9 @@ def test_the_time_is_limited(tmp_path: Path, form: str) -> None:
     if form == "qcow2":
         qemu("convert", "-f", "raw", "-O", "qcow2", tmp_path / "raw", image)
     else:
-        image.write_bytes(
-            {"gzip": gzip.compress, "zstd": zstandard.compress}.get(form, bytes)(content)
-        )
+        packed: dict[str, Callable[[bytes], bytes]]
+        packed = {"gzip": gzip.compress, "zstd": zstandard.compress}
+        image.write_bytes(packed.get(form, bytes)(content))
     ticks = iter(range(10_000))
     assert "was not taken in within" in refused(
         image,

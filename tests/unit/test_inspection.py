@@ -66,7 +66,7 @@ def test_a_bomb_of_a_disk_ends(
     limit: str, value: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspection, limit, value)
-    monkeypatch.setattr(inspection.shutil, "which", lambda _: "grub-fstest")
+    monkeypatch.setattr(shutil, "which", lambda _: "grub-fstest")
     (tmp_path / "disk.gz").write_bytes(gzip.compress(bytes(4 << 20)))
     with pytest.raises(inspection.BadFile, match=said):
         inspection.inspect(tmp_path / "disk.gz")

@@ -10,6 +10,7 @@ import pytest
 from cod.model import Isolation, Refused, dotted, ipv4
 from cod.policy.nodes import isolation
 from cod.site import load
+from cod.site.file import SiteFile
 
 RULES = Isolation((2001, 2004), "10.80.0.0/16", interface="eth1")
 SITE = """
@@ -110,7 +111,7 @@ def test_a_size_that_cannot_be_is_refused(
 # ---------------------------------------------------------------- the site file
 
 
-def parsed(isolation: str, name: str = "lab") -> load.SiteFile:
+def parsed(isolation: str, name: str = "lab") -> SiteFile:
     return load.parse(SITE.format(isolation=isolation, name=name), Path("site.toml"))
 
 

@@ -13,7 +13,7 @@ from cod.states import NODE_RULES, NODE_TRANSITIONS, Disk, NodeEvent, NodeState
 
 BLANK = Node(
     **{field.name: None for field in fields(Node)}
-    | {  # type: ignore[arg-type]
+    | {
         "id": 1,
         "name": "n",
         "state": "trampoline",

@@ -38,7 +38,9 @@ def labels_by_metric() -> dict[str, set[str]]:
         metrics.Starts(({}, {})),
     ]
     found = {
-        family.name + ("_total" if family.type == "counter" else ""): set(family._labelnames)
+        family.name + ("_total" if family.type == "counter" else ""): set(
+            vars(family)["_labelnames"]
+        )
         for each in counted
         for family in each.collect()
     }

@@ -54,7 +54,7 @@ def history(way: list[tuple[str, str, int | None]] = WAY, node: int = 1) -> list
 
 def changed(number: int, **values: object) -> list[NodeTransition]:
     rows = history()
-    rows[number] = replace(rows[number], **values)  # type: ignore[arg-type]
+    rows[number] = replace(rows[number], **values)
     return rows
 
 

@@ -331,7 +331,7 @@ def test_files_that_do_not_fit() -> None:
 
 
 def disk(name: str, size: int, **more: object) -> Disk:
-    return Disk(name, f"/dev/{name}", size, "ata", serial=name.upper(), **more)  # type: ignore[arg-type]
+    return Disk(name, f"/dev/{name}", size, "ata", serial=name.upper(), **more)
 
 
 DISKS = [

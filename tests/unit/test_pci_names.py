@@ -54,7 +54,7 @@ def test_the_reply_of_a_node_has_names(listed: Path) -> None:
     node = model.Node(
         **{field.name: None for field in dataclasses.fields(model.Node)}
         | {"attributes": f'<node version="1">{pci}</node>'}
-    )  # type: ignore[arg-type]
+    )
     [device] = pci_devices(node)
     assert (device.slot, device.class_name, device.driver) == (
         "0000:3b:00.0",

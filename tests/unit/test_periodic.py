@@ -20,7 +20,7 @@ class Looks(Claimer):
     """Looks end when `looks[n]` fires; each begins the work that waits in `work`."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock, Pool, logging.getLogger("looks"), "looking", PERIOD)  # type: ignore[arg-type]
+        super().__init__(clock, Pool, logging.getLogger("looks"), "looking", PERIOD)
         self.looks: list[Deferred[None]] = []
         self.work: list[Deferred[None]] = []
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cod import host, init, proposal
+from cod import data, host, init, proposal
 from cod.cli.root import cod
 from cod.host import Interface
 from cod.proposal import Unfit
@@ -206,7 +206,7 @@ def test_init_never_takes_the_labs_trampoline(
             raise FileNotFoundError(name)
         return found
 
-    monkeypatch.setattr(init.data, "path", built)
+    monkeypatch.setattr(data, "path", built)
     (tmp_path / "boot").mkdir()
     assert init.copy_trampoline(tmp_path / "boot") == ["copied the generic trampoline"]
     assert (tmp_path / "boot/ramdisk").read_text() == "generic"

@@ -463,7 +463,7 @@ def test_what_is_heard_is_written_while_the_database_does_not_answer(bench: Benc
     bench.lines[0].opened()
     bench.pass_time(r.DOUBT)
     unanswered: Deferred[bool] = Deferred()
-    bench.pool.read = lambda _flow: unanswered  # type: ignore[method-assign]
+    bench.pool.read = lambda flow: unanswered  # type: ignore[method-assign]
     bench.pass_time(1)
     bench.lines[0].heard(b"panic")
     bench.pass_time(1)

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from cod.model import Energy
 from cod.policy.energy.reserve_forecast import HOUR, WEEK, bounded, forecast, hours
 from cod.policy.scheduler.reserve_pool import power_changes
+from cod.policy.scheduler.snapshot import COLD
 from cod.sim.run import simulate
 from cod.sim.scenario.tables import load, read
 from cod.sim.timeline import HeldTimeline
-from tests.unit.policy_sites import COLD, SMALL, TYPES, free, site
+from tests.unit.policy_sites import SMALL, TYPES, free, site
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 RULES = Energy(

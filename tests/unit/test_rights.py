@@ -10,7 +10,7 @@ from cod.model import Owned, Refused, Right, Role, Who
 from cod.policy.people import rights
 
 GROUP, OTHER = 7, 8
-THEIRS = Owned(frozenset({GROUP}))
+THEIRS = Owned({GROUP})
 SHARED = Owned(shared=True)
 SITES = Owned()
 MISSING = "there is no vcluster 'x'"

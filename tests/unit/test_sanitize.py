@@ -15,7 +15,7 @@ class NvmeDisk(Nvme):
     """A stand-in that sanitizes: at each look at its log it has done a quarter more."""
 
     def __init__(self, able: int = 0b10, *, ends: int = 1, **more: object) -> None:
-        super().__init__(**more)  # type: ignore[arg-type]
+        super().__init__(**more)
         struct.pack_into("<I", self.pages[CONTROLLER], 328, able)
         self.ends, self.running, self.quarters, self.action, self.ended = ends, False, 0, 0, 0
         self.orders: list[bytes] = []
@@ -84,7 +84,7 @@ def run(disk: object, *, start: bool = True, ata: bool = True) -> tuple[str, lis
     """Return how the disk was sanitized, what was told, and how often it was waited for."""
     told: list[float] = []
     waits: list[float] = []
-    how = sanitize.sanitize(disk, told.append, start=start, ata=ata, wait=waits.append)  # type: ignore[arg-type]
+    how = sanitize.sanitize(disk, told.append, start=start, ata=ata, wait=waits.append)
     return how, told, len(waits)
 
 

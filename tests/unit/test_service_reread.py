@@ -118,7 +118,7 @@ def test_every_part_sees_each_new_rule(part: str, tmp_path: Path) -> None:
     sites = SiteRef(furnished(site, "before"))
     effects = SimpleNamespace(on=lambda *_: None, effects=lambda *_: None)
     pool: Any = SimpleNamespace()
-    context = PartContext(MemoryReactorClock(), pool, sites, settings, effects)  # type: ignore[arg-type]
+    context = PartContext(MemoryReactorClock(), pool, sites, settings, effects)
     services = PARTS[part](context)
     assert services
     old, new = sites.current, furnished(site, "afterwards")

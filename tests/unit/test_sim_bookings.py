@@ -263,7 +263,10 @@ def test_a_move_ends_with_the_lease_of_the_vcluster_that_gets_the_nodes() -> Non
     ],
 )
 def test_the_moves_that_are_refused(count: int, more: dict[str, Any], why: str) -> None:
-    groups = [{"name": "low"}, {"name": "high", "node_limit": more.get("limit")}]
+    groups: list[dict[str, Any]] = [
+        {"name": "low"},
+        {"name": "high", "node_limit": more.get("limit")},
+    ]
     made = Simulation(scenario(group=[one for one in groups if one.get("node_limit", 1)]))
     site = made.world
     if "limit" not in more:

@@ -164,7 +164,7 @@ def large() -> Site:
 def wanted(site: Site, *ours: str, coming: int = 0) -> int:
     """Return how many nodes beside those that are there the pool wants now."""
     site.now += INTERVAL
-    return site.system.look(ours, Counter({"": coming}))[1].nodes.total()
+    return sum(site.system.look(ours, Counter({"": coming}))[1].nodes.values())
 
 
 def test_an_association_that_ran_nothing_yet_gets_few_nodes_at_first(large: Site) -> None:

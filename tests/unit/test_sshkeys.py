@@ -56,7 +56,7 @@ POINT = b"\4" + bytes(64)
 def test_real_keys_are_taken_with_their_fingerprint(key: object) -> None:
     found = sshkeys.parse(line(key))
     assert f"{found.algorithm} {found.key} {found.name}" == line(key)
-    expected = b64encode(ssh_key_fingerprint(key, SHA256())).decode().rstrip("=")  # type: ignore[arg-type]
+    expected = b64encode(ssh_key_fingerprint(key, SHA256())).decode().rstrip("=")
     assert found.fingerprint == f"SHA256:{expected}"
 
 

@@ -14,7 +14,6 @@ def test_newcomers_are_soon_known_and_leavers_soon_forgotten() -> None:
     told = ConfigParser(interpolation=None)
     told.read_string(script.split("/sssd.conf <<'END'\n")[1].split("END\n")[0])
     assert told.getint("nss", "entry_negative_timeout") < 10
-    domain = told["domain/cod"]
-    assert domain.getint("entry_cache_timeout") < 60
-    assert domain.getint("entry_cache_sudo_timeout") < 60
-    assert domain.getint("ldap_sudo_full_refresh_interval") < 60
+    assert told.getint("domain/cod", "entry_cache_timeout") < 60
+    assert told.getint("domain/cod", "entry_cache_sudo_timeout") < 60
+    assert told.getint("domain/cod", "ldap_sudo_full_refresh_interval") < 60

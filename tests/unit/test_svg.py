@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import pytest
 from lxml import etree
@@ -13,6 +14,11 @@ from cod.svg import COLOURS, LABEL, WIDE_LEFT, WIDTH, Axis, Span, areas, spans
 NAMES = {"s": "http://www.w3.org/2000/svg"}
 BAR = Span(-50.0, 50.0, "held", "from before the window", "7")
 OPEN = Span(20.0, math.inf, "reserved", "beyond the window")
+
+
+def found(drawn: etree._Element, path: str) -> list[Any]:
+    made: Any = drawn.xpath(path, namespaces=NAMES)
+    return list(made)
 
 
 def test_spans_end_at_the_window() -> None:
@@ -28,18 +34,14 @@ def test_spans_end_at_the_window() -> None:
             sorts=["held", "reserved"],
         )
     )
-    (bar,) = drawn.xpath("//s:rect[s:title='from before the window']", namespaces=NAMES)
+    (bar,) = found(drawn, "//s:rect[s:title='from before the window']")
     assert float(bar.get("x")) == WIDE_LEFT
-    (tip,) = drawn.xpath("//s:path[s:title='beyond the window']", namespaces=NAMES)
+    (tip,) = found(drawn, "//s:path[s:title='beyond the window']")
     assert "H740.0l6 8" in tip.get("d")
-    texts = drawn.xpath("//s:text/text()", namespaces=NAMES)
+    texts = found(drawn, "//s:text/text()")
     assert {"group", "now", "noon", "7", "x" * (LABEL - 1) + "…"} <= set(texts)
     assert (
-        max(
-            float(one.get("x"))
-            for one in drawn.xpath("//s:line|//s:rect[@x]", namespaces=NAMES)
-            if one.get("x")
-        )
+        max(float(one.get("x")) for one in found(drawn, "//s:line|//s:rect[@x]") if one.get("x"))
         < WIDTH
     )
 
@@ -49,7 +51,7 @@ def test_what_has_a_class_is_coloured_by_the_page() -> None:
     drawn = etree.fromstring(
         areas("", [("free", points), ("rest", points)], Axis(""), Axis(""), {"free": "good"})
     )
-    made = drawn.xpath("//s:polygon|//s:rect[@width='12']", namespaces=NAMES)
+    made = found(drawn, "//s:polygon|//s:rect[@width='12']")
     assert [one.get("class") for one in made] == ["good", None, "good", None]
     assert [one.get("fill") for one in made] == [*COLOURS[:2]] * 2
 
@@ -63,9 +65,9 @@ def test_a_span_that_is_short_has_no_text_and_is_seen() -> None:
             window=(0.0, 1000.0),
         )
     )
-    (bar,) = drawn.xpath("//s:rect[s:title='a moment']", namespaces=NAMES)
+    (bar,) = found(drawn, "//s:rect[s:title='a moment']")
     assert float(bar.get("width")) == 3.0
-    assert "12" not in drawn.xpath("//s:text/text()", namespaces=NAMES)
+    assert "12" not in found(drawn, "//s:text/text()")
 
 
 def test_a_pointer_shows_the_numbers_at_its_place() -> None:

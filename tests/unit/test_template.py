@@ -49,7 +49,7 @@ def image(name: str, **columns: object) -> Image:
         reason="",
         content="disk",
     )
-    return replace(row, **columns)  # type: ignore[arg-type]
+    return replace(row, **columns)
 
 
 def wrap(body: str, **attributes: str) -> str:

@@ -375,7 +375,7 @@ def test_duplicates_made_by_the_network_die_out() -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(session, name)
 
-    assert deliver(Counted(), "." * 6 + "t" * 3) == ("done", CONTENT)  # type: ignore[arg-type]
+    assert deliver(Counted(), "." * 6 + "t" * 3) == ("done", CONTENT)
     assert counted < 137 + 40
 
 

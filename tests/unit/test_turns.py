@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.model import Group, Policy
+from cod.policy.scheduler.snapshot import Entitlement
 from cod.policy.sharing import entitlements
 from cod.policy.sharing.portions import GroupDemand, portions
 from cod.policy.sharing.turns import DAY, ROUND, ends, evenness, length, number, whole
@@ -101,7 +102,7 @@ def test_within_a_turn_an_odd_node_stays_where_it_is_wanted(
         Group(one, f"g{one}", 0, None, None, 0.0, shares=1.0 + one % 2) for one in range(1, 6)
     ]
 
-    def shared(wanted: list[int]) -> dict[int, entitlements.Entitlement]:
+    def shared(wanted: list[int]) -> dict[int, Entitlement]:
         entitled = entitlements.of(groups, rules, nodes, now=turn * DAY)
         return entitlements.among(entitled, nodes, {}, dict(enumerate(wanted, 1)), turn)
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow  # together with its like more than the quick run 
 def copy_of(found: DiskUsage) -> bytes:
     """The copy, made of the chunks that would be sent."""
     image = bytearray(found.copy.size)
-    one = capture._Pass(found, None, lambda *_: None)  # type: ignore[arg-type]
+    one = capture._Pass(found, None, lambda *_: None)
     for piece in capture._pieces(found, 0):
         for at, spans in piece.chunks:
             data = one._read(at, spans)

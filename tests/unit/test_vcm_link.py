@@ -48,14 +48,14 @@ class Line:
             told=lambda *what: self.told.append(what),
             lost=self.losses.append,
         )
-        self.link.makeConnection(self.transport)  # type: ignore[no-untyped-call]
+        self.link.makeConnection(self.transport)
         self.asked = [message.id for message, _ in self.said()]
         if welcome:
             self.hear(b.Welcome("pool", "cod1", 30.0, 4), answers=self.asked[0])
 
     @staticmethod
     def _transport() -> Any:
-        return _Transport()  # type: ignore[no-untyped-call]
+        return _Transport()
 
     def said(self) -> list[tuple[Message, b.Body]]:
         data = self.transport.value()
@@ -210,8 +210,8 @@ def test_left_before_it_is_connected_it_says_nothing() -> None:
     losses: list[str] = []
     link = Link(Clock(), HELLO, welcomed=losses.append, told=lambda *what: None, lost=losses.append)
     link.leave("the VCM is being stopped")
-    transport: Any = _Transport()  # type: ignore[no-untyped-call]
-    link.makeConnection(transport)  # type: ignore[no-untyped-call]
+    transport: Any = _Transport()
+    link.makeConnection(transport)
     assert (transport.value(), transport.disconnecting) == (b"", True)
     link.connectionLost(Failure(ConnectionDone()))
     assert losses == ["the VCM is being stopped"]
@@ -241,7 +241,7 @@ def test_a_service_asks_not_too_much_at_once(tmp_path: Path) -> None:
         None,
         lambda link: Deferred(),
         lambda: 0.0,
-    )  # type: ignore[arg-type]
+    )
     service._link, service._open = SimpleNamespace(ask=ask), True
     ended = [ensureDeferred(service._ask(b.Status())) for _ in range(100)]
     assert len(asked) == MOST_ASKED < MOST_OPEN

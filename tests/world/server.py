@@ -240,7 +240,7 @@ def seams(world: Any) -> Iterator[None]:
     chance = random.Random(f"{world.seed} urandom")
     before = random.getstate()
     random.seed(f"{world.seed} random")
-    defaults = protocol.AgentSide.__init__.__defaults__
+    defaults = protocol.AgentSide.__init__.__defaults__ or ()
     patches = [
         patch.multiple(cod.pool, threading=threads, queue=threads, time=threads),
         patch.object(trampoline.agent, "threading", threads),

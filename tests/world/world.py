@@ -811,14 +811,15 @@ class World:
         names = {machine.name, self.machines[number % len(self.machines)].name}
         self._restored |= names  # when it is over
         begins = None if act.what == "drain" else self.clock.now + 60.0 * act.amount
+        ends = self.clock.now + 30.0 + 90.0 * act.amount
         asked = AskedWindow(
             "a new fan",
             " ".join(sorted(names)),
             begins_at=begins,
-            ends_at=self.clock.now + 30.0 + 90.0 * act.amount,
+            ends_at=ends,
             drain=begins is None,
         )
-        words = f"{act.what} of {asked.names} until {asked.ends_at - START:.0f} s"
+        words = f"{act.what} of {asked.names} until {ends - START:.0f} s"
         key = f"maintenance {act.at:.4f}"
         self._ask(words, maintenance.plan, key=key, recorded=False, asked=asked)
 
