@@ -20,7 +20,7 @@ from cod.net.bootserver.metadata import MetadataDocs
 from cod.policy import volumes
 from cod.states import Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, holding, nodes, secrets, sessions, switch_ports
+from cod.store.nodes import bindings, holding, nodes, secrets, sessions
 from cod.store.nodes.dhcp_batch import BindingBatch
 from cod.store.people import audit
 from tests.world.lives import live
@@ -124,9 +124,6 @@ FAULTS = {
     ),
     "a system boots outside its VLAN": Fault(
         isolation, "elsewhere", lambda *_: "", "in VLAN 1, and its own is"
-    ),
-    "a VLAN in use is given away": Fault(
-        switch_ports, "vlans", lambda _: set(), "is given to another, and"
     ),
     "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", dear=True),
 }
