@@ -3,6 +3,7 @@ people."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -30,7 +31,7 @@ from cod.cli.output import (
     one_table,
     output,
 )
-from cod.client import ApiError, Client, find_server, path
+from cod.client import ApiError, Client, WouldChange, find_server, path
 from cod.states import OTHER_WORDS, WORDS
 
 P = ParamSpec("P")
@@ -92,6 +93,52 @@ def with_table(command: Callable[Concatenate[click.Context, P], R]) -> Callable[
     tables: `-o wide`, `-o csv`, `--columns`, `--sort` and `--no-headers`."""
     made: Callable[P, R] = _with_output(command, _format_option(*FORMATS), *_SHAPING)
     return made
+
+
+def with_dry_run(command: Callable[..., R]) -> Callable[..., R]:
+    """Give a command that makes one change the option `--dry-run`; stands below `with_json`."""
+
+    @click.option(
+        "--dry-run",
+        is_flag=True,
+        help="Change nothing; say what would change, and whose work would stop.",
+    )
+    @wraps(command)
+    def run(ctx: click.Context, /, *args: Any, dry_run: bool, **said: Any) -> Any:
+        if not dry_run:
+            return command(ctx, *args, **said)
+        root = ctx.find_root()
+        root.obj = {**root.obj, "dry_run": "yes"}
+        try:
+            return command(ctx, *args, **said | ({"yes": True} if "yes" in said else {}))
+        except WouldChange as found:
+            return shown(found.told, _would_change, said["as_json"])
+
+    return run
+
+
+def _would_change(told: Any) -> Table:
+    """Return what a change would do, for people."""
+    before, after = told["before"] or {}, told["after"] or {}
+    rows = [
+        (name, _as_text(before.get(name)), _as_text(after.get(name)))
+        for name in {**before, **after}
+        if before.get(name) not in (None, "", []) or after.get(name) not in (None, "", [])
+    ]
+    gone = [("all of it", "there", "gone")] if told["before"] and told["after"] is None else []
+    stops = [
+        (
+            f"work of {one['vcluster']} ({one['group']})",
+            f"runs on {', '.join(one['nodes'])}",
+            "stops",
+        )
+        for one in told["stops"]
+    ]
+    return table(("WHAT", "IS", "WOULD BE"), [*stops, *(gone or rows)])
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _with_output(command: Callable[..., Any], *options: Callable[[Any], Any]) -> Any:
@@ -201,7 +248,9 @@ def client_of(said: Mapping[str, str | None], timeout: float = 60.0) -> Client:
         token = token or kept.token
         if not ca_file and not pin:
             ca_file, pin = kept.ca_file, kept.pin
-    return Client(server, token, timeout, ca_file=ca_file, pin=pin or "")
+    made = Client(server, token, timeout, ca_file=ca_file, pin=pin or "")
+    made.dry_run = bool(said.get("dry_run"))
+    return made
 
 
 SHORTEST_PASSWORD = 12  # characters, as the server has it

@@ -68,6 +68,15 @@ class ApiError(Exception):
         ]
 
 
+class WouldChange(Exception):
+    """The answer to a change under `Client.dry_run`: what would change, and whose work would
+    stop."""
+
+    def __init__(self, told: Any) -> None:
+        super().__init__("nothing was changed")
+        self.told = told
+
+
 class Unreachable(Exception):
     """No server answers; the sentence says where it was looked for and what to do."""
 
@@ -165,7 +174,10 @@ class Client:
     pin      SHA-256 of the server's certificate, hex (colons may be in it): that one and no other
              is believed
     sleep    waits between repetitions
+    dry_run  ask what changes would do, in place of making them: each raises `WouldChange`
     """
+
+    dry_run = False
 
     def __init__(
         self,
@@ -254,14 +266,19 @@ class Client:
     ) -> Any:
         """Send one request with a JSON body. Return the JSON reply; None if the reply has no body.
         Raises `ApiError` and `Unreachable`."""
+        if self.dry_run and method != "GET":
+            path += f"{'&' if '?' in path else '?'}dry_run=true"
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if method == "POST":
             headers["Idempotency-Key"] = key or secrets.token_hex(16)
         if match:
             headers["If-Match"] = match
-        return self._read(
+        told = self._read(
             self._send(method, path, None if body is None else json.dumps(body), headers)
         )
+        if self.dry_run and method != "GET":
+            raise WouldChange(told)
+        return told
 
     def send(
         self, method: str, path: str, body: Iterable[bytes], headers: dict[str, str]

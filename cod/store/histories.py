@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, literal, or_, select
+from sqlalchemy import ColumnElement, Select, case, func, literal, or_, select
 
+from cod.states import NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, slices
+from cod.store.people.access import theirs
 
 _h, _n, _v, _g = t.node_history.c, t.nodes.c, t.vclusters.c, t.groups.c
 _c, _b, _p, _w = t.config_templates.c, t.bindings.c, t.switch_ports.c, t.vcluster_networks.c
@@ -140,3 +142,34 @@ def _lists(tx: Tx, query: Select[Any]) -> dict[Any, list[tuple[Any, ...]]]:
     for row in tx.execute(query):
         found.setdefault(row[0], []).append(tuple(row[1:]))
     return found
+
+
+def newest(tx: Tx) -> int:
+    """Return the id of the newest transition; 0: there is none."""
+    return tx.scalar(select(func.max(_h.id))) or 0
+
+
+def taken_out_of_use(tx: Tx, after: int, at: float) -> list[int]:
+    """Return nodes that transitions of that moment, with ids after `after`, took out of use."""
+    query = select(_h.node_id).where(
+        _h.id > after,
+        _h.at == at,
+        _h.from_state == NodeState.ACTIVE,
+        _h.to_state != NodeState.ACTIVE,
+    )
+    return list(tx.scalars(query))
+
+
+def holders(
+    tx: Tx, node_ids: Sequence[int], groups: frozenset[int] | None
+) -> list[tuple[str, str, str]]:
+    """Return (vcluster, its group, node) of those nodes that a vcluster of these groups (None: of
+    any) has, by name."""
+    query = (
+        select(_v.name, _g.name, _n.name)
+        .join_from(t.nodes, t.vclusters, _v.id == _n.vcluster_id)
+        .join(t.groups, _g.id == _v.group_id)
+        .where(*theirs(_v.group_id, groups))
+    )
+    found = [tx.execute(query.where(_n.id.in_(part))) for part in slices(node_ids)]
+    return sorted((vcluster, group, node) for rows in found for vcluster, group, node in rows)

@@ -23,6 +23,7 @@ from cod.cli.show import (
     table,
     table_of,
     when,
+    with_dry_run,
     with_json,
     with_table,
 )
@@ -168,6 +169,7 @@ def _number(text: str, *, whole: bool) -> float | None:
     help="With --preview: days that are simulated. [default: 14]",
 )
 @with_json
+@with_dry_run
 def set_(
     ctx: click.Context,
     /,
@@ -234,6 +236,7 @@ def set_(
 @group.command()
 @click.argument("name")
 @with_json
+@with_dry_run
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     """Delete a group without running vclusters, images, templates and uploads. Owners delete a
     group that a user created, a day after that at the earliest.

@@ -9,7 +9,17 @@ import click
 from cod.cli.people.links import print_link
 from cod.cli.people.member import site as invite
 from cod.cli.record_fields import Show, body_of, facts, lists, options_named, set_options
-from cod.cli.show import SPAN, client, created, if_missing_option, said, shown, table, with_json
+from cod.cli.show import (
+    SPAN,
+    client,
+    created,
+    if_missing_option,
+    said,
+    shown,
+    table,
+    with_dry_run,
+    with_json,
+)
 from cod.client import path
 from cod.model.people import User
 
@@ -99,6 +109,7 @@ def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **tol
 @click.argument("name")
 @set_options(User)
 @with_json
+@with_dry_run
 def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     """Change a user.
 
@@ -148,6 +159,7 @@ def sync(ctx: click.Context, names: tuple[str, ...], trust: bool, as_json: bool)
 @user.command()
 @click.argument("name")
 @with_json
+@with_dry_run
 def disable(ctx: click.Context, name: str, as_json: bool) -> None:
     """Disable a user: end all sessions at once, and refuse sign-in and tokens until `cod user
     enable`.
@@ -175,6 +187,7 @@ def enable(ctx: click.Context, name: str, as_json: bool) -> None:
 @user.command()
 @click.argument("name")
 @with_json
+@with_dry_run
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     """Delete a user for good, with sessions, tokens, keys and roles in groups. The audit and
     histories keep the name. To bar a person for a while, use `cod user disable`.

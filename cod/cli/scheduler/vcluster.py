@@ -36,6 +36,7 @@ from cod.cli.show import (
     watched,
     watching,
     when,
+    with_dry_run,
     with_json,
     yes_option,
 )
@@ -337,6 +338,7 @@ def create(
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @wait_option
 @with_json
+@with_dry_run
 def resize(
     ctx: click.Context,
     name: str,
@@ -462,6 +464,7 @@ def release(
 @yes_option
 @wait_option
 @with_json
+@with_dry_run
 def delete(
     ctx: click.Context, name: str, yes: bool, wait: bool, timeout: float, as_json: bool
 ) -> None:

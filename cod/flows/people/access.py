@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, TypeVar
 
 from cod.model import Owned, Refused, Result, Right, SingleRight, Who
 from cod.policy.people import audit, rights
-from cod.store.engine import Tx
+from cod.store import histories
+from cod.store.engine import Tx, trial
 from cod.store.people import access, people
 from cod.store.people import audit as audit_rows
 
@@ -85,19 +87,10 @@ def noted(
 ) -> T:
     """Return what `flow` returns, with a row in the audit that says what it changed. What it
     refuses has changed nothing. `run`: a key by which `has_run` finds the row."""
-    before, owned = _seen(tx, change), access.owned(tx, change.claim.kind, change.claim.key)
-    value = flow(tx)
+    owned = access.owned(tx, change.claim.kind, change.claim.key)
+    value, was, is_, told = _compared(tx, flow, change)
     if change.idle is not None and change.idle(_told(value)):
         return value
-    after = _seen(tx, change)
-    if before is not None and after is None:
-        after = _renamed(before, change.told(_told(value)))
-    # else the answer has to say what it was
-    shown = change.thing and (before is not None or after is not None)
-    told = {} if shown else change.told(_told(value))
-    was, is_ = audit.changed(before, told if before is None and after is None else after)
-    if not was and not is_:
-        was, is_ = None, audit.tidy(change.asked)
     owned = owned or access.owned(tx, change.claim.kind, change.claim.key)
     audit_rows.by(
         tx,
@@ -111,6 +104,58 @@ def noted(
         run=run,
     )
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedWork:
+    """Nodes in use of a vcluster whose work would stop."""
+
+    vcluster: str
+    group: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a change would do: values as they are and as they would be, as the audit would have
+    them, and whose work would stop."""
+
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    stops: tuple[StoppedWork, ...]
+
+
+def tried(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: float) -> DryRun:
+    """Return what `flow` would change, as far as `who` may see it: it runs, and its writes are
+    undone. Raises what it raises."""
+    newest = histories.newest(tx)
+    with trial(tx):
+        _, was, is_, _ = _compared(tx, flow, change)
+        taken = histories.taken_out_of_use(tx, newest, now)
+    held = histories.holders(tx, taken, who.groups)
+    stops = [
+        StoppedWork(vcluster, group, tuple(node for *_, node in rows))
+        for (vcluster, group), rows in groupby(held, key=lambda row: row[:2])
+    ]
+    return DryRun(was, is_, tuple(stops))
+
+
+def _compared(
+    tx: Tx, flow: Callable[[Tx], T], change: Change
+) -> tuple[T, dict[str, Any] | None, dict[str, Any] | None, Mapping[str, Any]]:
+    """Run the flow. Return its value, what differs before and after, and what the answer says."""
+    before = _seen(tx, change)
+    value = flow(tx)
+    after = _seen(tx, change)
+    if before is not None and after is None:
+        after = _renamed(before, change.told(_told(value)))
+    # else the answer has to say what it was
+    shown = change.thing and (before is not None or after is not None)
+    told = {} if shown else change.told(_told(value))
+    was, is_ = audit.changed(before, told if before is None and after is None else after)
+    if not was and not is_:
+        was, is_ = None, audit.tidy(change.asked)
+    return value, was, is_, told
 
 
 def _seen(tx: Tx, change: Change) -> Mapping[str, Any] | None:

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 
 from cod.flows import views
-from cod.flows.people.access import guarded, has_run, noted
+from cod.flows.people.access import guarded, has_run, noted, tried
 from cod.flows.replies import Repeated
 from cod.model import Result, Who
 from cod.web.api import routes
@@ -109,7 +109,9 @@ async def carry_out(
     if isinstance(ask.query, Filtered):
         flow = partial(views.filtered, flow=flow, filters=ask.query.filters, groups=ask.who.groups)
     run = secrets.token_hex(16)
-    if route.changes:
+    if conditions.dry_run:
+        flow = partial(tried, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
+    elif route.changes:
         noting = partial(noted, who=ask.who, change=change(route, ask), now=ask.now, run=run)
         flow = partial(noting, flow=flow)
         if conditions.tells and not route.upload:
@@ -118,7 +120,9 @@ async def carry_out(
     flow = partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask))
     value: Any = await (
         context.pool.run_once(partial(has_run, run=run, now=ask.now), flow)
-        if route.changes
+        if route.changes and not conditions.dry_run
+        else context.pool.run(flow)
+        if conditions.dry_run
         else context.pool.read(flow)
     )
     if isinstance(value, Result):

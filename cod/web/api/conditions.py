@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Generic, Protocol, TypeGuard, runtime_checkable
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from cod.flows import replies
+from cod.flows.people import access
 from cod.model import Result, Who
+from cod.web.api.models import Query, ReplyOf
 from cod.web.api.resources import ROUTES
 from cod.web.api.routes import Call, Flow, Route, V, named
 from cod.web.http.errors import HttpProblem
@@ -73,12 +75,14 @@ class Conditions:
     question  digest of the whole request
     match     the tags in `If-Match`; None: there was none
     tells     its answer has the tag of what was changed
+    dry_run   nothing is changed: the answer is a `DryRun`
     """
 
     key: str | None = None
     question: str = ""
     match: frozenset[str] | None = None
     tells: bool = False
+    dry_run: bool = False
 
     def around(self, route: Route, ask: Call, flow: Flow) -> Flow:
         """Return the route's flow under these conditions. Raises `HttpProblem` (412) where the
@@ -110,6 +114,29 @@ class Conditions:
         return flow
 
 
+class DryRunQuery(Query):
+    """What the query string of any change may have."""
+
+    dry_run: bool = Field(
+        default=False,
+        description="Change nothing, and answer 200 with a `DryRunReply`: what would change, and"
+        " whose work would stop. What the change would be refused for, this is, too",
+    )
+
+
+class StoppedWorkReply(ReplyOf[access.StoppedWork], whole=True):
+    """Nodes in use of a virtual cluster whose work would stop."""
+
+    nodes: list[str]
+
+
+class DryRunReply(ReplyOf[access.DryRun], whole=True):
+    """What a change would do: values as they are and as they would be, null for a thing that is not
+    there, as the audit would have them; and whose work would stop."""
+
+    stops: list[StoppedWorkReply]
+
+
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[V]):
     """What a change has led to: the flow's value; the reply made of it (None: `Route.work` makes
@@ -120,6 +147,12 @@ class Answered(Generic[V]):
     reply: BaseModel | None
     body: bytes
     tag: str
+
+
+def can_be_tried(route: Route) -> bool:
+    """Return whether `dry_run` means anything to that route: all that it changes is in the
+    database, in one transaction."""
+    return route.changes and route.act is None and not route.upload
 
 
 def keyed(route: Route) -> bool:

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel
 
+from cod.flows.people.access import DryRun
 from cod.flows.replies import Repeated
 from cod.model import Who
 from cod.web.api import openapi
@@ -19,6 +20,9 @@ from cod.web.api.conditions import (
     TEXT,
     Answered,
     Conditions,
+    DryRunQuery,
+    DryRunReply,
+    can_be_tried,
     encoded,
     wants_csv,
     wants_text,
@@ -121,13 +125,17 @@ class JsonBody(MemoryBody):
         """Carry a route out, and send its reply."""
         request, context = self.request, self.context
         permit(route, who)
-        conditions = self._conditions(who)
+        asked, dry_run = self._pairs(), False
+        if can_be_tried(route):
+            told = {name: asked.pop(name) for name in DryRunQuery.model_fields if name in asked}
+            dry_run = checked(DryRunQuery, told).dry_run
+        conditions = self._conditions(who, dry_run)
         ask = question(
             context,
             who,
             named(route.path, self.names),
             self.model(route),
-            self.query(route.query or NoQuery),
+            checked(route.query or NoQuery, asked),
             conditions.key,
         )
         try:
@@ -135,6 +143,8 @@ class JsonBody(MemoryBody):
         finally:
             if route.dear:
                 request.headers |= context.rate_limits.headers(who)
+        if isinstance(value, DryRun):
+            return request.send_text(200, encoded(DryRunReply.of(value)))
         if isinstance(value, Repeated):
             return self._repeat(route, value)
         if isinstance(value, Answered) and value.tag:
@@ -185,7 +195,7 @@ class JsonBody(MemoryBody):
         requests."""
         return b"\n"
 
-    def _conditions(self, who: Who) -> Conditions:
+    def _conditions(self, who: Who, dry_run: bool) -> Conditions:
         """Return the conditions. The client's key fits a column and is nobody else's. Without one
         the flow still gets one, because a flow whose commit has an unknown outcome is run again."""
         request = self.request
@@ -193,14 +203,15 @@ class JsonBody(MemoryBody):
         said = b"\n".join([request.method, request.uri, self.digested(), self.content])
         own = (
             None
-            if key is None
+            if key is None or dry_run  # an answer that is kept would stand for the change
             else hashlib.sha256(f"{who.name}\n{key}".encode(errors="replace")).hexdigest()
         )
         return Conditions(
             own,
             hashlib.sha256(said).hexdigest(),
             None if match is None else tags(match),
-            tells=True,
+            tells=not dry_run,
+            dry_run=dry_run,
         )
 
     def model(self, route: Route) -> BaseModel | None:
@@ -219,6 +230,10 @@ class JsonBody(MemoryBody):
 
     def query(self, query: type[Q]) -> Q:
         """Return the query string as that model. Raises `HttpProblem`."""
+        return checked(query, self._pairs())
+
+    def _pairs(self) -> dict[str, str]:
+        """Return the values of the query string by name. Raises `HttpProblem`."""
         try:
             pairs = parse_qsl(
                 self.request.uri.partition(b"?")[2].decode(),
@@ -230,4 +245,4 @@ class JsonBody(MemoryBody):
         names = [name for name, _ in pairs]
         if twice := {name: "stands twice" for name in names if names.count(name) > 1}:
             raise HttpProblem(422, "invalid", "stands twice", next(iter(twice)), twice)
-        return checked(query, dict(pairs))
+        return dict(pairs)

@@ -12,7 +12,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from cod.web.api.changes import links, pattern
-from cod.web.api.conditions import keyed, resource_get
+from cod.web.api.conditions import DryRunQuery, DryRunReply, can_be_tried, keyed, resource_get
+from cod.web.api.models import Query
 from cod.web.api.openapi_texts import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, TAGS
 from cod.web.api.resources import ROUTES
 from cod.web.api.resources.server import Problem
@@ -32,9 +33,8 @@ def document(routes: tuple[Route, ...] = ROUTES) -> dict[str, Any]:
     for each in routes:
         paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = _operation(each)
     paths[f"{PREFIX}/events"] = {"get": _EVENTS}
-    models = sorted(
-        {m for r in routes for m in (r.body, r.reply) if m} | {Problem}, key=lambda m: m.__name__
-    )
+    named: set[type[BaseModel]] = {m for r in routes for m in (r.body, r.reply) if m}
+    models = sorted(named | {Problem, DryRunReply}, key=lambda m: m.__name__)
     _, schemas = models_json_schema([(m, "validation") for m in models], ref_template=_REF)
     return {
         "openapi": "3.1.0",
@@ -245,9 +245,12 @@ _FULL = (
 
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:
-    if route.query is None:
-        return []
-    schema = route.query.model_json_schema()
+    models = [route.query, DryRunQuery if can_be_tried(route) else None]
+    return [one for model in models if model for one in _parameters_of(model)]
+
+
+def _parameters_of(query: type[Query]) -> list[dict[str, Any]]:
+    schema = query.model_json_schema()
     found = [
         {
             "name": name,
