@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import select
 
 import cod
+from cod.choices import NoticeMail
 from cod.core import notices as core_notices
 from cod.core.networks import switch_ports as core_ports
 from cod.flows import pruning, servers
@@ -33,7 +34,7 @@ from cod.flows.nodes import (
     switches,
 )
 from cod.flows.nodes import nodes as node_flows
-from cod.flows.notices import notices, webhook_feed
+from cod.flows.notices import mail_choices, notices, webhook_feed
 from cod.flows.people import directory_sync, invitations, signin
 from cod.flows.people import groups as group_flows
 from cod.flows.people import people as people_flows
@@ -704,6 +705,16 @@ def notices__webhook_feed__gather(lab: Lab) -> Call:
     webhook_feed.gather(lab.tx, lab.now)
     founded(lab)
     return bound(webhook_feed.gather, lab.now + 60)
+
+
+@case
+def notices__mail_choices__send_digests(lab: Lab) -> Call:
+    ann = person(lab, email="ann@x.org", admin=True)
+    who = Who("user:ann", admin=True, user_id=ann.id)
+    chosen = {"switch": NoticeMail.DAILY}
+    mail_choices.choose(lab.tx, who=who, chosen=chosen, now=lab.now)
+    core_notices.add(lab.tx, kind="switch", group_id=None, subject="s", about="About.", now=lab.now)
+    return bound(mail_choices.send_digests, 6, lab.now + 200_000)
 
 
 # ---------------------------------------------------------------- people

@@ -71,6 +71,7 @@ RETURN_LESS = {
     "nodes.energy.note": "nobody looks at what it returns",
     "nodes.power.claim": "the wish is carried out when the claim has run out",
     "nodes.switches.claim": "the session is begun when the claim has run out",
+    "notices.mail_choices.send_digests": "nobody looks at what it returns",
     "notices.notices.claim": "the notice is sent when the claim has run out",
     "notices.webhook_feed.gather": "nobody looks at what it returns",
     "people.directory_sync.put_down": "who is gone is in the audit, not in the log",

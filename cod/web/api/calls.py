@@ -120,9 +120,7 @@ async def carry_out(
     flow = partial(guarded, flow=flow, who=ask.who, claims=route.claims(ask))
     value: Any = await (
         context.pool.run_once(partial(has_run, run=run, now=ask.now), flow)
-        if route.changes and not conditions.dry_run
-        else context.pool.run(flow)
-        if conditions.dry_run
+        if route.changes
         else context.pool.read(flow)
     )
     if isinstance(value, Result):
