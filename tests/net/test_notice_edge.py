@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,9 @@ from tests.net.receivers import listening, serving
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
+
+# of the site's rules a notifier reads those of notices alone
+RULES: Any = SimpleNamespace(current=SimpleNamespace(notices=NoticeRules()))
 
 
 class Far:
@@ -71,7 +75,7 @@ class World:
             name,
             self.clock.seconds,
             {"webhook": self.far, "email": self.far},
-            SiteRef(Site()),
+            RULES,
         )
         made.startService()
         self.servers.append(made)
