@@ -55,7 +55,7 @@ def choose(tx: Tx, user: User, now: float = NOW, /, **kinds: NoticeMail) -> None
 
 def tell(tx: Tx, kind: str, group: str | None = "physics", now: float = NOW) -> int:
     group_id = groups.ensure(tx, group, NOW).id if group else None
-    told = {"kind": kind, "subject": f"{kind} happened", "about": "About it."}
+    told: Any = {"kind": kind, "subject": f"{kind} happened", "about": "About it."}
     return core_notices.add(tx, **told, group_id=group_id, now=now).id
 
 

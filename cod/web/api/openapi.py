@@ -34,7 +34,8 @@ def document(routes: tuple[Route, ...] = ROUTES) -> dict[str, Any]:
         paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = _operation(each)
     paths[f"{PREFIX}/events"] = {"get": _EVENTS}
     named: set[type[BaseModel]] = {m for r in routes for m in (r.body, r.reply) if m}
-    models = sorted(named | {Problem, DryRunReply}, key=lambda m: m.__name__)
+    named |= {Problem, DryRunReply}
+    models = sorted(named, key=lambda m: m.__name__)
     _, schemas = models_json_schema([(m, "validation") for m in models], ref_template=_REF)
     return {
         "openapi": "3.1.0",
