@@ -138,7 +138,7 @@ def test_a_column_without_its_field_or_migration_fails_a_test(
 @pytest.mark.slow
 def test_a_field_that_a_test_leaves_out_is_refused(tmp_path: Path) -> None:
     """`make check` reads the calls in tests too: here a record, and a test that makes it by hand.
-    Nothing that they import is followed, which would cost ten times as much."""
+    Nothing that they import is followed: that is dear."""
     record = "cod/web/api/context.py"
     for name in (record, "cod/web/http/port.py", "tests/attack/test_bodies.py", "pyproject.toml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
