@@ -6,15 +6,16 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from cod.lab.servers.mariadb import UNSYNCED, DatabaseServer
 from tests.galera import Galera, GaleraNode
-from tests.mariadb import UNSYNCED, MariaDB
+from tests.mariadb import MariaDB
 
 
 class ChaosDatabase:
     """A database whose nodes are killed and stopped. `kind`: sqlite, mariadb or galera."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        self.nodes: Sequence[MariaDB] = ()
+        self.nodes: Sequence[DatabaseServer] = ()
         self._cluster: Galera | None = None
         self.url = f"sqlite:///{folder}/shared.db"
         if kind == "mariadb":
@@ -27,7 +28,7 @@ class ChaosDatabase:
             self.nodes, self.url = self._cluster.nodes, self._cluster.url("cod")
             self.nodes[0].url("cod")  # makes it
 
-    def start(self, node: MariaDB) -> None:
+    def start(self, node: DatabaseServer) -> None:
         """Start a node that was killed, and wait until it is ready."""
         if self._cluster is not None:
             assert isinstance(node, GaleraNode)
