@@ -41,8 +41,8 @@ logging.getLogger("tftpy").setLevel(logging.CRITICAL)
 
 NOT_DEFINED, NOT_FOUND, ACCESS_VIOLATION, ILLEGAL = 0, 1, 2, 4
 LONGEST_REQUEST = 1468  # RFC 2347 says 512; one Ethernet frame is kind enough
-# seconds between retransmissions, unless a client that has answered asked for a longer timeout: some
-# clients (BusyBox) give up after 13 seconds, and four losses in a row should not cost them the file
+# seconds between retransmissions, unless a client that has answered asked for a longer timeout;
+# some clients (BusyBox) give up after 13 s, and four losses in a row should not cost them the file
 LONGEST_WAIT = 4.0
 LARGEST_BURST = 65000  # bytes: an IP datagram's limit is the limit of one UDP_SEGMENT call
 MOST_SEGMENTS = 64  # the kernel's UDP_MAX_SEGMENTS before 6.2

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from cod.lab.servers.mariadb import DatabaseServer
 from tests.chaos.site import ChaosServer, ChaosSite
-from tests.mariadb import MariaDB
 
 HOUR = 3600.0
 
@@ -130,7 +130,7 @@ def set_clock(site: ChaosSite, rng: random.Random) -> ChaosFault | None:
     return ChaosFault(kind, server.name, rng.uniform(5.0, 60.0), partial(server.step_clock, 0.0))
 
 
-def _node(site: ChaosSite, rng: random.Random) -> tuple[str, MariaDB] | None:
+def _node(site: ChaosSite, rng: random.Random) -> tuple[str, DatabaseServer] | None:
     if not site.database.nodes:
         return None
     number = rng.randrange(len(site.database.nodes))

@@ -32,7 +32,7 @@ class MailChoice:
 def mine(tx: Tx, who: Who) -> list[MailChoice]:
     """Return what the one who asks has chosen, for each kind that they can have. Raises
     `Refused`."""
-    chosen = mail_choices.of(tx, rights.account(who))
+    chosen = mail_choices.of(tx, rights.user_of(who))
     return [
         MailChoice(name, kind.about, chosen.get(name, NoticeMail.DEFAULT), kind.stays)
         for name, kind in notice_texts.for_person(who.admin).items()

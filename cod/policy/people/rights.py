@@ -69,15 +69,21 @@ def person(
     )
 
 
+def user_of(who: Who) -> int:
+    """Return the id of the user who asks. Raises `Refused` for what is no person."""
+    if who.user_id is None:
+        raise Refused("conflict", "only people have an account")
+    return who.user_id
+
+
 def account(who: Who) -> int:
     """Return the id of the user whose own account it may change: keys, tokens, sessions. Raises
     `Refused` for what is no person, and for a token for one group, which would get at others by
     them."""
-    if who.user_id is None:
-        raise Refused("conflict", "only people have an account")
+    user_id = user_of(who)
     if who.only is not None:
         raise Refused("forbidden", "a token for one group does not change its user's account")
-    return who.user_id
+    return user_id
 
 
 def creates_groups(who: Who, creators: Collection[str], names: Mapping[int | None, str]) -> bool:
