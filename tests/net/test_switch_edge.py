@@ -322,6 +322,21 @@ def test_a_change_that_a_switch_makes_after_its_session_was_given_up_is_undone(
     assert len(world.leaf.sessions) == sessions + 1, "a port that stays at home is left alone"
 
 
+def test_a_port_that_went_away_at_home_is_not_asked_for_again(world: World) -> None:
+    node = world.node(1)
+    world.want(node, 20)
+    world.after(1.0)
+    world.want(node, None)
+    world.after(1.0)
+    assert world.arrived(node)
+    del world.leaf.vlans["p1"]
+    world.after(LEAF.verify)
+    sessions = len(world.leaf.sessions)
+    world.after(3 * LONGEST_PAUSE)
+    assert len(world.leaf.sessions) == sessions
+    assert world.port(node).reason == "the switch has no such port"
+
+
 def test_a_server_that_is_killed_between_the_steps_is_followed_by_another(world: World) -> None:
     node = world.node(1)
     world.want(node, 20)

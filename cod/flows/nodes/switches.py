@@ -241,14 +241,10 @@ def _note(
             )
         return
     if not port.pending:  # it could not be read: where it was put it counts as being
-        ports.outcome(
-            tx,
-            port,
-            attempts=attempts,
-            reason=outcome.error,
-            next_at=now + max(policy.pause(attempts), min(switch.verify, policy.LONGEST_PAUSE)),
-            **seen,
-        )
+        later = now + max(policy.pause(attempts), min(switch.verify, policy.LONGEST_PAUSE))
+        is_over = port.wanted_vlan is None and outcome.lasting  # at home, and no port any more
+        next_at = None if is_over else later
+        ports.outcome(tx, port, attempts=attempts, reason=outcome.error, next_at=next_at, **seen)
         return
     pause = None if outcome.lasting else policy.retry_after(attempts, now - port.wished_at)
     if not reached:
