@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ PLACE = "/v1/traces"
 TIMEOUT = 10.0  # seconds, as exporters of OpenTelemetry have it
 LONGEST = 65_536  # bytes of an answer that are read
 _INTERNAL, _ERROR = 1, 2  # kinds of spans, and of their ends
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of a header (RFC 9110, 5.6.2)
 
 
 class CollectorRefused(Exception):
@@ -62,7 +64,7 @@ def send(url: str, spans: Mapping[str, Any], headers: str = "") -> None:
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ValueError(f"{url!r} should begin with http:// or https://")
-    place = url if urlsplit(url).path.endswith(PLACE) else url.rstrip("/") + PLACE
+    place = _place(url)
     asked = urllib.request.Request(place, json.dumps(spans).encode(), _headers(headers))
     try:
         with urllib.request.build_opener(_NoRedirects).open(asked, timeout=TIMEOUT) as answer:
@@ -90,20 +92,31 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return
 
 
+def _place(url: str) -> str:
+    """Return where spans go to; what a URL asks after `?` stays at its end."""
+    parts = urlsplit(url)
+    path = parts.path if parts.path.endswith(PLACE) else parts.path.rstrip("/") + PLACE
+    return parts._replace(path=path).geturl()
+
+
 def _headers(text: str) -> dict[str, str]:
+    """Return the headers; `ValueError` says nothing of their values, which may be secrets."""
     found = {"Content-Type": "application/json"}
     for each in filter(None, text.split(",")):
-        name, equals, value = each.partition("=")
-        if not equals or not name.strip():
+        name, equals, encoded = (part.strip() for part in each.partition("="))
+        if not equals or not _NAME.fullmatch(name):
             raise ValueError("headers should be NAME=VALUE, with commas between")
-        found[name.strip()] = unquote(value.strip())
+        value = unquote(encoded)
+        if not (value.isascii() and value.isprintable()):
+            raise ValueError(f"the value of header {name} should be printable ASCII")
+        found[name] = value
     return found
 
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -129,12 +129,29 @@ def test_headers_of_the_environment_are_sent(
     assert (headers["Authorization"], headers["X-Scope"]) == ("Bearer a,b", "site")
 
 
+@pytest.mark.parametrize("name", ["Authorization", "Authorization s3cret"])
+def test_a_header_that_cannot_be_sent_is_refused_without_its_secret(
+    walked: Served, collector: Listener, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"{name}=Bearer%20s3cret%0A")
+    said = run(walked, "node", "trace", "n1", *SINCE, "--otlp", url(collector), code=2)
+    assert "header" in said.stderr
+    assert "s3cret" not in said.stderr
+    assert collector.got == []
+
+
+def test_a_collectors_url_keeps_its_query(walked: Served, collector: Listener) -> None:
+    run(walked, "node", "trace", "n1", *SINCE, "--otlp", f"{url(collector)}/in/?key=k")
+    assert [path for path, _, _ in collector.got] == ["/in/v1/traces?key=k"]
+
+
 @pytest.mark.parametrize(
     ("status", "answer", "about"),
     [
         (415, b'{"code": 3, "message": "no JSON here"}', "answers 415: no JSON here"),
         (503, b"", "answers 503: Service Unavailable"),
         (302, b"", "answers 302: Found"),
+        (400, b"[" * 60_000, "answers 400: Bad Request"),
         (200, b'{"partialSuccess": {"rejectedSpans": "5", "errorMessage": "old"}}', "5 spans: old"),
     ],
 )
