@@ -43,6 +43,7 @@ class DatabaseServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             [
+                *self._inside,  # a lab that is taken down meanwhile ends it
                 "mariadb-install-db",
                 "--no-defaults",
                 *_USER,
