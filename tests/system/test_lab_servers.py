@@ -17,7 +17,8 @@ import pytest
 
 from cod.client import ApiError, Client, Unreachable
 from cod.lab import network, record
-from tests.galera import needs_galera
+from cod.lab.servers.hosts import LabHosts
+from tests.galera import GaleraNode, needs_galera
 from tests.waiting import until
 
 COD = Path(sys.executable).with_name("cod")
@@ -97,6 +98,14 @@ def test_a_machine_boots_from_the_server_that_is_left(lab: dict[str, Any]) -> No
     assert cod("lab", "power", NAME, "s1", "on")["power"] == "on"
 
 
+def test_who_is_on_the_labs_network_needs_the_databases_password(lab: dict[str, Any]) -> None:
+    address = lab["hosts"][-1]["address"]
+    code = f"import pymysql; pymysql.connect(host={address!r}, user='cod')"
+    asked_there = network.inside(record.namespace(NAME), [sys.executable, "-c", code])
+    done = subprocess.run(asked_there, capture_output=True, text=True, check=False)
+    assert "Access denied for user 'cod'@'10.77.0.1'" in done.stderr
+
+
 def test_the_servers_go_on_without_the_writer_of_the_database(lab: dict[str, Any]) -> None:
     first = lab["hosts"][0]
     writer = until(lambda: asked(first, "/servers").get("database_writer"), every=1.0)
@@ -106,9 +115,11 @@ def test_the_servers_go_on_without_the_writer_of_the_database(lab: dict[str, Any
         lambda: asked(first, "/servers").get("database_writer", writer) != writer,
         every=1.0,
     )
-    others = {"d1", "d2", "d3"} - {host}
-    for name in others:
-        cod("lab", "power", NAME, name, "off")
-    assert cod("lab", "power", NAME, min(others), "on")["power"] == "on"  # and so are all
+    off, left = sorted({"d1", "d2", "d3"} - {host})
+    cod("lab", "power", NAME, off, "off")
+    last = LabHosts(NAME).databases[left]
+    assert isinstance(last, GaleraNode)
+    until(lambda: last.status("wsrep_cluster_status") == "non-Primary")
+    assert cod("lab", "power", NAME, off, "on")["power"] == "on"  # and so are all
     assert {each["power"] for each in cod("lab", "status", NAME)["hosts"]} == {"on"}
     until(lambda: names(first) == {"s1", "s2"}, every=1.0)

@@ -17,6 +17,8 @@ from cod.lab.commands import lab
 from cod.lab.processes import Process
 from cod.lab.record import Record
 from cod.lab.servers import hosts
+from cod.lab.servers.galera import GaleraCluster
+from cod.lab.servers.mariadb import DatabaseServer
 from cod.lab.spec import (
     BUSES,
     NICS,
@@ -340,6 +342,37 @@ def test_a_database_that_is_not_installed_is_refused_with_its_packages(
         hosts.check(LabSpec("x", (), servers=2))
     with pytest.raises(Refused, match=r"apt install mariadb-server-core .*galera-4"):
         hosts.check(LabSpec("x", (), servers=2, galera=True))
+
+
+def test_the_makers_of_a_database_end_with_its_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda words, **_: ran.append(words))
+    DatabaseServer(tmp_path, namespace="cod-lab-x.d1").install()
+    assert [words[:4] for words in ran] == [["ip", "netns", "exec", "cod-lab-x.d1"]]
+
+
+@pytest.mark.parametrize("size", [2, 0])
+def test_nodes_that_are_left_without_a_quorum_are_started_anew_with_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setenv("COD_LAB_ROOT", str(tmp_path))
+    record.folder("x").mkdir()
+    Record(completed(LabSpec("x", (), servers=1, galera=True)), "none").save()
+    runs, done = {"cod-lab-x.s1", "cod-lab-x.d3"}, list[str]()
+
+    def end(left: list[str], *_: object) -> None:
+        runs.difference_update(left)
+
+    monkeypatch.setattr(processes, "inside", lambda namespace: list({namespace} & runs))
+    monkeypatch.setattr(processes, "end", end)
+    monkeypatch.setattr(GaleraCluster, "size", lambda _: size)
+    monkeypatch.setattr(GaleraCluster, "start", lambda *_: done.append("start"))
+    monkeypatch.setattr(GaleraCluster, "recover", lambda _: done.append("recover"))
+    hosts.LabHosts("x").power("d1", "on")
+    left = {"cod-lab-x.s1"} if size == 0 else {"cod-lab-x.s1", "cod-lab-x.d3"}
+    assert (done, runs) == (["start"] if size else ["recover"], left)
 
 
 def test_the_command_refuses_servers_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -202,13 +203,14 @@ class LabHosts:
         url = f"sqlite:///{record.folder(self._lab)}/{FOLDER}/cod.db"
         if self.databases:
             first = next(iter(self.databases.values()))
+            password = secrets.token_hex(16)  # the lab's machines reach its databases, too
             first.execute(
                 f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4",
-                f"CREATE USER {USER}@'%'",
+                f"CREATE USER {USER}@'%' IDENTIFIED BY '{password}'",
                 f"GRANT ALL ON {DATABASE}.* TO {USER}@'%'",
             )
             hosts = ",".join(each.address for each in self.databases.values())
-            url = f"mysql+pymysql://{USER}@{hosts}/{DATABASE}"
+            url = f"mysql+pymysql://{USER}:{password}@{hosts}/{DATABASE}"
         for server in self.servers:
             server.plug()
         found(self.servers, url)
@@ -246,9 +248,11 @@ class LabHosts:
         database = self.databases.get(name)
         with _told():
             if isinstance(database, GaleraNode) and self._cluster is not None:
-                if any(processes.inside(_place(self._lab, each)[1]) for each in self.databases):
+                if self._cluster.size():
                     self._cluster.start(database)
-                else:  # there is no quorum: all are started, first the one with the last commit
+                else:  # without a quorum no node is ready: all begin at the last commit
+                    for each in self.databases:
+                        self._kill(_place(self._lab, each)[1])
                     self._cluster.recover()
             elif database is not None:
                 database.start(*UNSYNCED)
