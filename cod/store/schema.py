@@ -50,7 +50,8 @@ _UNLESS = tuple(
         (r"CREATE (?:UNIQUE )?INDEX", "IF NOT EXISTS"),
         (r"DROP (?:TABLE|INDEX)", "IF EXISTS"),
         (r"ALTER TABLE \S+ ADD COLUMN", "IF NOT EXISTS"),
-        (r"ALTER TABLE \S+ DROP COLUMN", "IF EXISTS"),
+        (r"ALTER TABLE \S+ ADD CONSTRAINT \S+ (?:FOREIGN KEY|UNIQUE)", "IF NOT EXISTS"),
+        (r"ALTER TABLE \S+ DROP (?:COLUMN|INDEX|FOREIGN KEY|CONSTRAINT)", "IF EXISTS"),
     )
 )
 """MariaDB's statements that change tables, and what makes each pass over what is done already."""
