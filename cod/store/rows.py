@@ -7,6 +7,7 @@ agree are refused when `Rows` is made, which is at import.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -26,7 +27,6 @@ from typing import (
 )
 
 from sqlalchemy import (
-    JSON,
     ClauseElement,
     Column,
     ColumnElement,
@@ -37,6 +37,7 @@ from sqlalchemy import (
     Insert,
     Select,
     Table,
+    Text,
     TypeDecorator,
     Update,
     bindparam,
@@ -80,10 +81,22 @@ def _among(element: Among, compiler: Any, **how: Any) -> str:
     return text
 
 
+class _JsonList(TypeDecorator[Any]):
+    """Values for `json_each`, which cuts a text off at a NUL: 'n1\\0x' would find the row 'n1'."""
+
+    impl, cache_ok = Text, True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str:
+        text = json.dumps(value)
+        if r"\u0000" in text:
+            text = json.dumps([one for one in value if "\0" not in str(one)])
+        return text
+
+
 @compiles(Among, "sqlite")
 def _among_json(element: Among, compiler: Any, **how: Any) -> str:
     column, values = element.clauses
-    text = compiler.process(bindparam(values.key, type_=JSON()), **how)
+    text = compiler.process(bindparam(values.key, type_=_JsonList()), **how)
     return f"{compiler.process(column, **how)} IN (SELECT value FROM json_each({text}))"
 
 

@@ -112,6 +112,7 @@ def test_rows_are_found_and_removed_by_lists_of_values(engine: Engine) -> None:
         rows = [{"kind": "vcluster", "key": name, "serial": 7} for name in NAMES]
         insert_all(tx, t.dns_zones, rows)
         assert found_in(tx, zones.key, [*NAMES[:3], "nobody", "nor it"]) == set(NAMES[:3])
+        assert found_in(tx, zones.key, ["1\0", "1\0x"]) == set(), "no row's key begins so"
         assert found_in(tx, zones.serial, [7, 8]) == {7}
         assert found_in(tx, zones.serial, []) == set()
         raised = update(t.dns_zones).where(Among(zones.key, "some") | (zones.serial == 9))
