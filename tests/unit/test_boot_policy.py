@@ -74,7 +74,7 @@ def test_a_machine_without_a_loader_of_its_own_gets_none_of_anothers(state: str 
             None,
             False,
             True,
-        ), stage
+        ), (stage, arch)
         assert f"(architecture {arch})" in verdict.why
 
 
