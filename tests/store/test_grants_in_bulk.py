@@ -20,7 +20,7 @@ from cod.states import Disk
 from cod.store import tables as t
 from cod.store import vcms
 from cod.store.engine import Tx, new_id
-from cod.store.nodes import sessions, types
+from cod.store.nodes import nodes, sessions, types
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 from tests.contexts import flow_context
@@ -235,6 +235,7 @@ def test_bulk_writes_what_single_grants_write(
             if act.name.startswith("grant request")
         }
         assert {*single} == {*order}
+        assert len(single) == len(order)
         carry_out(tx, [single[one] for one in order], claim)
         assert written(tx) == ours
 
@@ -294,6 +295,22 @@ def test_a_node_that_has_gone_costs_one_grant(tx: Tx, site: Site) -> None:
     with pytest.raises(apply_plan.Stale):
         left.flow(tx, claim=claim, now=NOW)
     check_world(tx)
+
+
+def test_a_node_that_goes_before_it_is_locked_is_not_given(
+    tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On MariaDB others may be quicker than who has just picked it."""
+    _, claim, act = wanted(tx, site)
+    lock = nodes.lock
+
+    def quicker(tx: Tx, ids: Sequence[int]) -> Any:
+        tx.execute(update(t.nodes).where(t.nodes.c.name == "node1").values(released=1))
+        return lock(tx, ids)
+
+    monkeypatch.setattr(nodes, "lock", quicker)
+    [_] = act.left(act.flow(tx, claim=claim, now=NOW))
+    assert [request.state for request in requests.every(tx)] == ["granted", "granted", "pending"]
 
 
 def test_grants_that_are_run_again_or_late_change_nothing(tx: Tx, site: Site) -> None:
