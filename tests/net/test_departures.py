@@ -19,7 +19,7 @@ from cod.pool import Pool, in_transaction
 from cod.store.people import audit, groups, signins
 from cod.store.people import people as rows
 from cod.web.signin import directory_sync as edge
-from cod.web.signin.directory import _DirectoryReader, _stays, read, verify
+from cod.web.signin.directory import LONGEST_LOOK, _DirectoryReader, _stays, read, verify
 from cod.web.signin.service import SignIn
 from tests.net import slapd
 from tests.ports import free_port
@@ -294,6 +294,25 @@ def test_a_directory_that_is_away_ends_nothing(here: Here, root: Any, rules: Lda
     object.__setattr__(here.site, "signin", SignInRules(ldap=rules))
     here.look(edge.AGAIN)  # it is asked again sooner than after an hour
     assert here.sessions(eve) == 0
+
+
+def test_a_directory_that_was_late_is_left_alone_for_a_while(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.come("eve")
+    began = []
+
+    def late(*_: object, **_named: object) -> None:
+        began.append(here.now)
+        here.now += LONGEST_LOOK
+        raise Refused("busy", "it does not answer")
+
+    monkeypatch.setattr("cod.web.signin.directory.read", late)
+    here.look()
+    here.look(edge.PERIOD)
+    assert len(began) == 1
+    here.look(edge.AGAIN)
+    assert len(began) == 2
 
 
 def test_it_is_asked_once_an_hour_or_as_the_site_says(here: Here, root: Any, rules: Ldap) -> None:

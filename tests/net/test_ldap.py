@@ -125,6 +125,16 @@ def test_a_directory_that_answers_each_question_late_is_not_asked_for_ever(rules
     assert read(rules, (), names, monotonic=lambda: next(quick)).missing == tuple(names)
 
 
+def test_a_prompt_directory_may_tell_of_any_number_of_people(
+    rules: Ldap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand people in twenty groups that give roles are 200,000 questions."""
+    monkeypatch.setattr("cod.web.signin.directory.LONGEST_LOOK", 0.5)
+    names = [f"nobody{number}" for number in range(20)]
+    prompt = itertools.count(step=0.04)
+    assert read(rules, (), names, monotonic=lambda: next(prompt)).missing == tuple(names)
+
+
 def test_people_of_the_directory_come_in_and_those_of_the_site_still_do(door: Served) -> None:
     door.tx(rows.add, "ann", NOW, password=passwords.hashed("correct horse battery"))
     assert sign_in(door, "bob", BOB)["name"] == "t@bob"

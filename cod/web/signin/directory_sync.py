@@ -51,7 +51,7 @@ class DirectorySync(Periodic):
         try:
             await follow(self._reactor, self._pool, self._site.current, self._clock)
         except Refused as error:
-            self._pause = AGAIN
+            self._last, self._pause = self._clock(), AGAIN
             if error.code != "busy":  # of that `directory` has said why
                 log.error("%s: %s", self._trouble, error.sentence)
 
