@@ -12,6 +12,7 @@ from cod.flows.scheduler import vclusters
 from cod.model import AskedVcluster, Role, Site
 from cod.store import tables as t
 from cod.store.nodes import nodes
+from cod.store.people import groups
 from tests.contexts import flow_context
 from tests.net.apiserver import NOW, Served, add_node, as_json, run, said
 from tests.net.credentials import as_user
@@ -85,6 +86,29 @@ def test_a_command_says_whose_work_would_stop(served: Served, busy: str) -> None
     assert {served.tx(nodes.by_name, name).state for name in ("n1", "n2")} == {"active"}
     run(served, "vcluster", "delete", busy, "--yes")
     assert served.tx(nodes.by_name, "n1").state != "active"
+
+
+def test_a_try_shows_nothing_that_its_user_may_not_see(served: Served, busy: str) -> None:
+    """Wishes for a node's power, and where its BMC is, are for administrators."""
+    bmc = {"power_driver": "ipmi", "power_address": "192.0.2.9", "power_account": "rack-7"}
+    olga = as_user(served, "olga", "physics", Role.MEMBER)
+    holds = {
+        "group_id": served.tx(groups.named, "physics").id,
+        "node_id": served.tx(nodes.by_name, "n1").id,
+        "right": "use",
+    }
+    served.tx(lambda tx: tx.execute(t.node_permissions.insert().values(holds)))
+    served.tx(lambda tx: tx.execute(t.nodes.update().values(bmc)))
+    served.local.post("/nodes/n1/power", {"desired": "cycle"})
+    with pytest.raises(ApiError) as found:
+        olga.get("/nodes/n1/power")
+    assert found.value.status == 403
+    wish = "POST", "/nodes/n1/power?dry_run=true", {"desired": "off"}
+    told = olga.call(*wish)
+    assert told["after"]["name"] == "n1"
+    assert "items" not in json.dumps(told)
+    assert not {"192.0.2.9", "rack-7"} & set(told["after"]["power"].values())
+    assert served.local.call(*wish)["before"]["items"]
 
 
 def test_commands_that_change_people_and_groups_can_be_tried(served: Served) -> None:

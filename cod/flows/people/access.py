@@ -137,6 +137,8 @@ def tried(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: f
         StoppedWork(vcluster, group, tuple(node for *_, node in rows))
         for (vcluster, group), rows in groupby(held, key=lambda row: row[:2])
     ]
+    if not who.admin:
+        was, is_ = audit.for_owners(was), audit.for_owners(is_)
     return DryRun(was, is_, tuple(stops))
 
 

@@ -19,7 +19,7 @@ from cod.flows.people.access import guarded, has_run, noted, tried
 from cod.flows.replies import Repeated
 from cod.model import Result, Who
 from cod.web.api import routes
-from cod.web.api.changes import answered, change
+from cod.web.api.changes import answered, change, seen_change
 from cod.web.api.conditions import Answered, Conditions
 from cod.web.api.context import Context
 from cod.web.api.models import Filtered, faults_of
@@ -110,7 +110,8 @@ async def carry_out(
         flow = partial(views.filtered, flow=flow, filters=ask.query.filters, groups=ask.who.groups)
     run = secrets.token_hex(16)
     if conditions.dry_run:
-        flow = partial(tried, flow=flow, who=ask.who, change=change(route, ask), now=ask.now)
+        trying = partial(tried, who=ask.who, change=seen_change(route, ask), now=ask.now)
+        flow = partial(trying, flow=flow)
     elif route.changes:
         noting = partial(noted, who=ask.who, change=change(route, ask), now=ask.now, run=run)
         flow = partial(noting, flow=flow)

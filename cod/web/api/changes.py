@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from cod.flows.people.access import Change, RequiredRight
+from cod.flows.people.access import Change, RequiredRight, guarded
 from cod.model import Refused, Result, Right
 from cod.pool import Tx
 from cod.web.api.conditions import Answered, asked_to_see, encoded, resource_get
@@ -158,6 +158,16 @@ def change(route: Route, ask: Call) -> Change:
         lambda value: {} if route.shape is None else _values(route.shape(value)),
         route.idle,
     )
+
+
+def seen_change(route: Route, ask: Call) -> Change:
+    """Return the description of the change for the one who asks: without the values of a thing
+    that the one may change but not see."""
+    told, shown = change(route, ask), resource_get(route)
+    if told.look is None or shown is None:
+        return told
+    claims = shown.claims(asked_to_see(shown, ask))
+    return replace(told, look=partial(guarded, flow=told.look, who=ask.who, claims=claims))
 
 
 def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:
