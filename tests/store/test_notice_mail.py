@@ -144,6 +144,18 @@ def test_a_daily_mail_comes_once_a_day_and_outlives_a_crash(run: Callable[..., A
     assert len(run(mails)) == 2
 
 
+def test_a_clock_that_was_ahead_holds_up_no_daily_mail(tx: Tx) -> None:
+    ann, bob = person(tx, "ann"), person(tx, "bob")
+    choose(tx, ann, ready=DAILY)
+    tell(tx, "ready", now=NOW + 1000 * DAY)
+    choose(tx, ann, ready=NoticeMail.DEFAULT)
+    choose(tx, bob, ready=DAILY)
+    tell(tx, "ready", now=NOW)
+    assert digests(tx, MORNING + SETTLED) == 2
+    assert mails(tx) == [("digest", "ann@x.org"), ("digest", "bob@x.org")]
+    assert not flow.digests_due(tx, 6, MORNING + DAY + SETTLED)
+
+
 def test_a_daily_mail_is_shown_to_nobody_else(tx: Tx) -> None:
     ann = person(tx, "ann")
     choose(tx, ann, ready=DAILY)

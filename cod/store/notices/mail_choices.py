@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, delete, exists, insert, or_, select
 
 from cod.choices import NoticeMail
 from cod.model import Notice, Role
+from cod.model.keys import DAY
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.notices.notices import ROWS
@@ -79,15 +80,21 @@ def collect(tx: Tx, notice_id: int, user_ids: Collection[int]) -> None:
 # ---------------------------------------------------------------- daily mails
 
 
+def _due(before: float) -> ColumnElement[bool]:
+    """Return whether a notice is of before then, or of a clock that was ahead by a day or more:
+    such a one would wait for years, and let the others wait behind it."""
+    return or_(_n.at < before, _n.at >= before + 2 * DAY)
+
+
 def waits(tx: Tx, before: float) -> bool:
     """Return whether a notice of before then waits for a daily mail."""
     oldest = select(_d.notice_id).order_by(_d.notice_id).limit(1).scalar_subquery()
-    return bool(tx.scalar(select(exists().where(_n.id == oldest, _n.at < before))))
+    return bool(tx.scalar(select(exists().where(_n.id == oldest, _due(before)))))
 
 
 def waiting(tx: Tx, before: float, limit: int) -> list[int]:
     """Return users for whom notices of before then wait, at most `limit`, by id."""
-    query = select(_d.user_id).join(t.notices, _n.id == _d.notice_id).where(_n.at < before)
+    query = select(_d.user_id).join(t.notices, _n.id == _d.notice_id).where(_due(before))
     return list(tx.scalars(query.distinct().order_by(_d.user_id).limit(limit)))
 
 
@@ -99,7 +106,7 @@ def take(tx: Tx, user_id: int, before: float) -> list[tuple[Notice, str | None]]
         .join_from(t.notice_digests, t.notices, _n.id == _d.notice_id)
         .join(t.users, _u.id == _d.user_id)
         .outerjoin(t.groups, _g.id == _n.group_id)
-        .where(_d.user_id == user_id, _n.at < before)
+        .where(_d.user_id == user_id, _due(before))
         .order_by(_n.id)
     )
     found = [(ROWS.read(row), row[-2], row[-1]) for row in tx.execute(rows)]
