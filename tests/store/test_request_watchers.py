@@ -66,6 +66,13 @@ def test_who_watches_is_told_when_it_begins(tx: Tx, ann: int) -> None:
         watch(tx, ann, request)
 
 
+def test_who_may_not_sign_in_is_not_told(tx: Tx, ann: int) -> None:
+    watch(tx, ann, create(tx, "web", 2))
+    tx.execute(t.users.update().where(t.users.c.id == ann).values(disabled_at=NOW))
+    rest(tx, SITE, NOW)
+    assert sent(tx) == []
+
+
 def test_who_watches_no_more_is_not_told(tx: Tx, ann: int) -> None:
     request = create(tx, "web", 2)
     watch(tx, ann, request)

@@ -8,6 +8,7 @@ from sqlalchemy import delete, exists, insert, or_, select
 
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
+from cod.store.people.people import ABLE
 from cod.store.rows import remove_all
 
 _w = t.request_watchers.c
@@ -31,8 +32,8 @@ def remove(tx: Tx, request_id: int, user_id: int) -> None:
 
 
 def take(tx: Tx, request_ids: Sequence[int]) -> dict[int, list[tuple[int, str]]]:
-    """Return ids and e-mail addresses of those who watch each of the requests and may still see it,
-    and forget them."""
+    """Return ids and e-mail addresses of those who watch each of the requests and may still sign in
+    and see it, and forget them."""
     u, r, v, p = t.users.c, t.node_requests.c, t.vclusters.c, t.group_permissions.c
     found: dict[int, list[tuple[int, str]]] = {}
     query = (
@@ -40,7 +41,7 @@ def take(tx: Tx, request_ids: Sequence[int]) -> dict[int, list[tuple[int, str]]]
         .join_from(t.request_watchers, t.users, u.id == _w.user_id)
         .join(t.node_requests, r.id == _w.request_id)
         .join(t.vclusters, v.id == r.vcluster_id)
-        .where(or_(u.admin, exists().where(p.user_id == u.id, p.group_id == v.group_id)))
+        .where(or_(u.admin, exists().where(p.user_id == u.id, p.group_id == v.group_id)), *ABLE)
     )
     for part in slices(list(request_ids)):
         for request_id, user_id, email in tx.execute(
