@@ -4,6 +4,7 @@ people by mail as they chose."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache, partial
 from typing import Any
 
 from cod import notice_texts
@@ -78,8 +79,9 @@ def tell_all(
 ) -> None:
     """Tell the groups of vclusters something, each in its order."""
     rows: list[dict[str, Any]] = []
+    choosers = cache(partial(mail_choices.choosers, tx))  # groups are few
     for vcluster, group, said in told:
-        if _targets(group, said["kind"]) or mail_choices.choosers(tx, said["kind"], group.id):
+        if _targets(group, said["kind"]) or choosers(said["kind"], group.id):
             tell(tx, vcluster, said, now)
         else:
             rows.append({**said, "group_id": group.id, "vcluster_id": vcluster.id, "at": now})
