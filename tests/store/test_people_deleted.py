@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import func, select
 
+from cod.choices import NoticeMail
 from cod.core import notices as core_notices
 from cod.flows.people import access, invitations, people, signin, sshkeys, tokens
 from cod.model import Identity, Oidc, Refused, Right, Role, SignInRules, User, Who
 from cod.policy.people import rights
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.notices import reading
+from cod.store.notices import mail_choices, reading
 from cod.store.people import audit, groups
 from cod.store.people import people as rows
 
@@ -39,7 +40,10 @@ def ann(tx: Tx) -> User:
     )
     people.create(tx, "bob", now=NOW)
     told = {"kind": "test", "subject": "s", "about": "a", "group_id": None, "now": NOW}
-    reading.put(tx, user.id, [core_notices.add(tx, **told).id])
+    notice_id = core_notices.add(tx, **told).id
+    reading.put(tx, user.id, [notice_id])
+    mail_choices.put(tx, user.id, {"test": NoticeMail.DAILY}, NOW)
+    mail_choices.collect(tx, notice_id, [user.id])
     return user
 
 
