@@ -38,7 +38,10 @@ NOW = 1_000_000.0
 @pytest.fixture
 def secondary(site: Site) -> Site:
     """The site, which names 127.0.0.1 as a secondary."""
-    return replace(site, dns=Dns(secondaries=(("127.0.0.1", free_port(socket.SOCK_DGRAM)),)))
+    return replace(
+        site,
+        dns=Dns(secondaries=(("127.0.0.1", free_port(socket.SOCK_DGRAM, socket.SOCK_STREAM)),)),
+    )
 
 
 class Watched:
