@@ -25,8 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from cod import data
-from cod.lab import network, processes, record
+from cod.lab import network, processes, program, record
 from cod.model import Refused
 
 MOST = 200
@@ -93,7 +92,7 @@ class Agent:
                 (self.folder / name).unlink(missing_ok=True)
             words = [sys.executable, "-m", self.program]
             words += ["--folder", str(self.folder), "--mac", self.mac]
-            environment = os.environ | {"PYTHONPATH": str(Path(data.__file__).parents[1])}
+            environment = program.environment()
             with open(self.console, "ab") as console:
                 self._process = subprocess.Popen(
                     network.inside(self.namespace, words),

@@ -16,7 +16,6 @@ alone.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
-from cod.lab import record
+from cod.lab import program, record
 from cod.lab.openvswitch import OpenVSwitch
 from cod.lab.processes import NAMESPACES
 from cod.lab.spec import LabSpec
@@ -312,7 +311,7 @@ def _ip(*argv: str, text: str = "") -> None:
 
 
 def _run(argv: list[str], text: str = "") -> None:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = program.environment()
     done = subprocess.run(
         argv, input=text, capture_output=True, text=True, check=False, env=environment
     )

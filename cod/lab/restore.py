@@ -4,7 +4,6 @@ stand-in for its firmware."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -13,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cod.lab import network, snapshots
+from cod.lab import network, program, snapshots
 from cod.lab import record as records
 from cod.lab.processes import Process
 from cod.lab.snapshots import Snapshot
@@ -79,7 +78,7 @@ def _boot(lab: str, position: int, node: LabNode) -> dict[str, str]:
     """Return what the server says to a machine's firmware, {} if it does not answer in full."""
     namespace = records.namespace(lab)
     own, port = f"{namespace}.firmware{position}", f"fw{position}"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = program.environment()
     with tempfile.TemporaryDirectory(prefix="cod-firmware-") as folder:
         argv = [sys.executable, "-m", "cod.lab.firmware", "--folder", folder, "--mac", node.mac]
         argv += ["--arch", str(ARCHITECTURES[node.firmware]), "--uuid", node.uuid]

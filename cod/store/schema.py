@@ -211,31 +211,27 @@ def upgrade(engine: Engine) -> str:
         _mark_oldest(engine)  # before an older program can meet what it does not work with
     from alembic import command
 
-    with engine.connect() as connection, _unbound(connection), _repeatable(connection):
+    with engine.connect() as connection, _unbound(connection):
+        _pass_over(connection)
         command.upgrade(_config(connection), "head")
         connection.commit()
     _mark_oldest(engine)
     return head()
 
 
-@contextmanager
-def _repeatable(connection: Connection) -> Iterator[None]:
+def _pass_over(connection: Connection) -> None:
     """Let MariaDB pass over what is there already. It commits each change of a table by itself: a
     migration that was killed has made a part of them, and begins anew."""
 
-    def pass_over(
+    def adapted(
         _connection: object, _cursor: object, statement: str, values: object, *_: object
     ) -> tuple[str, object]:
         for change, unless in _UNLESS:
             statement = change.sub(unless, statement)
         return statement, values
 
-    is_mariadb = getattr(connection.dialect, "is_mariadb", False)
-    if is_mariadb:
-        event.listen(connection, "before_cursor_execute", pass_over, retval=True)
-    yield
-    if is_mariadb:
-        event.remove(connection, "before_cursor_execute", pass_over)
+    if getattr(connection.dialect, "is_mariadb", False):
+        event.listen(connection, "before_cursor_execute", adapted, retval=True)
 
 
 def _mark_oldest(engine: Engine) -> None:

@@ -278,7 +278,7 @@ class Answers:
 
 
 def asked(known: edge.Fetches, digest: str = MINE) -> Any:
-    """What is answered at once; else what comes of asking."""
+    """Return the answer that is known; else that of the server which is asked."""
     remembered = known.known(NODE, digest)
     if remembered is not None:
         return remembered

@@ -34,8 +34,8 @@ class Page(BaseHTTPRequestHandler):
 
 class Quiet(ThreadingHTTPServer):
     def handle_error(self, *_: Any) -> None:
-        """Who only looks whether the port answers goes away; the standard error may be another
-        test's by now."""
+        """Say nothing of clients that only look whether the port answers: the standard error may
+        be another test's by now."""
 
 
 @pytest.fixture

@@ -207,7 +207,7 @@ def test_blocks_that_only_the_journal_calls_used_are_used(
 def test_journals_of_all_formats_are_read(
     partition: Path, tree: Path, tmp_path: Path, options: str, opened: str
 ) -> None:
-    """What is found in the journal is what debugfs put there, in two transactions, bit by bit."""
+    """The journal has, bit by bit, what debugfs put there in two transactions."""
     make_ext(partition, tree, "-b", "1024", "-t", *options.split())
     places = [
         int(each) for each in re.findall(r"[Bb]lock bitmap at (\d+)", run("dumpe2fs", partition))

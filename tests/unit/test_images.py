@@ -790,7 +790,7 @@ def test_a_small_file_leaves_others_their_room_too(
 
 
 def test_the_folder_of_images_is_its_owner_s_and_group_s(tmp_path: Path) -> None:
-    """Whoever knows a digest may be given the image: other users of the host cannot list them."""
+    """A digest is enough to be given an image: other users of the host cannot list them."""
     root = tmp_path / "images"
     root.mkdir(mode=0o755)
     with store.new_folder(root):

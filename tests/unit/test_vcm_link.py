@@ -86,8 +86,8 @@ def test_hello_and_welcome() -> None:
 
 
 def test_a_question_after_the_end_fails_at_once() -> None:
-    """Who hears of the end by the failure of one question asks the next: it must not wait for
-    ever."""
+    """A caller may hear of the end by the failure of one question, and ask the next: it must not
+    wait for ever."""
     line = Line()
     failed: list[Any] = []
 

@@ -7,12 +7,10 @@ The hosts of a lab have power switches like its machines: off is SIGKILL of all 
 from __future__ import annotations
 
 import ipaddress
-import os
 import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +21,7 @@ import pymysql
 
 from cod import data
 from cod.client import ApiError, Client, Unreachable
-from cod.lab import network, processes, record
+from cod.lab import network, processes, program, record
 from cod.lab.servers.galera import PROVIDER, GaleraCluster, GaleraNode
 from cod.lab.servers.mariadb import UNSYNCED, DatabaseServer
 from cod.lab.spec import LabSpec
@@ -113,11 +111,13 @@ class LabServer:
         """Start the server; its API answers later."""
         with self.log.open("ab") as log:
             self.running = subprocess.Popen(
-                network.inside(self.namespace, [*self.wrapper, *self._cod("serve")]),
+                network.inside(
+                    self.namespace, [*self.wrapper, *program.command(self.site_file, "serve")]
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=_environment() | dict(self.environment),
+                env=program.environment() | dict(self.environment),
                 start_new_session=True,
             )
 
@@ -138,20 +138,8 @@ class LabServer:
 
     def cod(self, *words: str) -> str:
         """Return what a command prints, run on the host. Raises `Refused`."""
-        done = subprocess.run(
-            network.inside(self.namespace, self._cod(*words)),
-            capture_output=True,
-            text=True,
-            check=False,
-            env=_environment(),
-        )
-        if done.returncode:
-            said = done.stderr.strip() or done.stdout.strip()
-            raise Refused("conflict", f"cod {' '.join(words)}: {said}")
-        return done.stdout
-
-    def _cod(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "cod", "--site", str(self.site_file), *words]
+        argv = network.inside(self.namespace, program.command(self.site_file, *words))
+        return program.output(argv, f"cod {' '.join(words)}")
 
 
 def found(servers: Sequence[LabServer], database: str, policy: str = "patience = 3.0") -> None:
@@ -305,7 +293,3 @@ def _plug(lab: str, name: str) -> None:
     network.plug(record.namespace(lab), namespace, f"v{name}", mac)
     prefix = record.load(lab).spec.address.partition("/")[2]
     network.add_address(namespace, f"{address}/{prefix}")
-
-
-def _environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(Path(data.__file__).parents[1])}

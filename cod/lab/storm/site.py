@@ -22,7 +22,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from cod.lab import cleaner, control, network, record
+from cod.lab import cleaner, control, network, program, record
 from cod.lab.spec import LabSpec, completed
 from cod.lab.storm import counted, disks
 from cod.model import Refused, Subnet
@@ -157,7 +157,7 @@ class StormSite:
                     network.inside(self._namespace(number), command),
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    env=_environment(),
+                    env=program.environment(),
                 )
             )
         over_with = threading.Event()
@@ -234,17 +234,8 @@ class StormSite:
 
     def cod(self, *words: str) -> str:
         """Run a command of the site; return what it prints. Raises `Refused` where it fails."""
-        done = subprocess.run(
-            [sys.executable, "-m", "cod", *self._site(), *words],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=_environment(),
-        )
-        if done.returncode:
-            said = done.stderr.strip() or done.stdout.strip()
-            raise Refused("conflict", f"cod {words[0]}: {said}")
-        return done.stdout
+        argv = program.command(self.folder / "site.toml", *words)
+        return program.output(argv, f"cod {words[0]}")
 
     def _site(self) -> list[str]:
         return ["--site", str(self.folder / "site.toml")]
@@ -271,7 +262,7 @@ class StormSite:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=_environment(),
+                env=program.environment(),
             )
         until = time.monotonic() + START_SECONDS
         while path.read_text().count(": ready\n") < len(PARTS):
@@ -318,7 +309,3 @@ def _subnet(number: int) -> Subnet:
         (f"{start}.1.0", f"{start}.127.255"),
         (f"{start}.128.0", f"{start}.255.254"),
     )
-
-
-def _environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
