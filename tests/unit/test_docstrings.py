@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import gc
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -26,16 +26,21 @@ def module(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-@cache
-def modules() -> Mapping[str, ast.Module]:
-    return {
+@pytest.fixture(scope="module")
+def modules() -> Iterator[Mapping[str, ast.Module]]:
+    """All modules, parsed. The collector would visit millions of nodes, of which none is garbage,
+    again and again, and at the process's end, if it looked while they are there."""
+    gc.disable()
+    found = {
         module(path): ast.parse(path.read_text())
         for folder in ("cod", "trampoline")
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
+    yield found
+    found.clear()
+    gc.enable()
 
 
-@cache
 def definitions(tree: ast.AST) -> list[Definition]:
     return [each for each in statements(tree) if isinstance(each, Definition)]
 
@@ -47,7 +52,7 @@ def said(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def untrue_fields(tree: ast.AST) -> Iterator[str]:
+def untrue_fields(tree: ast.AST, of_classes: Mapping[str, set[str]]) -> Iterator[str]:
     """Yield names at the beginning of a table's lines that are no field, argument or text of the
     definition."""
     for node in definitions(tree):
@@ -59,18 +64,17 @@ def untrue_fields(tree: ast.AST) -> Iterator[str]:
                 there.add(str(each.value))
         if isinstance(node, ast.ClassDef) and node.keywords:  # ReplyOf[the record], whole=True
             for base in node.bases:
-                there |= fields_of_classes().get(said(getattr(base, "slice", base)), set())
+                there |= of_classes.get(said(getattr(base, "slice", base)), set())
         names = {name for line in found for name in line.split(", ")}
         yield from (f"{node.name}: {name}" for name in sorted(names - there))
 
 
-@cache
-def fields_of_classes() -> dict[str, set[str]]:
+def fields_of_classes(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
     """Return the names of the fields of each class, by the class's name."""
     return {
         node.name: {said(each.target) for each in node.body if isinstance(each, ast.AnnAssign)}
-        for tree in modules().values()
-        for node in ast.walk(tree)
+        for tree in trees
+        for node in definitions(tree)
         if isinstance(node, ast.ClassDef)
     }
 
@@ -152,17 +156,18 @@ def untrue_raises(path: str, tree: ast.Module, made: Functions) -> Iterator[str]
 
 
 @pytest.mark.slow
-def test_fields_in_docstrings_exist() -> None:
-    found = {each for tree in modules().values() for each in untrue_fields(tree)}
+def test_fields_in_docstrings_exist(modules: Mapping[str, ast.Module]) -> None:
+    known = fields_of_classes(modules.values())
+    found = {each for tree in modules.values() for each in untrue_fields(tree, known)}
     assert found == set()
 
 
 @pytest.mark.slow
-def test_what_docstrings_say_is_raised_can_be() -> None:
-    made = raised(modules())
+def test_what_docstrings_say_is_raised_can_be(modules: Mapping[str, ast.Module]) -> None:
+    made = raised(modules)
     found = {
         f"{path}: {each}"
-        for path, tree in modules().items()
+        for path, tree in modules.items()
         for each in untrue_raises(path, tree, made)
     }
     assert found - BY_DEFERRED == set()
@@ -200,5 +205,5 @@ def _refuse(at: float) -> None:
         raise Late
 '''
     )
-    assert list(untrue_fields(planted)) == ["Start: gone"]
+    assert list(untrue_fields(planted, {})) == ["Start: gone"]
     assert list(untrue_raises("x", planted, raised({"x": planted}))) == ["wait: Late"]
