@@ -49,9 +49,18 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, empty_sqlite: Path) -
     engine = request.getfixturevalue("mariadb_engine")
     with engine.begin() as tx:
         tx.execute(tables.groups.update().values(parent_id=None))  # a group refers to a group
+        filled = set(tx.exec_driver_sql(FILLED).scalars())
         for table in reversed(tables.metadata.sorted_tables):
-            tx.execute(table.delete())
+            if table.name in filled:
+                tx.execute(table.delete())
     yield engine
+
+
+# The names of the tables that have rows: most are empty, and a statement for each costs more than
+# most tests.
+FILLED = " UNION ALL ".join(
+    f"SELECT '{name}' WHERE EXISTS (SELECT 1 FROM `{name}`)" for name in tables.metadata.tables
+)
 
 
 @pytest.fixture
