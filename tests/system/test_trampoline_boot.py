@@ -239,7 +239,7 @@ VIRTIO = "virtio-net-pci virtio-blk-pci,drive=d,serial=S1"
 NVME = "virtio-net-pci nvme,drive=d,serial=S1 e1000,mac=52:54:00:aa:bb:02,romfile="
 # disks that no usual image is written to: see tests/unit/test_needs.py
 UNUSUAL = (
-    f"{VIRTIO} qemu-xhci,id=usb usb-storage,bus=usb.0,drive=stick,serial=U1"
+    " qemu-xhci,id=usb usb-storage,bus=usb.0,drive=stick,serial=U1"
     " nvme,drive=large-sectors,serial=N1,logical_block_size=4096,physical_block_size=4096"
 )
 # what only the generic flavour drives
@@ -247,54 +247,57 @@ SERVER = "e1000e megasas,id=s scsi-hd,bus=s.0,drive=d,serial=S1"
 SCSI = "virtio-net-pci virtio-scsi-pci,id=s scsi-hd,bus=s.0,drive=d,serial=S1"
 
 
+@pytest.mark.nightly  # the machines of test_shapes.py and test_firmware.py have these NICs and disks
 @pytest.mark.parametrize(
     ("guest", "expected"),
     [
-        # the machines of test_shapes.py and test_firmware.py have these NICs and disks too
-        pytest.param((AHCI, False), ("bios", "e1000", "sda", "ata"), marks=pytest.mark.nightly),
-        pytest.param(
-            (VIRTIO, True), ("uefi", "virtio_net", "vda", "virtio"), marks=pytest.mark.nightly
-        ),
-        pytest.param(
-            (NVME, False), ("bios", "virtio_net", "nvme0n1", "nvme"), marks=pytest.mark.nightly
-        ),
-        pytest.param(
-            (SCSI, False), ("bios", "virtio_net", "sda", "virtio"), marks=pytest.mark.nightly
-        ),
-        pytest.param(
-            (SERVER, False, "generic"), ("bios", "e1000e", "sda", "scsi"), marks=pytest.mark.slow
-        ),
+        ((AHCI, False), ("bios", "e1000", "sda", "ata")),
+        ((VIRTIO, True), ("uefi", "virtio_net", "vda", "virtio")),
+        ((NVME, False), ("bios", "virtio_net", "nvme0n1", "nvme")),
+        ((SCSI, False), ("bios", "virtio_net", "sda", "virtio")),
     ],
     indirect=["guest"],
-    ids=["e1000-ahci", "uefi-virtio", "nvme", "virtio-scsi", "generic"],
+    ids=["e1000-ahci", "uefi-virtio", "nvme", "virtio-scsi"],
 )
 def test_it_reports_its_machine_and_touches_nothing(
     guest: Guest, expected: tuple[str, ...]
 ) -> None:
-    node = guest.connect()
-    while node.find("disk") is None:  # some controllers bring their disks up late
-        node = ET.fromstring(guest.next(Report).document)
-        guest.say(Ack())
-    (nic,), (disk,) = node.findall("nic[@boot='yes']"), node.findall("disk")
-    kind = node.find("firmware")
-    assert kind is not None
-    assert (
-        kind.get("kind"),
-        nic.get("driver"),
-        disk.get("name"),
-        disk.get("transport"),
-    ) == expected
-    assert (nic.get("mac"), nic.get("link"), nic.get("boot")) == (MAC, "up", "yes")
-    assert (disk.get("size"), disk.get("serial"), disk.get("local")) == (str(DISK), "S1", "yes")
-    nics = [pci for pci in node.findall("pci") if pci.get("class") == "0200"]
-    assert expected[1] in {
-        (pci.get("driver") or "").replace("virtio-pci", "virtio_net") for pci in nics
-    }
-    assert not any((pci.get("class") or "").startswith("06") for pci in node.findall("pci"))
-    assert node.find("gpu") is None
+    firmware, driver, name, transport = expected
+    (disk,) = reported(guest, firmware, driver, transport)
+    assert disk.get("name") == name
     assert guest.obey(Order("1.1", "off")) == Done("1.1")
     assert guest.process.wait(120) == 0
     assert guest.disk.read_bytes() == guest.content
+    said_to_its_console(guest)
+
+
+def reported(
+    guest: Guest, firmware: str, driver: str, transport: str, disks: int = 1
+) -> list[ET.Element]:
+    """The disks of a machine whose report is as its hardware."""
+    node = guest.connect()
+    while len(node.findall("disk")) < disks:  # some controllers bring their disks up late
+        node = ET.fromstring(guest.next(Report).document)
+        guest.say(Ack())
+    (nic,), (disk,) = node.findall("nic[@boot='yes']"), node.findall("disk[@serial='S1']")
+    kind = node.find("firmware")
+    assert kind is not None
+    assert (kind.get("kind"), nic.get("driver")) == (firmware, driver)
+    assert (nic.get("mac"), nic.get("link"), nic.get("boot")) == (MAC, "up", "yes")
+    assert (disk.get("transport"), disk.get("size"), disk.get("local")) == (
+        transport,
+        str(DISK),
+        "yes",
+    )
+    nics = [pci for pci in node.findall("pci") if pci.get("class") == "0200"]
+    assert driver in {(pci.get("driver") or "").replace("virtio-pci", "virtio_net") for pci in nics}
+    assert not any((pci.get("class") or "").startswith("06") for pci in node.findall("pci"))
+    assert node.find("gpu") is None
+    return node.findall("disk")
+
+
+def said_to_its_console(guest: Guest) -> None:
+    """Look at what the machine has said: what it does, no secret and no error."""
     console = guest.console.read_text(errors="replace")
     assert "n1: reporting to its server" in console
     assert SECRET.key.hex() not in console
@@ -344,24 +347,34 @@ def test_it_asks_its_bmc_where_it_is(lab: Path, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("guest", [(UNUSUAL, False)], indirect=True, ids=["virtio"])
-def test_it_primes_and_wipes(guest: Guest, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("guest", "driver", "transport", "last"),
+    [
+        ((SERVER + UNUSUAL, False, "generic"), "e1000e", "scsi", "off"),
+        # the machines of test_shapes.py are primed by it, and reboot
+        pytest.param(
+            (VIRTIO + UNUSUAL, False), "virtio_net", "virtio", "reboot", marks=pytest.mark.nightly
+        ),
+    ],
+    indirect=["guest"],
+    ids=["generic", "lab"],
+)
+def test_it_primes_and_wipes(
+    guest: Guest, driver: str, transport: str, last: str, tmp_path: Path
+) -> None:
     """All that priming needs (HTTP, zstd, digests) is in the ramdisk. It has two disks more, and
-    says what they are."""
+    says what they are; until an order comes it touches nothing."""
     image, root = tmp_path / "image", tmp_path / "images"
     image.write_bytes(
         random.Random(2).randbytes(3 << 20) + bytes(2 << 20) + b"end".ljust(1 << 20, b".")
     )
     root.mkdir()
     served = ingest(image, root, raw=True)
-    node = guest.connect()
-    while len(node.findall("disk")) < 3:  # a USB stick comes late
-        node = ET.fromstring(guest.next(Report).document)
-        guest.say(Ack())
+    disks = reported(guest, "bios", driver, transport, disks=3)
     assert {
-        disk.get("transport"): (disk.get("local"), disk.get("sector", "512"))
-        for disk in node.iter("disk")
-    } == {"virtio": ("yes", "512"), "usb": ("no", "512"), "nvme": ("yes", "4096")}
+        disk.get("transport"): (disk.get("local"), disk.get("sector", "512")) for disk in disks
+    } == {transport: ("yes", "512"), "usb": ("no", "512"), "nvme": ("yes", "4096")}
+    assert guest.disk.read_bytes() == guest.content
     with serving(root) as server:
         url = f"http://10.0.2.2:{server.server_port}/{served.digest}"
         source = ImageSource("disk", url, "chunks", served.digest, image.stat().st_size)
@@ -374,8 +387,9 @@ def test_it_primes_and_wipes(guest: Guest, tmp_path: Path) -> None:
     assert not any(written[image.stat().st_size :]), "it was to wipe before"
     assert isinstance(guest.obey(replace(order, id="1.3", action="wipe", images=())), Done)
     assert not any(guest.disk.read_bytes())
-    assert guest.obey(Order("1.4", "reboot")) == Done("1.4")
+    assert guest.obey(Order("1.4", last)) == Done("1.4")
     assert guest.process.wait(120) == 0  # -no-reboot
+    said_to_its_console(guest)
 
 
 @pytest.mark.nightly  # loop devices and a stand-in show most of it
