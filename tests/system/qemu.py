@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +177,13 @@ def rack(
 
 def build_all(*names: str) -> None:
     """The trampoline and the images, unless they are up to date."""
-    trampoline.build("lab", CHECKOUT / "build/trampoline", CHECKOUT / "build/cache/trampoline")
+    _build_trampoline("lab", CHECKOUT / "build/trampoline", CHECKOUT / "build/cache/trampoline")
     for name in names:
-        images.build(name, CHECKOUT / "build/images", CHECKOUT / "build/cache/images")
+        _build_image(name, CHECKOUT / "build/images", CHECKOUT / "build/cache/images")
+
+
+# Once a process for all stands: whether a build is up to date is asked of apt, for a CPU second.
+_build_trampoline, _build_image = cache(trampoline.build), cache(images.build)
 
 
 def offer(stand: Rack, *names: str) -> None:
