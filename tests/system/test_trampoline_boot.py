@@ -247,7 +247,7 @@ SERVER = "e1000e megasas,id=s scsi-hd,bus=s.0,drive=d,serial=S1"
 SCSI = "virtio-net-pci virtio-scsi-pci,id=s scsi-hd,bus=s.0,drive=d,serial=S1"
 
 
-@pytest.mark.nightly  # the machines of test_shapes.py and test_firmware.py have these NICs and disks
+@pytest.mark.nightly  # machines of test_shapes.py and test_firmware.py have these NICs and disks
 @pytest.mark.parametrize(
     ("guest", "expected"),
     [
