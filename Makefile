@@ -10,7 +10,7 @@ SPREAD = -n $(WORKERS) --dist loadgroup --dearest 30
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 
-.PHONY: first-day venv dev ldap build bytecode prepared kills server-kills chaos sim demo test test-all try test-fast ledger attack check bench mutants science matrix manual deb rpm run lab-down clean system-demo system-test
+.PHONY: first-day venv dev ldap build widgets npm bytecode prepared kills server-kills chaos sim demo test test-all try test-fast ledger attack check bench mutants science matrix manual deb rpm run lab-down clean system-demo system-test
 
 # What the program runs on; the tools of tests and checks come with `dev`.
 venv: .venv/installed
@@ -35,9 +35,18 @@ system-test:
 	.ci/install-system demo test deb bench
 
 # What the lab boots: the trampoline's ramdisk and the demo's images. Both skip what is up to date.
-build: venv system-demo
+build: venv system-demo widgets
 	.venv/bin/python -m trampoline.build lab
 	.venv/bin/python -m images.build hello-a hello-b opaque
+
+# What the portal's consoles and charts are drawn by: packages of npm's registry, checked by their
+# digests. Where they cannot be had, the portal does without them.
+widgets: venv
+	.venv/bin/python .ci/widgets.py
+
+# Debian's package would not go beside another Node.js.
+npm:
+	command -v npm >/dev/null || .ci/install-system npm
 
 demo: build
 	.venv/bin/python -m cod.demo.story
@@ -52,7 +61,7 @@ manual: dev
 	.venv/bin/python -m sphinx -q -E -W --keep-going -b dirhtml -d build/manual.trees docs build/manual
 
 # The Debian package, for the release that it is made on, or for another: make deb RELEASE=trixie
-deb: manual
+deb: manual npm widgets
 	.ci/install-system deb
 	.ci/deb/$(if $(RELEASE),release $(RELEASE),build)
 
@@ -69,7 +78,7 @@ bytecode:
 	[ ! -d build/pycache ] || [ "$$(du -sm build/pycache | cut -f1)" -lt 500 ] || rm -rf build/pycache
 
 # What the whole suite needs; the checks use one core, the builds the other.
-prepared: bytecode system-test dev
+prepared: bytecode system-test dev npm
 	$(MAKE) --jobs 2 --output-sync=target check build ldap
 
 # On MariaDB a sample of the day, and no nightly tests; few that failed are run once more: docs/testing.md.
@@ -160,7 +169,7 @@ science: dev system-test
 	.venv/bin/python -m tests.bench.science
 	.venv/bin/python -m tests.bench.bench_slice
 
-run: venv
+run: venv widgets
 	.venv/bin/cod --site $${COD_SITE:-/etc/cod/site.toml} serve
 
 lab-down: venv

@@ -3,6 +3,7 @@ at the top level."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -20,3 +21,12 @@ def path(name: str) -> Path:
     raise FileNotFoundError(
         f"COD's file {name!r} is neither in the installed package nor in a checkout"
     )
+
+
+def built(name: str) -> Path | None:
+    """Return the folder `name` that make builds beside the program ('manual', 'widgets'), in the
+    installed package or in a checkout; None: it was not built."""
+    for place in (name, f"build/{name}"):
+        with suppress(FileNotFoundError):
+            return path(place)
+    return None

@@ -76,6 +76,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         if (ROOT / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, tree / name)
+    (tree / "build/widgets").mkdir(parents=True)  # as `make widgets` leaves it
+    (tree / "build/widgets/uplot.js").write_text("uPlot")
     subprocess.run(
         [
             sys.executable,
@@ -107,8 +109,11 @@ def test_only_cod_is_at_the_top_and_its_files_are_inside(installed: Installed) -
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert tops == {"cod", f"cod-{version}.dist-info", "rest.pth"}
     shipped = {path.name for path in (installed.packages / "cod/_data").iterdir()}
-    assert shipped == {"schema", "trampoline", "images", "web"}
-    for name in shipped:
+    folders = {"schema", "trampoline", "images", "web"}
+    assert shipped == folders | {"widgets"}
+    widget = installed.packages / "cod/_data/widgets/uplot.js"
+    assert widget.read_text() == "uPlot"
+    for name in folders:
         ours = {
             str(path.relative_to(ROOT / name))
             for path in (ROOT / name).rglob("*")

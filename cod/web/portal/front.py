@@ -57,9 +57,10 @@ class Portal:
         self.doors = [each for each in actions if isinstance(each, SessionAction) and each.get]
         self.actions = tuple(each for each in actions if each not in self.doors)
         web = data.path("web")
-        self.assets = assets.Assets(web / "assets")
+        widgets = data.built("widgets")
+        self.assets = assets.Assets(web / "assets", *([widgets] if widgets else []))
         self.templates = Templates(web / "templates", self.assets)
-        self.manual = manual.Manual(manual.built())
+        self.manual = manual.Manual(data.built("manual"))
         self._served = frozenset(page.path for page in pages)
 
     async def answer(self, asked: PageRequest, refused: HttpProblem | None = None) -> Answer:

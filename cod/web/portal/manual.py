@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from cod import data
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import assets
 from cod.web.portal.answers import POLICY, Answer, PageRequest, redirect
@@ -17,14 +15,6 @@ HEADERS = {
     "Content-Security-Policy": POLICY.replace("img-src 'self'", "img-src 'self' data:"),
     "Cache-Control": "no-cache",
 }
-
-
-def built() -> Path | None:
-    """Return the folder of the manual in the installed package or in a checkout, or None."""
-    for name in ("manual", "build/manual"):
-        with suppress(FileNotFoundError):
-            return data.path(name)
-    return None
 
 
 class Manual:

@@ -53,6 +53,7 @@ class Templates:
             "url": links.url,
             "glossary": glossary.TERMS,
             "asset": assets.path,
+            "has_asset": assets.has,
             "node_words": formatting.NODE_WORDS,
             "phases": states.PHASES,
             "nav_counted": nav.COUNTED,
