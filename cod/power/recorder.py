@@ -6,7 +6,8 @@ that is lost is tried again, at growing intervals; no more than eight a second a
 than `OPENING` are on their way at a time, so that a thousand BMCs which come back together are
 asked one after the other. What comes is held in memory for half a second and written by a thread,
 under the tenure that was known when it came: between a change of holder and the next look what is
-said counts as said before it. A BMC may also keep what was said while nobody listened, and hand it
+said counts as said before it. What comes just after something was typed is written at once:
+somebody waits for it. A BMC may also keep what was said while nobody listened, and hand it
 over first: unless the console was heard under the same tenure before, that counts as nobody's. So
 something may be hidden from somebody whose it is; nothing is shown to somebody whose it is not.
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList, DeferredLock
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
@@ -48,6 +49,8 @@ STEADY = 60.0  # seconds for which a console is heard, after which earlier failu
 HELD = 1 << 18
 # bytes that a serial line of 9600 baud takes in a tick: what ipmitool holds cannot be taken back
 PACE = 480
+ANSWERING = 3.0  # seconds after something was typed in which what is heard answers it
+GATHER = 0.02  # seconds that such an answer is gathered before it is written
 # bytes of one console held until they are typed: longer nobody waits for them
 TYPED = round(flows.LATE / TICK) * PACE
 SWEEP = 3600.0  # seconds between looks for files that are too old
@@ -70,6 +73,8 @@ class Console:
     known: str = ""  # the tenure under which it was heard last
     doubt_until: float = 0.0
     typed: bytearray = field(default_factory=bytearray, repr=False)
+    room: int = PACE  # bytes that may be typed until the next tick
+    answers_until: float = 0.0
 
     @property
     def where(self) -> tuple[str, str, str | None]:
@@ -105,12 +110,15 @@ class Recorder(Service):
         self._lost: dict[tuple[int, str], int] = {}
         self._states: dict[int, State] = {}
         self._full: set[int] = set()
+        self._soon: Any = None  # the call that writes an answer
+        # one after the other: what is typed and what is written stays in its order
+        self._typing, self._writing = DeferredLock(), DeferredLock()
         self._swept = 0.0
         self._timers = [
             Timer(reactor, LOOK, lambda: Deferred.fromCoroutine(self._look()), at_once=True),
             Timer(reactor, TICK, lambda: Deferred.fromCoroutine(self._tick()), at_once=True),
             # apart: what is heard is written while the database does not answer
-            Timer(reactor, TICK, lambda: Deferred.fromCoroutine(self._type())),
+            Timer(reactor, TICK, lambda: Deferred.fromCoroutine(self._type(PACE))),
         ]
 
     def _deferred(self, work: Callable[..., Any], *args: Any) -> Deferred[Any]:
@@ -122,6 +130,11 @@ class Recorder(Service):
         self._swept = self._clock()
         for timer in self._timers:
             timer.startService()
+
+    def wake(self) -> None:
+        """Type now what waits, as far as the lines take it before the next tick."""
+        if self.running and not self._typing.waiting:
+            Deferred.fromCoroutine(self._type())
 
     def reread(self) -> None:
         """Try refused consoles again, after the site file was read again."""
@@ -135,9 +148,13 @@ class Recorder(Service):
 
     async def _ended(self, looks: list[Deferred[Any]]) -> None:
         await DeferredList(looks)
+        await self._typing.run(lambda: None)  # the one that was woken
         self._agree({})
         while self._ending:
             await next(iter(self._ending))
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         await self._write()
 
     # ------------------------------------------------ what is to be followed
@@ -232,8 +249,16 @@ class Recorder(Service):
             log.exception("beginning to follow consoles")
         await self._write()
 
-    async def _type(self) -> None:
-        """Pass on what people typed, where the console is heard and is still whose it was."""
+    async def _type(self, room: int | None = None) -> None:
+        """Pass on what people typed, where the console is heard and is still whose it was. `room`:
+        the bytes that each line takes from now on."""
+        await self._typing.acquire()
+        try:
+            await self._typed(room)
+        finally:
+            self._typing.release()
+
+    async def _typed(self, room: int | None) -> None:
         try:
             if self._consoles and self.running and await self._pool.read(flows.is_typed):
                 for each in await self._pool.run(flows.typed, self._server, self._clock()):
@@ -243,9 +268,13 @@ class Recorder(Service):
         except Exception as error:
             log.error("typing on consoles: %s", error, exc_info=not self._pool.is_away(error))
         for console in self._consoles.values():
-            if console.typed and console.line is not None:
-                console.line.type(bytes(console.typed[:PACE]))
-                del console.typed[:PACE]
+            console.room = console.room if room is None else room
+            if console.typed and console.line is not None and console.room:
+                data = bytes(console.typed[: console.room])
+                console.answers_until = self._reactor.seconds() + ANSWERING
+                console.line.type(data)
+                del console.typed[: len(data)]
+                console.room -= len(data)
 
     def _begin(self, console: Console) -> None:
         what = console.what
@@ -316,8 +345,21 @@ class Recorder(Service):
         held += data[:room]
         if len(data) > room:
             self._lost[key] = self._lost.get(key, 0) + len(data) - room
+        if self._soon is None and self._reactor.seconds() < console.answers_until and self.running:
+            self._soon = self._reactor.callLater(GATHER, self._write_answer)
+
+    def _write_answer(self) -> None:
+        self._soon = None
+        Deferred.fromCoroutine(self._write())
 
     async def _write(self) -> None:
+        await self._writing.acquire()
+        try:
+            await self._write_held()
+        finally:
+            self._writing.release()
+
+    async def _write_held(self) -> None:
         held, lost, states = self._held, self._lost, self._states
         if held or states:
             self._held, self._lost, self._states = {}, {}, {}

@@ -287,18 +287,20 @@ def manager(context: PartContext) -> list[Any]:
     switchable, switch_kinds = drivers(reactor), switch_drivers.drivers(reactor)
     power = PowerEdge(reactor, pool, switchable, name, clock, site)
     switches = SwitchEdge(reactor, pool, switch_kinds, name, clock, site, wake.effects)
+    recorder = Recorder(reactor, pool, consoles(reactor), name, clock, site, settings.consoles)
     post = Post(reactor, pool, site, name, secretfile.key(settings.webhook_key), clock)
     wake.on("manager", planner.wake)
     wake.on("power", power.wake)
     wake.on("switches", switches.wake)
     wake.on("notices", post.wake)
+    wake.on("consoles", recorder.wake)
     return [
         planner,
         power,
         Meters(reactor, pool, switchable, name, clock, site),
         PowerPoll(reactor, pool, switchable, name, clock, site),
         switches,
-        Recorder(reactor, pool, consoles(reactor), name, clock, site, settings.consoles),
+        recorder,
         Prober(reactor, pool, site, clock, wake.effects),
         post,
         Accountant(reactor, pool, site, clock),

@@ -470,3 +470,59 @@ def test_what_is_heard_is_written_while_the_database_does_not_answer(bench: Benc
     written = bench.read()
     unanswered.callback(False)
     assert written == b"panic"
+
+
+def test_what_is_typed_does_not_wait_for_the_tick_nor_does_its_answer(bench: Bench) -> None:
+    bench.follow(node(1, "v1-5"))
+    (line,) = bench.lines
+    line.opened()
+    bench.pass_time(r.DOUBT)
+    bench.clock.advance(0.1)  # between two ticks
+    line.heard(b"login: ")
+    bench.clock.advance(0.1)
+    assert bench.read() == b"", "nobody waits for it"
+    bench.pool.typed = [Typed(1, "v1-5", "r")]
+    bench.recorder.wake()
+    assert line.typed == b"r"
+    line.heard(b"r")
+    bench.clock.advance(r.GATHER)
+    assert bench.read() == b"login: r"
+    bench.pass_time(r.ANSWERING)
+    before = bench.read()
+    bench.clock.advance(0.1)
+    line.heard(b"late")
+    bench.clock.advance(0.1)
+    assert bench.read() == before
+    bench.pass_time(r.TICK)
+
+
+def test_however_often_it_is_woken_a_line_gets_no_more_than_it_takes(bench: Bench) -> None:
+    bench.follow(node(1, "v1-5"))
+    bench.lines[0].opened()
+    for _ in range(5):
+        bench.pool.typed = [Typed(1, "v1-5", "x" * 300)]
+        bench.recorder.wake()
+    assert len(bench.lines[0].typed) == r.PACE
+    bench.pass_time(r.TICK)
+    assert len(bench.lines[0].typed) == 2 * r.PACE
+
+
+def test_what_is_typed_keeps_its_order_while_the_database_is_slow(bench: Bench) -> None:
+    bench.follow(node(1, "v1-5"))
+    bench.lines[0].opened()
+    answers: list[Deferred[bool]] = []
+
+    def slow(flow: object) -> Deferred[bool]:
+        answers.append(Deferred())
+        return answers[-1]
+
+    bench.pool.read = slow  # type: ignore[method-assign]
+    for letter in "abc":
+        bench.pool.typed.append(Typed(1, "v1-5", letter))
+        bench.recorder.wake()
+    assert len(answers) == 1, "one look after the other"
+    answers[0].callback(True)
+    assert len(answers) == 2
+    answers[1].callback(True)
+    assert bench.lines[0].typed == b"abc"
+    assert len(answers) == 2, "one more look answers all that woke it meanwhile"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cod.choices import WITH_CONSOLES
-from cod.model import ConsoleRules, Refused
+from cod.model import ConsoleRules, Effect, Refused, Result
 from cod.policy.nodes import console
 from cod.states import NodeState
 from cod.store import claims
@@ -106,9 +106,9 @@ def readable(tx: Tx, *, name: str, rules: ConsoleRules, everything: bool, now: f
 
 def type_(
     tx: Tx, *, name: str, text: str, rules: ConsoleRules, everything: bool, now: float
-) -> AcceptedInput:
-    """Have text typed on a node's console, by the server that follows it. `everything`: by an
-    administrator. Raises `Refused`."""
+) -> Result[AcceptedInput]:
+    """Have text typed on a node's console, by the server that follows it, which is woken where it
+    is this one. `everything`: by an administrator. Raises `Refused`."""
     node = nodes.named(tx, name, lock=True)
     found = readable(tx, name=name, rules=rules, everything=everything, now=now)
     why = found.untyped or ("" if found.server else "no server follows consoles now")
@@ -122,7 +122,7 @@ def type_(
         )
     own = console.tenure(node.vcluster_id, node.assigned_at)
     consoles.type_(tx, node.id, own, text, now, administrator=everything)
-    return AcceptedInput(node.name, len(text.encode()))
+    return Result(AcceptedInput(node.name, len(text.encode())), (Effect("wake", "consoles"),))
 
 
 def is_typed(tx: Tx) -> bool:
