@@ -5,6 +5,7 @@ part of a page, whose style colours it."""
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | N
         for (px, py), text in zip(line.points, line.dots or (), strict=False):
             parts.append(f'<circle cx="{across(px):.1f}" cy="{up(py):.1f}" r="4" fill="{colour}"/>')
             parts.append(_text(across(px) + 7, up(py) - 7, text, "start"))
-    parts += _numbers(across, [(line.label, line.points) for line in drawn])
+    told = [(line.label, line.points) for line in drawn]
+    parts += _numbers(across, told, y.title, stacked=False)
     return _document([*parts, *_legend([line.label for line in drawn])])
 
 
@@ -101,7 +103,7 @@ def areas(
             f'<polygon points="{way}" {_paint(number, label, classes)} fill-opacity="0.8">'
             f"<title>{escape(label)}</title></polygon>"
         )
-    parts += _numbers(across, stacked)
+    parts += _numbers(across, stacked, y.title, stacked=True)
     return _document([*parts, *_legend([label for label, _ in stacked], classes=classes)])
 
 
@@ -294,15 +296,28 @@ def _below(across: _Scale, floor: float) -> Iterable[str]:
         yield _text(place, floor + 19, text, "middle", more=at)
 
 
-def _numbers(across: _Scale, drawn: Iterable[tuple[str, Points]]) -> Iterable[str]:
-    """Yield columns, as far as halfway to the next, that say the numbers where a pointer is."""
+def _numbers(
+    across: _Scale, drawn: Iterable[tuple[str, Points]], unit: str, *, stacked: bool
+) -> Iterable[str]:
+    """Yield columns, as far as halfway to the next, that say the numbers where a pointer is; a
+    page's script draws them anew, from the numbers that they have as data."""
     if across.axis.told is None:
         return
+    drawn = list(drawn)
     found: dict[float, list[str]] = {}
     for label, points in drawn:
         for x, y in points:
             found.setdefault(x, []).append(f"{label}: {round(y, 2):g}")
     places = sorted(found)
+    by_place = [(label, {x: round(y, 3) for x, y in points}) for label, points in drawn]
+    numbers = {
+        "x": places,
+        "series": [[label, [known.get(x) for x in places]] for label, known in by_place],
+        "unit": unit,
+        "stacked": stacked,
+        "moments": across.axis.moments,
+    }
+    yield f'<g data-plot="{escape(json.dumps(numbers, separators=(",", ":")))}">'
     middles = [(across(low) + across(high)) / 2 for low, high in itertools.pairwise(places)]
     edges = [across(places[0]), *middles, across(places[-1])] if places else []
     for x, (start, end) in zip(places, itertools.pairwise(edges), strict=True):
@@ -312,6 +327,7 @@ def _numbers(across: _Scale, drawn: Iterable[tuple[str, Points]]) -> Iterable[st
             f' height="{HEIGHT - BOTTOM - TOP}" fill="none" pointer-events="all">'
             f"<title>{words}</title></rect>"
         )
+    yield "</g>"
 
 
 def _legend(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from cod.svg import COLOURS, LABEL, WIDE_LEFT, WIDTH, Axis, Span, areas, spans
+from cod.svg import COLOURS, LABEL, WIDE_LEFT, WIDTH, Axis, Line, Span, areas, lines, spans
 
 NAMES = {"s": "http://www.w3.org/2000/svg"}
 BAR = Span(-50.0, 50.0, "held", "from before the window", "7")
@@ -86,3 +87,20 @@ def test_a_pointer_shows_the_numbers_at_its_place() -> None:
     ends = [float(x) + float(width) for x, width, _ in columns]
     assert ends[:-1] == pytest.approx([float(x) for x, _, _ in columns[1:]], abs=0.11), "no gaps"
     assert "numbers" not in areas("", [("a", [(1, 2), (2, 4)])], Axis("day"), Axis("n"))
+
+
+def test_the_numbers_are_in_the_drawing_for_a_page_that_draws_it_anew() -> None:
+    """A line without a number at a place has none there; names cannot end the attribute."""
+    axis = Axis("UTC", told=str)
+    drawn = etree.fromstring(
+        lines("", [Line('a"<b', [(1, 2.12345), (3, 4)]), Line("c", [(3, 5)])], axis, Axis("MB/s"))
+    )
+    (numbers,) = found(drawn, "//s:g/@data-plot")
+    assert json.loads(numbers) == {
+        "x": [1, 3],
+        "series": [['a"<b', [2.123, 4]], ["c", [None, 5]]],
+        "unit": "MB/s",
+        "stacked": False,
+        "moments": False,
+    }
+    assert "data-plot" not in areas("", [("a", [(1, 2)])], Axis(""), Axis("")), "nobody asks"

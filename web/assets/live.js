@@ -65,7 +65,7 @@
   // somebody types, decides or reads in it, or has typed something that was not sent yet
   function busy(part) {
     const at = document.activeElement, marked = getSelection();
-    return part.querySelector("details.confirm[open], form[data-typed]") ||
+    return part.querySelector("details.confirm[open], form[data-typed], [data-zoomed]") ||
       [...every("form[method=post] :is(input, textarea, select)", part)].some(changed) ||
       [...every(".console", part)].some((text) => text.scrollTop < -9 || // 0 is its end
         (!marked.isCollapsed && text.contains(marked.anchorNode))) ||
