@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 from collections.abc import Callable, Iterator
@@ -429,3 +430,27 @@ def test_a_console_is_found_by_any_label_of_its_node(served: Served, say: Said) 
         assert run(served, "node", "console", label).stdout == "login: "
     assert "no node" in run(served, "node", "console", "node99", code=1).stderr
     assert "burnt in" in run(served, "node", "burnin", say.node.boot_mac, code=1).stderr
+
+
+def test_a_terminal_gets_the_bytes_as_they_came(served: Served, say: Said) -> None:
+    say(b"\x1b[2Jhalf \xc3")
+    found = console(served.local, raw="true")
+    assert base64.b64decode(found["data"]) == b"\x1b[2Jhalf \xc3"
+    assert (found["text"], found["end"]) == ("", 10)
+    say(b"\xbc")
+    assert base64.b64decode(console(served.local, raw="true", since=10)["data"]) == b"\xbc"
+    assert console(served.local)["data"] is None
+
+
+def test_a_server_without_widgets_says_so_and_shows_text(
+    served: Served, say: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(b"login: ")
+    say.state("recording")
+    portal = next(each.portal for each in served.server._apis if each.portal)
+    there = {"xterm.js": False, "uplot.js": False}
+    monkeypatch.setitem(portal.templates._env.globals, "has_asset", there.__getitem__)
+    page = signed_in(served).get(f"/nodes/{NODE}")
+    assert "This server has no terminal for its pages" in page.words
+    assert "login:" in page.words
+    assert "xterm" not in page.text

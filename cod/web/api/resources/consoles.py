@@ -3,6 +3,7 @@ flow has decided."""
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +29,9 @@ class ConsoleQuery(Query):
         ge=0,
         le=2**53,
         description="from that byte on: the `end` of the answer before",
+    )
+    raw: bool = Field(
+        default=False, description="the bytes as they came, in `data`, instead of their text"
     )
     format: Literal["json", "text"] | None = Field(default=None, description="text: the text alone")
 
@@ -57,7 +61,8 @@ class ConsoleReply(Reply):
     Bytes are counted as they were sent, from the first that was ever recorded of the node. `first`:
     of the oldest that is kept; `start`, `end`: of the first in `text`, and after the last. `at`:
     when the last came. `about`: why nothing is being recorded, where `state` is not 'recording'.
-    `untyped`: why those who may use the node cannot type; '' where they can.
+    `untyped`: why those who may use the node cannot type; '' where they can. `data`: with `raw` the
+    bytes, in base64: what a terminal would obey is in them.
     """
 
     node: str
@@ -69,6 +74,7 @@ class ConsoleReply(Reply):
     at: float | None
     untyped: str
     text: str
+    data: str | None = None
 
     def as_text(self) -> str:
         """Return the text alone."""
@@ -76,16 +82,16 @@ class ConsoleReply(Reply):
 
 
 def console_reply(
-    folder: Path | None, found: Readable, since: int | None, most: int
+    folder: Path | None, found: Readable, since: int | None, most: int, *, raw: bool = False
 ) -> ConsoleReply:
     """Return at most `most` bytes of it, from the byte `since` on or the last of it. `folder`:
-    where consoles are kept."""
+    where consoles are kept. `raw`: as they came, without a text."""
     piece = consolefiles.Piece(0, b"", 0, 0, 0, None)
     if folder is not None:
         piece = consolefiles.read(folder, found.node_id, found.tenure, since, most)
     cut = terminal.from_line(piece.data) if since is None and piece.start > piece.first else 0
     data = piece.data[cut:]
-    whole = terminal.whole(data)
+    whole = len(data) if raw else terminal.whole(data)
     state, about = _state(folder, found)
     return ConsoleReply(
         node=found.node,
@@ -96,7 +102,8 @@ def console_reply(
         end=piece.stop - len(data) + whole,
         at=piece.at,
         untyped=found.untyped,
-        text=terminal.plain(data[:whole]),
+        text="" if raw else terminal.plain(data[:whole]),
+        data=base64.b64encode(data).decode() if raw else None,
     )
 
 

@@ -575,7 +575,9 @@ NODES = (
         ),
         reply=Worked(
             ConsoleReply,
-            lambda a, found: console_reply(a.consoles, found, a.query.since, a.query.bytes),
+            lambda a, found: console_reply(
+                a.consoles, found, a.query.since, a.query.bytes, raw=a.query.raw
+            ),
         ),
         query=ConsoleQuery,
         secret=True,

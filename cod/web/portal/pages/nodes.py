@@ -87,6 +87,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
     accounts = {"": "none"} | {account.name: account.name for account in ask.site.accounts}
     immune = view.immune_until is not None and view.immune_until > ask.now
+    uses = allows(tx, ask.who, works)
     console: ConsoleReply | None = None
     if allows(tx, ask.who, reads):
         found = consoles.readable(
@@ -122,9 +123,10 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "rule": states.NODE_RULES[states.NodeState(view.node.state)],
         "offered": _offered(view.node.state) if ask.who.admin else (),
         "may_go": inventory.may_be_deleted(view.node),
-        "switches": view.node.power_driver != "none" and allows(tx, ask.who, works),
+        "switches": view.node.power_driver != "none" and uses,
         "console": console,
-        "types": console is not None and not console.untyped and allows(tx, ask.who, works),
+        "uses": uses,
+        "types": console is not None and not console.untyped and uses,
         "keys": KEYS,
         "whole_console": SHOWN_WHOLE,
         "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
