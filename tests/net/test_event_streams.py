@@ -312,7 +312,8 @@ def test_what_a_page_asks_for_by_itself_does_not_prolong_its_session(
     Stream(served, "physics").close()
     connection = HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
     cookie = {"Cookie": f"__Host-cod={SECRET}physics"}
-    for path, seen in (("/?part=vclusters", NOW), ("/", NOW + 3600)):
+    terminal = "/api/v1/nodes/n1/console?raw=true&since=0"
+    for path, seen in (("/?part=vclusters", NOW), (terminal, NOW), ("/", NOW + 3600)):
         connection.request("GET", path, headers=cookie)
         assert connection.getresponse().read()
         assert served.tx(signins.by_digest, digest(SECRET + "physics")).last_seen == seen

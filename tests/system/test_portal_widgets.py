@@ -5,6 +5,7 @@ policy; and what is left without scripts."""
 
 from __future__ import annotations
 
+import re
 import statistics
 import subprocess
 import sys
@@ -63,7 +64,9 @@ class EchoLine:
 
     def type(self, data: bytes) -> None:
         self.typed += data
-        self._heard(ANSWERS.get(data, data))
+        # keys that move the cursor are not written as they are by a shell's line editor either
+        shown = re.sub(rb"\x1b\[A|[\x00-\x08\x0b\x0c\x0e-\x1f]", b"", data)
+        self._heard(ANSWERS.get(data, shown))
 
     def close(self) -> None:
         if not self.ended.called:

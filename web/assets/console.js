@@ -157,7 +157,7 @@
       term.options.disableStdin = true;
       pause = SELDOM;
       say(wrong === 404 || wrong === 403 ? "This console is no longer yours to read."
-        : "The server does not answer.");
+        : wrong === 401 ? "You are not signed in any more." : "The server does not answer.");
     }
     looking = false;
     look(again ? 0 : pause);

@@ -405,8 +405,10 @@ def shown(path: bytes) -> str:
 
 def _by_itself(path: bytes, uri: bytes) -> bool:
     """Return whether a page asks for that, whether or not anybody looks at it: events, its live
-    parts."""
-    return path.endswith(b"/events") or b"part=" in uri.partition(b"?")[2]
+    parts, what came on a console."""
+    query = uri.partition(b"?")[2]
+    terminal = path.endswith(b"/console") and b"raw=" in query
+    return path.endswith(b"/events") or b"part=" in query or terminal
 
 
 def _peer_name(channel: Any) -> str:
