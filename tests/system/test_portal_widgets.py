@@ -65,7 +65,9 @@ class EchoLine:
     def type(self, data: bytes) -> None:
         self.typed += data
         # keys that move the cursor are not written as they are by a shell's line editor either
-        shown = re.sub(rb"\x1b\[A|[\x00-\x08\x0b\x0c\x0e-\x1f]", b"", data)
+        shown = re.sub(rb"\x1b\[A|[\x00-\x08\x0b\x0c\x0e-\x1f]", b"", data).replace(
+            b"\r", b"\r\n# "
+        )
         self._heard(ANSWERS.get(data, shown))
 
     def close(self) -> None:
