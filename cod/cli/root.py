@@ -106,6 +106,11 @@ COMMANDS = {
         "session",
         "Your browser sessions; a token for name and password.",
     ),
+    "settings": (
+        "cod.cli.server.settings",
+        "settings",
+        "Settings of the site: what they are, and changes of them.",
+    ),
     "audit": (
         "cod.cli.server.audit",
         "audit",

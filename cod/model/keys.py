@@ -31,7 +31,12 @@ class SiteTable:
 
 
 def key_about(description: str, **limits: Any) -> dict[str, Any]:
-    """Return the metadata of a key: what it means, and what it may be."""
+    """Return the metadata of a key: what it means, and what it may be. Beside pydantic's limits:
+
+    unit    of its number, where its type does not say it
+    closed  why nobody can change it while the servers run, though others of its table can be
+    secret  its value is shown to nobody
+    """
     return {"description": description, **limits}
 
 
@@ -75,6 +80,13 @@ class Read:
             "function": {"type": "no-info", "function": self.read},
             "schema": accepted(source),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The mark of a number's unit."""
+
+    name: str
 
 
 class InDays(Read):
@@ -140,8 +152,10 @@ _FINITE = {"le": 4_000_000_000, "allow_inf_nan": False, "strict": True}
 Port = Annotated[int, Limits({"ge": 1, "le": 65535})]
 Positive = Annotated[float, Limits({"gt": 0, **_FINITE})]
 NotNegative = Annotated[float, Limits({"ge": 0, **_FINITE})]
-PositiveDays = Annotated[Positive, InDays()]
-NotNegativeDays = Annotated[NotNegative, InDays()]
+PositiveSeconds = Annotated[Positive, Unit("seconds")]
+NotNegativeSeconds = Annotated[NotNegative, Unit("seconds")]
+PositiveDays = Annotated[Positive, InDays(), Unit("days")]
+NotNegativeDays = Annotated[NotNegative, InDays(), Unit("days")]
 Priority = Annotated[int, Limits({"ge": -1_000_000, "le": 1_000_000})]  # as a group may have
 Mark = Annotated[int, Limits({"ge": 0, "le": 1_000_000, "strict": True})]
 Address = Annotated[str, Read(_address)]

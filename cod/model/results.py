@@ -15,7 +15,7 @@ class Effect:
     (house rule 3).
 
     kind  'wake'     what: 'manager', 'orders' (confd sessions), 'power', 'switches',
-                     'notices', 'consoles'
+                     'notices', 'consoles', 'settings'
     """
 
     kind: str

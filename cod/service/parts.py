@@ -28,6 +28,7 @@ from cod.security import ca, hostkeys, secretfile
 from cod.security.ca import Ca
 from cod.security.signer import RemoteAuthority
 from cod.service.preparation import has_own_user, web_certificate
+from cod.site.changes import SiteChanges
 from cod.site.load import Settings
 from cod.wire import chunktoken
 
@@ -47,8 +48,11 @@ log = logging.getLogger("cod.service")
 
 @dataclass(frozen=True, slots=True)
 class PartContext:
-    """What the services of a part are made of. `key`: of the tokens by which the site's other
-    servers fetch images from this process."""
+    """What the services of a part are made of.
+
+    changes  the site file, and what stands over it
+    key      of the tokens by which the site's other servers fetch images from this process
+    """
 
     reactor: Any
     pool: Pool
@@ -56,6 +60,7 @@ class PartContext:
     settings: Settings
     wake: Wake
     clock: Callable[[], float] = time.time
+    changes: SiteChanges | None = None
     key: str = field(default_factory=partial(token_hex, 32), repr=False)
 
 
@@ -343,6 +348,7 @@ def web(context: PartContext) -> list[Any]:
             tls,
             settings.names,
             settings.consoles,
+            g.changes,
         )
     ]
 

@@ -7,6 +7,7 @@ import logging
 import resource
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -14,10 +15,12 @@ from typing import Any
 
 from cod import logs, supervisor
 from cod.core.database.writer import connect
-from cod.model import HostPart, Site, SiteRef
+from cod.flows import site_settings
+from cod.model import HostPart, SettingChange, Site, SiteRef
 from cod.security import ca
 from cod.service.parts import METRICS_EVERY, PARTS, PartContext
 from cod.site import load
+from cod.site.changes import SiteChanges
 from cod.site.load import ConfigError, Settings
 from cod.store import schema
 
@@ -41,16 +44,20 @@ def run(name: str, site: Site, settings: Settings) -> int:
     from cod.pool import Pool
     from cod.web.api import metrics
     from cod.workers.presence import Presence
+    from cod.workers.settings import SettingsWatch, newest
 
     reactor: Any = the_reactor
     keep_time(reactor)
     # Each agent and each download holds a descriptor, and the usual soft limit of 1024 is there for
     # select(2) alone.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    pool = Pool(connect(settings.database), reactor, observe=metrics.observe)
+    engine = connect(settings.database)
+    pool = Pool(engine, reactor, observe=metrics.observe)
     # nodes get it by the seed
     site = replace(site, authority=ca.certificate(settings.authority).decode())
-    context = PartContext(reactor, pool, SiteRef(site), settings, Wake(reactor, settings.run, name))
+    changes = SiteChanges(settings.path, load.tables(settings.path))
+    wake = Wake(reactor, settings.run, name)
+    context = PartContext(reactor, pool, SiteRef(site), settings, wake, changes=changes)
     queued = Timer(
         reactor, METRICS_EVERY, lambda: metrics.QUEUED.labels(name).set(pool.queued()), at_once=True
     )
@@ -60,7 +67,12 @@ def run(name: str, site: Site, settings: Settings) -> int:
         else []
     )
     presence = Presence(reactor, pool, said_of(name, context), context.clock, lambda: part.fail())
-    part = Running(name, context, [*alive, queued, *PARTS[name](context), presence])
+    with engine.connect() as tx:
+        changed = site_settings.current(tx)
+    watch = SettingsWatch(reactor, pool, newest(changed), lambda found: part.obey(found))
+    wake.on("settings", watch.wake)
+    part = Running(name, context, [*alive, queued, *PARTS[name](context), watch, presence])
+    part.obey(changed)  # before any service acts by what the site file alone says
     metrics.UP.labels(name).set(1)
     reactor.callWhenRunning(catch_stops, reactor)
     reactor.callWhenRunning(part.start)
@@ -117,6 +129,7 @@ class Running:
         self.status = 0
         self._name, self._context, self._services = name, context, services
         self._started: list[Any] = []
+        self._changed: Sequence[SettingChange] = ()
 
     def start(self) -> None:
         """Start all; what cannot start ends the process, which its supervisor (or systemd) starts
@@ -163,19 +176,30 @@ class Running:
 
     def reread(self) -> None:
         """Read the site file again and take over what can change while running."""
+        assert self._context.changes
         try:
-            site, settings = load.load(self._context.settings.path)
+            _, settings = load.load(self._context.settings.path)
+            self._context.changes.reread()
         except ConfigError as error:
             log.error(
                 "the site file has changed and cannot be used; the old settings stay: %s", error
             )
             return
-        take_over(self._context.site, site)
         logs.set_level(settings.server.log_level)
+        log.info("read the site file again")
+        self.obey(self._changed)
+
+    def obey(self, changes: Sequence[SettingChange]) -> None:
+        """Take over settings that were changed: the newest change of each."""
+        assert self._context.changes
+        self._changed = changes
+        site, refused = self._context.changes.site(changes)
+        for name, why in refused.items():
+            log.error("the change of the setting %s is not in effect: %s", name, why)
+        take_over(self._context.site, site)
         for service in self._started:
             if hasattr(service, "reread"):
                 service.reread()
-        log.info("read the site file again")
 
 
 CHANGING = (
@@ -196,6 +220,7 @@ CHANGING = (
     "burnin",
     "fileservers",
     "volumes",
+    "mirrors",
 )
 """The fields of `Site` that SIGHUP changes: rules and accounts. All others tell services what to
 listen on."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
+from functools import cache
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Any, get_type_hints
 
@@ -41,7 +42,7 @@ from cod.model import (
     VolumeKeys,
     ipv4,
 )
-from cod.model.keys import ABSOLUTE, DAY, DOMAIN, InDays, SiteTable, site_key
+from cod.model.keys import ABSOLUTE, DAY, DOMAIN, InDays, SiteTable, Unit, site_key
 from cod.policy import volumes
 from cod.policy.hardware import keep
 from cod.policy.hardware.attributes import ATTRIBUTES
@@ -140,6 +141,10 @@ class Key:
     file      it names a file
     table     the table that it opens; None: it is a value
     repeated  of such tables there are many
+    hint      its type, annotated
+    unit      of its number; '': none
+    closed    why it cannot be changed while the servers run; '': for no reason of its own
+    secret    its value is shown to nobody
     """
 
     name: str
@@ -149,8 +154,13 @@ class Key:
     file: bool
     table: type[SiteTable] | None
     repeated: bool
+    hint: Any
+    unit: str
+    closed: str
+    secret: bool
 
 
+@cache
 def keys(table: type[SiteTable]) -> list[Key]:
     """Return the keys of a table, or of the whole file."""
     found, hints = [], get_type_hints(table, include_extras=True)
@@ -163,6 +173,7 @@ def keys(table: type[SiteTable]) -> list[Key]:
             default /= DAY
         inner = next((kind for kind in kinds if issubclass(kind, SiteTable)), None)
         needed = default == "" and "min_length" in each.metadata
+        unit = next((mark.name for mark in marks if isinstance(mark, Unit)), "")
         found.append(
             Key(
                 each.name,
@@ -172,6 +183,10 @@ def keys(table: type[SiteTable]) -> list[Key]:
                 ABSOLUTE in marks,
                 inner,
                 inner is not None and tuple in kinds,
+                hints[each.name],
+                each.metadata.get("unit", unit),
+                each.metadata.get("closed", ""),
+                each.metadata.get("secret", False),
             )
         )
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -137,11 +138,16 @@ class Settings:
 
 def load(path: Path) -> tuple[model.Site, Settings]:
     """Read and validate the site file. Raises `ConfigError`."""
-    return _site(file := read(path)), settings(file, path)
+    return site(file := read(path)), settings(file, path)
 
 
 def read(path: Path) -> SiteFile:
     """Return the site file as its tables. Raises `ConfigError`."""
+    return checked(tables(path), path)
+
+
+def tables(path: Path) -> dict[str, Any]:
+    """Return the site file as TOML has it, unchecked. Raises `ConfigError`."""
     try:
         text = path.read_bytes().decode()
     except OSError as error:
@@ -149,15 +155,25 @@ def read(path: Path) -> SiteFile:
         raise ConfigError(path, [sentence]) from None
     except UnicodeDecodeError:
         raise ConfigError(path, ["should be UTF-8 text"]) from None
-    return parse(text, path)
+    return _toml(text, path)
 
 
 def parse(text: str, path: Path) -> SiteFile:
     """Return `text` as a site file; `path` is for messages. Raises `ConfigError`."""
+    return checked(_toml(text, path), path)
+
+
+def _toml(text: str, path: Path) -> dict[str, Any]:
     try:
-        return FILE.validate_python(tomllib.loads(text))
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(path, [f"is not TOML: {error}"]) from None
+
+
+def checked(tables: Mapping[str, Any], path: Path) -> SiteFile:
+    """Return the tables of a site file, checked; `path` is for messages. Raises `ConfigError`."""
+    try:
+        return FILE.validate_python(tables)
     except ValidationError as error:
         found = error.errors(include_url=False)
         raise ConfigError(path, [line for each in found for line in _sentences(each)]) from None
@@ -204,7 +220,8 @@ def settings(file: SiteFile, path: Path) -> Settings:
     return made
 
 
-def _site(file: SiteFile) -> model.Site:
+def site(file: SiteFile) -> model.Site:
+    """Return what flows may know of the site that the file describes."""
     signin = model.SignInRules(
         **_keys(file.signin, url=file.signin.url or _portal(file.api)),
         named=bool(file.signin.url or file.api.names),

@@ -62,6 +62,7 @@ class ServerTable(SiteTable):
         "database URL; empty: SQLite in the data folder. "
         "MariaDB: mysql+pymysql://cod:PASSWORD@localhost/cod; "
         "a cluster: mysql+pymysql://cod:PASSWORD@db1,db2,db3/cod",
+        secret=True,
     )
     log_level: Literal["debug", "info", "warning", "error"] = site_key(
         "info", "debug, info, warning or error (re-read on SIGHUP)"
@@ -100,7 +101,7 @@ class ApiTable(SiteTable):
     plain: bool = site_key(
         False, "without TLS; for loopback alone, behind a proxy on the same host that has TLS"
     )
-    upload_limit: int = site_key(256 * 2**30, "largest image upload, bytes", gt=0)
+    upload_limit: int = site_key(256 * 2**30, "largest image upload, bytes", gt=0, unit="bytes")
 
 
 def api_problems(table: ApiTable) -> Iterator[str]:

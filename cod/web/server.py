@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, DeferredList, ensureDeferred, maybe
 from twisted.internet.task import LoopingCall
 from twisted.web import http
 
-from cod.model import SiteRef
+from cod.model import SettingRules, SiteRef
 from cod.pool import Pool
 from cod.security import webcert
 from cod.security.signer import VcmAuthority
@@ -99,6 +99,7 @@ class ApiServer(Service):
         tls: WebTls | None = None,
         names: Sequence[str] = (),
         consoles: Path | None = None,
+        settings: SettingRules | None = None,
     ) -> None:
         self._reactor, self._path, self._listen, self._tls = reactor, path, listen, tls
         self.intake = Intake(reactor, pool, site, incoming, wake, clock)
@@ -121,6 +122,7 @@ class ApiServer(Service):
                     names=frozenset(name.lower() for name in names),
                     proxied=tls is None,
                     consoles=consoles,
+                    settings=settings,
                     fingerprint=(lambda: tls.fingerprint) if tls else str,
                     signin=SignIn(reactor, pool, site, clock),
                     hub=Hub(reactor, pool),

@@ -185,7 +185,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "cod.recipes": ({"cod.data"}, set()),
     "cod.site": (
-        {"cod.site", "cod.policy", "cod.security", "cod.model", "cod.choices"},
+        {"cod.site", "cod.policy", "cod.quantity", "cod.security", "cod.model", "cod.choices"},
         {"pydantic", "sqlalchemy"},
     ),
     "cod.doctor": (

@@ -38,7 +38,7 @@ written = init.annotated({"subnet": proposal.EXAMPLE})
 def read(line):
     text = written.replace("[console]", "[console]\\n" + line)
     try:
-        return load._site(load.parse(text, Path("site.toml"))).consoles.planted
+        return load.site(load.parse(text, Path("site.toml"))).consoles.planted
     except load.ConfigError as error:
         return error.problems
 print(json.dumps({

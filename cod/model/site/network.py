@@ -15,7 +15,7 @@ from cod.model.keys import (
     Network,
     Pool,
     Port,
-    Positive,
+    PositiveSeconds,
     Secondary,
     SiteTable,
     key_about,
@@ -163,7 +163,7 @@ class Nmp(SiteTable):
         ge=0,
         le=65535,
     )
-    keepalive: Positive = site_key(
+    keepalive: PositiveSeconds = site_key(
         30.0,
         "silent seconds after which VCM and COD each ask whether the other "
         "is there; three times that, and the connection is given up",

@@ -12,7 +12,9 @@ from cod.model.keys import (
     AbsolutePath,
     Mark,
     NotNegative,
+    NotNegativeSeconds,
     Positive,
+    PositiveSeconds,
     Priority,
     Read,
     SiteTable,
@@ -39,6 +41,7 @@ class Policy(SiteTable):
         False,
         "new machines need no administrator's approval. With true, any "
         "machine that network-boots here may have its disks wiped",
+        closed="machines could be erased that nobody has looked at",
     )
     new_rate: float = site_key(
         2.0,
@@ -63,7 +66,7 @@ class Policy(SiteTable):
         ge=1,
         le=1_000_000,
     )
-    new_time: NotNegative = site_key(
+    new_time: NotNegativeSeconds = site_key(
         86400.0,
         "seconds after which a machine that has never reported, and "
         "does not ask any more, is forgotten; 0: never",
@@ -78,40 +81,46 @@ class Policy(SiteTable):
     patience: Positive = site_key(
         1.0, "factor on every deadline of the node lifecycle (slow firmware)"
     )
-    binding_time: Positive = site_key(
+    binding_time: PositiveSeconds = site_key(
         3600.0, "seconds of a DHCP binding given to an operating system"
     )
-    boot_time: Positive = site_key(
+    boot_time: PositiveSeconds = site_key(
         900.0, "seconds of a DHCP binding given to firmware and trampoline"
     )
-    heartbeat: Positive = site_key(
-        5.0, "seconds between an agent's signs of life; three missed are a loss"
+    heartbeat: PositiveSeconds = site_key(
+        5.0,
+        "seconds between an agent's signs of life; three missed are a loss",
+        closed="agents that are connected keep the former value",
     )
-    secret_time: Positive = site_key(300.0, "seconds in which a boot's secret must be used")
-    default_lease: Positive = site_key(
+    secret_time: PositiveSeconds = site_key(300.0, "seconds in which a boot's secret must be used")
+    default_lease: PositiveSeconds = site_key(
         86400.0, "seconds of a vcluster's lease where its group says nothing"
     )
     moves: Literal["ask", "follow"] = site_key(
         "ask",
         "a node that boots from another relay or switch port than before: 'ask' has it wait for"
         " an administrator, 'follow' takes it as it is",
+        closed="it guards nodes from machines that pretend to be them",
     )
     os_addresses: Literal["ours", "theirs"] = site_key(
         "ours",
         "who gives nodes' systems their addresses: 'ours' is COD, 'theirs' is another DHCP"
         " server on the same network, whose addresses COD takes as the nodes'",
+        closed="it moves addresses",
     )
     wipe: Wipe = site_key(
         Wipe.ZERO,
         "how disks are erased at least: zero (every byte reads as zero), purge (disks that can"
         " do so erase themselves first, then the same; preview), or tables (partition tables"
         " and signatures at once, the rest before another group gets the node; preview)",
+        closed="data that were not erased cannot be taken back",
     )
     same_wwn: Literal["refuse", "paths", "disks"] = site_key(
         "refuse",
         "disks of one machine that show one WWN: refuse (none is used), paths (of a disk with"
         " two ports: the first is used), or disks (with a copied WWN: each is used); from a"
         " machine's next boot of the trampoline on",
+        closed="disks could be written twice",
     )
     power_cycle: bool = site_key(True, "may COD power-cycle nodes that overrun a deadline")
     power_rate: float = site_key(
@@ -128,29 +137,29 @@ class Policy(SiteTable):
         ge=1,
         le=1000,
     )
-    inertia: NotNegative = site_key(
+    inertia: NotNegativeSeconds = site_key(
         300.0, "seconds for which a newly assigned node is immune from reclaims"
     )
-    inertia_by_priority: Mapping[Priority, NotNegative] = site_key(
+    inertia_by_priority: Mapping[Priority, NotNegativeSeconds] = site_key(
         {}, "the same for holders of one priority: { 10 = 3600 }"
     )
-    age_step: Positive = site_key(
+    age_step: PositiveSeconds = site_key(
         600.0,
         "seconds: requests of one priority submitted within the same step "
         "are of one age, and the more constraining goes first",
     )
-    hold_after: NotNegative = site_key(
+    hold_after: NotNegativeSeconds = site_key(
         3600.0,
         "seconds that a request waits before nodes that come free are "
         "held back for it, so that later ones of its priority do not pass it for ever; "
         "0: never",
     )
-    reclaim_grace: NotNegative = site_key(
+    reclaim_grace: NotNegativeSeconds = site_key(
         300.0,
         "seconds that a holder has to give nodes back before they "
         "are seized for a request of higher priority",
     )
-    max_grace: NotNegative = site_key(
+    max_grace: NotNegativeSeconds = site_key(
         0.0,
         "seconds that a group may set as its own grace of a reclaim, such "
         "as 7200; 0: no more than reclaim_grace",
@@ -163,15 +172,15 @@ class Policy(SiteTable):
         " in front: cheap-type (of the type of lowest cost), whole-block (of the block that can"
         " lose most), last-started (those whose work began last)",
     )
-    drain_grace: NotNegative = site_key(
+    drain_grace: NotNegativeSeconds = site_key(
         300.0, "seconds between the end of a lease and the seizure of its nodes"
     )
-    turnaround: NotNegative = site_key(
+    turnaround: NotNegativeSeconds = site_key(
         900.0,
         "seconds until nodes that are given back are free again, erased: reservations in"
         " advance count on that until it is learnt of the nodes' type",
     )
-    lease_warnings: tuple[Positive, ...] = site_key(
+    lease_warnings: tuple[PositiveSeconds, ...] = site_key(
         (86400.0, 3600.0), "seconds before the end of a lease at which its group is warned"
     )
     fair: Literal["tree", "classic", "dominant"] = site_key(
@@ -181,7 +190,7 @@ class Policy(SiteTable):
         "formula; or by their dominant shares: by what they hold of the type of nodes of which "
         "they hold most",
     )
-    fair_half_life: NotNegative = site_key(
+    fair_half_life: NotNegativeSeconds = site_key(
         0.0,
         "seconds in which half of what a group has used fades, such "
         "as 604800; 0: groups of one priority are not ranked, and nothing is taken "
@@ -193,7 +202,7 @@ class Policy(SiteTable):
         ge=0,
         le=10_000_000,
     )
-    max_lease: NotNegative = site_key(
+    max_lease: NotNegativeSeconds = site_key(
         0.0,
         "seconds of a whole lease, with all extensions, where the group says nothing; 0: no limit",
     )
@@ -226,23 +235,29 @@ class Energy(SiteTable):
         "warm_high; 0: those are the marks",
         ge=0,
         le=4,
+        unit="weeks",
     )
     forecast_quantile: float = site_key(
         0.9, "share of those weeks for which the forecast would have sufficed", gt=0, le=1
     )
-    idle_time: NotNegative = site_key(
+    idle_time: NotNegativeSeconds = site_key(
         900.0, "seconds that a node is idle before it may be put to sleep"
     )
-    wake_time: Positive = site_key(600.0, "seconds that a node has for waking, when it wakes alone")
-    wake_step: NotNegative = site_key(5.0, "seconds more for each node that wakes at the same time")
-    watts_off: NotNegative = site_key(
-        5.0, "a node asleep, in watts, where its BMC does not measure"
+    wake_time: PositiveSeconds = site_key(
+        600.0, "seconds that a node has for waking, when it wakes alone"
     )
-    watts_idle: NotNegative = site_key(80.0, "a node awake in the reserve")
-    watts_busy: NotNegative = site_key(200.0, "a node in use")
+    wake_step: NotNegativeSeconds = site_key(
+        5.0, "seconds more for each node that wakes at the same time"
+    )
+    watts_off: NotNegative = site_key(
+        5.0, "a node asleep, in watts, where its BMC does not measure", unit="watts"
+    )
+    watts_idle: NotNegative = site_key(80.0, "a node awake in the reserve", unit="watts")
+    watts_busy: NotNegative = site_key(200.0, "a node in use", unit="watts")
     carbon: NotNegative = site_key(
         0.0,
         "grams of CO2 emitted for each kWh, where no curve says it; 0: emissions are not counted",
+        unit="g/kWh",
     )
     currency: str = site_key("EUR", "of prices and budgets", pattern=r"\S", max_length=8)
     price_node_hour: NotNegative = site_key(
@@ -252,12 +267,20 @@ class Energy(SiteTable):
     curve_file: AbsolutePath | None = site_key(
         None, "CSV of the price of a kWh, or the CO2 emitted for it, by the hour"
     )
-    curve_url: str = site_key("", "in place of a file: where it is asked for", max_length=500)
-    curve_of: Literal["carbon", "price"] = site_key(
-        "carbon", "what the curve says: grams of CO2, or a price"
+    curve_url: str = site_key(
+        "",
+        "in place of a file: where it is asked for",
+        max_length=500,
+        secret=True,
+        closed="the server connects to that address",
     )
-    curve_poll: float = site_key(900.0, "seconds between looks at the curve", ge=60, le=86_400)
-    curve_stale: Positive = site_key(
+    curve_of: Literal["carbon", "price"] = site_key(
+        "carbon", "what the curve says: grams of CO2, or a price", closed="it goes with the curve"
+    )
+    curve_poll: float = site_key(
+        900.0, "seconds between looks at the curve", ge=60, le=86_400, unit="seconds"
+    )
+    curve_stale: PositiveSeconds = site_key(
         21_600.0, "seconds after which the curve that was read last is too old"
     )
     hold_above: float | None = site_key(

@@ -14,8 +14,8 @@ from cod.model.keys import (
     AnyNetwork,
     NotNegativeDays,
     Port,
-    Positive,
     PositiveDays,
+    PositiveSeconds,
     Read,
     SiteTable,
     key_about,
@@ -52,14 +52,18 @@ class ImageRules(SiteTable):
         "bytes that a group's images, in their served form, and its open "
         "uploads may take where the group has no quota of its own; not set: no limit",
         ge=0,
+        unit="bytes",
     )
     keep_uploads: PositiveDays = site_key(
-        3 * DAY, "days after which an upload that nothing more comes of is given up"
+        3 * DAY,
+        "days after which an upload that nothing more comes of is given up",
+        closed="uploads that are deleted cannot be brought back",
     )
     open: bool = site_key(
         False,
         "nodes fetch images without being known by their addresses: where a cache, "
         "or a router that translates addresses, stands between them and the server",
+        closed="it guards images",
     )
     largest: int = site_key(
         1 << 42,
@@ -67,6 +71,7 @@ class ImageRules(SiteTable):
         "can stand for a very large one, which takes as long to be taken in",
         ge=1,
         le=1 << 50,
+        unit="bytes",
     )
     expansion: int = site_key(
         100,
@@ -75,7 +80,7 @@ class ImageRules(SiteTable):
         ge=1,
         le=1_000_000,
     )
-    ingest_time: Positive = site_key(
+    ingest_time: PositiveSeconds = site_key(
         3600.0, "seconds that taking in a file may last; a large file has one more for each 4 MiB"
     )
     open_uploads: int = site_key(
@@ -94,6 +99,7 @@ class ImageRules(SiteTable):
         "bytes per second that a node sends to others at most; 0: no limit",
         ge=0,
         le=1 << 40,
+        unit="bytes",
     )
 
 
@@ -114,15 +120,22 @@ class ConsoleRules(SiteTable):
         max_length=200,
     )
     size: int = site_key(
-        2**20, "bytes of a file; of each node about two of them are kept", ge=2**16, le=2**24
+        2**20,
+        "bytes of a file; of each node about two of them are kept",
+        ge=2**16,
+        le=2**24,
+        unit="bytes",
     )
     type: Literal["nobody", "administrators", "holders"] = site_key(
         "administrators",
         "who may type on a console: 'nobody', 'administrators', or 'holders' as well. A console is"
         " the firmware's too: set a password for its setup before holders may type",
+        closed="a console is the firmware's, too",
     )
     keep: NotNegativeDays = site_key(
-        30 * DAY, "days after which what was recorded is deleted; 0: never"
+        30 * DAY,
+        "days after which what was recorded is deleted; 0: never",
+        closed="what is deleted cannot be brought back",
     )
     most: int = site_key(
         1000,
@@ -156,23 +169,30 @@ class BurninRules(SiteTable):
         "time is tested in part, evenly spread",
         ge=10,
         le=864_000,
+        unit="seconds",
     )
     erase_new: bool = site_key(
         False,
         "erase disks that COD never wrote before the tests above, so that they "
         "are tested by writing, too; else such disks are only read",
+        closed="what is erased cannot be brought back",
     )
     least_link: int = site_key(
         0,
         "Mb/s that each link that is up must have; a node with less is set aside. 0: no limit",
         ge=0,
+        unit="Mb/s",
     )
     least_network: int = site_key(
-        0, "Mb/s of throughput to a neighbour, or from the server. 0: no limit", ge=0
+        0, "Mb/s of throughput to a neighbour, or from the server. 0: no limit", ge=0, unit="Mb/s"
     )
-    least_hdd: int = site_key(0, "MB/s of reading a disk that rotates. 0: no limit", ge=0)
-    least_ssd: int = site_key(0, "MB/s of reading a disk that does not. 0: no limit", ge=0)
-    least_nvme: int = site_key(0, "MB/s of reading an NVMe disk. 0: no limit", ge=0)
+    least_hdd: int = site_key(
+        0, "MB/s of reading a disk that rotates. 0: no limit", ge=0, unit="MB/s"
+    )
+    least_ssd: int = site_key(
+        0, "MB/s of reading a disk that does not. 0: no limit", ge=0, unit="MB/s"
+    )
+    least_nvme: int = site_key(0, "MB/s of reading an NVMe disk. 0: no limit", ge=0, unit="MB/s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +203,7 @@ class NoticeRules(SiteTable):
         False,
         "groups' webhooks may be at addresses of the server itself: "
         "loopback, link-local, the subnets' `server`",
+        closed="it guards the server from webhooks",
     )
     ca_file: AbsolutePath | None = site_key(
         None,
@@ -190,7 +211,9 @@ class NoticeRules(SiteTable):
         "servers and webhooks; not set: the system's",
     )
     closed_networks: tuple[AnyNetwork, ...] = site_key(
-        (), "networks that groups' webhooks may not be in: those of BMCs and other management"
+        (),
+        "networks that groups' webhooks may not be in: those of BMCs and other management",
+        closed="it guards the site's networks from webhooks",
     )
     digest_hour: int = site_key(
         6, "hour of the day, UTC, at which people get their daily mail of notices", ge=0, le=23
@@ -202,13 +225,28 @@ class Mail(SiteTable):
     """The site's mail server. Without `host` nobody gets mail. Re-read on SIGHUP."""
 
     host: str = site_key(
-        "", "name or address of the SMTP server", max_length=253, pattern=r"^[A-Za-z0-9.:-]*$"
+        "",
+        "name or address of the SMTP server",
+        max_length=253,
+        pattern=r"^[A-Za-z0-9.:-]*$",
+        closed="the password goes to that host",
     )
-    port: Port | None = site_key(None, "its port; not set: 25, with starttls 587, with tls 465")
+    port: Port | None = site_key(
+        None,
+        "its port; not set: 25, with starttls 587, with tls 465",
+        closed="the password goes to that port",
+    )
     tls: Literal["none", "starttls", "tls"] = site_key(
-        "starttls", "none, starttls or tls (from the first byte); its certificate is checked"
+        "starttls",
+        "none, starttls or tls (from the first byte); its certificate is checked",
+        closed="the password could travel readable",
     )
-    user: str = site_key("", "to sign in with; empty: without", max_length=254)
+    user: str = site_key(
+        "",
+        "to sign in with; empty: without",
+        max_length=254,
+        closed="the password is in a file of the server",
+    )
     password_file: AbsolutePath | None = site_key(
         None,
         "file whose first line is the password; read when it "

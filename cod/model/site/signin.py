@@ -12,7 +12,8 @@ from cod.model.keys import (
     Limits,
     Mark,
     NotNegative,
-    Positive,
+    NotNegativeSeconds,
+    PositiveSeconds,
     Priority,
     Read,
     SiteTable,
@@ -84,7 +85,7 @@ class Ldap(SiteTable):
     create: bool = site_key(
         True, "who is found there and unknown here gets an account, in no group yet"
     )
-    check: NotNegative = site_key(
+    check: NotNegativeSeconds = site_key(
         3600.0,
         "seconds between two looks whether those who are signed in, or have "
         "tokens, keys or roles, are still found there, and which roles `ldap_group` gives; 0:"
@@ -135,12 +136,12 @@ class Oidc(SiteTable):
     create: bool = site_key(
         True, "who is known there and not here gets an account, in no group yet"
     )
-    life: Positive = site_key(
+    life: PositiveSeconds = site_key(
         86_400.0,
         "seconds after which who came in by it is signed out, if "
         "`signin.life` is longer: to come in again they have to be known there",
     )
-    tokens: NotNegative = site_key(
+    tokens: NotNegativeSeconds = site_key(
         7_776_000.0,
         "seconds after their last sign-in after which the tokens of "
         "such users wait for the next one; 0: never",
@@ -156,12 +157,19 @@ class SignInKeys(SiteTable):
         "where browsers reach the portal, for links that COD makes: https://cod.example.org;"
         " not set: the first of `api.names` and the port of `api.listen`",
         max_length=200,
+        closed="nobody could sign in by a wrong one",
     )
-    idle: Positive = site_key(
-        43_200.0, "seconds without a click after which a browser is signed out"
+    idle: PositiveSeconds = site_key(
+        43_200.0,
+        "seconds without a click after which a browser is signed out",
+        closed="a short one locks everybody out",
     )
-    life: Positive = site_key(604_800.0, "seconds after which it is signed out anyhow")
-    invitation: Positive = site_key(
+    life: PositiveSeconds = site_key(
+        604_800.0,
+        "seconds after which it is signed out anyhow",
+        closed="a short one locks everybody out",
+    )
+    invitation: PositiveSeconds = site_key(
         604_800.0, "seconds that a link is good for, where nothing else is said"
     )
     letters: int = site_key(
@@ -205,8 +213,10 @@ class GroupRules(SiteTable):
         1.0, "what it is to have of the site, in proportion to the other groups'"
     )
     node_limit: Mark = site_key(0, "nodes that it may hold at once; 0: policy.node_limit")
-    hours_limit: NotNegative = site_key(0.0, "node-hours that it may use in a month; 0: no limit")
-    max_lease: NotNegative = site_key(
+    hours_limit: NotNegative = site_key(
+        0.0, "node-hours that it may use in a month; 0: no limit", unit="node-hours"
+    )
+    max_lease: NotNegativeSeconds = site_key(
         0.0, "seconds of a whole lease, with all extensions; 0: no limit"
     )
     parent: str = site_key(

@@ -391,6 +391,16 @@ audit = table(
     comment="Every change that somebody made.",
 )
 
+setting_changes = table(
+    "setting_changes",
+    Column("id", Id, primary_key=True),
+    not_null("at", Time),
+    not_null("actor", String(80), comment="as in the audit"),
+    not_null("name", String(100), index=True, comment="'policy.inertia'"),
+    Column("value", Document, comment="JSON, as the site file has it; null: what that says"),
+    comment="Settings that were changed while the servers ran: of each, its newest row holds.",
+)
+
 replies = table(
     "replies",
     Column(

@@ -84,6 +84,7 @@ def question(
         webhook_key=context.webhook_key,
         authority=context.authority,
         consoles=context.consoles,
+        settings=context.settings,
         host=host,
         fingerprint=context.fingerprint(),
     )

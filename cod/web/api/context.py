@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from cod.model import SettingRules
 from cod.security.signer import VcmAuthority
 from cod.web.api.events import Hub
 from cod.web.api.simulator import Simulator
@@ -29,6 +30,7 @@ class Context(WebPort):
     webhook_key   the secret that webhooks' keys are derived from
     authority     the site's certificate authority for VCMs
     consoles      folder that consoles are kept in, or None
+    settings      the site file and changes of it
     fingerprint   says the SHA-256 of the web server's certificate, hex; '' where there is none
     """
 
@@ -40,6 +42,7 @@ class Context(WebPort):
     webhook_key: bytes
     authority: VcmAuthority | None
     consoles: Path | None
+    settings: SettingRules | None
     fingerprint: Callable[[], str]
     hub: Hub
     simulator: Simulator

@@ -43,6 +43,7 @@ TAGS = {
     "me": "Your own account",
     "sign-in": "Tokens for name and password",
     "tokens": "The site's tokens",
+    "settings": "The site's settings, and changes of them",
     "audit": "Log of changes",
     "conflicts": "Conflicts of addresses and identities",
     "faults": "What outside of COD does not do its part",

@@ -19,7 +19,19 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from cod.flows.people.access import RequiredRight
-from cod.model import SITE, FlowContext, Listed, Page, Result, Right, SingleRight, Site, Who
+from cod.model import (
+    SITE,
+    FlowContext,
+    Listed,
+    Page,
+    Refused,
+    Result,
+    Right,
+    SettingRules,
+    SingleRight,
+    Site,
+    Who,
+)
 from cod.model import part as part_of
 from cod.pool import Tx
 from cod.security.signer import VcmAuthority
@@ -114,6 +126,7 @@ class Call(Generic[N_co, B_co, Q_co]):
     webhook_key   the secret that webhooks' keys are derived from
     authority     the site's certificate authority for VCMs
     consoles      the folder that consoles are kept in; None: nowhere
+    settings      the site file and changes of it; None: the server was made without one
     host          the name and port by which a browser that asks has reached this server; '' for
                   programs
     fingerprint   SHA-256 of the web server's certificate, hex; '': it has none of its own
@@ -131,9 +144,17 @@ class Call(Generic[N_co, B_co, Q_co]):
     webhook_key: bytes = field(default=b"", repr=False)
     authority: VcmAuthority | None = field(default=None, repr=False)
     consoles: Path | None = None
+    settings: SettingRules | None = field(default=None, repr=False)
     host: str = ""
     fingerprint: str = ""
     prepared: Any = None
+
+    @property
+    def rules(self) -> SettingRules:
+        """Return the site file and changes of it. Raises `Refused`."""
+        if self.settings is None:
+            raise Refused("not_found", "this server has read no site file")
+        return self.settings
 
     @property
     def is_stranger(self) -> bool:

@@ -66,6 +66,7 @@ MACHINES = (
 SITE = (
     Entry("/energy", "Reserve & energy", "energy"),
     Entry("/policy", "Policy", "policy"),
+    Entry("/settings", "Settings", "tool"),
     Entry("/people", "People", "person"),
     Entry("/audit", "Audit", "audit"),
 )

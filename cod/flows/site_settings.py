@@ -1,0 +1,101 @@
+"""The site's settings: what they are, and changes of those that may be changed while the servers
+run. Each change is a row; to undo one is another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from cod.model import (
+    Effect,
+    FlowContext,
+    Refused,
+    Result,
+    Setting,
+    SettingChange,
+    SettingRules,
+    SettingView,
+)
+from cod.store import servers, watermarks
+from cod.store.engine import Tx
+from cod.store.people import site_settings
+
+FIRST_SCHEMA = 69  # programs for older ones obey the site file alone
+SHOWN = 50  # changes of a setting
+WAKES = (Effect("wake", "settings"),)
+
+
+def current(tx: Tx) -> list[SettingChange]:
+    """Return the newest change of each setting, by id."""
+    return site_settings.current(tx)
+
+
+def changed(tx: Tx, *, seen: int) -> list[SettingChange] | None:
+    """Return the same; None where nothing was changed after the change `seen` (its id)."""
+    return None if site_settings.newest(tx) == seen else site_settings.current(tx)
+
+
+def every(tx: Tx, *, rules: SettingRules) -> list[Setting]:
+    """Return every setting, in the order of the site file."""
+    return rules.settings(site_settings.current(tx))
+
+
+def show(tx: Tx, *, name: str, rules: SettingRules) -> SettingView:
+    """Return a setting with its changes. Raises `Refused`."""
+    return _view(tx, name, rules)
+
+
+def put(
+    tx: Tx, context: FlowContext, *, name: str, value: Any, rules: SettingRules
+) -> Result[SettingView]:
+    """Change a setting; None: it is as the site file has it. Raises `Refused`."""
+    watermarks.one_at_a_time(tx, "settings", context.now)
+    changes = site_settings.current(tx)
+    setting = rules.setting(name, changes)
+    if setting.closed:
+        raise Refused("conflict", setting.closed, "name")
+    _refuse_older(tx, context.now)
+    new = None if value is None else json.dumps(rules.checked(name, value, changes))
+    if new == (setting.change.value if setting.change else None):
+        return Result(_view(tx, name, rules))
+    site_settings.add(tx, name=name, value=new, actor=context.actor, now=context.now)
+    return Result(_view(tx, name, rules, written=True), WAKES)
+
+
+def undo(
+    tx: Tx, context: FlowContext, *, name: str, change: int, rules: SettingRules
+) -> Result[SettingView]:
+    """Put back what held before a change. Raises `Refused`."""
+    rows = site_settings.history(tx, name)
+    if not any(row.id == change for row in rows):
+        raise Refused("not_found", f"there is no change {change} of {name}", "change")
+    before = next((row.value for row in rows if row.id < change), None)
+    value = None if before is None else json.loads(before)
+    return put(tx, context, name=name, value=value, rules=rules)
+
+
+def _view(tx: Tx, name: str, rules: SettingRules, *, written: bool = False) -> SettingView:
+    setting = rules.setting(name, site_settings.current(tx))
+    history = site_settings.history(tx, name, SHOWN)
+    return SettingView(setting, tuple(history), _texts(rules, history), written)
+
+
+def _texts(rules: SettingRules, history: Sequence[SettingChange]) -> tuple[str, ...]:
+    return tuple(
+        "as in the site file"
+        if each.value is None
+        else rules.text(each.name, json.loads(each.value))
+        for each in history
+    )
+
+
+def _refuse_older(tx: Tx, now: float) -> None:
+    """Refuse a change that some servers of the site would not obey."""
+    for each in servers.running(tx, now):
+        if int(each.database_schema) < FIRST_SCHEMA:
+            raise Refused(
+                "conflict",
+                f"{each.name} runs version {each.version}, which goes by its site file alone:"
+                " upgrade it first",
+            )

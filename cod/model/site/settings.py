@@ -1,0 +1,86 @@
+"""Settings as people see them: keys of the site file, and what was changed while the servers ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """A row of `setting_changes`.
+
+    name   'policy.inertia'
+    value  as JSON, in the site file's form; None: from then on as the site file has it
+    """
+
+    id: int
+    at: float
+    actor: str
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A key of the site file, and what it is now.
+
+    name     'policy.inertia', 'subnet.0.name'
+    table    what its table is about
+    kind     flag, number, text, choice, list or map
+    unit     of its number; '': none
+    choices  the values that it may have; (): any
+    value    in the site file's form; None: not set, or a secret
+    text     the same as people write it
+    default  in that form, with `default_text`
+    source   where the value comes from
+    file     what the site file says; None: nothing
+    closed   why it cannot be changed while the servers run, and what to do; '': it can
+    problem  why the site file and a change are at odds; '': they are not
+    change   the newest change; None: it was never changed
+    """
+
+    name: str
+    table: str
+    about: str
+    kind: Literal["flag", "number", "text", "choice", "list", "map"]
+    unit: str
+    choices: tuple[str, ...]
+    value: Any
+    text: str
+    default: Any
+    default_text: str
+    source: Literal["default", "file", "change"]
+    file: Any
+    file_text: str
+    closed: str
+    problem: str
+    change: SettingChange | None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingView:
+    """A setting with its changes, the newest first. `written`: this question has changed it."""
+
+    setting: Setting
+    history: tuple[SettingChange, ...]
+    texts: tuple[str, ...]
+    written: bool = False
+
+
+class SettingRules(Protocol):
+    """What a server says of its site file and changes of it. `changes`: the newest of each name."""
+
+    def settings(self, changes: Sequence[SettingChange]) -> list[Setting]:
+        """Return every setting, in the order of the site file."""
+
+    def setting(self, name: str, changes: Sequence[SettingChange]) -> Setting:
+        """Return one. Raise `Refused`, 'not_found'."""
+
+    def checked(self, name: str, value: Any, changes: Sequence[SettingChange]) -> Any:
+        """Return the value as the site file would have it, if the site file could have it beside
+        the changes. A text is read as people write it. Raise `Refused`."""
+
+    def text(self, name: str, value: Any) -> str:
+        """Return a value as people write it."""

@@ -1,0 +1,308 @@
+"""Settings that are changed while the servers run, and the site that the site file and they make.
+
+    site file ---> tables ---.
+                             +--> the rules of `site.file` --> Site --> SiteRef --> services
+    setting_changes (rows) --'
+
+A change stands in the place of its key in the tables, so it is read and checked by what reads and
+checks the site file. It counts more than what the file says, until it is taken back. A change that
+does not go together with the file (that was edited since), and one that this program does not know
+(a newer server made it), is passed over, and `problem` says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from cod.model import Refused, Setting, SettingChange, Site
+from cod.quantity import exact_size, exact_span, read_size, read_span
+from cod.site import load
+from cod.site.file import Key, SiteFile, keys
+from cod.site.load import ConfigError
+
+OPEN = frozenset(
+    {
+        "burnin",
+        "console",
+        "energy",
+        "groups",
+        "images",
+        "notices",
+        "policy",
+        "signin",
+        "smtp",
+        "volumes",
+    }
+)
+"""Tables whose keys can be changed while the servers run, but for those that say why not (`closed`)
+and those that name files."""
+DAYS = 86400.0
+HIDDEN = "hidden"
+_YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+class SiteChanges:
+    """The site file of this server as it was read last, and the changes that stand over it."""
+
+    def __init__(self, path: Path, tables: Mapping[str, Any]) -> None:
+        self._path, self._tables = path, tables
+
+    def reread(self) -> None:
+        """Read the file again. Raises `ConfigError`, and goes on with what was read before."""
+        tables = load.tables(self._path)
+        load.checked(tables, self._path)
+        self._tables = tables
+
+    def site(self, changes: Iterable[SettingChange]) -> tuple[Site, dict[str, str]]:
+        """Return the site, and by name why changes are passed over."""
+        file, refused = self._merged(changes)
+        return load.site(file), refused
+
+    # ------------------------------------------------------------ `model.SettingRules`
+
+    def settings(self, changes: Sequence[SettingChange]) -> list[Setting]:
+        """Return every setting, in the order of the site file."""
+        _, refused = self._merged(changes)
+        newest = {each.name: each for each in changes}
+        return [
+            self._setting(name, key, about, newest.get(name), refused.get(name, ""))
+            for name, key, about in _all(self._tables)
+        ]
+
+    def setting(self, name: str, changes: Sequence[SettingChange]) -> Setting:
+        """Return one. Raise `Refused`, 'not_found'."""
+        for each in self.settings(changes):
+            if each.name == name:
+                return each
+        raise Refused("not_found", f"there is no setting {name!r}", "name")
+
+    def checked(self, name: str, value: Any, changes: Sequence[SettingChange]) -> Any:
+        """Return the value as the site file would have it. Raise `Refused`."""
+        key = _open_keys()[name]
+        kind, _ = _kind(key.hint)
+        if isinstance(value, str) and kind not in ("text", "choice"):
+            try:
+                value = _read(kind, key.unit, value)
+            except ValueError as error:
+                raise Refused("invalid", str(error), "value") from None
+        # in the place of the former change; those that are passed over stay so
+        others = [each for each in changes if each.name != name and each.value is not None]
+        _, refused = self._merged(others)
+        standing = {each.name: _value(each) for each in others if each.name not in refused}
+        try:
+            load.checked(_over(self._tables, {**standing, name: value}), self._path)
+        except ConfigError as error:
+            said = error.problems[0]
+            raise Refused("invalid", said.removeprefix(f"{name}: "), "value") from None
+        return value
+
+    def text(self, name: str, value: Any) -> str:
+        """Return a value as people write it."""
+        key = _open_keys().get(name)
+        return _text(value, key.unit) if key else _text(value, "")
+
+    # ------------------------------------------------------------
+
+    def _merged(self, changes: Iterable[SettingChange]) -> tuple[SiteFile, dict[str, str]]:
+        """Return the file with the changes, and why others are passed over: of two that do not go
+        together, the newer one."""
+        known, kept, refused = _open_keys(), {}, {}
+        for each in sorted(changes, key=lambda one: one.id):
+            if each.value is not None and each.name in known:
+                kept[each.name] = _value(each)
+            elif each.value is not None:
+                refused[each.name] = "this server does not know it as a setting to be changed"
+        try:
+            return load.checked(_over(self._tables, kept), self._path), refused
+        except ConfigError:
+            file = load.checked(self._tables, self._path)
+        good: dict[str, Any] = {}
+        more = True
+        while more:  # one may only go together with a newer one
+            more = False
+            for name in [each for each in kept if each not in good]:
+                tried = {**good, name: kept[name]}
+                try:
+                    file = load.checked(_over(self._tables, tried), self._path)
+                except ConfigError as error:
+                    refused[name] = error.problems[0]
+                else:
+                    good, more = tried, True
+                    refused.pop(name, None)
+        return file, refused
+
+    def _setting(
+        self, name: str, key: Key, about: str, change: SettingChange | None, refused: str
+    ) -> Setting:
+        said = _said(self._tables, name)
+        default = None if key.required else _plain(key.default)
+        own = said if said is not None else default
+        changed = change is not None and change.value is not None and not refused
+        value = _value(change) if change is not None and changed else own
+        problem = ""
+        if refused:
+            problem = f"The change is not in effect: {refused}."
+        elif changed and said is not None and said != value:
+            problem = (
+                f"The site file says {_text(said, key.unit)}. The change counts; take the key out"
+                " of the site file, or take the change back."
+            )
+        kind, choices = _kind(key.hint)
+        secret = key.secret and value not in (None, "")
+        return Setting(
+            name=name,
+            table=about,
+            about=key.about,
+            kind=kind,
+            unit=key.unit,
+            choices=choices,
+            value=None if secret else value,
+            text=HIDDEN if secret else _text(value, key.unit),
+            default=default,
+            default_text=_text(default, key.unit),
+            source="change" if changed else "default" if said is None else "file",
+            file=None if key.secret else said,
+            file_text=HIDDEN if key.secret and said else _text(said, key.unit),
+            closed=_closed(name, key, about),
+            problem=problem,
+            change=change,
+        )
+
+
+def _all(tables: Mapping[str, Any]) -> Iterator[tuple[str, Key, str]]:
+    """Yield (name, key, what its table is about) of every setting; of tables that are repeated,
+    those that the file has."""
+    for outer in keys(SiteFile):
+        if outer.table is None:
+            yield outer.name, outer, "The site itself."
+            continue
+        about = " ".join((outer.table.__doc__ or "").split())
+        places = [outer.name]
+        if outer.repeated:
+            places = [f"{outer.name}.{n}" for n in range(len(tables.get(outer.name, ())))]
+        for place in places:
+            for key in keys(outer.table):
+                yield f"{place}.{key.name}", key, about
+
+
+@cache
+def _open_keys() -> dict[str, Key]:
+    """Return the keys that can be changed while the servers run, by the settings' names."""
+    return {name: key for name, key, about in _all({}) if not _closed(name, key, about)}
+
+
+def _closed(name: str, key: Key, about: str) -> str:
+    """Return why a setting cannot be changed while the servers run, and what to do instead."""
+    if name.partition(".")[0] in OPEN and not key.closed and not key.file:
+        return ""
+    reason = f"Not changed here: {key.closed}. " if key.closed else ""
+    verb = "reload" if "on SIGHUP" in about else "restart"
+    return f"{reason}Change it in the site file of each server, then systemctl {verb} cod."
+
+
+def _over(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables with changed values in the place of theirs."""
+    made = dict(tables)
+    for name, value in changes.items():
+        table, key = name.split(".")
+        made[table] = {**made.get(table, {}), key: value}
+    return made
+
+
+def _said(tables: Any, name: str) -> Any:
+    """Return what the site file says of a setting; None: nothing."""
+    for part in name.split("."):
+        tables = tables[int(part)] if isinstance(tables, list) else tables.get(part)
+        if tables is None:
+            return None
+    return tables
+
+
+def _value(change: SettingChange) -> Any:
+    return None if change.value is None else json.loads(change.value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a default as JSON would have it."""
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, Enum | Path):
+        return str(value)
+    return value
+
+
+# ---------------------------------------------------------------- kinds and texts
+
+
+def _kind(hint: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the kind of a key's values, and the values that it may have."""
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    origin, inner = get_origin(hint), get_args(hint)
+    if NoneType in inner:
+        return _kind(next(each for each in inner if each is not NoneType))
+    if origin is Literal:
+        return "choice", tuple(map(str, inner))
+    if origin is tuple:
+        return "list", _kind(inner[0])[1]
+    if origin is not None:
+        return "map", ()
+    if issubclass(hint, Enum):
+        return "choice", tuple(str(each.value) for each in hint)
+    if hint is bool:
+        return "flag", ()
+    return ("number" if hint in (int, float) else "text"), ()
+
+
+def _read(kind: str, unit: str, text: str) -> Any:
+    """Return a value as people write it, in the site file's form. Raise ValueError."""
+    text = text.strip()
+    if kind == "flag":
+        if text.lower() not in _YES + _NO:
+            raise ValueError("should be yes or no")
+        return text.lower() in _YES
+    if kind == "list":
+        parts = [part.strip() for part in re.split(r"[,\n]", text) if part.strip()]
+        return [_read("number", unit, part) if unit else part for part in parts]
+    if kind == "map":
+        pairs = [part.partition("=") for part in re.split(r"[,\n]", text) if part.strip()]
+        return {key.strip(): _read("number", unit, value) for key, _, value in pairs}
+    if unit == "seconds":
+        return read_span(text)
+    if unit == "bytes":
+        return read_size(text)
+    if unit == "days" and not re.fullmatch(r"[0-9.]+", text):
+        return read_span(text) / DAYS
+    number = text.removesuffix(unit).strip()
+    try:
+        return int(number) if re.fullmatch(r"-?[0-9]+", number) else float(number)
+    except ValueError:
+        raise ValueError("should be a number") from None
+
+
+def _text(value: Any, unit: str) -> str:
+    """Return a value as people write it; '' for none."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(_text(each, unit) for each in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} = {_text(each, unit)}" for key, each in value.items())
+    if not isinstance(value, int | float):
+        return str(value)
+    if unit == "seconds":
+        return exact_span(value)
+    if unit == "bytes":
+        return exact_size(int(value))
+    return f"{value:.15g} {unit}".strip()

@@ -1,0 +1,168 @@
+"""Settings of the site: what they are, and changes of those that can be changed while the servers
+run."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import Field
+
+from cod import model
+from cod.flows import site_settings
+from cod.web.api.models import Body, Items, Reply
+from cod.web.api.routes import ADMINS, Named, Shaped, listed, route
+
+
+class SettingPatch(Body):
+    """What a setting is from now on."""
+
+    value: bool | int | float | str | list[bool | int | float | str] | dict[str, Any] | None = (
+        Field(
+            description="in the site file's form, or a text as people write it: '2 h 30 min',"
+            " '500 GB', 'yes', 'a, b'; null: as the site file has it"
+        )
+    )
+
+
+class SettingUndo(Body):
+    """Which change is undone."""
+
+    change: int = Field(ge=1, description="its id: what held before it is put back")
+
+
+class SettingReply(Reply):
+    """A setting: a key of the site file.
+
+    table    what its table is about
+    unit     of its number; '': none
+    choices  the values that it may have; none: any
+    value    in the site file's form; null: not set, or a secret, which is not shown
+    text     the same as people write it
+    source   where it comes from
+    file     what the site file of the server that answers says; null: nothing
+    closed   why it cannot be changed while the servers run, and what to do; '': it can
+    problem  why the site file and a change are at odds; '': they are not
+    changed_at, changed_by  of the newest change; null: there was none
+    """
+
+    name: str
+    table: str
+    about: str
+    kind: Literal["flag", "number", "text", "choice", "list", "map"]
+    unit: str
+    choices: list[str]
+    value: Any
+    text: str
+    default: Any
+    default_text: str
+    source: Literal["default", "file", "change"]
+    file: Any
+    file_text: str
+    closed: str
+    problem: str
+    changed_at: float | None
+    changed_by: str | None
+
+    @classmethod
+    def of(cls, setting: model.Setting) -> SettingReply:
+        """Return the reply from the record."""
+        change = setting.change
+        return cls.read_from(
+            setting,
+            changed_at=change.at if change else None,
+            changed_by=change.actor if change else None,
+        )
+
+
+class SettingList(Items[SettingReply]):
+    """All settings, in the order of the site file."""
+
+
+class SettingChangeReply(Reply):
+    """A change of a setting. `value` is null where it was taken back: then the site file counts."""
+
+    id: int
+    at: float
+    actor: str
+    text: str
+
+
+class SettingDetail(SettingReply):
+    """A setting with its changes, the newest first."""
+
+    changes: list[SettingChangeReply]
+
+    @classmethod
+    def of_view(cls, view: model.SettingView) -> SettingDetail:
+        """Return the reply from the record."""
+        changes = [
+            SettingChangeReply(id=each.id, at=each.at, actor=each.actor, text=text)
+            for each, text in zip(view.history, view.texts, strict=True)
+        ]
+        return cls(**dict(SettingReply.of(view.setting)), changes=changes)
+
+
+_DETAIL = Shaped(SettingDetail, SettingDetail.of_view)
+
+SETTINGS = (
+    route(
+        "GET /settings",
+        ADMINS,
+        "List the site's settings, with where their values come from",
+        lambda a: partial(site_settings.every, rules=a.rules),
+        reply=listed(SettingList, SettingReply.of),
+    ),
+    route(
+        "GET /settings/{name}",
+        ADMINS,
+        "Show a setting and its changes",
+        lambda a: partial(site_settings.show, name=a.names.name, rules=a.rules),
+        reply=_DETAIL,
+        names=Named,
+        audit_view=lambda a: partial(_audited, name=a.names.name, rules=a.rules),
+    ),
+    route(
+        "PATCH /settings/{name}",
+        ADMINS,
+        "Change a setting on all servers of the site",
+        lambda a: partial(
+            site_settings.put,
+            context=a.context,
+            name=a.names.name,
+            value=a.body.value,
+            rules=a.rules,
+        ),
+        reply=_DETAIL,
+        names=Named,
+        body=SettingPatch,
+        idle=lambda view: not view.written,
+    ),
+    route(
+        "POST /settings/{name}/undo",
+        ADMINS,
+        "Put back what a setting was before a change",
+        lambda a: partial(
+            site_settings.undo,
+            context=a.context,
+            name=a.names.name,
+            change=a.body.change,
+            rules=a.rules,
+        ),
+        reply=_DETAIL,
+        names=Named,
+        body=SettingUndo,
+        idle=lambda view: not view.written,
+    ),
+)
+
+
+class AuditedSetting(Reply):
+    """What the audit compares of a setting."""
+
+    value: Any
+    source: str
+
+
+def _audited(tx: Any, *, name: str, rules: model.SettingRules) -> AuditedSetting:
+    return AuditedSetting.read_from(site_settings.show(tx, name=name, rules=rules).setting)

@@ -1,0 +1,39 @@
+"""Each part of each server takes over settings that are changed while it runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cod.flows import site_settings
+from cod.model import SettingChange
+from cod.periodic import Claimer
+from cod.pool import Pool
+
+PERIOD = 3.0  # seconds between looks; on the host of the change they are woken
+
+log = logging.getLogger("cod.service")
+
+
+def newest(changes: Sequence[SettingChange]) -> int:
+    """Return the id of the newest of changes; 0: there is none."""
+    return max((each.id for each in changes), default=0)
+
+
+class SettingsWatch(Claimer):
+    """Looks whether a setting was changed. `obey` gets the newest change of each; it knows those
+    up to the id `seen`."""
+
+    def __init__(
+        self, reactor: Any, pool: Pool, seen: int, obey: Callable[[Sequence[SettingChange]], None]
+    ) -> None:
+        super().__init__(reactor, pool, log, "changed settings are not taken over", PERIOD)
+        self._seen, self._obey = seen, obey
+
+    async def look(self) -> None:
+        """Take over what has changed."""
+        changes = await self._pool.read(site_settings.changed, seen=self._seen)
+        if changes is not None:
+            self._seen = newest(changes)
+            self._obey(changes)
