@@ -53,8 +53,8 @@ def put(
     watermarks.one_at_a_time(tx, "settings", context.now)
     changes = site_settings.current(tx)
     setting = rules.setting(name, changes)
-    if setting.closed:
-        raise Refused("conflict", setting.closed, "name")
+    if setting.fixed:
+        raise Refused("conflict", setting.fixed, "name")
     _refuse_older(tx, context.now)
     new = None if value is None else json.dumps(rules.checked(name, value, changes))
     if new == (setting.change.value if setting.change else None):

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from cod.model.site.network import *
     from cod.model.site.rules import *
     from cod.model.site.services import *
+    from cod.model.site.settings import *
     from cod.model.site.signin import *
     from cod.model.software import *
     from cod.model.switches import *

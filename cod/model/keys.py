@@ -34,7 +34,7 @@ def key_about(description: str, **limits: Any) -> dict[str, Any]:
     """Return the metadata of a key: what it means, and what it may be. Beside pydantic's limits:
 
     unit    of its number, where its type does not say it
-    closed  why nobody can change it while the servers run, though others of its table can be
+    fixed   why nobody can change it while the servers run, though others of its table can be
     secret  its value is shown to nobody
     """
     return {"description": description, **limits}

@@ -88,13 +88,13 @@ class VolumeKeys(SiteTable):
     grace: NotNegativeDays = site_key(
         7 * DAY,
         "days for which a deleted volume is kept, so that its owners can restore it",
-        closed="volumes that are deleted cannot be brought back",
+        fixed="volumes that are deleted cannot be brought back",
     )
     homes: bool = site_key(
         True,
         "vclusters mount home directories from their group's home volume, unless "
         "they are requested without; home in [accounts] ends in /{name} then",
-        closed="nodes would find other home directories",
+        fixed="nodes would find other home directories",
     )
     home_size: int = site_key(
         50 * 2**30, "bytes of a group's home volume", ge=SMALLEST_VOLUME, unit="bytes"

@@ -197,6 +197,8 @@ class Running:
         for name, why in refused.items():
             log.error("the change of the setting %s is not in effect: %s", name, why)
         take_over(self._context.site, site)
+        if standing := sorted(one.name for one in changes if one.value is not None):
+            log.info("takes over changed settings: %s", ", ".join(standing))
         for service in self._started:
             if hasattr(service, "reread"):
                 service.reread()

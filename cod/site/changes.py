@@ -41,7 +41,7 @@ OPEN = frozenset(
         "volumes",
     }
 )
-"""Tables whose keys can be changed while the servers run, but for those that say why not (`closed`)
+"""Tables whose keys can be changed while the servers run, but for those that say why not (`fixed`)
 and those that name files."""
 DAYS = 86400.0
 HIDDEN = "hidden"
@@ -170,7 +170,7 @@ class SiteChanges:
             source="change" if changed else "default" if said is None else "file",
             file=None if key.secret else said,
             file_text=HIDDEN if key.secret and said else _text(said, key.unit),
-            closed=_closed(name, key, about),
+            fixed=_fixed(name, key, about),
             problem=problem,
             change=change,
         )
@@ -179,30 +179,38 @@ class SiteChanges:
 def _all(tables: Mapping[str, Any]) -> Iterator[tuple[str, Key, str]]:
     """Yield (name, key, what its table is about) of every setting; of tables that are repeated,
     those that the file has."""
-    for outer in keys(SiteFile):
-        if outer.table is None:
-            yield outer.name, outer, "The site itself."
-            continue
-        about = " ".join((outer.table.__doc__ or "").split())
-        places = [outer.name]
+    for outer, about, inner in _tables():
+        places = [f"{outer.name}."]
         if outer.repeated:
-            places = [f"{outer.name}.{n}" for n in range(len(tables.get(outer.name, ())))]
-        for place in places:
-            for key in keys(outer.table):
-                yield f"{place}.{key.name}", key, about
+            places = [f"{outer.name}.{n}." for n in range(len(tables.get(outer.name, ())))]
+        elif outer.table is None:
+            places = [""]
+        yield from ((place + key.name, key, about) for place in places for key in inner)
+
+
+@cache
+def _tables() -> list[tuple[Key, str, list[Key]]]:
+    """Return each key of the file itself, with what its table is about and the keys in that; a
+    key that is no table stands for itself."""
+    return [
+        (outer, " ".join((outer.table.__doc__ or "").split()), keys(outer.table))
+        if outer.table
+        else (outer, "The site itself.", [outer])
+        for outer in keys(SiteFile)
+    ]
 
 
 @cache
 def _open_keys() -> dict[str, Key]:
     """Return the keys that can be changed while the servers run, by the settings' names."""
-    return {name: key for name, key, about in _all({}) if not _closed(name, key, about)}
+    return {name: key for name, key, about in _all({}) if not _fixed(name, key, about)}
 
 
-def _closed(name: str, key: Key, about: str) -> str:
+def _fixed(name: str, key: Key, about: str) -> str:
     """Return why a setting cannot be changed while the servers run, and what to do instead."""
-    if name.partition(".")[0] in OPEN and not key.closed and not key.file:
+    if name.partition(".")[0] in OPEN and not key.fixed and not key.file:
         return ""
-    reason = f"Not changed here: {key.closed}. " if key.closed else ""
+    reason = f"Not changed here: {key.fixed}. " if key.fixed else ""
     verb = "reload" if "on SIGHUP" in about else "restart"
     return f"{reason}Change it in the site file of each server, then systemctl {verb} cod."
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
-from functools import cache
 from ipaddress import ip_address, ip_network
 from typing import Annotated, Any, get_type_hints
 
@@ -143,7 +142,7 @@ class Key:
     repeated  of such tables there are many
     hint      its type, annotated
     unit      of its number; '': none
-    closed    why it cannot be changed while the servers run; '': for no reason of its own
+    fixed    why it cannot be changed while the servers run; '': for no reason of its own
     secret    its value is shown to nobody
     """
 
@@ -156,11 +155,10 @@ class Key:
     repeated: bool
     hint: Any
     unit: str
-    closed: str
+    fixed: str
     secret: bool
 
 
-@cache
 def keys(table: type[SiteTable]) -> list[Key]:
     """Return the keys of a table, or of the whole file."""
     found, hints = [], get_type_hints(table, include_extras=True)
@@ -185,7 +183,7 @@ def keys(table: type[SiteTable]) -> list[Key]:
                 inner is not None and tuple in kinds,
                 hints[each.name],
                 each.metadata.get("unit", unit),
-                each.metadata.get("closed", ""),
+                each.metadata.get("fixed", ""),
                 each.metadata.get("secret", False),
             )
         )

@@ -193,6 +193,7 @@ class Line:
                 names=frozenset(),
                 proxied=False,
                 consoles=None,
+                settings=None,
                 fingerprint=str,
                 signin=SignIn(self.reactor, pool, SiteRef(site), self.clock),
                 hub=Hub(self.reactor, pool),

@@ -20,12 +20,28 @@ from cod.flows.people import tokens
 from cod.model import Effect, Site, SiteRef
 from cod.pool import Pool, in_transaction
 from cod.security.ca import Ca
+from cod.site.changes import SiteChanges
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.web.server import ApiServer
 
 NOW = 1_000_000.0
 WEBHOOK_KEY = bytes(range(32))
+SITE_FILE = {
+    "server": {"database": "mysql+pymysql://cod:s3cret@db/cod"},
+    "policy": {"drain_grace": 60},
+    "subnet": [
+        {
+            "name": "lab",
+            "network": "10.77.0.0/16",
+            "server": "10.77.0.1",
+            "interface": "lab0",
+            "boot_pool": ["10.77.1.0", "10.77.1.255"],
+            "block_pool": ["10.77.128.0", "10.77.255.255"],
+        }
+    ],
+}
+"""The tables of the site file whose settings the server shows."""
 ADMIN, READER, STALE = "cod_admin", "cod_reader", "cod_stale"
 
 
@@ -73,6 +89,7 @@ def serving(
 ) -> Iterator[Served]:
     """A server with an administrator's, a reader's and an expired token, and a group 'site'; of
     several on one database the first makes the tokens. `more`: of `ApiServer`."""
+    more.setdefault("settings", SiteChanges(Path("site.toml"), SITE_FILE))
     folder = Path(tempfile.mkdtemp(prefix="cod-api-"))  # a socket's path must be short
     clock = Clock()
     effects: list[Effect] = []

@@ -35,6 +35,8 @@ ADMINS = {
     "/people",
     "/people/{name}",
     "/policy",
+    "/settings",
+    "/settings/{name}",
 }
 SHARED = {"/types/{name}", "/templates/new", "/images/new", "/vclusters/new", "/maintenance/{id}"}
 

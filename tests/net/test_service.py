@@ -29,6 +29,7 @@ from cod.model import SiteRef
 from cod.service import preparation
 from cod.service.process import Running
 from cod.site import load
+from cod.site.changes import SiteChanges
 from cod.store import watermarks
 from cod.store.engine import connect
 from cod.web.api.metrics import Mirror
@@ -226,6 +227,7 @@ class Rereading:
 
     def __init__(self, site: SiteRef, settings: load.Settings) -> None:
         self.site, self.settings, self.reactor = site, settings, None
+        self.changes = SiteChanges(settings.path, load.tables(settings.path))
 
 
 def test_a_part_that_is_ready_looks_for_garbage_again(tmp_path: Path) -> None:
@@ -379,3 +381,37 @@ def test_logs_are_one_line_each_and_keep_passwords(caplog: pytest.LogCaptureFixt
     value = json.loads(logs.JsonLine("edge").format(record))
     assert (value["node"], value["level"]) == ("n1", "warning")
     assert value["message"] == "a\nforged line, mysql+pymysql://cod:***@db/cod"
+
+
+def test_running_servers_obey_a_changed_setting(serving: Serving) -> None:
+    """Parts of two servers on one database, of which the second is not woken; a server that starts
+    obeys from the start, and one that reads its site file again goes on with the change."""
+    with founded(Serving) as other:
+        other.only = "web"
+        shared = f'[server]\nname = "s2"\ndatabase = "sqlite:///{serving.folder}/cod.db"'
+        other.site.write_text(other.site.read_text().replace("\n[server]", f"\n{shared}", 1))
+        for each in (serving, other):
+            each.start()
+            each.until(each.answers, "an answer")
+        serving.client.post("/groups", {"name": "physics", "priority": 1})
+
+        def invited(by: Serving) -> float:
+            """Return for how long a link is good that the server makes."""
+            made = by.client.post("/groups/physics/invitations", {"role": "member"})
+            return float(made["expires_at"] - made["created_at"])
+
+        assert round(invited(other)) == 604_800
+        serving.client.patch("/settings/signin.invitation", {"value": "2 h"})
+        serving.says("takes over changed settings: signin.invitation", 2)  # both parts
+        other.until(lambda: round(invited(other)) == 7200, "two hours")
+        assert round(invited(serving)) == 7200
+        other.running.send_signal(signal.SIGHUP)
+        other.says("read the site file again")
+        assert round(invited(other)) == 7200
+        assert other.stop() == 0
+        (other.folder / "log").unlink()
+        other.start()
+        other.until(other.answers, "an answer")
+        assert round(invited(other)) == 7200
+        other.client.patch("/settings/signin.invitation", {"value": None})
+        serving.until(lambda: round(invited(serving)) == 604_800, "a week")

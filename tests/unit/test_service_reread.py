@@ -22,6 +22,7 @@ from cod.model import (
     Energy,
     FileServer,
     GroupRules,
+    ImageMirror,
     ImageRules,
     KeepRule,
     Nmp,
@@ -36,6 +37,7 @@ from cod.model import (
 from cod.service.parts import PARTS, PartContext
 from cod.service.process import CHANGING, Running, take_over
 from cod.site import load
+from cod.site.changes import SiteChanges
 from tests.unit.test_config import GOOD
 
 
@@ -55,7 +57,9 @@ def test_services_read_their_files_again_with_the_site_file(tmp_path: Path) -> N
     path.write_text(GOOD)
     site, settings = load.load(path)
     nothing: Any = None
-    running = Running("web", PartContext(nothing, nothing, SiteRef(site), settings, nothing), [])
+    changes = SiteChanges(path, load.tables(path))
+    context = PartContext(nothing, nothing, SiteRef(site), settings, nothing, changes=changes)
+    running = Running("web", context, [])
     service = Service()
     running._started = [object(), service]
     running.reread()
@@ -94,6 +98,7 @@ def furnished(site: Site, name: str) -> Site:
         switches=(Switch(name, "ovs", ""),),
         groups=GroupRules((name,)),
         burnin=BurninRules(every=float(len(name))),
+        mirrors=(ImageMirror(name),),
     )
 
 

@@ -38,7 +38,7 @@ def setting_in_full(one: Mapping[str, Any]) -> Any:
     """Return a setting and its changes, for people."""
     from rich.console import Group
 
-    said = [one["about"], one["problem"], one["closed"]]
+    said = [one["about"], one["problem"], one["fixed"]]
     changes = table_of(
         one["changes"],
         ("ID", lambda v: str(v["id"])),
@@ -64,7 +64,7 @@ def list_(ctx: click.Context, changed: bool, opened: bool, as_json: bool) -> Non
     wanted = [
         each
         for each in found
-        if not (changed and each["changed_at"] is None) and not (opened and each["closed"])
+        if not (changed and each["changed_at"] is None) and not (opened and each["fixed"])
     ]
     shown(wanted, settings_table, as_json)
 

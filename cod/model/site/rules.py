@@ -41,7 +41,7 @@ class Policy(SiteTable):
         False,
         "new machines need no administrator's approval. With true, any "
         "machine that network-boots here may have its disks wiped",
-        closed="machines could be erased that nobody has looked at",
+        fixed="machines could be erased that nobody has looked at",
     )
     new_rate: float = site_key(
         2.0,
@@ -90,7 +90,7 @@ class Policy(SiteTable):
     heartbeat: PositiveSeconds = site_key(
         5.0,
         "seconds between an agent's signs of life; three missed are a loss",
-        closed="agents that are connected keep the former value",
+        fixed="agents that are connected keep the former value",
     )
     secret_time: PositiveSeconds = site_key(300.0, "seconds in which a boot's secret must be used")
     default_lease: PositiveSeconds = site_key(
@@ -100,27 +100,27 @@ class Policy(SiteTable):
         "ask",
         "a node that boots from another relay or switch port than before: 'ask' has it wait for"
         " an administrator, 'follow' takes it as it is",
-        closed="it guards nodes from machines that pretend to be them",
+        fixed="it guards nodes from machines that pretend to be them",
     )
     os_addresses: Literal["ours", "theirs"] = site_key(
         "ours",
         "who gives nodes' systems their addresses: 'ours' is COD, 'theirs' is another DHCP"
         " server on the same network, whose addresses COD takes as the nodes'",
-        closed="it moves addresses",
+        fixed="it moves addresses",
     )
     wipe: Wipe = site_key(
         Wipe.ZERO,
         "how disks are erased at least: zero (every byte reads as zero), purge (disks that can"
         " do so erase themselves first, then the same; preview), or tables (partition tables"
         " and signatures at once, the rest before another group gets the node; preview)",
-        closed="data that were not erased cannot be taken back",
+        fixed="data that were not erased cannot be taken back",
     )
     same_wwn: Literal["refuse", "paths", "disks"] = site_key(
         "refuse",
         "disks of one machine that show one WWN: refuse (none is used), paths (of a disk with"
         " two ports: the first is used), or disks (with a copied WWN: each is used); from a"
         " machine's next boot of the trampoline on",
-        closed="disks could be written twice",
+        fixed="disks could be written twice",
     )
     power_cycle: bool = site_key(True, "may COD power-cycle nodes that overrun a deadline")
     power_rate: float = site_key(
@@ -272,10 +272,10 @@ class Energy(SiteTable):
         "in place of a file: where it is asked for",
         max_length=500,
         secret=True,
-        closed="the server connects to that address",
+        fixed="the server connects to that address",
     )
     curve_of: Literal["carbon", "price"] = site_key(
-        "carbon", "what the curve says: grams of CO2, or a price", closed="it goes with the curve"
+        "carbon", "what the curve says: grams of CO2, or a price", fixed="it goes with the curve"
     )
     curve_poll: float = site_key(
         900.0, "seconds between looks at the curve", ge=60, le=86_400, unit="seconds"

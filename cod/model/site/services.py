@@ -57,13 +57,13 @@ class ImageRules(SiteTable):
     keep_uploads: PositiveDays = site_key(
         3 * DAY,
         "days after which an upload that nothing more comes of is given up",
-        closed="uploads that are deleted cannot be brought back",
+        fixed="uploads that are deleted cannot be brought back",
     )
     open: bool = site_key(
         False,
         "nodes fetch images without being known by their addresses: where a cache, "
         "or a router that translates addresses, stands between them and the server",
-        closed="it guards images",
+        fixed="it guards images",
     )
     largest: int = site_key(
         1 << 42,
@@ -130,12 +130,12 @@ class ConsoleRules(SiteTable):
         "administrators",
         "who may type on a console: 'nobody', 'administrators', or 'holders' as well. A console is"
         " the firmware's too: set a password for its setup before holders may type",
-        closed="a console is the firmware's, too",
+        fixed="a console is the firmware's, too",
     )
     keep: NotNegativeDays = site_key(
         30 * DAY,
         "days after which what was recorded is deleted; 0: never",
-        closed="what is deleted cannot be brought back",
+        fixed="what is deleted cannot be brought back",
     )
     most: int = site_key(
         1000,
@@ -175,7 +175,7 @@ class BurninRules(SiteTable):
         False,
         "erase disks that COD never wrote before the tests above, so that they "
         "are tested by writing, too; else such disks are only read",
-        closed="what is erased cannot be brought back",
+        fixed="what is erased cannot be brought back",
     )
     least_link: int = site_key(
         0,
@@ -203,7 +203,7 @@ class NoticeRules(SiteTable):
         False,
         "groups' webhooks may be at addresses of the server itself: "
         "loopback, link-local, the subnets' `server`",
-        closed="it guards the server from webhooks",
+        fixed="it guards the server from webhooks",
     )
     ca_file: AbsolutePath | None = site_key(
         None,
@@ -213,7 +213,7 @@ class NoticeRules(SiteTable):
     closed_networks: tuple[AnyNetwork, ...] = site_key(
         (),
         "networks that groups' webhooks may not be in: those of BMCs and other management",
-        closed="it guards the site's networks from webhooks",
+        fixed="it guards the site's networks from webhooks",
     )
     digest_hour: int = site_key(
         6, "hour of the day, UTC, at which people get their daily mail of notices", ge=0, le=23
@@ -229,23 +229,23 @@ class Mail(SiteTable):
         "name or address of the SMTP server",
         max_length=253,
         pattern=r"^[A-Za-z0-9.:-]*$",
-        closed="the password goes to that host",
+        fixed="the password goes to that host",
     )
     port: Port | None = site_key(
         None,
         "its port; not set: 25, with starttls 587, with tls 465",
-        closed="the password goes to that port",
+        fixed="the password goes to that port",
     )
     tls: Literal["none", "starttls", "tls"] = site_key(
         "starttls",
         "none, starttls or tls (from the first byte); its certificate is checked",
-        closed="the password could travel readable",
+        fixed="the password could travel readable",
     )
     user: str = site_key(
         "",
         "to sign in with; empty: without",
         max_length=254,
-        closed="the password is in a file of the server",
+        fixed="the password is in a file of the server",
     )
     password_file: AbsolutePath | None = site_key(
         None,

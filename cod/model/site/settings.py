@@ -36,7 +36,7 @@ class Setting:
     default  in that form, with `default_text`
     source   where the value comes from
     file     what the site file says; None: nothing
-    closed   why it cannot be changed while the servers run, and what to do; '': it can
+    fixed   why it cannot be changed while the servers run, and what to do; '': it can
     problem  why the site file and a change are at odds; '': they are not
     change   the newest change; None: it was never changed
     """
@@ -54,7 +54,7 @@ class Setting:
     source: Literal["default", "file", "change"]
     file: Any
     file_text: str
-    closed: str
+    fixed: str
     problem: str
     change: SettingChange | None
 

@@ -157,17 +157,17 @@ class SignInKeys(SiteTable):
         "where browsers reach the portal, for links that COD makes: https://cod.example.org;"
         " not set: the first of `api.names` and the port of `api.listen`",
         max_length=200,
-        closed="nobody could sign in by a wrong one",
+        fixed="nobody could sign in by a wrong one",
     )
     idle: PositiveSeconds = site_key(
         43_200.0,
         "seconds without a click after which a browser is signed out",
-        closed="a short one locks everybody out",
+        fixed="a short one locks everybody out",
     )
     life: PositiveSeconds = site_key(
         604_800.0,
         "seconds after which it is signed out anyhow",
-        closed="a short one locks everybody out",
+        fixed="a short one locks everybody out",
     )
     invitation: PositiveSeconds = site_key(
         604_800.0, "seconds that a link is good for, where nothing else is said"
