@@ -19,7 +19,8 @@ from cod.proposal import EXAMPLE, pools
 from cod.security import partusers, secretfile
 from cod.security.ca import Ca
 from cod.site import load
-from cod.site.file import SiteFile, keys
+from cod.site.changes import open_keys
+from cod.site.file import SiteFile, about, keys
 from cod.store import schema
 from cod.store.people import groups
 
@@ -162,10 +163,10 @@ def annotated(values: Mapping[str, Any]) -> str:
 def reference() -> str:
     """Return the site file's keys as Markdown tables, for docs/site-file."""
     lines = []
-    for shown, table in [
-        ("**top level**", SiteFile),
+    for shown, name, table in [
+        ("**top level**", "", SiteFile),
         *(
-            (f"**[[{key.name}]]**" if key.repeated else f"**[{key.name}]**", key.table)
+            (f"**[[{key.name}]]**" if key.repeated else f"**[{key.name}]**", key.name, key.table)
             for key in keys(SiteFile)
             if key.table is not None
         ),
@@ -173,21 +174,17 @@ def reference() -> str:
         lines += [
             shown + ("" if table is SiteFile else f": {about(table)}"),
             "",
-            "| Key | Default | Meaning |",
-            "|---|---|---|",
+            "| Key | Default | Meaning | Changed [while servers run](../howto/admin/settings.md) |",
+            "|---|---|---|---|",
         ]
         for key in keys(table):
             if key.table is None:
                 default = "not set" if key.default is None else f"`{toml(key.default)}`"
                 said = "required" if key.required else default
-                lines.append(f"| `{key.name}` | {said} | {key.about} |")
+                live = "yes" if f"{name}.{key.name}" in open_keys() else ""
+                lines.append(f"| `{key.name}` | {said} | {key.about} | {live} |")
         lines.append("")
     return "\n".join(lines)
-
-
-def about(table: type[SiteTable]) -> str:
-    """Return what a table of the site file is for, as one line."""
-    return " ".join((table.__doc__ or "").split())
 
 
 def _keys(

@@ -36,6 +36,7 @@ CHECKS = {
     "switches": ("switches", "findings"),
     "outside": ("outside", "findings"),
     "faults": ("outside", "faults"),
+    "settings": ("settings", "findings"),
     "delegation": ("delegation", "findings"),
     "tenants": ("tenants", "findings"),
 }

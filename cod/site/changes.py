@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from cod.model import Refused, Setting, SettingChange, Site
 from cod.quantity import exact_size, exact_span, read_size, read_span
 from cod.site import load
-from cod.site.file import Key, SiteFile, keys
+from cod.site.file import Key, SiteFile, about, keys
 from cod.site.load import ConfigError
 
 OPEN = frozenset(
@@ -72,8 +72,8 @@ class SiteChanges:
         _, refused = self._merged(changes)
         newest = {each.name: each for each in changes}
         return [
-            self._setting(name, key, about, newest.get(name), refused.get(name, ""))
-            for name, key, about in _all(self._tables)
+            self._setting(name, key, table, newest.get(name), refused.get(name, ""))
+            for name, key, table in _all(self._tables)
         ]
 
     def setting(self, name: str, changes: Sequence[SettingChange]) -> Setting:
@@ -85,7 +85,7 @@ class SiteChanges:
 
     def checked(self, name: str, value: Any, changes: Sequence[SettingChange]) -> Any:
         """Return the value as the site file would have it. Raise `Refused`."""
-        key = _open_keys()[name]
+        key = open_keys()[name]
         kind, _ = _kind(key.hint)
         if isinstance(value, str) and kind not in ("text", "choice"):
             try:
@@ -105,7 +105,7 @@ class SiteChanges:
 
     def text(self, name: str, value: Any) -> str:
         """Return a value as people write it."""
-        key = _open_keys().get(name)
+        key = open_keys().get(name)
         return _text(value, key.unit) if key else _text(value, "")
 
     # ------------------------------------------------------------
@@ -113,7 +113,7 @@ class SiteChanges:
     def _merged(self, changes: Iterable[SettingChange]) -> tuple[SiteFile, dict[str, str]]:
         """Return the file with the changes, and why others are passed over: of two that do not go
         together, the newer one."""
-        known, kept, refused = _open_keys(), {}, {}
+        known, kept, refused = open_keys(), {}, {}
         for each in sorted(changes, key=lambda one: one.id):
             if each.value is not None and each.name in known:
                 kept[each.name] = _value(each)
@@ -139,7 +139,7 @@ class SiteChanges:
         return file, refused
 
     def _setting(
-        self, name: str, key: Key, about: str, change: SettingChange | None, refused: str
+        self, name: str, key: Key, table: str, change: SettingChange | None, refused: str
     ) -> Setting:
         said = _said(self._tables, name)
         default = None if key.required else _plain(key.default)
@@ -158,7 +158,7 @@ class SiteChanges:
         secret = key.secret and value not in (None, "")
         return Setting(
             name=name,
-            table=about,
+            table=table,
             about=key.about,
             kind=kind,
             unit=key.unit,
@@ -170,7 +170,7 @@ class SiteChanges:
             source="change" if changed else "default" if said is None else "file",
             file=None if key.secret else said,
             file_text=HIDDEN if key.secret and said else _text(said, key.unit),
-            fixed=_fixed(name, key, about),
+            fixed=_fixed(name, key, table),
             problem=problem,
             change=change,
         )
@@ -179,13 +179,13 @@ class SiteChanges:
 def _all(tables: Mapping[str, Any]) -> Iterator[tuple[str, Key, str]]:
     """Yield (name, key, what its table is about) of every setting; of tables that are repeated,
     those that the file has."""
-    for outer, about, inner in _tables():
+    for outer, said, inner in _tables():
         places = [f"{outer.name}."]
         if outer.repeated:
             places = [f"{outer.name}.{n}." for n in range(len(tables.get(outer.name, ())))]
         elif outer.table is None:
             places = [""]
-        yield from ((place + key.name, key, about) for place in places for key in inner)
+        yield from ((place + key.name, key, said) for place in places for key in inner)
 
 
 @cache
@@ -193,7 +193,7 @@ def _tables() -> list[tuple[Key, str, list[Key]]]:
     """Return each key of the file itself, with what its table is about and the keys in that; a
     key that is no table stands for itself."""
     return [
-        (outer, " ".join((outer.table.__doc__ or "").split()), keys(outer.table))
+        (outer, about(outer.table), keys(outer.table))
         if outer.table
         else (outer, "The site itself.", [outer])
         for outer in keys(SiteFile)
@@ -201,17 +201,17 @@ def _tables() -> list[tuple[Key, str, list[Key]]]:
 
 
 @cache
-def _open_keys() -> dict[str, Key]:
+def open_keys() -> dict[str, Key]:
     """Return the keys that can be changed while the servers run, by the settings' names."""
-    return {name: key for name, key, about in _all({}) if not _fixed(name, key, about)}
+    return {name: key for name, key, table in _all({}) if not _fixed(name, key, table)}
 
 
-def _fixed(name: str, key: Key, about: str) -> str:
+def _fixed(name: str, key: Key, table: str) -> str:
     """Return why a setting cannot be changed while the servers run, and what to do instead."""
     if name.partition(".")[0] in OPEN and not key.fixed and not key.file:
         return ""
     reason = f"Not changed here: {key.fixed}. " if key.fixed else ""
-    verb = "reload" if "on SIGHUP" in about else "restart"
+    verb = "reload" if "on SIGHUP" in table else "restart"
     return f"{reason}Change it in the site file of each server, then systemctl {verb} cod."
 
 

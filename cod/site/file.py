@@ -190,6 +190,11 @@ def keys(table: type[SiteTable]) -> list[Key]:
     return found
 
 
+def about(table: type[SiteTable]) -> str:
+    """Return what a table of the site file is for, as one line."""
+    return " ".join((table.__doc__ or "").split())
+
+
 def _marks(hint: Any) -> tuple[list[Any], list[type]]:
     """Return the marks of an annotation and of those inside it, and the types that are in it."""
     marks, kinds = list(getattr(hint, "__metadata__", ())), []

@@ -14,7 +14,7 @@ from cod import init, model, proposal
 from cod.policy.nodes.power import rule_for
 from cod.service.parts import PARTS
 from cod.site import load
-from cod.site.file import SiteFile, keys
+from cod.site.file import SiteFile, about, keys
 from cod.site.load import ConfigError
 from cod.site.own_address import on_host
 
@@ -644,9 +644,7 @@ def test_no_pools_of_no_network() -> None:
 def test_the_site_file_says_of_all_that_is_re_read_that_it_is() -> None:
     """Say so in the table that the head of the site file sends readers to."""
     said = {
-        key.name
-        for key in keys(SiteFile)
-        if key.table and "Re-read on SIGHUP" in init.about(key.table)
+        key.name for key in keys(SiteFile) if key.table and "Re-read on SIGHUP" in about(key.table)
     }
     assert said == {
         "policy",

@@ -1,0 +1,32 @@
+"""What the site file says and what was changed while the servers ran: where they are at odds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cod.client import ApiError, Client, Unreachable
+from cod.doctor.finding import GOOD, UNSEEN, WARNING, Context, Finding
+from cod.quantity import counted
+
+PATIENCE = 5.0  # seconds for an answer
+
+
+def findings(context: Context) -> Iterator[Finding]:
+    """Yield a finding for each setting whose change and site file are at odds, as the running
+    server has them."""
+    try:
+        with Client(str(context.settings.socket), timeout=PATIENCE) as server:
+            every = server.get("/settings")["items"]
+    except (Unreachable, ApiError):
+        yield Finding(UNSEEN, "no server runs that knows of changed settings")
+        return
+    odd = [each for each in every if each["problem"]]
+    for each in odd:
+        yield Finding(
+            WARNING,
+            f"{each['name']} is {each['text'] or 'not set'}. {each['problem']}",
+            f"`cod settings set {each['name']} --site-file` takes the change back",
+        )
+    if not odd:
+        changed = sum(each["source"] == "change" for each in every)
+        yield Finding(GOOD, f"{counted(changed, 'setting')} changed beside the site file")
