@@ -64,6 +64,8 @@ EXAMPLES = {  # by pattern: the names in it, and a query if the page shows more 
     "/series": {},
     "/series/new": {},
     "/series/{name}": {"name": "course"},
+    "/settings": {},
+    "/settings/{name}": {"name": "policy.inertia"},
     "/shares": {},
     "/shares/{name}": {"name": "physics"},
     "/sign-in": {},
