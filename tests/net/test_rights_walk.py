@@ -336,6 +336,8 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "PATCH /me/notices/mail": lambda of: {"choices": [{"kind": "ready", "mail": "default"}]},
     "POST /sign-in": lambda of: {"name": "none", "password": "x", "token": "t"},
     "POST /invitations/accept": lambda of: {"secret": "none", "password": "x"},
+    "PATCH /settings/{name}": lambda of: {"value": 600},
+    "POST /settings/{name}/undo": lambda of: {"change": 1},
 }
 KINDS = {
     "nodes": "node",
@@ -363,6 +365,7 @@ KINDS = {
     "keys": "key",
     "deliveries": "delivery",
     "maintenance": "window",
+    "settings": "setting",
 }
 # What the world has no own of.
 UNKNOWN = {
@@ -372,6 +375,7 @@ UNKNOWN = {
     "token": "ci",
     "delivery": "1",
     "window": "1",
+    "setting": "policy.inertia",
 }
 
 
