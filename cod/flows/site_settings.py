@@ -12,10 +12,10 @@ from cod.model import (
     FlowContext,
     Refused,
     Result,
-    Setting,
     SettingChange,
     SettingRules,
     SettingView,
+    SiteSetting,
 )
 from cod.store import servers, watermarks
 from cod.store.engine import Tx
@@ -36,7 +36,7 @@ def changed(tx: Tx, *, seen: int) -> list[SettingChange] | None:
     return None if site_settings.newest(tx) == seen else site_settings.current(tx)
 
 
-def every(tx: Tx, *, rules: SettingRules) -> list[Setting]:
+def every(tx: Tx, *, rules: SettingRules) -> list[SiteSetting]:
     """Return every setting, in the order of the site file."""
     return rules.settings(site_settings.current(tx))
 

@@ -31,11 +31,9 @@ class SiteTable:
 
 
 def key_about(description: str, **limits: Any) -> dict[str, Any]:
-    """Return the metadata of a key: what it means, and what it may be. Beside pydantic's limits:
-
-    unit    of its number, where its type does not say it
-    fixed   why nobody can change it while the servers run, though others of its table can be
-    secret  its value is shown to nobody
+    """Return the metadata of a key: what it means, and what it may be, in pydantic's words. Beside
+    those: `unit` of its number, where its type does not say it; `fixed`, why nobody can change it
+    while the servers run, though others of its table can be; `secret`, nobody is shown its value.
     """
     return {"description": description, **limits}
 

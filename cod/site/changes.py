@@ -21,7 +21,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from cod.model import Refused, Setting, SettingChange, Site
+from cod.model import Refused, SettingChange, Site, SiteSetting
 from cod.quantity import exact_size, exact_span, read_size, read_span
 from cod.site import load
 from cod.site.file import Key, SiteFile, about, keys
@@ -67,7 +67,7 @@ class SiteChanges:
 
     # ------------------------------------------------------------ `model.SettingRules`
 
-    def settings(self, changes: Sequence[SettingChange]) -> list[Setting]:
+    def settings(self, changes: Sequence[SettingChange]) -> list[SiteSetting]:
         """Return every setting, in the order of the site file."""
         _, refused = self._merged(changes)
         newest = {each.name: each for each in changes}
@@ -76,7 +76,7 @@ class SiteChanges:
             for name, key, table in _all(self._tables)
         ]
 
-    def setting(self, name: str, changes: Sequence[SettingChange]) -> Setting:
+    def setting(self, name: str, changes: Sequence[SettingChange]) -> SiteSetting:
         """Return one. Raise `Refused`, 'not_found'."""
         for each in self.settings(changes):
             if each.name == name:
@@ -140,7 +140,7 @@ class SiteChanges:
 
     def _setting(
         self, name: str, key: Key, table: str, change: SettingChange | None, refused: str
-    ) -> Setting:
+    ) -> SiteSetting:
         said = _said(self._tables, name)
         default = None if key.required else _plain(key.default)
         own = said if said is not None else default
@@ -156,7 +156,7 @@ class SiteChanges:
             )
         kind, choices = _kind(key.hint)
         secret = key.secret and value not in (None, "")
-        return Setting(
+        return SiteSetting(
             name=name,
             table=table,
             about=key.about,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cod.model import Refused, Setting, SettingChange
+from cod.model import Refused, SettingChange, SiteSetting
 from cod.service.process import CHANGING
 from cod.site.changes import HIDDEN, SiteChanges, _text
 from tests.unit.test_config import GOOD
@@ -69,15 +69,15 @@ def changed(number: int, name: str, value: Any) -> SettingChange:
     return SettingChange(number, 1000.0 + number, "user:ann", name, text)
 
 
-def found(name: str, *changes: SettingChange, text: str = GOOD) -> Setting:
+def found(name: str, *changes: SettingChange, text: str = GOOD) -> SiteSetting:
     return rules(text).setting(name, changes)
 
 
-def opened() -> list[Setting]:
+def opened() -> list[SiteSetting]:
     return [each for each in rules().settings([]) if not each.fixed]
 
 
-def another(setting: Setting) -> Any:
+def another(setting: SiteSetting) -> Any:
     """Return a value of the setting that is not its default."""
     if setting.name in OTHER:
         return OTHER[setting.name]

@@ -23,7 +23,7 @@ class SettingChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class SiteSetting:
     """A key of the site file, and what it is now.
 
     name     'policy.inertia', 'subnet.0.name'
@@ -63,7 +63,7 @@ class Setting:
 class SettingView:
     """A setting with its changes, the newest first. `written`: this question has changed it."""
 
-    setting: Setting
+    setting: SiteSetting
     history: tuple[SettingChange, ...]
     texts: tuple[str, ...]
     written: bool = False
@@ -72,10 +72,10 @@ class SettingView:
 class SettingRules(Protocol):
     """What a server says of its site file and changes of it. `changes`: the newest of each name."""
 
-    def settings(self, changes: Sequence[SettingChange]) -> list[Setting]:
+    def settings(self, changes: Sequence[SettingChange]) -> list[SiteSetting]:
         """Return every setting, in the order of the site file."""
 
-    def setting(self, name: str, changes: Sequence[SettingChange]) -> Setting:
+    def setting(self, name: str, changes: Sequence[SettingChange]) -> SiteSetting:
         """Return one. Raise `Refused`, 'not_found'."""
 
     def checked(self, name: str, value: Any, changes: Sequence[SettingChange]) -> Any:

@@ -65,7 +65,7 @@ class SettingReply(Reply):
     changed_by: str | None
 
     @classmethod
-    def of(cls, setting: model.Setting) -> SettingReply:
+    def of(cls, setting: model.SiteSetting) -> SettingReply:
         """Return the reply from the record."""
         change = setting.change
         return cls.read_from(

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from cod.flows import site_settings
-from cod.model import Setting
+from cod.model import SiteSetting
 from cod.pool import Tx
 from cod.web.api.routes import ADMINS, Call, Named
 from cod.web.portal.page import Page, PageCall, act
@@ -16,7 +16,7 @@ LIST, SHOWN = "/settings", "/settings/{name}"
 SOURCES = {"default": "default", "file": "site file", "change": "changed here"}
 
 
-def _place(setting: Setting) -> str:
+def _place(setting: SiteSetting) -> str:
     """Return the table that a setting is in: 'policy', 'subnet.0'; '' for the file's own keys."""
     return setting.name.rpartition(".")[0]
 
