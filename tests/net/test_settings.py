@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cod.client import ApiError
+from cod.doctor.checks.settings import findings
+from cod.doctor.finding import GOOD, UNSEEN, WARNING
 from cod.flows import site_settings
 from cod.flows.people import audit
 from cod.model import ALL, Effect, HostPart
@@ -149,3 +152,19 @@ def test_an_empty_text_is_a_value(served: Served) -> None:
     browser.get(parent).send(parent, value="")
     changes = served.tx(site_settings.current)
     assert [(one.name, one.value) for one in changes] == [("groups.parent", '""')]
+
+
+def test_doctor_tells_of_conflicts(served: Served) -> None:
+    context: Any = SimpleNamespace(settings=SimpleNamespace(socket=served.socket))
+    assert [(one.state, one.found) for one in findings(context)] == [
+        (GOOD, "0 settings changed beside the site file")
+    ]
+    served.local.patch("/settings/policy.drain_grace", {"value": "2 h"})
+    [odd] = findings(context)
+    assert (odd.state, "policy.drain_grace is 2 h. The site file says 1 min." in odd.found) == (
+        WARNING,
+        True,
+    )
+    assert "cod settings set policy.drain_grace --site-file" in odd.remedy
+    context.settings.socket = served.folder / "nowhere"
+    assert [one.state for one in findings(context)] == [UNSEEN]
