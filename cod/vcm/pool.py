@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from cod.wire.nmp import bodies
-from cod.wire.nmp.bodies import Named, Reclaim
+from cod.wire.nmp.bodies import Named, Reclaim, Window
 
 __all__ = [
     "ANY",
     "Demand",
     "Ending",
     "GivenUp",
+    "Maintained",
     "Member",
     "Named",
     "Nodeset",
@@ -28,6 +29,7 @@ __all__ = [
     "Pool",
     "Recalling",
     "Reclaim",
+    "Window",
 ]
 
 
@@ -127,6 +129,25 @@ class Recalling(Protocol):
         """Take back the nodes that `choose` named before a restart of the VCM and that are still
         here: by host name, the promised time in seconds since the epoch (infinity for those that
         `look` drains). Called before all other functions; must not block."""
+        ...
+
+
+@runtime_checkable
+class Maintained(Protocol):
+    """What a pool may have besides, if its nodes shall be empty when a maintenance window takes
+    them."""
+
+    def maintain(
+        self, windows: Sequence[Window], members: Mapping[str, Member], now: float
+    ) -> Mapping[str, float]:
+        """Prepare for the maintenance windows that have nodes of the vcluster: let no work start
+        that would outlast a window's beginning. `windows` is complete: a window that was moved has
+        other times, and what was prepared for one that is missing is undone. Called before each
+        `look` on which COD has said what there is.
+
+        Returns which of `members` leave now, by host name, each with the time until when its work
+        may go on, in seconds since the epoch (infinity: to its end). Such a node stays after all
+        when it is named no more before it has left: it is added again."""
         ...
 
 

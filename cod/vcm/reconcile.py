@@ -13,18 +13,21 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
 from twisted.internet.defer import DeferredLock
 
 from cod.vcm.link import NmpError
-from cod.vcm.pool import Ending, GivenUp, Pool
+from cod.vcm.pool import Ending, GivenUp, Maintained, Pool
 from cod.vcm.retry import AFTER_TROUBLE, Options, RetryingSteps
 from cod.vcm.state import OpenRequest, OwnNode, VcmState
 from cod.wire.nmp.bodies import (
     Body,
     Extend,
+    Maintenance,
+    MaintenanceStatus,
     Named,
     NeededNodes,
     ParkNodes,
@@ -36,6 +39,7 @@ from cod.wire.nmp.bodies import (
     Status,
     Vcluster,
     Wanted,
+    Window,
     Withdraw,
 )
 
@@ -72,6 +76,7 @@ class Reconciler(RetryingSteps):
         self._quiet_until: dict[str, float] = {}  # by nodeset
         self._in_vain = Counter[str]()  # pauses since one of the nodeset was of use
         self._choosing = DeferredLock()
+        self._windows: dict[int, Window] = {}  # as COD told them last
 
     def pause_requests(self, nodeset: str, seconds: float = AFTER_REFUSAL) -> None:
         """Ask for no other node of this nodeset for a while: COD has refused one, or one was of no
@@ -94,6 +99,7 @@ class Reconciler(RetryingSteps):
                 ("nodes are added", self._add),
                 ("nodes are given back", self._release),
                 ("requests are made", self._confirm),
+                ("maintenance is prepared", self._maintain),
                 ("the pool is looked at", self._look),
             ):
                 await self._attempt(what, step())
@@ -212,7 +218,7 @@ class Reconciler(RetryingSteps):
         except NmpError as refusal:
             self._raise_if_passing(refusal)
             log.warning("COD does not take %s back: %s", member.hostname, refusal)
-            node.leaving, node.reclaim, node.within = "", 0, 0.0
+            node.leaving, node.reclaim, node.within, node.maintenance = "", 0, 0.0, False
             self._keep_until = self._clock() + AFTER_REFUSAL
             self._remember()
         else:
@@ -289,6 +295,58 @@ class Reconciler(RetryingSteps):
                 node.within = self._clock() + one.within
         self._remember()
 
+    # ------------------------------------------------------------ maintenance
+
+    async def _maintain(self) -> None:
+        """Ask COD for the maintenance windows, and let nodes leave that the pool gives up for them.
+        A server of before windows were told refuses the question."""
+        pool = self._pool
+        if not self._open or self._clock() < self._next_look or not isinstance(pool, Maintained):
+            return
+        try:
+            answer = await self._ask(MaintenanceStatus())
+        except NmpError as refusal:
+            self._raise_if_passing(refusal)
+            log.debug("COD does not tell of maintenance: %s", refusal)
+            return
+        assert isinstance(answer, Maintenance)
+        self._log_windows({window.window: window for window in answer.windows})
+        hosts = self._state.hosts()
+        nodes = {
+            host: node
+            for host, node in hosts.items()
+            if not node.reclaim and (node.maintenance or (node.added and not node.leaving))
+        }
+        members = {host: node.member for host, node in nodes.items()}
+        within = dict(await self._in_thread(pool.maintain, answer.windows, members, self._clock()))
+        # COD takes the last node of a vcluster back from nobody
+        if within and all(host in within or node.leaving for host, node in hosts.items()):
+            within.pop(max(within, key=lambda host: (within[host], host)))
+        for host, node in nodes.items():
+            if node.maintenance and not (node.lost or host in within):
+                log.info("%s (%s) stays: no maintenance is near", host, node.member.node)
+                node.leaving, node.within, node.maintenance = "", 0.0, False
+                self._remember()
+        if within and self._clock() >= self._keep_until:
+            self._mark_leaving(within, "maintenance", maintenance=True)
+
+    def _log_windows(self, windows: dict[int, Window]) -> None:
+        """Log what is new, moved or withdrawn since COD was asked last."""
+        for number, window in windows.items():
+            if window != self._windows.get(number):
+                log.info(
+                    "maintenance window %d (%s) takes %s %s",
+                    number,
+                    window.reason,
+                    ", ".join(one.node for one in window.nodes),
+                    f"at {datetime.fromtimestamp(window.begins, UTC)}"
+                    if window.begins
+                    else "as they come free",
+                )
+        for number in self._windows.keys() - windows:
+            log.info("maintenance window %d takes no node of ours any more", number)
+        self._windows = windows
+
     # ------------------------------------------------------------ what is wanted
 
     async def _confirm(self) -> None:
@@ -353,13 +411,16 @@ class Reconciler(RetryingSteps):
             self._state.requests.pop(key, None)
             self._remember()
 
-    def _mark_leaving(self, within: Mapping[str, float], why: str) -> None:
-        """Let nodes leave, by hostname: at once, or when their work has ended (infinity)."""
+    def _mark_leaving(
+        self, within: Mapping[str, float], why: str, *, maintenance: bool = False
+    ) -> None:
+        """Let nodes leave, by hostname: at once, or when their work has ended, at the latest then
+        (infinity: whenever that is)."""
         hosts = self._state.hosts()
         going = {name: hosts[name] for name in within if name in hosts and not hosts[name].leaving}
         for name, node in going.items():
             node.leaving = why or "not needed any more"
-            node.within = within[name]
+            node.within, node.maintenance = within[name], maintenance
         if going:
             self._remember()
             self._come_back(0.0)

@@ -32,13 +32,15 @@ from cod.wire.nmp.bodies import (
 class OwnNode:
     """A node of the vcluster: `added` to the pool; `leaving`: why it will be released ('' it will
     not); `reclaim`: the reclaim that it was named for, 0 for none; `within`: when it was promised,
-    in seconds since the epoch, or infinity for one that leaves after its work."""
+    in seconds since the epoch, or infinity for one that leaves after its work; `maintenance`: it
+    leaves for a maintenance window alone."""
 
     member: Member
     added: bool = False
     leaving: str = ""
     reclaim: int = 0
     within: float = 0.0
+    maintenance: bool = False
 
     @property
     def lost(self) -> bool:

@@ -297,6 +297,7 @@ BODIES: list[b.Body] = [
     b.Withdraw(1),
     b.ReleaseNodes((b.Named("node1"), b.Named("node2", 5.0)), "idle"),
     b.ParkNodes((b.Named("node1"), b.Named("node2"))),
+    b.MaintenanceStatus(),
     b.ReclaimAnswer(1, (b.Named("node1"), b.Named("node2", 30.0)), "jobs end soon"),
     b.Extend(3600.0),
     b.Status(),

@@ -321,6 +321,9 @@ class Cod:
     def _park_nodes(self, line: Line, message: Message, _: b.ParkNodes) -> None:
         line.send(b.NeededNodes(), answers=message.id)
 
+    def _maintenance_status(self, line: Line, message: Message, _: b.MaintenanceStatus) -> None:
+        line.send(b.Maintenance(), answers=message.id)
+
     def _reclaim_answer(self, line: Line, message: Message, _: b.ReclaimAnswer) -> None:
         line.send(b.Done(), answers=message.id)
 

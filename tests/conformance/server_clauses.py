@@ -181,6 +181,15 @@ def needs_only_what_is_parked(server: Server) -> None:
     expect(not needed.nodes, f"it needs {', '.join(one.node for one in needed.nodes)}")
 
 
+@clause("Maintenance", "names only nodes of the vcluster, and no window without one")
+def tells_of_windows(server: Server) -> None:
+    peer, _ = server.opened()
+    own = {member.hostname for member in peer.asked(b.Status(), b.Vcluster).members}
+    for window in peer.asked(b.MaintenanceStatus(), b.Maintenance).windows:
+        names = {one.node for one in window.nodes}
+        expect(names and names <= own, f"window {window.window} names {', '.join(names - own)}")
+
+
 @clause("Asking for nodes", "has no request that the vcluster did not make")
 def keeps_to_its_own(server: Server) -> None:
     peer, _ = server.opened()

@@ -1162,6 +1162,7 @@ VERBS: dict[type[Any], Callable[[Lab, int], b.Body]] = {
     b.ReleaseNodes: release,
     b.ReclaimAnswer: answer,
     b.ParkNodes: lambda lab, _: b.ParkNodes((b.Named("n1"),)),
+    b.MaintenanceStatus: lambda lab, _: b.MaintenanceStatus(),
     b.Extend: lambda lab, _: b.Extend(9e5),
     b.Status: lambda lab, _: b.Status(),
 }

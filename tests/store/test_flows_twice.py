@@ -45,6 +45,7 @@ READS = {
     "store.nodes.sessions.peers_of",
     "vcms.vcms.spoken RequestStatus",
     "vcms.vcms.spoken ParkNodes",
+    "vcms.vcms.spoken MaintenanceStatus",
     "vcms.vcms.spoken Status",
 }
 # The claim or the connection is the caller's a second time, under a new number, which is returned.

@@ -139,6 +139,14 @@ BODIES: list[b.Body] = [
     b.ParkNodes((b.Named("n1"), b.Named("n2"))),
     b.NeededNodes((b.Named("n2"),)),
     b.NeededNodes(),
+    b.MaintenanceStatus(),
+    b.Maintenance(
+        (
+            b.Window(3, 1763643600.0, 1763650800.5, False, "new power feed", (b.Named("n4"),)),
+            b.Window(4, 0.0, 0.0, True, "moves", (b.Named("n1"), b.Named("n4"))),
+        )
+    ),
+    b.Maintenance(),
     b.Reclaim(
         5,
         2,

@@ -21,7 +21,7 @@ from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes, types
 from cod.store.people import audit
-from cod.store.scheduler import node_counts, reclaims, requests, vclusters
+from cod.store.scheduler import maintenance, node_counts, reclaims, requests, vclusters
 
 every = views.vcms
 gone = vcms.gone
@@ -32,6 +32,7 @@ own_key = vcm_outbox.own_key
 request_key = vcm_outbox.request_key
 own_keys = requests.keys
 configuration = inner_vcm.configuration
+windows = maintenance.of_vcluster
 T = TypeVar("T")
 MOST_AT_ONCE, MOST_EACH = 1000, 100  # messages read in one look: in all, for one VCM
 

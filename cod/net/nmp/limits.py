@@ -16,6 +16,7 @@ COSTLY = {
     "request-nodes": (1.0, 100.0),
     "status": (1.0, 10.0),
     "park-nodes": (1.0, 10.0),
+    "maintenance-status": (1.0, 10.0),
     "renew": (0.1, 10.0),
 }
 MOST_FAULTS = 1.0, 100.0  # the same, of faults; then the connection is closed

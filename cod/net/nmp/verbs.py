@@ -12,7 +12,17 @@ from cod.flows import views
 from cod.flows.scheduler import reclaims, requests, vclusters
 from cod.flows.vcms import vcms
 from cod.flows.vcms.vcms import Picture, own_key, request_key
-from cod.model import AskedNodes, AskedTuple, FlowContext, Owed, RequestView, Result, Site, Who
+from cod.model import (
+    AskedNodes,
+    AskedTuple,
+    FlowContext,
+    MaintenanceWindow,
+    Owed,
+    RequestView,
+    Result,
+    Site,
+    Who,
+)
 from cod.model import Reclaim as ReclaimRow
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
@@ -110,6 +120,26 @@ def _park(body: b.ParkNodes, peer: VcmPeer, context: FlowContext) -> Any:
     )
 
 
+def _maintenance_status(body: b.MaintenanceStatus, peer: VcmPeer, context: FlowContext) -> Any:
+    return partial(vcms.windows, vcluster_id=peer.id), _maintenance_message
+
+
+def _maintenance_message(found: Sequence[tuple[MaintenanceWindow, Sequence[str]]]) -> b.Maintenance:
+    return b.Maintenance(
+        tuple(
+            b.Window(
+                one.id,
+                one.begins_at or 0.0,
+                one.ends_at or 0.0,
+                one.drain,
+                one.reason,
+                tuple(map(b.Named, names)),
+            )
+            for one, names in found
+        )
+    )
+
+
 def _reclaim_answer(body: b.ReclaimAnswer, peer: VcmPeer, context: FlowContext) -> Any:
     """Take the nodes that can leave at once (`within` 0). Wait for each other node until the VCM
     releases it, or until the reclaim's deadline."""
@@ -168,6 +198,7 @@ _FLOWS: dict[type[Any], Callable[..., Any]] = {
     b.Withdraw: _withdraw,
     b.ReleaseNodes: _release,
     b.ParkNodes: _park,
+    b.MaintenanceStatus: _maintenance_status,
     b.ReclaimAnswer: _reclaim_answer,
     b.Extend: _extend,
     b.Status: _status,

@@ -176,6 +176,21 @@ def held_names(tx: Tx, window_id: int) -> dict[int, list[str]]:
     return found
 
 
+def of_vcluster(tx: Tx, vcluster_id: int) -> list[tuple[MaintenanceWindow, list[str]]]:
+    """Return the windows that are not over and have nodes of the vcluster, each with the host names
+    of these."""
+    query = (
+        select(_m.window_id, func.coalesce(_n.hostname, _n.name))
+        .join_from(t.maintenance_nodes, t.nodes, _m.node_id == _n.id)
+        .where(_n.vcluster_id == vcluster_id)
+        .order_by(_n.id)
+    )
+    names: dict[int, list[str]] = {}
+    for window_id, name in tx.execute(query):
+        names.setdefault(window_id, []).append(name)
+    return [(one, names[one.id]) for one in open_(tx) if one.id in names] if names else []
+
+
 def node_names(tx: Tx, window_id: int) -> list[str]:
     """Return the names of the nodes of the window."""
     query = select(_n.name).join_from(t.maintenance_nodes, t.nodes, _m.node_id == _n.id)

@@ -13,8 +13,16 @@ from threading import Lock
 from cod.vcm.batch import resize
 from cod.vcm.batch.commands import CommandFailed, run_own
 from cod.vcm.batch.settings import BatchTable
-from cod.vcm.batch.system import BatchSystem, EndSignals, Host, OneHost, Wants
-from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim
+from cod.vcm.batch.system import (
+    BatchSystem,
+    Downtime,
+    EndSignals,
+    Foresees,
+    Host,
+    OneHost,
+    Wants,
+)
+from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim, Window
 
 # seconds at most for which a node that leaves when its jobs have ended is not looked at again
 STALE = 5.0
@@ -38,6 +46,7 @@ class BatchPool:
         self._joining: dict[str, float] = {}  # since when each is being added
         self._begun: set[str] = set()  # which of them the batch system was told of
         self._drained_by: dict[str, float] = {}
+        self._maintained = frozenset[str]()  # of these, nodes that leave for maintenance
         self._emptied_from: dict[str, float] = {}
         self._saved: set[str] = set()
         # jobs that have got the signal before their end, by host
@@ -71,7 +80,10 @@ class BatchPool:
         going = (
             len(ours)
             - len(staying)
-            + sum(by == inf and name not in ours for name, by in self._drained_by.items())
+            + sum(
+                name not in ours and (by == inf or name in self._maintained)
+                for name, by in self._drained_by.items()
+            )
         )
         idle_since = {name: since for name, since in self._idle_since.items() if name in staying}
         change = resize.resize(
@@ -227,10 +239,39 @@ class BatchPool:
                 self._drained_by[name] = now + within[name]
         return [Named(name, seconds) for name, seconds in within.items()]
 
+    def maintain(
+        self, windows: Sequence[Window], members: Mapping[str, Member], now: float
+    ) -> Mapping[str, float]:
+        """Keep jobs from running into windows, and give nodes up so early that jobs get the signal
+        that they want, are saved, and are back in the queue when a window begins. Nodes that are
+        drained leave when their jobs have ended."""
+        ahead = LEAVING + (self._table.save_time if self._table.save else 0.0)
+        going, downtimes = dict[str, float](), list[Downtime]()
+        for window in windows:
+            begins = window.begins - ahead if window.begins else inf
+            for name in (one.node for one in window.nodes):
+                if name not in members or name in self._table.keep:
+                    continue
+                if window.drain:
+                    going[name] = min(going.get(name, inf), begins)
+                elif begins < inf:
+                    downtimes.append(Downtime(window.window, name, begins, window.ends or inf))
+        staying = [one for one in downtimes if one.host not in going]
+        system = self._system
+        closed_for = system.foresee(staying, now) if isinstance(system, Foresees) else 0.0
+        hosts = self._hosts() if downtimes else {}
+        for one in downtimes:
+            jobs = hosts[one.host].jobs if one.host in hosts else ()
+            asked = map(system.notice, jobs) if isinstance(system, EndSignals) else ()
+            if now >= one.begins - max(closed_for, *asked, 0.0):
+                going[one.host] = min(going.get(one.host, inf), one.begins)
+        self._drained_by.update(going)
+        self._maintained = frozenset(going)
+        return going
+
     def recall(self, promised: Mapping[str, float]) -> None:
         """Let jobs on nodes that were promised in a former life still end until then."""
-        timed = self._table.drain or isinstance(self._system, EndSignals)
-        self._drained_by.update((name, by) for name, by in promised.items() if timed or by == inf)
+        self._drained_by.update(promised)
 
     def remove(self, member: Member, lost: bool) -> None:
         """Close the host, put its jobs back into the queue, stop its daemon, and remove every trace
@@ -265,11 +306,16 @@ class BatchPool:
         self._saved.discard(name)
 
     def _stays(self, name: str) -> bool:
-        """Return whether a node stays for its jobs' sake, however long they take, as it did a
-        moment ago."""
-        if self._drained_by.get(name) != inf:
+        """Return whether a node stays for its jobs' sake, for long or however long they take, as it
+        did a moment ago."""
+        by = self._drained_by.get(name, 0.0)
+        if by != inf and (
+            name not in self._maintained
+            or self._clock() >= by
+            or isinstance(self._system, EndSignals)
+        ):
             return False
-        host = self._hosts(min(STALE, self._table.lifetime / 60)).get(name)
+        host = self._hosts(min(STALE, self._table.lifetime / 60 or STALE)).get(name)
         return host is not None and host.closed and host.heard and bool(host.jobs)
 
     def _empty(self, member: Member, host: Host, lost: bool) -> None:

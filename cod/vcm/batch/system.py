@@ -130,6 +130,28 @@ class EndSignals(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Downtime:
+    """The time in which a maintenance window has a host: jobs there have ended by `begins`. Both in
+    seconds since the epoch; `ends` is infinite where nobody knows it."""
+
+    window: int
+    host: str
+    begins: float
+    ends: float
+
+
+@runtime_checkable
+class Foresees(Protocol):
+    """What a batch system does beside that, if it can keep jobs from running into a downtime."""
+
+    def foresee(self, downtimes: Collection[Downtime], now: float) -> float:
+        """Let no job start that would run into one of these; what was done for others is undone.
+        Return how many seconds before its downtime a host has to be closed for that: 0 where the
+        batch system lets in jobs that end before."""
+        ...
+
+
 @runtime_checkable
 class OneHost(Protocol):
     """The further functions of a batch system that can be asked cheaply about one host."""

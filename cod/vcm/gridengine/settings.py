@@ -19,6 +19,15 @@ class GridEngineTable(BatchTable):
         description="resources of a node for -l beside those that hosts show: { gpu = '1' }",
     )
     jobs_per_node: int = Field(1, ge=1, description="queued jobs for each further node")
+    maintenance_notice: float = Field(
+        86_400.0,
+        ge=0,
+        le=1e9,
+        description=(
+            "seconds before a maintenance window from which its nodes take no new jobs: the longest "
+            "that a job may run"
+        ),
+    )
     placeholder: str = Field(
         "",
         description=(

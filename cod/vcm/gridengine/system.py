@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from threading import Lock
 
-from cod.vcm.batch.system import Host, Job, Wants
+from cod.vcm.batch.system import Downtime, Host, Job, Wants
 from cod.vcm.gridengine import needs, view
 from cod.vcm.gridengine.commands import GridEngine
 from cod.vcm.gridengine.needs import NodeOffer
@@ -99,6 +99,11 @@ class GridEngineSystem:
             self._cell.delete(int(number), int(task or 0))
         elif "R" not in job.state or "r" in job.state:
             self._cell.reschedule(int(number), int(task or 0))
+
+    def foresee(self, downtimes: Collection[Downtime], now: float) -> float:
+        """Return the setting: Grid Engine does not tell how long a job may run, and its hosts are
+        closed so early that no job outlasts the time."""
+        return self._table.maintenance_notice
 
     def stop(self, name: str) -> None:
         self._cell.stop_daemon(name)

@@ -13,6 +13,8 @@ import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import inf
 
 from cod.vcm.batch.commands import CommandFailed, NotUnderstood, run, said
 from cod.vcm.pool import NotYet
@@ -89,18 +91,26 @@ class Slurm:
 
     def reservations(self) -> dict[str, Reservation]:
         """Return the reservations that hold now, by name. Raises `NotUnderstood`."""
-        output = self._output("scontrol", "--oneliner", "show", "reservation")
         found = {}
+        for values in self._listed_reservations():
+            if values["State"] == "ACTIVE":
+                names = hostlist("" if values["Nodes"] == "(null)" else values["Nodes"])
+                found[values["ReservationName"]] = Reservation(values["ReservationName"], names)
+        return found
+
+    def all_reservations(self) -> set[str]:
+        """Return the names of all reservations, also of those that are to come."""
+        return {values["ReservationName"] for values in self._listed_reservations()}
+
+    def _listed_reservations(self) -> Iterator[dict[str, str]]:
+        output = self._output("scontrol", "--oneliner", "show", "reservation")
         for line in filter(None, map(str.strip, output.decode(errors="replace").splitlines())):
             if line == "No reservations in the system":
                 continue
             values = dict(word.partition("=")[::2] for word in line.split())
             if not {"ReservationName", "Nodes", "State"} <= values.keys():
                 raise NotUnderstood(f"scontrol show reservation: {line[:80]!r}")
-            if values["State"] == "ACTIVE":
-                names = hostlist("" if values["Nodes"] == "(null)" else values["Nodes"])
-                found[values["ReservationName"]] = Reservation(values["ReservationName"], names)
-        return found
+            yield values
 
     @contextmanager
     def _layout(self) -> Iterator[Layout]:
@@ -237,6 +247,24 @@ class Slurm:
             "flags=ignore_jobs",
         )
 
+    def keep_free(self, reservation: Reservation, begins: float, ends: float) -> None:
+        """Let no job start on the nodes of the reservation that would run into it: from `begins` to
+        `ends`, in seconds since the epoch. A node that has left meanwhile is no error."""
+        self._do(
+            "scontrol",
+            "create",
+            "reservation",
+            f"reservationname={reservation.name}",
+            f"nodes={','.join(reservation.nodes)}",
+            "users=root",
+            f"starttime={_utc(begins)}",
+            "duration=infinite" if ends == inf else f"endtime={_utc(ends)}",
+            # jobs that run there may be longer: they are put back into the queue in time
+            "flags=maint,ignore_jobs",
+            done=GONE,
+            environment={"TZ": "UTC0"},  # scontrol reads times as local ones
+        )
+
     def bind(self, job: str, reservation: str) -> None:
         """Let a job run on the nodes of a reservation only; '' on any."""
         self._do(
@@ -253,9 +281,11 @@ class Slurm:
 
     # ------------------------------------------------------------ running them
 
-    def _do(self, *command: str, done: str = "^$") -> str:
+    def _do(
+        self, *command: str, done: str = "^$", environment: Mapping[str, str] | None = None
+    ) -> str:
         """Run a command. Return its complaint, which must match `done`. Raises `CommandFailed`."""
-        ended = run(command, self.environment, self.path)
+        ended = run(command, {**self.environment, **(environment or {})}, self.path)
         text = ended.stderr.decode(errors="replace").strip()
         if text and re.search(done, text, re.IGNORECASE):
             return text
@@ -268,6 +298,10 @@ class Slurm:
         if ended.returncode:
             raise _failed(command, ended)
         return ended.stdout
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _failed(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> CommandFailed:

@@ -65,6 +65,7 @@ class Room:
     all_memory  of the node, free or not
     unit        CPUs that no two jobs share: those of a core, where Slurm gives jobs whole cores
     used        jobs run there
+    left        seconds until maintenance takes the node
     """
 
     name: str
@@ -76,6 +77,7 @@ class Room:
     features: frozenset[str]
     unit: int = 1
     used: bool = False
+    left: float = inf
 
     @classmethod
     def on(cls, node: SlurmNode, rules: Rules) -> Room:
@@ -92,6 +94,7 @@ class Room:
             node.features,
             unit,
             node.cpus_used > 0,
+            node.left,
         )
 
     @classmethod
@@ -181,10 +184,12 @@ def plan(
     # what fits nowhere any more, now that the pool is as large as it may be
     full: set[JobSize] = set()
     tried = defaultdict[Hashable, set[int]](set)  # rooms by association
+    bounded = any(node.left < inf for node in there)
     for job, names in _counting(jobs, rules):
-        if job.size not in assessed:
-            assessed[job.size] = _assess(job.size, there, kinds, rules, fixed)
-        size, why = assessed[job.size]
+        asked = replace(job.size, lasts=job.lasts) if bounded else job.size
+        if asked not in assessed:
+            assessed[asked] = _assess(asked, there, kinds, rules, fixed)
+        size, why = assessed[asked]
         if job.size.required and why == "":
             continue
         if why:
@@ -387,6 +392,8 @@ def _chosen(size: JobSize, fitting: Sequence[tuple[int, Room]]) -> list[tuple[in
 def _fitting(size: JobSize, room: Room, rules: Rules) -> int:
     """Return how many of the job's tasks the room takes."""
     if room.cpus < size.node_cpus or (size.whole and room.used) or room.name in size.excluded:
+        return 0
+    if room.left < size.lasts:
         return 0
     if size.features and not matches(size.features, room.features):
         return 0

@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
+from math import inf
 from threading import Lock
 
 from cod.vcm.batch.commands import CommandFailed
-from cod.vcm.batch.system import Host, Job, Wants
+from cod.vcm.batch.system import Downtime, Host, Job, Wants
 from cod.vcm.pool import ANY, GivenUp, Member, NotYet
 from cod.vcm.slurm import needs
 from cod.vcm.slurm.blackholes import JOBS, QUICK, BlackHoles
@@ -57,6 +58,8 @@ class SlurmSystem:
         # they may take jobs already, and are among those that are coming
         self._joining: set[str] = set()
         self._departed: dict[str, str] = {}  # addresses of nodes that have left, by name
+        # when maintenance takes nodes, by name and on our clock; None: not heard since the start
+        self._downtimes: dict[str, float] | None = None
         self._changing = Lock()
         self._limits, self._black_holes = AccountingLimits(clock), BlackHoles()
         self._end_signal = lru_cache(10_000)(lambda job: end_signal(self._slurm.script(job)))
@@ -102,6 +105,7 @@ class SlurmSystem:
                 for node in (seen.nodes[name] for name in ours if name in seen.nodes):
                     if node.heard and node.closed and not node.reason and not self._dry_run:
                         self._slurm.resume(node.name)
+            there = [self._bounded(node) for node in there]
             fixed = [node.name for node in there if node.name not in ours]
             kinds = self._offered(seen, ours)
             jobs = self._limits.believed(
@@ -124,7 +128,7 @@ class SlurmSystem:
             name
             for name in ours
             if (node := seen.nodes.get(name)) is not None
-            and needs.could_run(found.sizes, node, rules)
+            and needs.could_run(found.sizes, self._bounded(node), rules)
         )
         return self._hosts(seen), Wants(
             found.nodes, found.jobs, kept, spent, (*found.never, *never), kinds[0].nodeset
@@ -299,6 +303,9 @@ class SlurmSystem:
                     self._slurm.down(name, LEAVES)
                 if self._table.fresh:
                     self._unbind(name)
+                if self._downtimes != {}:
+                    for reservation in self._window_reservations(name):
+                        self._slurm.release(reservation)
                 self._slurm.delete(name)
             except StillPlanned:
                 raise
@@ -325,6 +332,45 @@ class SlurmSystem:
                 self.close(host, lost=True)
                 with suppress(NotYet):
                     self._slurm.delete(host.name)
+
+    # ------------------------------------------------------------ maintenance
+
+    # Each node has a reservation for each window that takes it, whose name says all of it. So
+    # names tell which reservations are missing and which are out of date, also after a crash.
+
+    def foresee(self, downtimes: Collection[Downtime], now: float) -> float:
+        """Reserve nodes for their downtimes: Slurm then starts only jobs that end before."""
+        wanted = {
+            f"cod-window-{one.window}-{one.host}-{one.begins:.0f}-{one.ends:.0f}"
+            f".{self._table.partition}": one
+            for one in downtimes
+        }
+        with self._changing:
+            known = self._window_reservations() if wanted or self._downtimes != {} else set()
+            for name in known - wanted.keys():
+                with suppress(NotYet):
+                    self._slurm.release(name)
+            for name, one in wanted.items():
+                if name not in known and one.begins > now:
+                    self._slurm.keep_free(Reservation(name, (one.host,)), one.begins, one.ends)
+            self._downtimes = {}
+            for one in downtimes:
+                begins = self._clock() + one.begins - now
+                self._downtimes[one.host] = min(self._downtimes.get(one.host, inf), begins)
+        return 0.0
+
+    def _bounded(self, node: SlurmNode) -> SlurmNode:
+        """Return the node with the time that is left until its maintenance."""
+        begins = (self._downtimes or {}).get(node.name)
+        return node if begins is None else replace(node, left=begins - self._clock())
+
+    def _window_reservations(self, host: str = "") -> set[str]:
+        """Return the names of reservations for windows, of this pool's nodes or of one."""
+        host = host or "[a-z0-9-]+"
+        name = re.compile(
+            rf"cod-window-\d+-{host}-\d+-(\d+|inf)\.{re.escape(self._table.partition)}"
+        )
+        return {one for one in self._slurm.all_reservations() if name.fullmatch(one)}
 
     # ------------------------------------------------------------ nodes for one job
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, product
-from math import prod
+from math import inf, prod
 
 from cod.vcm.batch.commands import NotUnderstood, task_ranges
 
@@ -72,6 +72,7 @@ class JobSize:
     features        the constraint (-C)
     whole           --exclusive
     required, excluded   nodes by name (-w, -x)
+    lasts           seconds that it may run, where maintenance bounds a node's time; else 0
     """
 
     least: int = 1
@@ -89,6 +90,7 @@ class JobSize:
     whole: bool = False
     required: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    lasts: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class SlurmJob:
     started, ended  seconds since the epoch; `ended` of a running job: its latest end
     restarts        how often it was put back into the queue
     batch           it was submitted by sbatch. Other jobs cannot be put back into the queue
+    lasts           seconds that it may run; infinity: no limit
     eligible        only missing room keeps it from starting: no dependency, no earliest time
     """
 
@@ -125,6 +128,7 @@ class SlurmJob:
     account: str = ""
     reservation: str = ""
     size: JobSize = JobSize()
+    lasts: float = inf
 
     @property
     def over(self) -> bool:
@@ -140,7 +144,8 @@ class SlurmJob:
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
     """A node that Slurm knows. `cpus_used`, `memory_used`, `gres_used`: what jobs have of it;
-    memory in MiB; `cores` of a socket, `threads` of a core."""
+    memory in MiB; `cores` of a socket, `threads` of a core; `left`: seconds until maintenance takes
+    it."""
 
     name: str
     address: str
@@ -157,6 +162,7 @@ class SlurmNode:
     gres_used: Mapping[str, int] = field(default_factory=dict)
     cores: int = 1
     threads: int = 1
+    left: float = inf
 
     @property
     def heard(self) -> bool:

@@ -210,6 +210,36 @@ class NeededNodes:
 
 
 @dataclass(frozen=True, slots=True)
+class MaintenanceStatus:
+    """VCM: which maintenance windows have nodes of the vcluster?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A maintenance window, with the vcluster's nodes in it, by hostname.
+
+    begins  when COD takes nodes that the vcluster still has; 0: it takes none
+    ends    when the nodes are in service again; 0: nobody knows
+    drain   the nodes are wanted as soon as their work has ended
+    """
+
+    window: int
+    begins: float
+    ends: float
+    drain: bool
+    reason: str
+    nodes: tuple[Named, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """COD: the windows that have nodes of the vcluster, as they are planned now. A window that was
+    moved has other times, and one that was withdrawn is missing."""
+
+    windows: tuple[Window, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Reclaim:
     """COD: give back `count` matching nodes by `deadline`; `nodes` has all that match. The VCM
     chooses.
@@ -333,6 +363,8 @@ Body = (
     | ReleaseNodes
     | ParkNodes
     | NeededNodes
+    | MaintenanceStatus
+    | Maintenance
     | Reclaim
     | ReclaimAnswer
     | ReclaimOver

@@ -63,6 +63,8 @@ VERBS: dict[str, Verb] = {
     "release-nodes": Verb(V),
     "park-nodes": Verb(V),
     "needed-nodes": Verb(C, ("park-nodes",)),
+    "maintenance-status": Verb(V),
+    "maintenance": Verb(C, ("maintenance-status",)),
     "reclaim-answer": Verb(V),
     "extend": Verb(V),
     "done": Verb(C, ("release-nodes", "reclaim-answer", "extend")),

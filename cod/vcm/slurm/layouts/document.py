@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -94,6 +95,7 @@ class JobShape(Shape):
     features: str
     required_nodes: str
     excluded_nodes: str
+    time_limit: int | None  # minutes
 
     def job(self, states: Sequence[str], exclusive: bool) -> SlurmJob:
         """Return the job. The first of `states` is what a VCM goes by. Raises `NotUnderstood`."""
@@ -139,6 +141,7 @@ class JobShape(Shape):
                 hostlist(self.required_nodes),
                 hostlist(self.excluded_nodes),
             ),
+            lasts=inf if self.time_limit is None else self.time_limit * 60.0,
         )
 
 

@@ -78,6 +78,7 @@ class _Job(JobShape):
     tres_per_node: Gres
     tres_per_task: Gres
     tres_per_job: Gres
+    time_limit: Value
     shared: list[str]
 
 
