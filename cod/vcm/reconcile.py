@@ -327,6 +327,8 @@ class Reconciler(RetryingSteps):
                 log.info("%s (%s) stays: no maintenance is near", host, node.member.node)
                 node.leaving, node.within, node.maintenance = "", 0.0, False
                 self._remember()
+            elif node.maintenance:
+                node.within = within[host]
         if within and self._clock() >= self._keep_until:
             self._mark_leaving(within, "maintenance", maintenance=True)
 

@@ -15,18 +15,20 @@ import pytest
 from sqlalchemy import select
 
 from cod.core import requests as core_requests
-from cod.flows.scheduler import vclusters
-from cod.model import Site
+from cod.flows.scheduler import maintenance, vclusters
+from cod.flows.vcms import vcms as vcm_flows
+from cod.model import AskedWindow, Site
 from cod.pool import in_transaction
 from cod.store import tables as t
 from cod.store import vcms
 from cod.store.engine import Tx, connect
+from cod.store.nodes import nodes
 from cod.store.scheduler import requests
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
 from cod.wire.nmp.frames import LONGEST_BODY
 from tests.contexts import flow_context
-from tests.net.vcmlab import Lab, furnish
+from tests.net.vcmlab import CarefulToy, Lab, furnish
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 
@@ -469,3 +471,25 @@ def test_a_node_whose_grant_its_vcm_has_not_heard_of_cannot_be_meant(pool: Lab) 
             )
         pool.ticks(3)
         assert pool.held("pool") == held
+
+
+def test_nodes_are_given_back_before_maintenance_and_others_take_their_places(pool: Lab) -> None:
+    grow(pool, 3)
+    pool.toy = CarefulToy
+    pool.vcm.die()
+    begins = pool.now() + 110.0
+    in_transaction(pool.engine, _plan_window, pool.site, pool.now(), begins)
+    pool.ticks(8)
+    assert pool.held("pool") == {"n1", "n2", "n3"}
+    assert "maintain" in pool.vcm.steps
+    pool.until(lambda: not in_transaction(pool.engine, vcm_flows.windows, 1), "two are given back")
+    assert pool.now() < begins - 80.0
+    pool.until(lambda: len(pool.books.members) == 3 and calm(pool), "others take their places")
+    assert not in_transaction(pool.engine, vcm_flows.windows, 1), "of nodes that are in no window"
+
+
+def _plan_window(tx: Tx, site: Site, now: float, begins: float) -> None:
+    """Maintenance of the nodes n2 and n3 of the pool."""
+    names = " ".join(one.name for one in nodes.every(tx) if one.hostname in ("n2", "n3"))
+    asked = AskedWindow("power feed", names, begins_at=begins, ends_at=begins + 60.0)
+    maintenance.plan(tx, flow_context(site, now, "user:root"), asked=asked)

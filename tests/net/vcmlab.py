@@ -8,8 +8,9 @@ database are the real ones.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -234,6 +235,21 @@ class Toy:
         self._life.step("removed")
 
 
+class CarefulToy(Toy):
+    """One that empties nodes 100 s before maintenance."""
+
+    def maintain(
+        self, windows: Sequence[b.Window], members: Any, now: float
+    ) -> Mapping[str, float]:
+        self._life.step("maintain")
+        return {
+            one.node: math.inf if window.drain else window.begins
+            for window in windows
+            for one in window.nodes
+            if one.node in members and (window.drain or now >= window.begins - 100)
+        }
+
+
 class Databases:
     """Stands in for cod.pool.Pool: flows are run at once, in this thread."""
 
@@ -287,6 +303,7 @@ class Lab:
         self.connected = True  # does the network carry?
         self.away = False  # nobody tells the pool that a node is gone
         self.reviving = True  # is who dies started again at once?
+        self.toy: type[Toy] = Toy
         self._options: dict[str, Any] = {}
 
     def close(self) -> None:
@@ -321,7 +338,7 @@ class Lab:
         self._options = options
         told = Options("pool", "toy 1.0", self.state, 1.0, **options)
         self.service = MortalService(
-            life, life, told, Toy(self.books, life), self._connect, self.now
+            life, life, told, self.toy(self.books, life), self._connect, self.now
         )
         self.service.life = life
         with_death(self.service.startService)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,19 @@ def test_the_view_has_nodes_jobs_and_reservations(says: Says) -> None:
     assert {name: node.usable for name, node in seen.nodes.items()} == {"n2": False, "n4": True}
     assert seen.reservations["cod-51"] == Reservation("cod-51", ("n2", "n3"))
     assert seen.reservations.keys() == {"cod-51", "licence"}
+
+
+def test_a_node_is_kept_free_for_a_window_in_universal_time(says: Says, tmp_path: Path) -> None:
+    slurm = says(reservation=(0, RESERVATIONS, ""), s9=(1, "", "Invalid node name specified"))
+    assert slurm.all_reservations() == {"cod-51", "later", "licence"}
+    slurm.keep_free(Reservation("w", ("n2",)), 86400.0, 90061.0)
+    slurm.keep_free(Reservation("w", ("n2",)), 86400.0, inf)
+    slurm.keep_free(Reservation("w", ("s9",)), 86400.0, inf)  # it has left
+    words = "scontrol create reservation reservationname=w nodes=n2 users=root"
+    assert asked(tmp_path)[1:3] == [
+        f"{words} starttime=1970-01-02T00:00:00 endtime=1970-01-02T01:01:01 flags=maint,ignore_jobs",
+        f"{words} starttime=1970-01-02T00:00:00 duration=infinite flags=maint,ignore_jobs",
+    ]
 
 
 @pytest.mark.parametrize(

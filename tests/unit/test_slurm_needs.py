@@ -353,3 +353,21 @@ def test_jobs_for_nodes_that_wait_are_not_behind_those_for_which_the_pool_is_too
         *many, job(20, node_gres="gpu:1"), kinds=[slow, GPU], there=[ready], rules=rules
     )
     assert (found.placed, found.nodes) == ({"20": ("n1",)}, {slow.nodeset: 2})
+
+
+# ---------------------------------------------------------------- maintenance
+
+
+def test_a_job_that_is_too_long_for_a_node_before_its_maintenance_wants_another() -> None:
+    near = node("n2", left=3600.0)
+    assert nodes(job(lasts=3600.0), there=[near]) == 0
+    assert nodes(job(lasts=3601.0), there=[near]) == 1
+    assert nodes(job(), there=[near]) == 1  # it has no limit
+    assert nodes(job(), there=[near, node("n3")]) == 0
+    assert nodes(job(lasts=60.0), job(2, lasts=7200.0), there=[near]) == 1
+
+
+def test_limits_make_no_sizes_where_no_maintenance_is_near() -> None:
+    """Thousands of jobs that differ in their limits alone are of one size."""
+    found = planned(*(job(number, lasts=60.0 * number) for number in range(9)), there=[node("n2")])
+    assert len(found.sizes) == 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from cod.vcm.batch.commands import CommandFailed
 from cod.vcm.batch.pool import BatchPool
 from cod.vcm.batch.resize import victims
-from cod.vcm.batch.system import Job
+from cod.vcm.batch.system import Downtime, Job
 from cod.vcm.pool import ANY, Demand, GivenUp, Member, Nodeset, NotYet
 from cod.vcm.settings import BadSettings, load
 from cod.vcm.slurm.commands import PLANNED, Reservation, Slurm, StillPlanned, View
@@ -40,6 +41,7 @@ class Books(Slurm):
         self.nodes: dict[str, SlurmNode] = {}
         self.jobs: dict[str, SlurmJob] = {}
         self.bookings: dict[str, Reservation] = {}
+        self.windows: set[str] = set()  # reservations for maintenance windows, by name
         self.said: list[tuple[Any, ...]] = []
         self.busy: set[str] = set()
         self.kill_at = 0
@@ -93,7 +95,8 @@ class Books(Slurm):
         if name in self.nodes and PLANNED in self.nodes[name].flags:
             raise StillPlanned
         self._change("delete", name)
-        if name in self.busy or any(name in one.nodes for one in self.bookings.values()):
+        kept = [one for one in self.windows if f"-{name}-" in one]
+        if name in self.busy or kept or any(name in one.nodes for one in self.bookings.values()):
             raise NotYet
         self.nodes.pop(name, None)
 
@@ -115,6 +118,13 @@ class Books(Slurm):
         assert all(self.nodes[name].closed for name in reservation.nodes)
         self.bookings[reservation.name] = reservation
 
+    def keep_free(self, reservation: Reservation, begins: float, ends: float) -> None:
+        self._change("keep free", reservation.name, begins, ends)
+        self.windows.add(reservation.name)
+
+    def all_reservations(self) -> set[str]:
+        return {*self.bookings, *self.windows}
+
     def bind(self, job: str, reservation: str) -> None:
         self._change("bind", job, reservation)
         array, _, task = job.partition("_")
@@ -128,6 +138,9 @@ class Books(Slurm):
 
     def release(self, reservation: str) -> None:
         self._change("release", reservation)
+        if reservation in self.windows:
+            self.windows.remove(reservation)
+            return
         assert all(
             self.nodes[name].closed
             for name in self.bookings[reservation].nodes
@@ -663,3 +676,62 @@ def test_settings_that_could_not_work_are_refused(tmp_path: Path, text: str, say
     with pytest.raises(BadSettings) as refused:
         load(tmp_path / "vcm.toml", SlurmSettings)
     assert says in str(refused.value)
+
+
+# ---------------------------------------------------------------- maintenance
+
+
+def downtime(host: str, begins: float = 5000.0, window: int = 3) -> Downtime:
+    return Downtime(window, host, begins, inf)
+
+
+def test_nodes_are_reserved_for_their_windows_and_once(books: Books) -> None:
+    """Also by a VCM that was started anew; a reservation of another pool's, or of an
+    administrator's, is left alone."""
+    books.windows = {"cod-window-3-n2-5000-inf.other", "weekend"}
+    pool = system(books)
+    for one in (pool, pool, system(books)):
+        assert one.foresee([downtime("n2"), downtime("n3", window=4)], 1000.0) == 0.0
+    assert books.said == [
+        ("keep free", "cod-window-3-n2-5000-inf.vc", 5000.0, inf),
+        ("keep free", "cod-window-4-n3-5000-inf.vc", 5000.0, inf),
+    ]
+    books.said.clear()
+    pool.foresee([downtime("n2", begins=6000.0)], 1000.0)  # one was moved, the other withdrawn
+    assert sorted(word[0] for word in books.said) == ["keep free", "release", "release"]
+    pool.foresee([], 1000.0)
+    assert books.windows == {"cod-window-3-n2-5000-inf.other", "weekend"}
+    monitored = len(books.said)
+    pool.foresee([], 1000.0)
+    assert len(books.said) == monitored
+
+
+def test_a_window_that_has_begun_is_not_reserved_and_its_reservation_stays(books: Books) -> None:
+    pool = system(books)
+    pool.foresee([downtime("n2")], 1000.0)
+    pool.foresee([downtime("n2"), downtime("n3", begins=2000.0)], 5001.0)
+    assert books.windows == {"cod-window-3-n2-5000-inf.vc"}
+
+
+def test_a_node_leaves_although_it_is_reserved_for_a_window(books: Books) -> None:
+    """Slurm deletes no node that a reservation has."""
+    books.registers(2)
+    books.registers(22)
+    system(books).foresee([downtime("n2"), downtime("n22")], 1000.0)
+    system(books).expel("n2", lost=False)  # one that was started anew knows of no window yet
+    assert set(books.nodes) == {"n22"}
+    assert books.windows == {"cod-window-3-n22-5000-inf.vc"}
+
+
+def test_a_job_that_is_too_long_for_its_node_makes_the_pool_grow(books: Books) -> None:
+    now = 0.0
+    pool = SlurmSystem(SlurmTable.model_validate({}), books, clock=lambda: now)
+    books.registers(2, flags=frozenset())
+    books.submitted(7, lasts=3000.0)
+    assert pool.look(["n2"], Counter())[1].nodes.total() == 0
+    pool.foresee([downtime("n2")], 1000.0)
+    assert pool.look(["n2"], Counter())[1].nodes.total() == 0
+    now = 1001.0
+    _, wants = pool.look(["n2"], Counter())
+    assert wants.nodes.total() == 1
+    assert not wants.kept, "it does not stay for that job"

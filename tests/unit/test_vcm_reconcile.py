@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from cod.vcm import state as store
 from cod.vcm.link import NmpError
 from cod.vcm.pool import ANY, Demand, Ending, GivenUp, Member, Nodeset, NotYet
 from cod.vcm.reconcile import Reconciler
@@ -26,6 +27,8 @@ from cod.wire.nmp.bodies import (
     Error,
     Grant,
     Lease,
+    Maintenance,
+    MaintenanceStatus,
     Named,
     Pong,
     Reclaim,
@@ -34,6 +37,7 @@ from cod.wire.nmp.bodies import (
     Request,
     RequestNodes,
     Wanted,
+    Window,
     Withdraw,
 )
 
@@ -426,3 +430,131 @@ def test_a_reclaim_is_answered_while_a_node_still_joins(tmp_path: Path) -> None:
     reactor.jobs[1]()
     assert [ours.reclaim for ours in service.state.nodes.values()] == [5, 0]
     assert not service.state.nodes["m3"].added
+
+
+class Careful(Farm):
+    """Gives up what windows have; its nodes do not go at once. `windows`: what it was told."""
+
+    def __init__(self) -> None:
+        self.windows: Sequence[Window] = ()
+        self.added: list[str] = []
+
+    def add(self, member: Member) -> None:
+        self.added.append(member.hostname)
+
+    def maintain(
+        self, windows: Sequence[Window], members: Mapping[str, Member], now: float
+    ) -> Mapping[str, float]:
+        self.windows = windows
+        named = {one.node: window.begins or inf for window in windows for one in window.nodes}
+        return {name: by for name, by in named.items() if name in members}
+
+
+class Windows:
+    """A VCM of nodes n1 to n3 that COD tells of `windows`; of None by a server of before."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.pool, self.asked = Careful(), list[Body]()
+        self.windows: tuple[Window, ...] | None = ()
+        self.reactor, self.failure = Slow(), "unknown-verb"
+        self.state = VcmState("pool", sure=True)
+        for number in (1, 2, 3):
+            member = Member(f"m{number}", f"n{number}", f"10.0.0.{number}", "active", "exec@1")
+            self.state.nodes[member.node] = OwnNode(member, added=True)
+        self.reconciler = Reconciler(
+            self.reactor,
+            self.reactor,
+            Options("pool", "test 1", tmp_path / "state.json"),
+            self.pool,
+            self.reactor.seconds,
+            self.ask,
+            lambda: None,
+        )
+
+    def ask(self, body: Body) -> Deferred[Body]:
+        self.asked.append(body)
+        if isinstance(body, MaintenanceStatus):
+            if self.windows is None:
+                return fail(NmpError(Error(self.failure, "there is no such verb")))
+            return succeed(Maintenance(self.windows))
+        return succeed(Pong())
+
+    def round(self, *windows: Window) -> dict[str, float]:
+        """What leaves after a look on which there are these windows, and until when it may work."""
+        self.windows = windows if self.windows is not None else None
+        self.reactor.advance(20.0)
+        ensureDeferred(self.reconciler.run(self.state, True))
+        self.reactor.work()
+        hosts = self.state.hosts()
+        return {name: hosts[name].within for name in hosts if hosts[name].leaving}
+
+
+def window(*names: str, begins: float = 0.0) -> Window:
+    return Window(3, begins, 0.0, True, "power feed", tuple(map(Named, names)))
+
+
+def test_nodes_leave_for_windows_and_stay_when_these_are_withdrawn(tmp_path: Path) -> None:
+    vcm = Windows(tmp_path)
+    assert vcm.round() == {}
+    assert vcm.round(window("n2", "n3", "elsewhere")) == {"n2": inf, "n3": inf}
+    assert vcm.state.nodes["m2"].leaving == "maintenance"
+    assert vcm.round(window("n2")) == {"n2": inf}
+    assert vcm.round(window("n2")) == {"n2": inf}
+    assert vcm.pool.added == ["n3"], "it may be closed already, and is opened again"
+    assert vcm.round() == {}
+    vcm.round()
+    assert vcm.pool.added == ["n3", "n2"]
+    assert all(node.added for node in vcm.state.nodes.values())
+
+
+def test_a_window_that_is_moved_to_an_earlier_time_is_obeyed(tmp_path: Path) -> None:
+    vcm = Windows(tmp_path)
+    assert vcm.round(window("n2", begins=9000.0)) == {"n2": 9000.0}
+    assert vcm.round(window("n2", begins=8000.0)) == {"n2": 8000.0}
+
+
+def test_the_last_node_stays_for_cod_takes_it_back_from_nobody(tmp_path: Path) -> None:
+    vcm = Windows(tmp_path)
+    for _ in range(3):
+        assert vcm.round(window("n1", "n2", "n3")) == {"n1": inf, "n2": inf}
+    vcm.state.nodes.pop("m1"), vcm.state.nodes.pop("m2")
+    assert vcm.round(window("n3")) == {}
+
+
+def test_a_node_that_a_reclaim_takes_is_not_kept_by_a_window_s_end(tmp_path: Path) -> None:
+    vcm = Windows(tmp_path)
+    vcm.round(window("n2", begins=9000.0))
+    vcm.state.hear(Reclaim(1, 1, 100.0, "for others", "", (Named("n2"),)))
+    vcm.round(window("n2", begins=9000.0))
+    assert vcm.state.nodes["m2"].reclaim == 1
+    assert "n2" in vcm.round()
+
+
+def test_a_server_of_before_is_asked_and_the_pool_goes_on(tmp_path: Path) -> None:
+    vcm = Windows(tmp_path)
+    vcm.windows = None
+    assert vcm.round() == {}
+    vcm.round()
+    assert vcm.asked == [MaintenanceStatus()] * 2
+
+
+def test_windows_outlive_a_server_that_is_away_for_a_moment(tmp_path: Path) -> None:
+    """What leaves is not added again because nobody could say whether the window is still there."""
+    vcm = Windows(tmp_path)
+    vcm.round(window("n2"))
+    vcm.windows, vcm.failure = None, "unavailable"
+    assert vcm.round() == {"n2": inf}
+
+
+def test_a_pool_that_knows_no_maintenance_asks_nothing(tmp_path: Path) -> None:
+    asked = turned(tmp_path, VcmState("pool", sure=True), Demand())
+    assert not [body for body in asked if isinstance(body, MaintenanceStatus)]
+
+
+def test_what_leaves_for_maintenance_is_remembered(tmp_path: Path) -> None:
+    vcm = Windows(tmp_path)
+    vcm.round(window("n2"))
+    store.save(vcm.state, tmp_path / "memory")
+    read = store.load(tmp_path / "memory", "pool")
+    assert read is not None
+    assert read.nodes == vcm.state.nodes
