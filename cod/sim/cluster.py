@@ -41,7 +41,8 @@ class IncomingKey(NamedTuple):
 
 class SimMachine:
     """One node; names as in the table `nodes`. `counted_as`: its key in the pool; `counted`: until
-    when it is added; `failing`: see `sim.failures`; `blameless`: set aside though it is healthy."""
+    when it is added; `failing`: see `sim.failures`; `blameless`: set aside though it is healthy;
+    `out_until`: it does not come back into service before."""
 
     __slots__ = (
         "assigned_at",
@@ -57,6 +58,7 @@ class SimMachine:
         "id",
         "kind",
         "name",
+        "out_until",
         "random",
         "reclaim",
         "released",
@@ -82,7 +84,7 @@ class SimMachine:
         self.assigned_at: float | None = None
         self.request_id = self.template_id = self.reserved = self.reclaim = self.released = 0
         self.waking = self.failing = self.blameless = False
-        self.counted = 0.0
+        self.counted = self.out_until = 0.0
         self.counted_as: PoolKey | IncomingKey | None = None
 
 

@@ -104,6 +104,13 @@ class MachineLifecycle:
         self.sleeps += 1
         self._pool.move(machine, E.POWERED_DOWN)
 
+    def take_out(self, machine: SimMachine, until: float) -> None:
+        """Take the machine out of service for maintenance, from its holder, too."""
+        machine.out_until = max(until, machine.out_until)
+        if machine.state is not S.QUARANTINED:
+            self._put_aside(machine, E.QUARANTINED)
+            self._later(machine, until - self._clock.now, self._return)
+
     # ------------------------------------------------------------ what happens
 
     def _after(
@@ -217,6 +224,10 @@ class MachineLifecycle:
 
     def _set_aside(self, machine: SimMachine, event: NodeEvent) -> None:
         self.failures += 1
+        self._put_aside(machine, event)
+        self._later(machine, machine.spec.repair * HOUR, self._repaired)
+
+    def _put_aside(self, machine: SimMachine, event: NodeEvent) -> None:
         self._images.drop(machine)
         self._pool.count(machine)
         self._on_broken(machine)
@@ -224,11 +235,17 @@ class MachineLifecycle:
         machine.request_id = machine.template_id = machine.reclaim = machine.released = 0
         machine.disk, machine.cache, machine.attempts = Disk.DIRTY, None, 0
         self._pool.move(machine, event)
-        self._later(machine, machine.spec.repair * HOUR, self._repaired)
 
     def _repaired(self, machine: SimMachine) -> None:
         self._pool.count(machine)
         machine.blameless = False
         self._failures.repaired(machine)
+        self._return(machine)
+
+    def _return(self, machine: SimMachine) -> None:
+        """Bring the machine back into service, unless maintenance still has it."""
+        if self._clock.now < machine.out_until:
+            self._later(machine, machine.out_until - self._clock.now, self._return)
+            return
         self._pool.move(machine, E.RESTORED)
         self._after(machine, machine.spec.times.reset, self._report)

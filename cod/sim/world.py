@@ -20,6 +20,7 @@ from cod.policy.scheduler.snapshot import (
     OTHERS,
     Allocation,
     Entitlement,
+    NodeKind,
     OpenReclaim,
     PassPlan,
     Sharing,
@@ -32,6 +33,7 @@ from cod.sim.failures import Failures
 from cod.sim.imageserver import ImageServer
 from cod.sim.lifecycle import MachineLifecycle
 from cod.sim.machines import MachinePool
+from cod.sim.maintenance import Maintenance
 from cod.sim.randomness import HOUR
 from cod.sim.results.stats import Stats
 from cod.sim.scenario.records import Scenario
@@ -89,6 +91,7 @@ class World:
         self._look_at = float("inf")
         self._minutes: set[float] = set()
         self.ended = self._ids = self._templates = 0
+        self.maintenance = Maintenance(self, scenario.windows)
         self.look(0.0)
 
     def new_id(self) -> int:
@@ -487,6 +490,7 @@ class World:
             entitlements=entitled,
             turn=turns.number(self.policy, now),
             spare=self._timeline.spare(now) if self.energy.forecast_weeks else {},
+            windows=self.maintenance.times,
         )
         seen = entitlements.shared(seen)
         self.entitlements = seen.entitlements
@@ -502,9 +506,22 @@ class World:
 
     def _open_reclaims(self) -> list[OpenReclaim]:
         return [
-            OpenReclaim(one.id, one.cluster.id, one.request.id, one.kind, one.open, one.deadline)
+            OpenReclaim(
+                one.id,
+                one.cluster.id,
+                one.request.id,
+                self._kind_now(one) if self.maintenance.times else one.kind,
+                one.open,
+                one.deadline,
+            )
             for one in self.reclaims.values()
         ]
+
+    def _kind_now(self, reclaim: ClusterReclaim) -> NodeKind:
+        """Return the kind of a reclaim's nodes; where they are in different windows, with those of
+        one of them."""
+        windows = [one.kind.windows for one in reclaim.cluster.held if one.reclaim == reclaim.id]
+        return reclaim.kind._replace(windows=max(windows, default=0))
 
     def hours_used(self, group: Group) -> float:
         """Return the node-seconds that a group has used of this month by the last pass."""

@@ -75,6 +75,8 @@ def of_reservations(
             refusal.code == "reserved" and over >= MINUTE
         ):
             yield f"request {request.id}: is called {refusal.code}, {over:.0f} s after its start"
+    if seen.windows:  # what maintenance takes is nobody's for sure
+        return
     yield from _overtaken(seen, planned, requests, groups, now)
     yield from _given_away(seen, planned, policy, requests, groups, now)
 

@@ -23,9 +23,9 @@ from cod.sim.check.pools import Key, Pools, matches_alone, sure
 
 def passed_over(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: float) -> Iterator[str]:
     """Yield waiting requests although a request behind them is granted nodes that would have
-    sufficed for them. Where nodes are kept for others, leases decide about their use, and nothing
-    is checked."""
-    if planned.holds or planned.reserved or seen.dear or not planned.grants:
+    sufficed for them. Where nodes are kept for others, or maintenance is to come, leases decide
+    about their use, and nothing is checked."""
+    if planned.holds or planned.reserved or seen.dear or seen.windows or not planned.grants:
         return
     if any(request.user_rank for request in seen.requests):
         return

@@ -33,6 +33,7 @@ def broken(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: float) ->
     groups = Groups(seen, planned, now)
     return [
         *_grants(seen, planned),
+        *_maintained(seen, planned, now),
         *_preemptions(seen, planned, groups),
         *groups.broken(),
         *bookings.broken(seen, planned, policy, groups, now),
@@ -108,6 +109,22 @@ def _constraints(grant: RequestGrant, request: PendingRequest, seen: SiteSnapsho
             for position, kinds in blocks.items()
             if len(kinds) > 1
         )
+
+
+def _maintained(seen: SiteSnapshot, planned: PassPlan, now: float) -> Iterator[str]:
+    """Yield grants of nodes that maintenance takes before their leases end."""
+    requests = {request.id: request for request in seen.requests}
+    for grant in planned.grants if seen.windows else ():
+        request = requests[grant.request_id]
+        holder = seen.holders.get(request.vcluster_id)
+        ends = now + request.lease
+        if holder is not None and holder.expires_at is not None:
+            ends = holder.expires_at
+        for share in grant.shares:
+            for bit, window in seen.windows.items():
+                taken = window.begins < (now if request.preemptible else ends)
+                if share.free_nodes.kind.windows & bit and taken and now < window.ends:
+                    yield f"request {request.id}: nodes that maintenance takes at {window.begins}"
 
 
 def _preemptions(seen: SiteSnapshot, planned: PassPlan, groups: Groups) -> Iterator[str]:

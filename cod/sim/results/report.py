@@ -83,6 +83,10 @@ def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
         "power": _power(world),
         "failures": world.lifecycle.failures,
         "faults": _faults(world),
+        "maintenance": {
+            "windows": len(scenario.windows),
+            "taken": world.maintenance.taken,
+        },
         "passes": stats.passes,
         "events": world.clock.events,
     }

@@ -81,6 +81,19 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)
+class Window:
+    """A maintenance window."""
+
+    name: str = word("its name")
+    begins: float = key("seconds from the start of the run until its nodes are taken")
+    length: float = key("seconds for which they are out of service", 28_800.0, low=1)
+    ahead: float = key("seconds before its beginning at which it is planned", 7 * 86400.0)
+    blocks: tuple[Annotated[int, key("", low=1)], ...] = word(
+        "the blocks that it takes, from 1, counted over all types; none: the whole site", ()
+    )
+
+
+@dataclass(frozen=True, slots=True, config=KEYS)
 class OwnerTable:
     """A group."""
 
@@ -355,6 +368,7 @@ class Scenario:
     failing_machines: float = 0.0
     blame: bool = True
     folder: Path = Path()
+    windows: tuple[Window, ...] = ()
 
     @property
     def nodes(self) -> int:

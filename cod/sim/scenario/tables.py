@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from cod.model import Energy, Policy, Refused, field_error, unknown_key
 from cod.policy.hardware import match
+from cod.policy.reservations import maintenance
 from cod.sim.scenario.records import (
     Demand,
     Farm,
@@ -25,6 +26,7 @@ from cod.sim.scenario.records import (
     Scenario,
     Trace,
     Type,
+    Window,
     key,
     word,
 )
@@ -94,6 +96,7 @@ class ScenarioFile(BaseModel):
     type: list[Type] = Field(min_length=1)
     group: list[OwnerTable] = Field(min_length=1)
     demand: list[Annotated[Demand, Field(discriminator="model")]] = Field(min_length=1)
+    window: list[Window] = []
 
 
 def keys() -> Iterator[tuple[str, str, str]]:
@@ -102,6 +105,7 @@ def keys() -> Iterator[tuple[str, str, str]]:
     yield from _described(ScenarioFile.model_fields, "")
     yield from _described(_fields(Type), "type.NAME.")
     yield from _described(_fields(OwnerTable), "group.NAME.")
+    yield from _described(_fields(Window), "window.NAME.")
     for model in MODELS:
         for name, default, about in _described(TABLES[model], "demand.NAME."):
             yield f"{name} ({model})", default, about
@@ -116,6 +120,7 @@ MODELS = ("jobs", "queue", "farm", "trace", "recorded", "reservations", "moves")
 TABLES: dict[str, Mapping[str, FieldInfo]] = {
     "type": _fields(Type),
     "group": _fields(OwnerTable),
+    "window": _fields(Window),
     "jobs": _fields(Jobs),
     "queue": _fields(Queue),
     "farm": _fields(Farm),
@@ -223,6 +228,7 @@ def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
         file.failing_machines,
         file.blame,
         folder,
+        tuple(file.window),
     )
 
 
@@ -309,7 +315,29 @@ def _contradictions(file: ScenarioFile) -> list[str]:
             match.check(demand.needs)
         except Refused as refused:
             problems.append(f"demand.{demand.name}.needs: {refused.sentence}")
-    for what, listed in (("type", file.type), ("group", file.group), ("demand", file.demand)):
+    blocks = sum(len(one.blocks) for one in file.type)
+    problems += [
+        f"window.{one.name}.blocks: there is no block {block}, the last is {blocks}"
+        for one in file.window
+        for block in one.blocks
+        if block > blocks
+    ]
+    problems += [
+        f"window.{one.name}: more than {maintenance.MOST} windows are planned at a time"
+        for one in file.window
+        if sum(
+            other.begins - other.ahead <= max(0.0, one.begins - one.ahead)
+            and one.begins - one.ahead <= other.begins + other.length
+            for other in file.window
+        )
+        > maintenance.MOST
+    ]
+    for what, listed in (
+        ("type", file.type),
+        ("group", file.group),
+        ("demand", file.demand),
+        ("window", file.window),
+    ):
         seen = [one.name for one in listed]
         problems += [
             f"{what}: {name!r} is used twice" for name in sorted(set(seen)) if seen.count(name) > 1

@@ -1,0 +1,85 @@
+"""Maintenance windows of a simulated site: the counterpart of `flows.scheduler.maintenance`, with
+the same rule for leases (`policy.reservations.maintenance`).
+
+A window is known some time before it begins. From then on its machines are of a kind of their own,
+and no lease that would run into the window begins on them. When it begins its machines are taken,
+also from those that hold them; when it ends they come back, and are erased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cod.model import MaintenanceWindow
+from cod.policy.reservations import maintenance as policy
+from cod.policy.scheduler.snapshot import WindowTimes
+from cod.sim.cluster import SimMachine
+from cod.sim.scenario.records import Window
+from cod.states import WindowState
+
+if TYPE_CHECKING:
+    from cod.sim.world import World
+
+
+class Maintenance:
+    """The windows of a scenario, carried out on the world's clock.
+
+    times  of those that are planned or run, by bit: the planner's view
+    taken  how often a machine was taken from a vcluster
+    """
+
+    def __init__(self, world: World, windows: tuple[Window, ...]) -> None:
+        self._world = world
+        self._open: list[MaintenanceWindow] = []
+        self.times: Mapping[int, WindowTimes] = {}
+        self.taken = 0
+        for number, spec in enumerate(windows, 1):
+            world.clock.at(spec.begins - spec.ahead, self._plan, number, spec)
+
+    def _plan(self, number: int, spec: Window) -> None:
+        clock = self._world.clock
+        window = MaintenanceWindow(
+            id=number,
+            state=WindowState.PLANNED,
+            begins_at=spec.begins,
+            ends_at=spec.begins + spec.length,
+            reason=spec.name,
+            names=", ".join(f"@{block}" for block in spec.blocks),
+            filter="",
+            drain=False,
+            stay_out=False,
+            bit=policy.bit(self._open),
+            warned=None,
+            created_at=clock.now,
+            created_by="",
+        )
+        self._open.append(window)
+        machines = [
+            machine
+            for machine in self._world.pool.machines
+            if not spec.blocks or machine.kind.block in spec.blocks
+        ]
+        self._mark(machines, window.bit)
+        clock.at(spec.begins, self._begin, machines, spec.begins + spec.length)
+        clock.at(spec.begins + spec.length, self._end, machines, window)
+
+    def _begin(self, machines: list[SimMachine], ends: float) -> None:
+        for machine in machines:
+            self.taken += machine.cluster is not None
+            self._world.lifecycle.take_out(machine, ends)
+        self._world.stir()
+
+    def _end(self, machines: list[SimMachine], window: MaintenanceWindow) -> None:
+        self._open.remove(window)
+        self._mark(machines, -window.bit)
+
+    def _mark(self, machines: list[SimMachine], bit: int) -> None:
+        """Make the machines a kind of their own, or of their former kind again."""
+        self.times = policy.times(self._open, self._world.policy)
+        for machine in machines:
+            machine.kind = machine.kind._replace(windows=machine.kind.windows + bit)
+            self._world.pool.place(machine)
+            if machine.cluster is not None:
+                machine.cluster.changed()
+        self._world.stir()
