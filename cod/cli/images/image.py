@@ -25,6 +25,7 @@ from cod.cli.show import (
     table_of,
     there_is,
     when,
+    with_dry_run,
     with_json,
     with_table,
 )
@@ -292,6 +293,7 @@ def verify(ctx: click.Context, name: str, as_json: bool) -> None:
 @image.command()
 @name_argument
 @with_json
+@with_dry_run
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     """Delete an image that no template uses.
 

@@ -11,7 +11,16 @@ import click
 
 from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import Show, fields_table, lists
-from cod.cli.show import client, if_missing_option, print_json, said, shown, there_is, with_json
+from cod.cli.show import (
+    client,
+    if_missing_option,
+    print_json,
+    said,
+    shown,
+    there_is,
+    with_dry_run,
+    with_json,
+)
 from cod.client import full_name, path_of
 from cod.model.software import Template
 
@@ -115,6 +124,7 @@ def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> N
 @template.command()
 @click.argument("name", metavar="[GROUP/]NAME[@REVISION]")
 @with_json
+@with_dry_run
 def retire(ctx: click.Context, name: str, as_json: bool) -> None:
     """Retire a template, or one revision, that nothing uses.
 

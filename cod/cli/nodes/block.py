@@ -16,6 +16,7 @@ from cod.cli.show import (
     shown,
     table,
     table_of,
+    with_dry_run,
     with_json,
     with_table,
 )
@@ -94,6 +95,7 @@ def create(ctx: click.Context, name: str, if_missing: bool, as_json: bool) -> No
 @block.command()
 @click.argument("name")
 @with_json
+@with_dry_run
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     """Delete a block that has no nodes.
 
@@ -116,6 +118,7 @@ def _change(
 @click.argument("name")
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @with_json
+@with_dry_run
 def add(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
     """Add nodes to a block, by names or patterns: all of them, or none.
 
@@ -130,6 +133,7 @@ def add(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) ->
 @click.argument("name")
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @with_json
+@with_dry_run
 def remove(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
     """Remove nodes from a block, by names or patterns.
 

@@ -16,7 +16,16 @@ from cod.cli.record_fields import (
     options_named,
     set_options,
 )
-from cod.cli.show import client, node_word, print_json, print_table, said, shown, with_json
+from cod.cli.show import (
+    client,
+    node_word,
+    print_json,
+    print_table,
+    said,
+    shown,
+    with_dry_run,
+    with_json,
+)
 from cod.client import path
 from cod.model.views import TypeView
 from cod.quantity import counted
@@ -112,6 +121,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.argument("name")
 @set_options(TypeView)
 @with_json
+@with_dry_run
 def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     """Change a node type's name, cost, power settings or watts.
 
@@ -132,6 +142,7 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
 @type_.command()
 @click.argument("name")
 @with_json
+@with_dry_run
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     """Delete a node type without nodes.
 

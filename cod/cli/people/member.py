@@ -17,6 +17,7 @@ from cod.cli.show import (
     table,
     table_of,
     when,
+    with_dry_run,
     with_json,
     with_table,
 )
@@ -88,6 +89,7 @@ def list_(ctx: click.Context, group: str, as_json: bool) -> None:
 )
 @click.option("--force", is_flag=True, help="Allow a group without an owner: for administrators.")
 @with_json
+@with_dry_run
 def set_(
     ctx: click.Context,
     group: str,
@@ -120,6 +122,7 @@ def set_(
 @click.argument("group")
 @click.argument("user")
 @with_json
+@with_dry_run
 def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
     """Remove a person from a group. New logins to its nodes end within a minute; the command names
     the nodes on which sessions may still be open. Nodes without SSSD keep that person's SSH keys

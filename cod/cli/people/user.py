@@ -174,6 +174,7 @@ def disable(ctx: click.Context, name: str, as_json: bool) -> None:
 @user.command()
 @click.argument("name")
 @with_json
+@with_dry_run
 def enable(ctx: click.Context, name: str, as_json: bool) -> None:
     """Enable a user that was disabled.
 

@@ -18,6 +18,7 @@ from cod.cli.show import (
     watched,
     watching,
     when,
+    with_dry_run,
     with_json,
     with_table,
     yes_option,
@@ -214,6 +215,7 @@ def _checked(one: Any) -> Any:
 @click.option("--until", "ends_at", type=Moment(), help="When nodes come back.")
 @click.option("--reason", help="Shown to owners, and at the nodes.")
 @with_json
+@with_dry_run
 def set_(
     ctx: click.Context,
     id: int,
@@ -240,6 +242,7 @@ def set_(
 @click.argument("id", type=int)
 @yes_option
 @with_json
+@with_dry_run
 def end(ctx: click.Context, id: int, yes: bool, as_json: bool) -> None:
     """Cancel maintenance that has not begun, or end it now: nodes come back.
 

@@ -16,6 +16,7 @@ from cod.cli.show import (
     table,
     watched,
     watching,
+    with_dry_run,
     with_json,
     with_table,
 )
@@ -39,6 +40,7 @@ from cod.client import path
 )
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @with_json
+@with_dry_run
 def move(
     ctx: click.Context,
     source: str,

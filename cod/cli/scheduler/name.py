@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from cod.cli.show import client, said, shown, table_of, with_json, with_table
+from cod.cli.show import (
+    client,
+    said,
+    shown,
+    table_of,
+    with_dry_run,
+    with_json,
+    with_table,
+)
 from cod.client import path
 
 vcluster_option = click.option(
@@ -69,6 +77,7 @@ def add(ctx: click.Context, label: str, target: str, vcluster: str, as_json: boo
 @click.argument("label", metavar="NAME")
 @vcluster_option
 @with_json
+@with_dry_run
 def remove(ctx: click.Context, label: str, vcluster: str, as_json: bool) -> None:
     """Remove a name.
 

@@ -15,6 +15,7 @@ from cod.cli.show import (
     table_of,
     watched,
     watching,
+    with_dry_run,
     with_json,
     with_table,
 )
@@ -107,6 +108,7 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
 @number_argument
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @with_json
+@with_dry_run
 def answer(ctx: click.Context, number: int, nodes: tuple[str, ...], as_json: bool) -> None:
     """Release these nodes in place of the chosen ones. Their disks are erased.
 

@@ -18,6 +18,7 @@ from cod.cli.show import (
     watched,
     watching,
     when,
+    with_dry_run,
     with_json,
     with_table,
     yes_option,
@@ -136,6 +137,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.argument("name")
 @yes_option
 @with_json
+@with_dry_run
 def end(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     """End a series: no further clusters are reserved. Those that are reserved stay.
 

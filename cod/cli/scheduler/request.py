@@ -21,6 +21,7 @@ from cod.cli.show import (
     said,
     shown,
     when,
+    with_dry_run,
     with_json,
     with_table,
 )
@@ -165,6 +166,7 @@ def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) ->
 @set_options(AskedNodes, new=True)
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @with_json
+@with_dry_run
 def submit(
     ctx: click.Context,
     /,
@@ -209,6 +211,7 @@ def submit(
 @request.command()
 @click.argument("number", type=click.IntRange(1))
 @with_json
+@with_dry_run
 def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
     """Withdraw a request that waits.
 
@@ -245,6 +248,7 @@ def watch(ctx: click.Context, number: int, off: bool, as_json: bool) -> None:
     help="Allow nodes of several types and blocks. [default: as it was asked]",
 )
 @with_json
+@with_dry_run
 def change(ctx: click.Context, number: int, count: int, spread: bool | None, as_json: bool) -> None:
     """Let a vcluster that waits for its first nodes begin with fewer, or with nodes of several
     types. It keeps its place in the queue.
@@ -264,6 +268,7 @@ def change(ctx: click.Context, number: int, count: int, spread: bool | None, as_
     "--template", default="", help="What its nodes are to run now: NAME or NAME@REVISION."
 )
 @with_json
+@with_dry_run
 def retry(ctx: click.Context, number: int, template: str, as_json: bool) -> None:
     """Try a request again that was stopped because its nodes failed.
 

@@ -372,6 +372,7 @@ def resize(
 @click.option("--description", help="What the cluster is for; '' for nothing.")
 @click.option("--tags", help="Words to find it by, with spaces between; '' for none.")
 @with_json
+@with_dry_run
 def set_(
     ctx: click.Context, name: str, description: str | None, tags: str | None, as_json: bool
 ) -> None:
@@ -393,6 +394,7 @@ def set_(
 @name_argument
 @click.argument("new")
 @with_json
+@with_dry_run
 def rename(ctx: click.Context, name: str, new: str, as_json: bool) -> None:
     """Rename a virtual cluster. Names of its nodes in DNS follow at once, and the former ones lead
     to them; its running nodes go on with the names that they were installed with.
@@ -409,6 +411,7 @@ def rename(ctx: click.Context, name: str, new: str, as_json: bool) -> None:
 @name_argument
 @click.argument("lease", type=SPAN)
 @with_json
+@with_dry_run
 def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
     """Extend the lease to LEASE from now.
 
@@ -426,6 +429,7 @@ def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
 @yes_option
 @wait_option
 @with_json
+@with_dry_run
 def release(
     ctx: click.Context,
     name: str,

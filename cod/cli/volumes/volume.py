@@ -21,6 +21,7 @@ from cod.cli.show import (
     table,
     table_of,
     when,
+    with_dry_run,
     with_json,
     with_table,
     yes_option,
@@ -166,6 +167,7 @@ def create(
 @name_argument
 @click.argument("bytes_", metavar="SIZE", type=SIZE)
 @with_json
+@with_dry_run
 def resize(ctx: click.Context, name: str, bytes_: int, as_json: bool) -> None:
     """Change how much a volume may hold. What it holds stays, even if that is more.
 
@@ -189,6 +191,7 @@ def resize(ctx: click.Context, name: str, bytes_: int, as_json: bool) -> None:
     help="Delete the volume so long after the vcluster's end, such as 30d. [default: keep it]",
 )
 @with_json
+@with_dry_run
 def attach(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     """Have the nodes of a virtual cluster (vcluster) mount a volume.
 
@@ -203,6 +206,7 @@ def attach(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 @name_argument
 @click.argument("vcluster")
 @with_json
+@with_dry_run
 def detach(ctx: click.Context, name: str, vcluster: str, as_json: bool) -> None:
     """Withdraw a volume from the nodes of a virtual cluster. Unmount it on the nodes first:
     programs that have files of it open get errors.
@@ -223,6 +227,7 @@ def detach(ctx: click.Context, name: str, vcluster: str, as_json: bool) -> None:
 @click.argument("snapshot")
 @click.option("--delete", "remove", is_flag=True, help="Delete the snapshot.")
 @with_json
+@with_dry_run
 def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool, as_json: bool) -> None:
     """Take a snapshot of a volume, where its file server can (Btrfs, ZFS).
 
@@ -242,6 +247,7 @@ def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool, as_json
 @name_argument
 @yes_option
 @with_json
+@with_dry_run
 def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     """Delete a volume. It is kept for the site's grace, in which `cod volume restore` undoes the
     deletion.
@@ -259,6 +265,7 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
 @volume.command()
 @name_argument
 @with_json
+@with_dry_run
 def restore(ctx: click.Context, name: str, as_json: bool) -> None:
     """Undo the deletion of a volume.
 
