@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import click
 
-from cod.cli.show import client, size, with_json
+from cod.cli.show import client, moment, size, with_json
 
 
 @click.command()
@@ -37,7 +36,7 @@ def line(kind: str, value: Any) -> str:
         return (
             f"         {value['node']}: {value['state']}{phase} {share} %, {size(value['rate'])}/s"
         )
-    at = time.strftime("%H:%M:%S", time.localtime(value["at"]))
+    at = moment(value["at"])  # without its age, which would not be true for long
     if kind == "notice":
         return f"{at} notice {value['id']} to {value['group'] or 'the site'}: {value['subject']}"
     way = f"{value['from_state'] or '(new)'} -> {value['to_state']}"

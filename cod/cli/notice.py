@@ -9,7 +9,6 @@ import click
 
 from cod.choices import DeliveryState, NoticeMail
 from cod.cli.show import (
-    ago,
     client,
     newest_option,
     print_json,
@@ -57,7 +56,7 @@ def delivery_table(value: Any) -> Any:
     return table(
         ("CHANNEL", "TO", "STATE", "ATTEMPTS", "NEXT", "ERROR"),
         [
-            (d["channel"], d["to"], d["state"], str(d["attempts"]), ago(d["next_at"]), d["error"])
+            (d["channel"], d["to"], d["state"], str(d["attempts"]), when(d["next_at"]), d["error"])
             for d in value["deliveries"]
         ],
     )

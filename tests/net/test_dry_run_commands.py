@@ -34,12 +34,12 @@ COMMANDS = {
     "member set": "{group} {user} viewer",
     "name remove": "{label} --vcluster {vcluster}",
     "reclaim answer": "{reclaim} {node} !",
-    "request change": "{request} --count 1 !",
+    "request change": "{request} --count 1",
     "request retry": "{request} !",
-    "request submit": "{vcluster} --count 1",
-    "request withdraw": "{request}",
+    "request submit": "{vcluster} 1",
+    "request withdraw": "{request} !delete the vcluster instead",
     "series end": "{series}",
-    "template retire": "{template}",
+    "template retire": "{template} !is in use",
     "type delete": "{type} !",
     "type set": "{type} --cost 7",
     "user delete": "{user}",
@@ -48,17 +48,17 @@ COMMANDS = {
     "user set": "{user} --full-name Other",
     "vcluster delete": "{vcluster}",
     "vcluster extend": "{vcluster} 1d",
-    "vcluster move": "1 --from {vcluster} --to theirs-cluster !",
+    "vcluster move": "{vcluster} theirs-cluster 1 !",
     "vcluster release": "{vcluster} {node} !",
-    "vcluster rename": "{vcluster} other",
+    "vcluster rename": "{vcluster} other !revoke it",
     "vcluster resize": "{vcluster} 1 !",
     "vcluster set": "{vcluster} --description other",
-    "volume attach": "{volume} {vcluster} !",
-    "volume delete": "{volume} !",
-    "volume detach": "{volume} {vcluster}",
+    "volume attach": "{volume} {vcluster}",
+    "volume delete": "{volume}",
+    "volume detach": "{volume} {vcluster} !is not attached",
     "volume resize": "{volume} 40G",
     "volume restore": "{volume} !",
-    "volume snapshot": "{volume} monday !",
+    "volume snapshot": "{volume} monday",
 }
 
 
@@ -96,6 +96,7 @@ def world(served: Served) -> World:
         served.local.post("/blocks", {"name": name})
         if node:
             served.local.post(f"/blocks/{name}/add", {"nodes": [node]})
+    served.tx(lambda tx: tx.execute(t.vclusters.update().values(state="active", expires_at=2e6)))
     world.ours |= {"maintenance": "1", "type": "type1", "block": "rack1"}
     return world
 
@@ -120,7 +121,6 @@ def test_they_say_what_would_change_and_change_nothing(served: Served, world: Wo
 
 
 def test_a_release_says_whose_work_stops_and_for_people_too(served: Served, world: World) -> None:
-    served.tx(lambda tx: tx.execute(t.vclusters.update().values(state="active", expires_at=2e6)))
     shown = said(served, "vcluster", "delete", world.ours["vcluster"], "--dry-run")
     assert f"work of {world.ours['vcluster']}" in shown
     run(served, "vcluster", "delete", world.ours["vcluster"], "--yes")

@@ -52,7 +52,7 @@ def test_only_jobs_that_end_before_start_on_a_node_that_maintenance_takes(
     until(lambda: pool.hosts()["s1"].jobs or pool.hosts()["s2"].jobs, "the short job runs")
     ours = ["s1", "s2"]
     until(
-        lambda: pool.look(ours, Counter())[1].nodes.total() == 2,
+        lambda: sum(pool.look(ours, Counter())[1].nodes.values()) == 2,
         "two jobs are too long for the nodes that are there, whatever Slurm calls that",
         30,
     )

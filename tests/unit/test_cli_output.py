@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +17,7 @@ import yaml
 from click.testing import CliRunner, Result
 from rich.console import Console, Group
 
+from cod.cli import show
 from cod.cli.output import in_order
 from cod.cli.root import cod
 from cod.cli.show import (
@@ -251,3 +254,13 @@ def test_a_terminal_gets_no_control_characters_of_a_value(format: str) -> None:
     text = CliRunner().invoke(one, ["-o", format]).stdout
     assert not [each for each in text if not each.isprintable() and each not in "\n\t"]
     assert (json.loads if format == "json" else yaml.safe_load)(text) == HOSTILE
+
+
+def test_times_in_tables_have_their_zone_but_for_lengths_and_short_views() -> None:
+    """An age alone is for how long something lasts, and for what is looked at now."""
+    alone = {
+        f"{file.name} {found[1]}"
+        for file in (Path(show.__file__).parent).rglob("*.py")
+        for found in re.finditer(r'\("([^"]+)", lambda \w+: ago\(', file.read_text())
+    }
+    assert alone == {"node.py For", "status.py WAITING", "status.py EXPECTED"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, client, shown, table_of, with_table
+from cod.cli.show import client, shown, table_of, when, with_table
 from cod.quantity import counted
 
 FEW = 5  # names that a line shows
@@ -65,7 +65,7 @@ def failure_table(groups: Sequence[Mapping[str, Any]], by: str) -> Any:
         [(group["key"], node) for group in groups for node in group["nodes"]],
         (by.upper(), lambda v: v[0] or "none"),
         ("NODE", lambda v: v[1]["name"]),
-        ("SINCE", lambda v: ago(v[1]["since"])),
+        ("SINCE", lambda v: when(v[1]["since"])),
         *(
             (title, lambda v, key=key: v[1][key] or "-")
             for key, title in (("block", "RACK"), ("template", "TEMPLATE"), ("reason", "REASON"))
@@ -79,8 +79,8 @@ def fault_table(values: Sequence[Mapping[str, Any]]) -> Any:
     return table_of(
         values,
         ("FAULT", "what"),
-        ("SINCE", lambda v: ago(v["since"])),
-        ("ENDED", lambda v: ago(v["ended"])),
+        ("SINCE", lambda v: when(v["since"])),
+        ("ENDED", lambda v: when(v["ended"])),
         ("AFFECTS", lambda v: _few(v["affects"])),
         ("WAITING", lambda v: _few(v["waits"])),
         ("ABOUT", "about"),

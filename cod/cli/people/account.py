@@ -13,7 +13,6 @@ from click.core import ParameterSource
 from cod.cli.show import (
     PAST,
     SPAN,
-    ago,
     client,
     newest_option,
     password_option,
@@ -215,7 +214,7 @@ def list_sessions(ctx: click.Context, as_json: bool) -> None:
             ("FROM", "address"),
             ("BROWSER", "browser"),
             ("SINCE", lambda v: when(v["created_at"])),
-            ("LAST SEEN", lambda v: ago(v["last_seen"])),
+            ("LAST SEEN", lambda v: when(v["last_seen"])),
             ("UNTIL", lambda v: when(v["expires_at"])),
         ),
         as_json,

@@ -12,7 +12,6 @@ from cod.cli.people.member import group as invite
 from cod.cli.record_fields import OrNone, Show, body_of, facts, lists, options_named, set_options
 from cod.cli.scheduler.shares import preview_table, share_table
 from cod.cli.show import (
-    ago,
     client,
     created,
     if_missing_option,
@@ -300,7 +299,7 @@ def delivery_table(values: list[Any]) -> Any:
         ("TO", "to"),
         ("STATE", "state"),
         ("ATTEMPTS", lambda v: str(v["attempts"])),
-        ("NEXT", lambda v: ago(v["next_at"])),
+        ("NEXT", lambda v: when(v["next_at"])),
         ("ERROR", "error"),
     )
 

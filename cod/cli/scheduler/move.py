@@ -8,7 +8,6 @@ import click
 
 from cod.cli.show import (
     Span,
-    ago,
     client,
     newest_option,
     shown,
@@ -16,6 +15,7 @@ from cod.cli.show import (
     table,
     watched,
     watching,
+    when,
     with_dry_run,
     with_json,
     with_table,
@@ -122,7 +122,7 @@ def move_table(values: list[Any]) -> Any:
                 ),
                 str(v["move"]["granted"]),
                 state_word(v["state"]),
-                ago(v["move"]["deadline"]) if v["move"]["leaving"] else "-",
+                when(v["move"]["deadline"]) if v["move"]["leaving"] else "-",
                 v["reason"],
             )
             for v in values

@@ -8,16 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import (
-    ago,
-    client,
-    print_json,
-    print_rich,
-    print_table,
-    table_of,
-    when,
-    with_table,
-)
+from cod.cli.show import client, print_json, print_rich, print_table, table_of, when, with_table
 
 COLORS = {
     "grant": "green",
@@ -115,11 +106,10 @@ def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
     )
     _part(
         "what would free it",
-        ("WHEN", "", "NODES", "HOW"),
+        ("WHEN", "NODES", "HOW"),
         [
             (
                 when(one["at"]),
-                "" if one["at"] is None else ago(one["at"]),
                 one["count"],
                 one["sentence"],
             )

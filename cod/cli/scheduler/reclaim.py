@@ -15,6 +15,7 @@ from cod.cli.show import (
     table_of,
     watched,
     watching,
+    when,
     with_dry_run,
     with_json,
     with_table,
@@ -47,7 +48,7 @@ def reclaim_table(values: list[Any]) -> Any:
         ("NODES", "count"),
         ("GIVEN", lambda v: str(v["given"])),
         ("STATE", "state"),
-        ("DEADLINE", lambda v: ago(v["deadline"]) if v["state"] == "open" else "-"),
+        ("DEADLINE", lambda v: when(v["deadline"]) if v["state"] == "open" else "-"),
         (
             "CHOSEN",
             lambda v: " ".join(_chosen(name, v["promised"].get(name)) for name in v["chosen"]),

@@ -21,7 +21,6 @@ from cod.cli.show import (
     MOUNT,
     PREFIX,
     SPAN,
-    ago,
     client,
     confirm,
     created,
@@ -93,7 +92,10 @@ COLUMNS = (
     "size",
     ("Active", lambda v: str(v["states"].get("active", 0))),
     ("Addresses", _ranges),
-    ("Expires", lambda v: f"ended {ago(v['ended_at'])}" if v["ended_at"] else ago(v["expires_at"])),
+    (
+        "Expires",
+        lambda v: f"ended {when(v['ended_at'])}" if v["ended_at"] else when(v["expires_at"]),
+    ),
 )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cod.cli.server.local import database, local_user, run
-from cod.cli.show import ago, print_json, print_table, said, shown, table_of, when, with_json
+from cod.cli.show import print_json, print_table, said, shown, table_of, when, with_json
 from cod.client import SITE_FILE
 from cod.states import StoryVerdict
 
@@ -99,7 +99,7 @@ def _plan(found: dict[str, Any]) -> Any:
             ("SERVER", "name"),
             ("VERSION", lambda v: v["version"] or "0.1 or older"),
             ("SCHEMA", "database_schema"),
-            ("SEEN", lambda v: ago(v["seen_at"])),
+            ("SEEN", lambda v: when(v["seen_at"])),
             ("MAY GO ON", lambda v: "no: stop it" if v["too_old"] else "yes"),
         ),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import ago, client, print_json, print_rich, table_of, with_table
+from cod.cli.show import client, print_json, print_rich, table_of, when, with_table
 
 
 @click.group()
@@ -49,5 +49,5 @@ def hosts_table(values: Sequence[Mapping[str, Any]]) -> Any:
         ("MANAGES", lambda v: "yes" if v["manages"] else ""),
         ("VERSION", "version"),
         ("SCHEMA", "database_schema"),
-        ("SEEN", lambda v: ago(v["seen"])),
+        ("SEEN", lambda v: when(v["seen"])),
     )

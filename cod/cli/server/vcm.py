@@ -19,6 +19,7 @@ from cod.cli.show import (
     said,
     shown,
     table_of,
+    when,
     with_json,
     with_table,
 )
@@ -161,7 +162,7 @@ def vcm_table(values: list[Any]) -> Any:
         ("VCLUSTER", "vcluster"),
         ("VCM", "about"),
         ("SERVER", lambda v: v["server"] or "away"),
-        ("SINCE", lambda v: ago(v["since"])),
+        ("SINCE", lambda v: when(v["since"])),
         ("OWED", lambda v: str(v["owed"])),
         ("ADDRESS", _from),
         ("CERTIFICATE", _end),
