@@ -51,7 +51,7 @@ COMMANDS = {
     "vcluster move": "{vcluster} theirs-cluster 1 !",
     "vcluster release": "{vcluster} {node} !",
     "vcluster rename": "{vcluster} other !revoke it",
-    "vcluster resize": "{vcluster} 1 !",
+    "vcluster resize": "{vcluster} 1",
     "vcluster set": "{vcluster} --description other",
     "volume attach": "{volume} {vcluster}",
     "volume delete": "{volume}",
