@@ -8,37 +8,46 @@ also from those that hold them; when it ends they come back, and are erased.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
-from cod.model import MaintenanceWindow
+from cod.model import MaintenanceWindow, Policy
 from cod.policy.reservations import maintenance as policy
 from cod.policy.scheduler.snapshot import WindowTimes
+from cod.sim.clock import Clock
 from cod.sim.cluster import SimMachine
-from cod.sim.scenario.records import Window
+from cod.sim.lifecycle import MachineLifecycle
+from cod.sim.machines import MachinePool
+from cod.sim.scenario.records import PlannedWindow
 from cod.states import WindowState
 
-if TYPE_CHECKING:
-    from cod.sim.world import World
 
-
-class Maintenance:
-    """The windows of a scenario, carried out on the world's clock.
+class SimWindows:
+    """The windows of a scenario, carried out on the clock.
 
     times  of those that are planned or run, by bit: the planner's view
     taken  how often a machine was taken from a vcluster
+    stir   called when something has changed that the manager wants to know
     """
 
-    def __init__(self, world: World, windows: tuple[Window, ...]) -> None:
-        self._world = world
+    def __init__(
+        self,
+        clock: Clock,
+        pool: MachinePool,
+        lifecycle: MachineLifecycle,
+        rules: Policy,
+        windows: tuple[PlannedWindow, ...],
+        stir: Callable[[], None],
+    ) -> None:
+        self._clock, self._pool, self._lifecycle = clock, pool, lifecycle
+        self._rules, self._stir = rules, stir
         self._open: list[MaintenanceWindow] = []
         self.times: Mapping[int, WindowTimes] = {}
         self.taken = 0
         for number, spec in enumerate(windows, 1):
-            world.clock.at(spec.begins - spec.ahead, self._plan, number, spec)
+            clock.at(spec.begins - spec.ahead, self._plan, number, spec)
 
-    def _plan(self, number: int, spec: Window) -> None:
-        clock = self._world.clock
+    def _plan(self, number: int, spec: PlannedWindow) -> None:
+        clock = self._clock
         window = MaintenanceWindow(
             id=number,
             state=WindowState.PLANNED,
@@ -57,7 +66,7 @@ class Maintenance:
         self._open.append(window)
         machines = [
             machine
-            for machine in self._world.pool.machines
+            for machine in self._pool.machines
             if not spec.blocks or machine.kind.block in spec.blocks
         ]
         self._mark(machines, window.bit)
@@ -67,8 +76,8 @@ class Maintenance:
     def _begin(self, machines: list[SimMachine], ends: float) -> None:
         for machine in machines:
             self.taken += machine.cluster is not None
-            self._world.lifecycle.take_out(machine, ends)
-        self._world.stir()
+            self._lifecycle.take_out(machine, ends)
+        self._stir()
 
     def _end(self, machines: list[SimMachine], window: MaintenanceWindow) -> None:
         self._open.remove(window)
@@ -76,10 +85,10 @@ class Maintenance:
 
     def _mark(self, machines: list[SimMachine], bit: int) -> None:
         """Make the machines a kind of their own, or of their former kind again."""
-        self.times = policy.times(self._open, self._world.policy)
+        self.times = policy.times(self._open, self._rules)
         for machine in machines:
             machine.kind = machine.kind._replace(windows=machine.kind.windows + bit)
-            self._world.pool.place(machine)
+            self._pool.place(machine)
             if machine.cluster is not None:
                 machine.cluster.changed()
-        self._world.stir()
+        self._stir()

@@ -33,7 +33,7 @@ from cod.sim.failures import Failures
 from cod.sim.imageserver import ImageServer
 from cod.sim.lifecycle import MachineLifecycle
 from cod.sim.machines import MachinePool
-from cod.sim.maintenance import Maintenance
+from cod.sim.maintenance import SimWindows
 from cod.sim.randomness import HOUR
 from cod.sim.results.stats import Stats
 from cod.sim.scenario.records import Scenario
@@ -91,7 +91,14 @@ class World:
         self._look_at = float("inf")
         self._minutes: set[float] = set()
         self.ended = self._ids = self._templates = 0
-        self.maintenance = Maintenance(self, scenario.windows)
+        self.maintenance = SimWindows(
+            self.clock,
+            self.pool,
+            self.lifecycle,
+            scenario.policy,
+            scenario.windows,
+            self.stir,
+        )
         self.look(0.0)
 
     def new_id(self) -> int:

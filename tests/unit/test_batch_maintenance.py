@@ -122,7 +122,7 @@ def test_a_system_that_knows_no_time_limits_is_closed_ahead_and_its_jobs_end() -
 
 
 def test_a_host_that_leaves_for_maintenance_counts_among_the_most_that_a_pool_has() -> None:
-    """Its jobs may go on for a day."""
+    """A host's jobs may go on for a day."""
     pool = Pool(closed_for=5000.0, maximum=3, minimum=3)
     pool.at(BEGINS - 3000, window("n1"))
     staying = {name: pool.members[name] for name in ("n2", "n3")}

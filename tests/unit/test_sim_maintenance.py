@@ -53,7 +53,7 @@ def test_a_lease_that_would_run_into_a_window_gets_other_nodes_or_waits() -> Non
 
 
 def test_the_grace_after_a_lease_counts() -> None:
-    """It is 40 s: nodes are not taken from a lease that has just ended."""
+    """The grace is 40 s: nodes are not taken from a lease that has just ended."""
     site = world(scenario(types=TWO, window=[window(blocks=[])]))
     owner = Told(site, "low")
     site.clock.run(1500)

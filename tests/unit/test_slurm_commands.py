@@ -76,9 +76,10 @@ def test_a_node_is_kept_free_for_a_window_in_universal_time(says: Says, tmp_path
     slurm.keep_free(Reservation("w", ("n2",)), 86400.0, inf)
     slurm.keep_free(Reservation("w", ("s9",)), 86400.0, inf)  # it has left
     words = "scontrol create reservation reservationname=w nodes=n2 users=root"
+    starts = "starttime=1970-01-02T00:00:00"
     assert asked(tmp_path)[1:3] == [
-        f"{words} starttime=1970-01-02T00:00:00 endtime=1970-01-02T01:01:01 flags=maint,ignore_jobs",
-        f"{words} starttime=1970-01-02T00:00:00 duration=infinite flags=maint,ignore_jobs",
+        f"{words} {starts} endtime=1970-01-02T01:01:01 flags=maint,ignore_jobs",
+        f"{words} {starts} duration=infinite flags=maint,ignore_jobs",
     ]
 
 

@@ -81,7 +81,7 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)
-class Window:
+class PlannedWindow:
     """A maintenance window."""
 
     name: str = word("its name")
@@ -368,7 +368,7 @@ class Scenario:
     failing_machines: float = 0.0
     blame: bool = True
     folder: Path = Path()
-    windows: tuple[Window, ...] = ()
+    windows: tuple[PlannedWindow, ...] = ()
 
     @property
     def nodes(self) -> int:

@@ -20,13 +20,13 @@ from cod.sim.scenario.records import (
     Jobs,
     Moves,
     OwnerTable,
+    PlannedWindow,
     Queue,
     Recorded,
     Reservations,
     Scenario,
     Trace,
     Type,
-    Window,
     key,
     word,
 )
@@ -96,7 +96,7 @@ class ScenarioFile(BaseModel):
     type: list[Type] = Field(min_length=1)
     group: list[OwnerTable] = Field(min_length=1)
     demand: list[Annotated[Demand, Field(discriminator="model")]] = Field(min_length=1)
-    window: list[Window] = []
+    window: list[PlannedWindow] = []
 
 
 def keys() -> Iterator[tuple[str, str, str]]:
@@ -105,7 +105,7 @@ def keys() -> Iterator[tuple[str, str, str]]:
     yield from _described(ScenarioFile.model_fields, "")
     yield from _described(_fields(Type), "type.NAME.")
     yield from _described(_fields(OwnerTable), "group.NAME.")
-    yield from _described(_fields(Window), "window.NAME.")
+    yield from _described(_fields(PlannedWindow), "window.NAME.")
     for model in MODELS:
         for name, default, about in _described(TABLES[model], "demand.NAME."):
             yield f"{name} ({model})", default, about
@@ -120,7 +120,7 @@ MODELS = ("jobs", "queue", "farm", "trace", "recorded", "reservations", "moves")
 TABLES: dict[str, Mapping[str, FieldInfo]] = {
     "type": _fields(Type),
     "group": _fields(OwnerTable),
-    "window": _fields(Window),
+    "window": _fields(PlannedWindow),
     "jobs": _fields(Jobs),
     "queue": _fields(Queue),
     "farm": _fields(Farm),

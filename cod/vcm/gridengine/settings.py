@@ -24,8 +24,8 @@ class GridEngineTable(BatchTable):
         ge=0,
         le=1e9,
         description=(
-            "seconds before a maintenance window from which its nodes take no new jobs: the longest "
-            "that a job may run"
+            "seconds before a maintenance window from which its nodes take no new jobs: the "
+            "longest that a job may run"
         ),
     )
     placeholder: str = Field(
