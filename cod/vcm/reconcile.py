@@ -76,7 +76,8 @@ class Reconciler(RetryingSteps):
         self._quiet_until: dict[str, float] = {}  # by nodeset
         self._in_vain = Counter[str]()  # pauses since one of the nodeset was of use
         self._choosing = DeferredLock()
-        self._windows: dict[int, Window] = {}  # as COD told them last
+        # as COD told them last; None: not asked since the start
+        self._windows: dict[int, Window] | None = None
 
     def pause_requests(self, nodeset: str, seconds: float = AFTER_REFUSAL) -> None:
         """Ask for no other node of this nodeset for a while: COD has refused one, or one was of no
@@ -97,9 +98,9 @@ class Reconciler(RetryingSteps):
                 ("lost nodes are struck off", self._drop_lost),
                 ("reclaims are answered", self._answer),
                 ("nodes are added", self._add),
+                ("maintenance is prepared", self._maintain),
                 ("nodes are given back", self._release),
                 ("requests are made", self._confirm),
-                ("maintenance is prepared", self._maintain),
                 ("the pool is looked at", self._look),
             ):
                 await self._attempt(what, step())
@@ -195,10 +196,15 @@ class Reconciler(RetryingSteps):
 
     async def _release(self) -> None:
         nodes, unanswered = self._state.nodes.values(), self._state.reclaims
+        # the pool does not know yet how long these may go on with their work
+        untold = isinstance(self._pool, Maintained) and self._windows is None
         leaving = [
             node
             for node in nodes
-            if node.leaving and not node.lost and node.reclaim not in unanswered
+            if node.leaving
+            and not node.lost
+            and node.reclaim not in unanswered
+            and not (node.maintenance and untold)
         ]
         await self._all_of(self._release_one(node) for node in leaving)
 
@@ -308,9 +314,9 @@ class Reconciler(RetryingSteps):
         except NmpError as refusal:
             self._raise_if_passing(refusal)
             log.debug("COD does not tell of maintenance: %s", refusal)
+            self._windows = self._windows or {}
             return
         assert isinstance(answer, Maintenance)
-        self._log_windows({window.window: window for window in answer.windows})
         hosts = self._state.hosts()
         nodes = {
             host: node
@@ -331,11 +337,13 @@ class Reconciler(RetryingSteps):
                 node.within = within[host]
         if within and self._clock() >= self._keep_until:
             self._mark_leaving(within, "maintenance", maintenance=True)
+        self._log_windows({window.window: window for window in answer.windows})
 
     def _log_windows(self, windows: dict[int, Window]) -> None:
         """Log what is new, moved or withdrawn since COD was asked last."""
+        before = self._windows or {}
         for number, window in windows.items():
-            if window != self._windows.get(number):
+            if window != before.get(number):
                 log.info(
                     "maintenance window %d (%s) takes %s %s",
                     number,
@@ -345,7 +353,7 @@ class Reconciler(RetryingSteps):
                     if window.begins
                     else "as they come free",
                 )
-        for number in self._windows.keys() - windows:
+        for number in before.keys() - windows:
             log.info("maintenance window %d takes no node of ours any more", number)
         self._windows = windows
 

@@ -107,9 +107,11 @@ class VcmState:
 
     def promised(self) -> dict[str, float]:
         """Return when each node that was named for a reclaim, and is still here, was promised: by
-        hostname."""
+        hostname. For maintenance the pool names its nodes anew."""
         return {
-            host: node.within for host, node in self.hosts().items() if node.leaving and node.within
+            host: node.within
+            for host, node in self.hosts().items()
+            if node.leaving and node.within and not node.maintenance
         }
 
     def new_key(self) -> str:

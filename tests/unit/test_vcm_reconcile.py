@@ -558,3 +558,25 @@ def test_what_leaves_for_maintenance_is_remembered(tmp_path: Path) -> None:
     read = store.load(tmp_path / "memory", "pool")
     assert read is not None
     assert read.nodes == vcm.state.nodes
+
+
+def test_a_vcm_that_is_started_anew_waits_for_windows_before_it_takes_nodes_out(
+    tmp_path: Path,
+) -> None:
+    """Else it would put jobs back into the queue that may go on for a day."""
+    vcm = Windows(tmp_path)
+    vcm.round(window("n2", begins=9000.0))
+    again = Windows(tmp_path)
+    again.state.nodes = vcm.state.nodes
+    assert again.state.promised() == {}
+    removed: list[str] = []
+    again.pool.remove = lambda member, lost: removed.append(member.hostname)  # type: ignore[method-assign]
+    again.windows, again.failure = None, "unavailable"
+    again.round()
+    assert removed == []
+    again.windows = ()
+    again.round(window("n2", begins=9000.0))
+    again.reactor.advance(1.0)
+    ensureDeferred(again.reconciler.run(again.state, True))
+    again.reactor.work()
+    assert removed == ["n2"]

@@ -271,7 +271,8 @@ class BatchPool:
 
     def recall(self, promised: Mapping[str, float]) -> None:
         """Let jobs on nodes that were promised in a former life still end until then."""
-        self._drained_by.update(promised)
+        timed = self._table.drain or isinstance(self._system, EndSignals)
+        self._drained_by.update((name, by) for name, by in promised.items() if timed or by == inf)
 
     def remove(self, member: Member, lost: bool) -> None:
         """Close the host, put its jobs back into the queue, stop its daemon, and remove every trace
