@@ -26,10 +26,10 @@ from cod.vcm.state import OpenRequest, OwnNode, VcmState
 from cod.wire.nmp.bodies import (
     Body,
     Extend,
-    Maintenance,
     MaintenanceStatus,
     Named,
     NeededNodes,
+    NodeMaintenance,
     ParkNodes,
     Reclaim,
     ReclaimAnswer,
@@ -316,7 +316,7 @@ class Reconciler(RetryingSteps):
             log.debug("COD does not tell of maintenance: %s", refusal)
             self._windows = self._windows or {}
             return
-        assert isinstance(answer, Maintenance)
+        assert isinstance(answer, NodeMaintenance)
         hosts = self._state.hosts()
         nodes = {
             host: node

@@ -322,7 +322,7 @@ class Cod:
         line.send(b.NeededNodes(), answers=message.id)
 
     def _maintenance_status(self, line: Line, message: Message, _: b.MaintenanceStatus) -> None:
-        line.send(b.Maintenance(), answers=message.id)
+        line.send(b.NodeMaintenance(), answers=message.id)
 
     def _reclaim_answer(self, line: Line, message: Message, _: b.ReclaimAnswer) -> None:
         line.send(b.Done(), answers=message.id)

@@ -185,7 +185,7 @@ def needs_only_what_is_parked(server: Server) -> None:
 def tells_of_windows(server: Server) -> None:
     peer, _ = server.opened()
     own = {member.hostname for member in peer.asked(b.Status(), b.Vcluster).members}
-    for window in peer.asked(b.MaintenanceStatus(), b.Maintenance).windows:
+    for window in peer.asked(b.MaintenanceStatus(), b.NodeMaintenance).windows:
         names = {one.node for one in window.nodes}
         expect(names and names <= own, f"window {window.window} names {', '.join(names - own)}")
 

@@ -140,13 +140,13 @@ BODIES: list[b.Body] = [
     b.NeededNodes((b.Named("n2"),)),
     b.NeededNodes(),
     b.MaintenanceStatus(),
-    b.Maintenance(
+    b.NodeMaintenance(
         (
             b.Window(3, 1763643600.0, 1763650800.5, False, "new power feed", (b.Named("n4"),)),
             b.Window(4, 0.0, 0.0, True, "moves", (b.Named("n1"), b.Named("n4"))),
         )
     ),
-    b.Maintenance(),
+    b.NodeMaintenance(),
     b.Reclaim(
         5,
         2,

@@ -27,9 +27,9 @@ from cod.wire.nmp.bodies import (
     Error,
     Grant,
     Lease,
-    Maintenance,
     MaintenanceStatus,
     Named,
+    NodeMaintenance,
     Pong,
     Reclaim,
     ReclaimAnswer,
@@ -476,7 +476,7 @@ class Windows:
         if isinstance(body, MaintenanceStatus):
             if self.windows is None:
                 return fail(NmpError(Error(self.failure, "there is no such verb")))
-            return succeed(Maintenance(self.windows))
+            return succeed(NodeMaintenance(self.windows))
         return succeed(Pong())
 
     def round(self, *windows: Window) -> dict[str, float]:

@@ -124,8 +124,10 @@ def _maintenance_status(body: b.MaintenanceStatus, peer: VcmPeer, context: FlowC
     return partial(vcms.windows, vcluster_id=peer.id), _maintenance_message
 
 
-def _maintenance_message(found: Sequence[tuple[MaintenanceWindow, Sequence[str]]]) -> b.Maintenance:
-    return b.Maintenance(
+def _maintenance_message(
+    found: Sequence[tuple[MaintenanceWindow, Sequence[str]]],
+) -> b.NodeMaintenance:
+    return b.NodeMaintenance(
         tuple(
             b.Window(
                 one.id,

@@ -232,7 +232,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Maintenance:
+class NodeMaintenance:
     """COD: the windows that have nodes of the vcluster, as they are planned now. A window that was
     moved has other times, and one that was withdrawn is missing."""
 
@@ -364,7 +364,7 @@ Body = (
     | ParkNodes
     | NeededNodes
     | MaintenanceStatus
-    | Maintenance
+    | NodeMaintenance
     | Reclaim
     | ReclaimAnswer
     | ReclaimOver

@@ -64,7 +64,7 @@ VERBS: dict[str, Verb] = {
     "park-nodes": Verb(V),
     "needed-nodes": Verb(C, ("park-nodes",)),
     "maintenance-status": Verb(V),
-    "maintenance": Verb(C, ("maintenance-status",)),
+    "node-maintenance": Verb(C, ("maintenance-status",)),
     "reclaim-answer": Verb(V),
     "extend": Verb(V),
     "done": Verb(C, ("release-nodes", "reclaim-answer", "extend")),
