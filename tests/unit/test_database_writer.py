@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import exc
 
 from cod.core.database import writer as following
 from cod.model import DatabaseLease, database_urls
@@ -219,3 +223,91 @@ def test_the_thread_outlives_an_error_of_a_step(monkeypatch: pytest.MonkeyPatch)
     writer.look()
     assert went_on.wait(30)
     writer.close()
+
+
+@dataclass
+class Host:
+    """A host of a cluster, as each of its hosts sees the one row. It hangs while `goes_on` is not
+    set: whoever asks then waits, and is told after `PATIENCE` that nothing was heard."""
+
+    cluster: SimpleNamespace
+    hangs: bool = False
+    goes_on: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def begin(self) -> Iterator[Host]:
+        if self.hangs:
+            if not self.goes_on.wait(60):
+                pytest.fail("a host that hangs was waited for")
+            self.cluster.now += following.PATIENCE
+            raise exc.OperationalError(None, None, Exception(2013))
+        yield self
+
+    def dispose(self) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """A cluster of the hosts a, b and c and a process that follows its writer, a."""
+    made = SimpleNamespace(now=1000.0, lease=LEASE)
+
+    def renew(_: Host, host: str, epoch: int) -> bool:
+        made.lease = replace(made.lease, beat=made.lease.beat + 1)
+        return (host, epoch) == (made.lease.host, made.lease.epoch)
+
+    def take_over(_: Host, host: str, seen: DatabaseLease, seconds: float) -> bool:
+        made.lease = DatabaseLease(host, seen.epoch + 1, 0, seconds)
+        return True
+
+    rows = SimpleNamespace(
+        lease=lambda host, _: host.cluster.lease,
+        is_writable=lambda _: True,
+        renew=renew,
+        take_over=take_over,
+    )
+    monkeypatch.setattr(following, "store", rows)
+    made.hosts = {name: Host(made) for name in "abc"}
+    made.writer = following.DatabaseWriter(
+        database_urls("mysql+pymysql://cod@a,b,c/cod"), lambda: made.now
+    )
+    monkeypatch.setattr(made.writer, "_hosts", made.hosts)
+    made.writer.step()
+    assert made.writer.where() == ("a", 3)
+    yield made
+    for host in made.hosts.values():
+        host.goes_on.set()
+    made.writer.close()
+
+
+def test_a_host_that_hangs_is_waited_for_once(cluster: SimpleNamespace) -> None:
+    a, writer = cluster.hosts["a"], cluster.writer
+    a.hangs = True
+    a.goes_on.set()
+    cluster.now += LEASE_SECONDS / 2
+    writer.step()
+    with pytest.raises(exc.OperationalError, match="as far as this server can see"):
+        writer.confirm(("a", 3))
+
+    a.goes_on.clear()  # it would be waited for until the minute is over
+    cluster.now += LEASE_SECONDS
+    writer.step()
+    assert writer.where() == ("b", 4)
+
+
+def test_the_time_without_a_renewal_counts_from_when_one_is_late(
+    cluster: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "RENEWAL_LATE", 0.0)
+    a, writer, since = cluster.hosts["a"], cluster.writer, cluster.now + 1.0
+    see = writer._see
+
+    def seen_by_it(view: WriterView) -> None:
+        see(view)
+        a.goes_on.set()  # its renewal fails as soon as the answer of another host was seen
+
+    monkeypatch.setattr(writer, "_see", seen_by_it)
+    a.hangs, cluster.now = True, since
+    writer.step()
+    assert cluster.now >= since + following.PATIENCE
+    assert writer._view.since == since

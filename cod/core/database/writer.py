@@ -6,9 +6,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from cod.model import database_urls
@@ -28,6 +29,7 @@ from cod.store.engine import Engine, NoWriter, Tx
 PATIENCE = 2.0  # seconds for one answer of a host
 WAIT = 10.0  # seconds that a transaction waits for the writer before it fails, and is retried
 LOOK_PERIOD = 0.5  # seconds between questions to all hosts
+RENEWAL_LATE = 1.0  # seconds after which the other hosts are asked beside a renewal
 
 log = logging.getLogger("cod.database")
 T = TypeVar("T")
@@ -58,6 +60,9 @@ class DatabaseWriter:
         }
         self._clock = clock
         self._view, self._reason = WriterView(), "no host of the database has answered yet"
+        self._threads = ThreadPoolExecutor(len(self._hosts), "db-ask")
+        self._asked: dict[str, Future[HostAnswer | None]] = {}
+        self._hanging: set[str] = set()  # hosts that took their whole time for their last answer
         self._changed, self._wake = threading.Condition(), threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -100,6 +105,7 @@ class DatabaseWriter:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(10)
+        self._threads.shutdown(wait=False, cancel_futures=True)
         for engine in self._hosts.values():
             engine.dispose()
 
@@ -110,13 +116,9 @@ class DatabaseWriter:
             return
         if view.host and not self._may_write():
             log.warning("lost sight of %s, the database's writer", view.host)
-            self._see(replace(view, host="", epoch=0))
+            self._see(replace(self._view, host="", epoch=0))
             self._cut()
-        # at once: each that is dead takes its whole time
-        with ThreadPoolExecutor(len(self._hosts), "db-ask") as threads:
-            answers = [answer for answer in threads.map(self._ask, self._hosts) if answer]
-        now = self._clock()
-        self._see(policy.seen(self._view, answers, now))
+        answers, now = self._answers(self._hosts), self._clock()
         step = policy.next_step(self._view, answers, now)
         if isinstance(step, Wait):
             self._reason = step.reason
@@ -137,15 +139,40 @@ class DatabaseWriter:
             self._view = view
             self._changed.notify_all()
 
+    def _answers(self, hosts: Collection[str]) -> list[HostAnswer]:
+        """Ask hosts at once, and see each answer as it comes: how long nobody has renewed the lease
+        counts from then. Return the answers in the hosts' order. A host that hangs is asked again
+        and again, and waited for once."""
+        for host in hosts:
+            if host not in self._asked or self._asked[host].done():
+                self._asked[host] = self._threads.submit(self._ask, host)
+        asked = {host: self._asked[host] for host in hosts}
+        for answered in as_completed(asked[host] for host in hosts if host not in self._hanging):
+            if answer := answered.result():
+                self._see(policy.seen(self._view, [answer], self._clock()))
+        answers = [each.result() for each in asked.values() if each.done()]
+        self._see(policy.seen(self._view, list(filter(None, answers)), self._clock()))
+        return list(filter(None, answers))
+
     def _ask(self, host: str) -> HostAnswer | None:
         def answer(tx: Tx) -> HostAnswer:
             return HostAnswer(host, store.lease(tx, policy.NOBODY), store.is_writable(tx))
 
-        return self._at(host, answer)
+        begun = self._clock()
+        found = self._at(host, answer)
+        if found is None and self._clock() - begun >= PATIENCE / 2:
+            self._hanging.add(host)
+        else:
+            self._hanging.discard(host)
+        return found
 
     def _renew(self, step: Renew) -> bool:
         begun = self._clock()
-        if self._at(step.host, lambda tx: store.renew(tx, step.host, step.epoch)):
+        beat = partial(store.renew, host=step.host, epoch=step.epoch)
+        renewal = self._threads.submit(self._at, step.host, beat)
+        if not wait([renewal], RENEWAL_LATE).done:
+            self._answers([host for host in self._hosts if host != step.host])
+        if renewal.result():
             self._see(policy.renewed(self._view, step.host, step.epoch, begun))
             return True
         return False
