@@ -7,9 +7,9 @@ after the program's files were replaced: a fork would go on with former modules 
 still lacks from the new ones, by a schema that may be a newer one.
 
 A part that ends is started again, after half a second, then with doubling pauses, for as long as it
-takes: the others go on meanwhile. SIGTERM and SIGINT stop everything within seconds; SIGHUP is
-passed on. A part asks the kernel to be killed with its supervisor, so none is ever left behind
-holding a port.
+takes, until it has done its work for a while: the others go on meanwhile. SIGTERM and SIGINT stop
+everything within seconds; SIGHUP is passed on. A part asks the kernel to be killed with its
+supervisor, so none is ever left behind holding a port.
 
 A part that hangs is killed and started again: each tells its supervisor all the time that its
 reactor goes round, as a service tells systemd (sd_notify(3), WATCHDOG=1); to systemd it is the
@@ -37,7 +37,7 @@ from pathlib import Path
 from cod.security import partusers
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a part is started again
-SETTLED = 60.0  # a part that ran as long as this starts afresh with `FIRST_PAUSE`
+SETTLED = 10.0  # a part that was ready for as long as this starts afresh with `FIRST_PAUSE`
 PATIENCE = 8.0  # seconds for the parts to end by themselves
 HUNG = 120.0  # seconds without a sign of life; a manager's longest pass takes a part of that
 STOPPED = 10.0  # seconds between two looks, of which there is one a second
@@ -59,11 +59,12 @@ def _unnamed() -> socket.socket:
 @dataclass(slots=True)
 class ServerPart:
     """One part of the server. `pid` 0: not running, to be started at `start_at`. What it tells of
-    itself arrives at `signs`; `heard` is when it last did."""
+    itself arrives at `signs`; `heard` is when it last did. `ready`: since when it has done its work;
+    0: it has not begun to."""
 
     name: str
     pid: int = 0
-    started: float = 0.0
+    ready: float = 0.0
     start_at: float = 0.0
     pause: float = 0.0
     heard: float = 0.0
@@ -121,7 +122,7 @@ class Supervisor:
     def _start(self, part: ServerPart, now: float) -> None:
         address = part.signs.getsockname().decode().replace("\0", "@")
         added = {PARENT: str(os.getpid()), NOTIFY: address, WATCHDOG: f"{HUNG * 1e6:.0f}"}
-        part.started = part.heard = now
+        part.ready, part.heard = 0.0, now
         try:
             forks = self._serve and self._program == program_files()
             part.pid = self._fork(part, added) if forks else self._spawn(part, added)
@@ -199,8 +200,9 @@ class Supervisor:
         awake, self._watched = now - self._watched < STOPPED, now
         for part in self._parts:
             with suppress(BlockingIOError):
-                while part.signs.recv(4096):
+                while sign := part.signs.recv(4096):
                     part.heard = now
+                    part.ready = now if sign == b"READY=1" else part.ready
             part.heard = part.heard if awake else now
             if part.pid and now - part.heard > HUNG:
                 log.error("%s has hung for %.0f s: it is killed", part.name, now - part.heard)
@@ -211,7 +213,7 @@ class Supervisor:
         for gauge in self._counters.glob(f"gauge_*_{part.pid}.db"):
             gauge.unlink(missing_ok=True)
         now = time.monotonic()
-        fresh = now - part.started > SETTLED or not part.pause
+        fresh = 0.0 < part.ready < now - SETTLED or not part.pause
         part.pause = FIRST_PAUSE if fresh else min(2 * part.pause, LONGEST_PAUSE)
         part.pid, part.start_at = 0, now + part.pause
         if self._stopping and code == -signal.SIGKILL:

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from cod.security.ca import Ca
 from cod.site.load import Settings
 
 MEMORY = Path("/dev/shm")  # a file system in memory
+AWAY, PAUSE = 60.0, 0.5  # seconds that a part waits for the database, and between two looks
 
 log = logging.getLogger("cod.service")
 
@@ -69,13 +71,27 @@ def _no_link(path: str, flags: int) -> int:
 
 
 def check_database(settings: Settings) -> None:
+    """Raise `BadService` where the database cannot be used. A part that its supervisor has started
+    waits for one that is away, as its flows would: it would be started again later and later."""
     from sqlalchemy.exc import DBAPIError
 
     from cod.store import schema
+    from cod.store.engine import is_retryable
 
     engine = connect(settings.database)
+    end = time.monotonic() + (AWAY if supervisor.PARENT in os.environ else 0.0)
+
+    def check() -> str:
+        while True:
+            try:
+                return schema.check(engine)
+            except DBAPIError as error:
+                if not is_retryable(error) or time.monotonic() >= end:
+                    raise
+            time.sleep(PAUSE)
+
     try:
-        if newer := schema.check(engine):
+        if newer := check():
             log.warning("%s", newer)
     except schema.SchemaMismatch as error:
         raise BadService(str(error)) from None

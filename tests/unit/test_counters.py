@@ -1,4 +1,5 @@
-"""What a full disk does not end: the processes count in memory, and a start says what is wrong."""
+"""What a full disk does not end: the processes count in memory, and a start says what is wrong; who
+waits for a database that is away."""
 
 from __future__ import annotations
 
@@ -9,8 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
+from cod import supervisor
 from cod.service import preparation
+from cod.store import schema
 
 
 @pytest.fixture
@@ -54,3 +58,31 @@ def test_a_start_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(preparation.BadService, match="the database cannot be used") as refused:
             preparation.check_database(settings)
         assert ("is on is full" in str(refused.value)) == said
+
+
+def test_a_part_waits_for_a_database_that_is_away_and_others_say_so_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: Any = SimpleNamespace(data=tmp_path, database=f"sqlite:///{tmp_path}/cod.db")
+    now, back = [1000.0], 1005.0
+
+    def check(_: object) -> str:
+        if now[0] < back:
+            raise OperationalError("SELECT 1", {}, Exception(2003, "it is away"))
+        return ""
+
+    monkeypatch.setattr(schema, "check", check)
+    passed = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda pause: now.append(now.pop() + pause)
+    )
+    monkeypatch.setattr(preparation, "time", passed)
+    monkeypatch.delenv(supervisor.PARENT, raising=False)
+    with pytest.raises(preparation.BadService, match="it is away"):
+        preparation.check_database(settings)
+    monkeypatch.setenv(supervisor.PARENT, str(os.getpid()))
+    preparation.check_database(settings)
+    assert now == [back]
+    back = 1e9
+    with pytest.raises(preparation.BadService, match="it is away"):
+        preparation.check_database(settings)
+    assert now == [1005.0 + preparation.AWAY]

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,7 +27,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 def watching(tmp_path: Path, process: subprocess.Popen[bytes]) -> Iterator[Supervisor]:
     watching = Supervisor(["web"], tmp_path / "site.toml", tmp_path)
     [part] = watching._parts
-    part.pid, part.started, part.heard = process.pid, 1000.0, 1000.0
+    part.pid, part.heard = process.pid, 1000.0
     yield watching
     part.signs.close()
 
@@ -65,6 +66,29 @@ def test_a_host_that_was_stopped_ends_no_part(
     watch(watching, 1000.0, 1005.0)
     watch(watching, 5000.0, 5000.0 + HUNG)
     assert process.poll() is None
+
+
+def test_only_a_part_that_does_not_come_to_its_work_waits_longer_each_time(
+    watching: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [part] = watching._parts
+    monkeypatch.setenv(supervisor.NOTIFY, part.signs.getsockname().decode().replace("\0", "@"))
+
+    def pause(start: float, ready_for: float | None) -> float:
+        """The pause after a run that lasted until a second after it was ready for so long."""
+        part.ready, part.heard = 0.0, start
+        monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: start + 60.0))
+        if ready_for is not None:
+            supervisor.tell("READY=1")
+            watching._watch(start + 60.0 - ready_for)
+        watching._ended(part, -signal.SIGKILL)
+        return part.pause
+
+    pauses = [pause(1000.0 * run, None) for run in range(1, 5)]
+    assert pauses == [0.5, 1.0, 2.0, 4.0]
+    assert pause(5000.0, 5.0) == 8.0  # it fails as soon as it works
+    assert pause(6000.0, 20.0) == 0.5
+    assert pause(7000.0, 20.0) == 0.5
 
 
 @pytest.mark.parametrize(
