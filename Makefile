@@ -133,10 +133,11 @@ server-kills: system-test dev
 	$(CHAOS) --hosts 1 --machines 6 --faults part server machine
 
 # The server's own code in worlds of virtual time, by seed; docs/simulated-world. One world and its story: make sim
-# SEED=7; until one fails: make sim FOREVER=1. SEEDS: at most so many in 90 seconds.
+# SEED=7; until it is stopped, or for MINUTES, each seed with a line in build/worlds.jsonl: make sim FOREVER=1. SEEDS: at
+# most so many in 90 seconds.
 SEEDS ?= 200
 sim: dev
-	.venv/bin/python -m tests.world --seeds $(SEEDS) $(if $(FOREVER),--forever) \
+	.venv/bin/python -m tests.world --seeds $(SEEDS) $(if $(FOREVER),--forever $(if $(MINUTES),--minutes $(MINUTES))) \
 	    $(if $(filter command line environment,$(origin SEED)),--seed $(SEED))
 
 # One benchmark: make bench ONLY=dhcp

@@ -1,6 +1,7 @@
-"""Run worlds by seed: ``python -m tests.world [--seed N | --seeds N | --forever]``.
+"""Run worlds by seed: ``python -m tests.world [--seed N | --seeds N | --forever | --sum FILE …]``.
 
-A seed in which something is wrong is told as a story, its acts made as few as possible.
+A seed in which something is wrong is told as a story, its acts made as few as possible; of a run
+forever, in one sentence.
 """
 
 from __future__ import annotations
@@ -8,10 +9,15 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import signal
 import sys
 import time
 from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import asdict
+from pathlib import Path
 
+from tests.world import table
 from tests.world.lives import live, shrunk
 from tests.world.world import Outcome
 
@@ -25,21 +31,64 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this world alone, and tell its story")
     parser.add_argument("--seeds", type=int, default=200, help="at most so many, in 90 seconds")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
-    parser.add_argument("--forever", action="store_true", help="until something is wrong")
+    parser.add_argument("--forever", action="store_true", help="until it is stopped")
+    parser.add_argument("--minutes", type=float, default=1e9, help="stop after that many")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at a time")
+    parser.add_argument("--table", type=Path, default=Path("build/worlds.jsonl"))
+    parser.add_argument("--sum", type=Path, nargs="+", help="print the sums of tables")
     options = parser.parse_args()
     if options.seed is not None:
         outcome = live(options.seed)
         tell(outcome)
         return bool(outcome.troubles)
-    return many(options.first, None if options.forever else options.seeds)
+    if options.sum:
+        print(table.summed(table.read(options.sum)))
+        return 0
+    if options.forever:
+        return forever(options.table, options.processes, 60.0 * options.minutes)
+    return many(options.first, options.seeds)
 
 
-def many(first: int, most: int | None) -> int:
-    """Run worlds from `first` on, at most so many in `SECONDS`; None: until one fails."""
+def forever(file: Path, processes: int, seconds: float) -> int:
+    """Run worlds that the table lacks, each of which gets a row, until it is stopped or `seconds`
+    have passed; print the table's sums. Return 1 where anything is wrong in one of them."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end, rows = time.monotonic() + seconds, table.read([file])
+    seeds, running = table.left(rows), set[Future[table.WorldRow]]()
+    with ProcessPoolExecutor(processes, max_tasks_per_child=50) as pool:
+        try:
+            while running or time.monotonic() < end:
+                while len(running) < processes and time.monotonic() < end:
+                    running.add(pool.submit(row_of, next(seeds)))
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for row in (each.result() for each in done):
+                    table.add(file, row)
+                    rows.append(row)
+                    for one in row.troubles[:1]:
+                        print(f"seed {row.seed}: {one}", flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+    print(table.summed(rows))
+    return any(row.troubles for row in rows if row.program == table.program())
+
+
+def row_of(seed: int) -> table.WorldRow:
+    """Run a world; return its row."""
+    began = time.process_time()
+    outcome = asdict(live(seed))
+    kept = {
+        name: outcome[name] for name in ("seed", "steps", "transactions", "seconds", "troubles")
+    }
+    cpu, seen = time.process_time() - began, dict(outcome["seen"])
+    return table.WorldRow(program=table.program(), cpu=cpu, seen=seen, **kept)
+
+
+def many(first: int, most: int) -> int:
+    """Run worlds from `first` on, at most so many in `SECONDS`, until one fails."""
     began, seen = time.monotonic(), Counter[str]()
     count = steps = transactions = short = 0
     for seed in itertools.count(first):
-        if most is not None and (count == most or time.monotonic() - began >= SECONDS):
+        if count == most or time.monotonic() - began >= SECONDS:
             break
         outcome = live(seed)
         count, seen = count + 1, seen + outcome.seen
@@ -48,8 +97,6 @@ def many(first: int, most: int | None) -> int:
         if outcome.troubles:
             fail(outcome)
             return 1
-        if most is None and count % 100 == 0:
-            print(f"{count} seeds, {steps:,} steps", flush=True)
     spent = time.monotonic() - began
     print(
         f"{count} seeds from {first} on, {steps:,} steps ({steps // max(count, 1):,} a seed, fewer"
