@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from cod.flows.boot import dhcp as flow
 from cod.model import DhcpQuery, Site, SiteRef, Subnet
@@ -181,6 +182,25 @@ def test_a_message_that_trips_a_bug_harms_itself_alone(
     answered = {stand.receive().chaddr[5] for _ in range(10)}
     assert answered == {*range(1, 12)} - {9}
     assert stand.server.counts["dropped", "failed"] == 1
+
+
+def test_a_server_that_another_was_quicker_than_answers_all_the_same(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relay asks all servers at the same moment; the one that enters the machine may die before
+    it answers."""
+    real, answered = flow.answer, []
+
+    def raced(tx: Any, *args: Any) -> Any:
+        answered.append(args)
+        if len(answered) == 1:
+            raise IntegrityError("INSERT", {}, Exception(1062, "Duplicate entry"))
+        return real(tx, *args)
+
+    monkeypatch.setattr(flow, "answer", raced)
+    stand.send(discover(1))
+    assert stand.receive().xid == 1
+    assert stand.server.counts["dropped", "failed"] == 0
 
 
 def test_a_bug_in_the_codec_does_not_close_the_socket(

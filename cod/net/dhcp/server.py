@@ -4,7 +4,8 @@ relays.
 All that waits in the socket is drained at once and answered as one batch, in one transaction; while
 the database thread is busy with it, the next batch gathers in the kernel (group commit). Replies
 leave after the commit. A batch whose flow raises is run again one message at a time, so that a
-packet which trips a bug harms itself alone.
+packet which trips a bug harms itself alone, and one that another server was asked, too, and quicker to
+enter, is answered from what that has entered.
 """
 
 from __future__ import annotations
@@ -160,8 +161,10 @@ class DhcpServer(SocketService):
         self._send(answers, batch)
 
     def _failed(self, failure: Failure, batch: Sequence[Exchange]) -> None:
+        error = failure.value
+        raced = error is not None and self._pool.is_race(error)
         # clients will ask again
-        if len(batch) == 1 or (failure.value and self._pool.is_away(failure.value)):
+        if (len(batch) == 1 and not raced) or (error is not None and self._pool.is_away(error)):
             self._give_up(failure, batch)
             self._next()
             return
