@@ -50,7 +50,7 @@ async def crowd(options: argparse.Namespace) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--server", required=True)
+    parser.add_argument("--server", required=True, nargs="+")
     parser.add_argument("--relay", required=True)
     parser.add_argument("--base", required=True, help="the first machine's MAC")
     parser.add_argument("--machines", type=int, default=1000)

@@ -1,15 +1,20 @@
 """Faults that can be planted in the server's code, and by which words each has to be found.
 
-`python -m tests.world.faults` plants one after the other, and prints in which seed it was found.
+`python -m tests.world.faults` plants one after the other, and prints in which seed it was found;
+`python -m tests.world.faults a commit` plants those of these words.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+
+from sqlalchemy import delete, select, update
 
 from cod.core import leases
 from cod.core.networks import isolation
@@ -18,12 +23,18 @@ from cod.flows.nodes import deadlines
 from cod.model import ExportClient, Node, Peer, Result
 from cod.net.bootserver.metadata import MetadataDocs
 from cod.policy import volumes
-from cod.states import Disk, NodeEvent, NodeState, Step
+from cod.states import Disk, NodeEvent, NodeState, Step, VclusterState
+from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, holding, nodes, secrets, sessions
+from cod.store.nodes import bindings, holding, nodes, secrets, sessions, switch_ports
 from cod.store.nodes.dhcp_batch import BindingBatch
 from cod.store.people import audit
+from cod.store.scheduler import networks
+from cod.switches import edge
+from cod.switches.edge import PortOutcome
+from cod.web.api.resources.documents import documents
 from tests.world.lives import live
+from tests.world.plan import Act
 from tests.world.world import Outcome
 
 SEEDS = 12
@@ -32,14 +43,19 @@ SEEDS = 12
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. `found`: words of the sentence that has to tell of it; `dear`: the worlds in which
-    it is found last long."""
+    """One fault. `found`: words of the sentence that has to tell of it; `seed`: the world in which
+    it was found last, which is tried first; `dear`: such worlds last long; `also`: what would make
+    up for it otherwise, as room, name and what is planted; `acts`: it is planted in that world
+    alone, in which these happen and all else goes well."""
 
     room: Any
     name: str
     planted: Any
     found: str
+    seed: int
     dear: bool = False
+    also: tuple[tuple[Any, str, Any], ...] = ()
+    acts: tuple[Act, ...] = ()
 
 
 def _raise(*_: Any, **__: Any) -> list[Any]:
@@ -89,59 +105,127 @@ def _forgets_quarantine(tx: Tx, *args: Any) -> Iterator[tuple[Node, Step | None]
         yield node, Step(NodeEvent.RESTORED, "forgotten", columns, "cycle")
 
 
+def _undone(tx: Tx, _: Any) -> None:
+    """Undo, as documents have been carried out, what they say of a group."""
+    tx.execute(update(t.groups).where(t.groups.c.name == "high").values(max_lease=None))
+
+
+def _believed(wanted: int, found: Any, *_: Any) -> PortOutcome:
+    """Take a port for one that is where it is wanted, whatever the switch says of it."""
+    return PortOutcome(found if isinstance(found, int) else None, wanted)
+
+
+_outcome = switch_ports.outcome
+
+
+def _not_read_again(tx: Tx, port: Any, **columns: Any) -> bool:
+    """Read no port again that once was where it is wanted."""
+    return _outcome(tx, port, **columns | ({} if columns["attempts"] else {"next_at": None}))
+
+
+def _freed_at_once(tx: Tx, _: Any) -> None:
+    """Free the networks of vclusters that are to end, whatever is in them still."""
+    alive = select(t.vclusters.c.id).where(t.vclusters.c.state == VclusterState.ACTIVE)
+    for table in (t.vcluster_networks, t.vcluster_blocks):
+        tx.execute(delete(table).where(table.c.vcluster_id.not_in(alive)))
+
+
+def _exchanged(who: int) -> tuple[Act, ...]:
+    """Return what happens where one isolated vcluster follows another. `who`: while the switch
+    hangs (0), refuses ports (7) or lies (14)."""
+    return (
+        Act(5.0, "isolate", 2, 0.3),
+        Act(150.0, "exchange", who, 0.3),
+        Act(300.0, "tag", 0, 0.9),  # until then things go wrong
+    )
+
+
 CLEAN = SimpleNamespace(**dict(Disk.__members__) | {"DIRTY": Disk.CLEAN})
 
 FAULTS = {
-    "a wipe is skipped": Fault(holding, "Disk", CLEAN, "was not wiped since"),
-    "a flow raises": Fault(deadlines, "run", _raise, "a bug"),
-    "a fence is removed": Fault(progress, "_current", _no_fence, "and its disk holds"),
-    "a commit is doubled": Fault(audit, "has_run", lambda *_, **__: False, "carried out 2 times"),
-    "a lease does not end": Fault(leases, "expire", _nothing, "its lease ended"),
-    "an address is given twice": Fault(
-        BindingBatch, "free", lambda _, __, pool, *___: pool[9], "which m"
+    "a wipe is skipped": Fault(holding, "Disk", CLEAN, "was not wiped since", 1),
+    "a flow raises": Fault(deadlines, "run", _raise, "a bug", 1),
+    "a fence is removed": Fault(progress, "_current", _no_fence, "and its disk holds", 2),
+    "a commit is doubled": Fault(
+        audit, "has_run", lambda *_, **__: False, "carried out 2 times", 3
     ),
-    "an order goes to another's agent": Fault(orders, "waiting", _to_another, "another's"),
+    "a lease does not end": Fault(leases, "expire", _nothing, "its lease ended", 2),
+    "an address is given twice": Fault(
+        BindingBatch, "free", lambda _, __, pool, *___: pool[9], "which m", 1
+    ),
+    "an order goes to another's agent": Fault(orders, "waiting", _to_another, "another's", 2),
     "a secret is accepted twice": Fault(
-        secrets, "spend_all", _nothing, "is accepted again", dear=True
+        secrets, "spend_all", _nothing, "is accepted again", 6, dear=True
     ),
     "a quarantine is forgotten": Fault(
-        deadlines, "_due", _forgets_quarantine, "no administrator has asked"
+        deadlines, "_due", _forgets_quarantine, "no administrator has asked", 7
     ),
     "a right stays with the last holder": Fault(
-        holding, "_clear_rights", _nothing, "may be used by"
+        holding, "_clear_rights", _nothing, "may be used by", 1
     ),
     "an address stays with the last holder": Fault(
-        bindings, "release", _nothing, "1 addresses of a vcluster"
+        bindings, "release", _nothing, "1 addresses of a vcluster", 1
     ),
     "a node is told another's metadata": Fault(
-        MetadataDocs, "_of", _of_anybody, "is told that it is"
+        MetadataDocs, "_of", _of_anybody, "is told that it is", 2
     ),
     "a volume is exported to all": Fault(
         volumes,
         "clients",
         lambda blocks: (ExportClient("10.80.0.0/16", False),) if list(blocks) else (),
         "can mount volume",
+        4,
     ),
     "a system boots outside its VLAN": Fault(
-        isolation, "elsewhere", lambda *_: "", "in VLAN 1, and its own is"
+        isolation, "elsewhere", lambda *_: "", "in VLAN 1, and its own is", 4
     ),
-    "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", dear=True),
+    "a VLAN is given away": Fault(
+        networks, "free", _freed_at_once, "is given to another, and m", 4, acts=_exchanged(0)
+    ),
+    "a switch that refuses is believed": Fault(
+        edge,
+        "_outcome",
+        _believed,
+        "loading the installer",
+        4,
+        dear=True,
+        also=((switch_ports, "outcome", _not_read_again),),
+        acts=_exchanged(7),
+    ),
+    "a switch that lies is believed": Fault(
+        switch_ports,
+        "outcome",
+        _not_read_again,
+        "loading the installer",
+        4,
+        dear=True,
+        acts=_exchanged(14),
+    ),
+    "documents are applied by halves": Fault(documents, "_agrees", _undone, "by halves", 1),
+    "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", 1, dear=True),
 }
 
 
 def found(fault: Fault, seeds: int = SEEDS) -> Outcome | None:
     """Return what came of the first world in which the planted fault was found; None: of none."""
-    with patch.object(fault.room, fault.name, fault.planted):
-        for seed in range(1, seeds + 1):
-            outcome = live(seed)
+    others = [seed for seed in range(1, seeds + 1) if seed != fault.seed and not fault.acts]
+    with ExitStack() as planted:
+        for place in ((fault.room, fault.name, fault.planted), *fault.also):
+            planted.enter_context(patch.object(*place))
+        for seed in (fault.seed, *others):
+            outcome = live(seed, acts=fault.acts, calm=bool(fault.acts))
             if any(fault.found in one for one in outcome.troubles):
                 return outcome
     return None
 
 
 def main() -> None:
-    """Print in which world each fault is found, and after how many seconds of virtual time."""
+    """Print in which world each fault is found, and after how many seconds of virtual time; of
+    those alone whose names hold the words of the command line, if there are any."""
+    words = " ".join(sys.argv[1:])
     for name, fault in FAULTS.items():
+        if words not in name:
+            continue
         outcome = found(fault)
         if outcome is None:
             print(f"{name}: not found in {SEEDS} seeds", flush=True)

@@ -4,7 +4,7 @@ without faults, and with fewer acts."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from cod.store.nodes import nodes, types
 from cod.store.people import groups
 from tests.world.machine import hardware, mac_of
 from tests.world.network import Weather
-from tests.world.plan import Plan, plan
+from tests.world.plan import Act, Plan, plan
 from tests.world.world import GROUPS, START, Outcome, World
 
 TEMPLATE = (
@@ -75,14 +75,22 @@ def engine_of(machines: int) -> Engine:
 
 
 def live(
-    seed: int, skip: Collection[int] = (), *, calm: bool = False, forgets: bool = False
+    seed: int,
+    skip: Collection[int] = (),
+    *,
+    acts: Sequence[Act] = (),
+    calm: bool = False,
+    forgets: bool = False,
 ) -> Outcome:
     """Run the world of a seed, without the acts of those numbers.
 
+    acts     if any, it has these alone, and no world to compare with
     calm     its network and its database are well
     forgets  all servers crash together, and the database forgets its last seconds
     """
     planned = plan(seed)
+    if acts:
+        planned.acts, planned.compared, planned.volumes = list(acts), False, False
     if calm:
         planned.weather, planned.chances = Weather(), dict.fromkeys(planned.chances, 0.0)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:

@@ -83,6 +83,7 @@ OF_SITE = {
 OF_VOLUMES = {"volume": 8, "detach": 3, "delete volume": 2, "file server": 6, "exports lost": 1}
 OF_SWITCHES = {"isolate": 6, "switch": 6, "port moved": 3}
 OF_DOCUMENTS = {"apply": 1}
+OF_VLANS = {"exchange": 1}
 """Acts that are drawn after all others, so that a seed's other acts stay as they are."""
 
 
@@ -128,5 +129,7 @@ def plan(seed: int) -> Plan:
     add(OF_SWITCHES, of_switches if made.isolates else 0)
     add(OF_DOCUMENTS, rng.choice((0, 3, 6)))
     made.switch = rng.choice((0.5, 30.0))
+    exchanges = rng.choice((0, 2, 4))
+    add(OF_VLANS, exchanges if made.isolates else 0)
     acts.sort(key=lambda act: act.at)
     return made

@@ -87,6 +87,16 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
 
 @pytest.mark.nightly
+def test_a_commit_that_is_doubled_is_found_in_seed_3() -> None:
+    """It takes a lost answer of a commit, of a question that is then asked again."""
+    fault = FAULTS["a commit is doubled"]
+    assert fault.seed == 3
+    outcome = found(fault, seeds=0)
+    assert outcome is not None
+    assert outcome.troubles[-1].endswith("and carried out 2 times")
+
+
+@pytest.mark.nightly
 def test_a_forgotten_tail_of_the_database_is_told() -> None:
     outcome = live(1, forgets=True)
     assert any("the database has forgotten" in one for one in outcome.troubles)

@@ -745,6 +745,8 @@ class World:
             self._keep(act)
         elif kind == "apply":
             self._apply(act)
+        elif kind == "exchange":
+            self._exchange(act)
         elif kind == "switch":
             self.switch.way = SWITCH_WAYS[act.who % len(SWITCH_WAYS)]
             self.say(f"the switch {self.switch.way} for {150 * act.amount:.0f} s")
@@ -955,6 +957,35 @@ class World:
             machine, vlan = isolated[act.who % len(isolated)], (HOME, *VLANS)[act.who // 7 % 3]
             self.say(f"somebody puts the port of {machine.name} into VLAN {vlan}")
             self.switch.stray(machine.number, vlan)
+
+    def _exchange(self, act: Act) -> None:
+        """Have an isolated virtual cluster deleted whose nodes an administrator has set aside, and
+        another one made that wants a VLAN, while the switch keeps their ports in the VLAN of the
+        first."""
+        with self.engine.connect() as tx:
+            v, w, n = t.vclusters.c, t.vcluster_networks.c, t.nodes.c
+            query = select(v.name, n.id).join_from(
+                t.vclusters, t.vcluster_networks, v.id == w.vcluster_id
+            )
+            query = query.join(t.nodes, n.vcluster_id == v.id).where(v.state == "active")
+            held = [
+                (name, self.machines[node - 1])
+                for name, node in tx.execute(query.order_by(v.id, n.id))
+                if self.switch.vlan(node - 1) != HOME
+            ]
+        self.clock.later(20.0 * (1.0 + act.amount), self._own, replace(act, what="isolate"))
+        if not held:
+            return
+        name, seconds = held[act.who % len(held)][0], 40.0 + 60.0 * act.amount
+        self.switch.way = ("hangs", "refuses ports", "lies")[act.who // 7 % 3]
+        self.seen[f"isolated vcluster exchanged while the switch {self.switch.way}"] += 1
+        self.say(f"the switch {self.switch.way} for {seconds:.0f} s")
+        self.clock.later(seconds, setattr, self.switch, "way", "well")
+        for machine in [machine for holder, machine in held if holder == name]:
+            self._restored.add(machine.name)
+            self._admin("quarantines", _quarantine, machine.name)
+        key = f"exchange {act.at:.4f}"
+        self.clock.later(2.0, self._ask, f"delete {name}", owner_flows.delete, key=key, name=name)
 
     def _apply(self, act: Act) -> None:
         """Have an administrator apply documents; half of the times only if nobody has applied

@@ -18,10 +18,10 @@ import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, pairwise
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -150,7 +150,7 @@ class Machine:
             self._did("disk")
             await self._run_system("http://" + urlsplit(named.decode()).netloc)
             return
-        kernel = re.search(r"^kernel (\S+) .*cod\.confd=(\S+):(\d+)", script, re.M)
+        kernel = re.search(r"^kernel (\S+) .*cod\.confd=(\S+)", script, re.M)
         files = re.findall(r"^initrd .*?(http://\S+)", script, re.M)
         if kernel is None or len(files) != 2:
             raise BootFailed("neither the trampoline nor its disk")
@@ -163,7 +163,9 @@ class Machine:
             raise BootFailed("no secret")
         self._did("secret")
         await self._lease("trampoline")
-        await self._serve(kernel[2], int(kernel[3]), protocol.Secret.read(found[0].decode()))
+        servers = [each.split(":") for each in kernel[2].split(",")]
+        places = [(host, int(port)) for host, port in servers]
+        await self._serve(places, protocol.Secret.read(found[0].decode()))
 
     async def _run_system(self, server: str) -> None:
         """Ask what a vcluster's system asks, and stay."""
@@ -213,13 +215,14 @@ class Machine:
 
     # ------------------------------------------------------------ the agent
 
-    async def _serve(self, host: str, port: int, secret: protocol.Secret) -> None:
-        """Converse, connection after connection. Raises BootFailed when its secrets are refused."""
-        secrets, failures, refusals = protocol.Secrets(secret), 0, 0
+    async def _serve(self, servers: Sequence[tuple[str, int]], secret: protocol.Secret) -> None:
+        """Converse, connection after connection, with one server after the other. Raises BootFailed
+        when its secrets are refused."""
+        secrets, failures, refusals, turns = protocol.Secrets(secret), 0, 0, cycle(servers)
         while refusals < REFUSALS:
             talk = AgentConversation(self, secrets)
             with suppress(OSError, EOFError, protocol.ProtocolError):
-                await talk.run(*await self._connect(host, port))
+                await talk.run(*await self._connect(*next(turns)))
             if talk.refused:
                 secrets.refused()
             refusals = refusals + talk.refused if not talk.welcomed else 0

@@ -44,7 +44,7 @@ async def storm(options: argparse.Namespace, began: float) -> tuple[list[dict[st
 def main() -> None:
     """Run the storm."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--server", required=True)
+    parser.add_argument("--server", required=True, nargs="+", help="of the site, one or several")
     parser.add_argument("--relay", required=True)
     parser.add_argument("--first", type=int, required=True, help="the number of the first machine")
     parser.add_argument("--machines", type=int, required=True)

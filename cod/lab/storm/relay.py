@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cod.lab.standin import BootFailed
@@ -27,11 +27,11 @@ STAGES: Mapping[str, Mapping[int, bytes]] = {
 
 
 class Relay(asyncio.DatagramProtocol):
-    """The relay of the machines' network. It hands each answer of the server to the machine that
-    waits for that answer."""
+    """The relay of the machines' network. It sends each question to all servers, and hands each
+    answer to the machine that waits for it."""
 
-    def __init__(self, address: str, server: str) -> None:
-        self.address, self.server = socket.inet_aton(address), server
+    def __init__(self, address: str, servers: Sequence[str]) -> None:
+        self.address, self.servers = socket.inet_aton(address), servers
         self._waiting: dict[bytes, tuple[int, bytes, asyncio.Future[dhcp.Packet]]] = {}
 
     def connection_made(self, transport: Any) -> None:
@@ -66,7 +66,8 @@ class Relay(asyncio.DatagramProtocol):
         self._waiting[mac] = xid, bytes([kind + 1 + (kind == 3)]), heard
         try:
             for pause in RETRANSMIT:
-                self._transport.sendto(data, (self.server, dhcp.SERVER_PORT))
+                for server in self.servers:
+                    self._transport.sendto(data, (server, dhcp.SERVER_PORT))
                 if (await asyncio.wait([heard], timeout=pause))[0]:
                     return heard.result()
         finally:
@@ -74,11 +75,11 @@ class Relay(asyncio.DatagramProtocol):
         raise BootFailed("nobody answers DHCP")
 
 
-async def open_relay(address: str, server: str) -> Relay:
-    """Return the relay at that address of this namespace, listening."""
+async def open_relay(address: str, servers: Sequence[str]) -> Relay:
+    """Return the relay of `servers` at that address of this namespace, listening."""
     wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     wire.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
     wire.setblocking(False)
     wire.bind((address, dhcp.SERVER_PORT))
     loop = asyncio.get_running_loop()
-    return (await loop.create_datagram_endpoint(lambda: Relay(address, server), sock=wire))[1]
+    return (await loop.create_datagram_endpoint(lambda: Relay(address, servers), sock=wire))[1]
