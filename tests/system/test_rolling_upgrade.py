@@ -224,8 +224,8 @@ def test_an_upgrade_in_a_storm_loses_no_machine(rolling: Rolling, before: Path) 
     assert len(macs) == len(set(macs)) == MACHINES
     assert len(lent) == len({mac for mac, _ in lent}) == len({each for _, each in lent}) == MACHINES
     until(new.answers, rolling.logs, 240)
-    items = json.loads(new.cod("server", "list", "--json"))
-    assert {each["name"]: each["schema"] for each in items} == dict.fromkeys(
+    items = json.loads(new.cod("server", "list", "--json"))["items"]
+    assert {each["name"]: each["database_schema"] for each in items} == dict.fromkeys(
         ("s1", "s2"), schema.head()
     )
     assert "Traceback" not in rolling.logs()

@@ -14,11 +14,10 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import asdict
 from pathlib import Path
 
 from tests.world import table
-from tests.world.lives import live, shrunk
+from tests.world.lives import live, row_of, shrunk
 from tests.world.world import Outcome
 
 SECONDS = 90.0  # of wall time that many seeds may take
@@ -70,17 +69,6 @@ def forever(file: Path, processes: int, seconds: float) -> int:
             pool.shutdown(wait=False, cancel_futures=True)
     print(table.summed(rows))
     return any(row.troubles for row in rows if row.program == table.program())
-
-
-def row_of(seed: int) -> table.WorldRow:
-    """Run a world; return its row."""
-    began = time.process_time()
-    outcome = asdict(live(seed))
-    kept = {
-        name: outcome[name] for name in ("seed", "steps", "transactions", "seconds", "troubles")
-    }
-    cpu, seen = time.process_time() - began, dict(outcome["seen"])
-    return table.WorldRow(program=table.program(), cpu=cpu, seen=seen, **kept)
 
 
 def many(first: int, most: int) -> int:

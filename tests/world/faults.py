@@ -20,6 +20,7 @@ from cod.core import leases
 from cod.core.networks import isolation
 from cod.flows.agents import orders, progress
 from cod.flows.nodes import deadlines
+from cod.flows.nodes.switches import PortOutcome
 from cod.model import ExportClient, Node, Peer, Result
 from cod.net.bootserver.metadata import MetadataDocs
 from cod.policy import volumes
@@ -31,7 +32,6 @@ from cod.store.nodes.dhcp_batch import BindingBatch
 from cod.store.people import audit
 from cod.store.scheduler import networks
 from cod.switches import edge
-from cod.switches.edge import PortOutcome
 from cod.web.api.resources.documents import documents
 from tests.world.lives import live
 from tests.world.plan import Act

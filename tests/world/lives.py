@@ -4,8 +4,9 @@ without faults, and with fewer acts."""
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from sqlalchemy import Engine, insert
@@ -17,6 +18,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes, types
 from cod.store.people import groups
+from tests.world import table
 from tests.world.machine import hardware, mac_of
 from tests.world.network import Weather
 from tests.world.plan import Act, Plan, plan
@@ -101,6 +103,17 @@ def live(
         if planned.compared and world.holdings is not None and not outcome.troubles:
             compare(world, planned)
         return outcome
+
+
+def row_of(seed: int) -> table.WorldRow:
+    """Run the world of a seed; return its row of the table."""
+    began = time.process_time()
+    outcome = asdict(live(seed))
+    kept = {
+        name: outcome[name] for name in ("seed", "steps", "transactions", "seconds", "troubles")
+    }
+    cpu, seen = time.process_time() - began, dict(outcome["seen"])
+    return table.WorldRow(program=table.program(), cpu=cpu, seen=seen, **kept)
 
 
 def compare(world: World, planned: Plan) -> None:
