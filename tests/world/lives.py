@@ -6,7 +6,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import Engine, insert
@@ -108,7 +108,7 @@ def live(
 def row_of(seed: int) -> table.WorldRow:
     """Run the world of a seed; return its row of the table."""
     began = time.process_time()
-    outcome = asdict(live(seed))
+    outcome = vars(live(seed))
     kept = {
         name: outcome[name] for name in ("seed", "steps", "transactions", "seconds", "troubles")
     }

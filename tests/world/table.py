@@ -1,5 +1,5 @@
-"""The table of worlds that were run: a line of JSON for each, appended as it ends, so that a run that
-is killed loses nothing, the next one goes on where it was, and several are summed."""
+"""The table of worlds that were run: a line of JSON for each, appended as it ends, so that a run
+that is killed loses nothing, the next one goes on where it was, and several are summed."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 
 @pytest.mark.nightly
 def test_a_commit_that_is_doubled_is_found_in_seed_3() -> None:
-    """It takes a lost answer of a commit, of a question that is then asked again."""
+    """The answer of a commit is lost there, of a question that is then asked again."""
     fault = FAULTS["a commit is doubled"]
     assert fault.seed == 3
     outcome = found(fault, seeds=0)

@@ -4,8 +4,8 @@ relays.
 All that waits in the socket is drained at once and answered as one batch, in one transaction; while
 the database thread is busy with it, the next batch gathers in the kernel (group commit). Replies
 leave after the commit. A batch whose flow raises is run again one message at a time, so that a
-packet which trips a bug harms itself alone, and one that another server was asked, too, and quicker to
-enter, is answered from what that has entered.
+packet which trips a bug harms itself alone, and a message that another server was quicker to enter
+is answered from what that has entered.
 """
 
 from __future__ import annotations
