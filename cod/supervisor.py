@@ -59,8 +59,8 @@ def _unnamed() -> socket.socket:
 @dataclass(slots=True)
 class ServerPart:
     """One part of the server. `pid` 0: not running, to be started at `start_at`. What it tells of
-    itself arrives at `signs`; `heard` is when it last did. `ready`: since when it does its work; 0: not
-    yet."""
+    itself arrives at `signs`; `heard` is when it last did. `ready`: since when it does its work;
+    0: not yet."""
 
     name: str
     pid: int = 0
