@@ -91,8 +91,9 @@ def test_the_files_of_cod_that_a_vcms_request_passes(
     with files_passed(*threads_at_work) as found:
         assert isinstance(vcm.answer(b.RequestNodes("k1", (b.Wanted(1),))), b.Request)
     assert "net/nmp/verbs.py" in found
-    # 20 is the goal; 27 are passed, and the server may look meanwhile at what it owes others
-    assert len(found) <= 29, sorted(found)
+    # the server may look meanwhile by its timer: a slow machine gives it time to
+    passed = found.keys() - {"periodic.py", "net/quietlog.py"}
+    assert len(passed) <= 28, sorted(passed)  # 20 is the goal
 
 
 # ---------------------------------------------------------------- identity
