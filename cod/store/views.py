@@ -71,11 +71,8 @@ def nodes(
 def members(tx: Tx, vcluster: str) -> list[NodeView]:
     """Return a live vcluster's nodes for people, in the natural order of their host names (n2
     before n10)."""
-    return sorted(nodes(tx, vcluster=vcluster, limit=100_000), key=_by_host_name)
-
-
-def _by_host_name(view: NodeView) -> list[tuple[bool, int, str]]:
-    return natural_key(view.node.hostname or view.node.name)
+    found = nodes(tx, vcluster=vcluster, limit=100_000)
+    return sorted(found, key=lambda view: natural_key(view.node.hostname or view.node.name))
 
 
 def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:

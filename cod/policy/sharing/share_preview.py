@@ -32,7 +32,10 @@ class GroupWait:
 def sentence(waits: Sequence[GroupWait], idle_before: float, idle_after: float) -> str:
     """Return what would have been otherwise. `idle_before`, `idle_after`: the part of the site's
     nodes that nobody held, 0 to 1."""
-    moved = sorted((one for one in waits if abs(one.longer) >= LITTLE), key=_most)
+    moved = sorted(
+        (one for one in waits if abs(one.longer) >= LITTLE),
+        key=lambda one: (-abs(one.longer), one.group),
+    )
     parts = [
         f"{one.group} would have waited {span(abs(one.longer))} {_more_or_less(one.longer)}"
         if number == 0
@@ -46,10 +49,6 @@ def sentence(waits: Sequence[GroupWait], idle_before: float, idle_after: float) 
     if abs(idle) >= LITTLE_IDLE:
         said += f"; {percent(abs(idle))} {'more' if idle > 0 else 'fewer'} nodes idle"
     return f"With these shares {said}."
-
-
-def _most(one: GroupWait) -> tuple[float, str]:
-    return -abs(one.longer), one.group
 
 
 def _more_or_less(longer: float) -> str:

@@ -93,11 +93,9 @@ def _absent(tx: Tx, field: str) -> ColumnElement[bool]:
     if field in _HOLDERS:
         return not_(_among(tx, [_HOLDERS[field]]))
     column = _COLUMNS[field]
-    return or_(column.is_(None), column == "") if _is_text(column) else column.is_(None)
-
-
-def _is_text(column: ColumnElement[Any]) -> bool:
-    return column.type.python_type is str
+    if column.type.python_type is str:
+        return or_(column.is_(None), column == "")
+    return column.is_(None)
 
 
 def _among(tx: Tx, queries: Iterable[_NodeIds | None]) -> ColumnElement[bool]:
