@@ -1,4 +1,4 @@
-"""Settings as people see them: keys of the site file, and what was changed while the servers ran."""
+"""Settings as people see them: keys of the site file, and what was changed while servers ran."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Settings that were changed while the servers ran. A row is never changed: what holds is the newest
-of each name."""
+"""Settings that were changed while the servers ran. A row is never changed: what holds is the
+newest of each name."""
 
 from __future__ import annotations
 
