@@ -370,6 +370,7 @@ class Fault(StrEnum):
 
 IMAGE_SERVER = "the image server"
 POWER_CONTROL = "power control"
+KERBEROS = "the command for keytabs"
 """Parts of the site that a node waits for while they do not answer (`nodes.waits_for`). A switch is
 "switch NAME". Power control is the node's BMC or outlet."""
 

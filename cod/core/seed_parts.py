@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cod.model import Assignment, Node, Site, Subnet, Vcluster
-from cod.policy.nodes import isolation, seed, sssd
+from cod.policy.nodes import isolation, seed, sssd, template
+from cod.policy.people import kerberos
 from cod.policy.people import sshkeys as policy
 from cod.store.engine import Tx
 from cod.store.people import sshkeys
@@ -21,12 +22,22 @@ def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.S
         return []
     subnet = system_subnet(tx, vcluster, site)
     servers = servers_of(site, subnet.servers)
+    configuration = template.parse(wanted.document)
+    passwords = site.kerberos.logins and kerberos.has_keytab(site.kerberos, configuration)
     return [
         seed.metadata_service(*(metadata_url(each, site) for each in subnet.servers)),
         seed.login_keys(
             policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
         ),
-        sssd.seed_part(vcluster.name, site.domain, servers, site.authority, site.posix),
+        kerberos.seed_part(site.kerberos, configuration, site.domain, site.fileservers),
+        sssd.seed_part(
+            vcluster.name,
+            site.domain,
+            servers,
+            site.authority,
+            site.posix,
+            site.kerberos if passwords else None,
+        ),
     ]
 
 

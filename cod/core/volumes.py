@@ -9,6 +9,7 @@ and an attachment goes when its file server has withdrawn the export
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from cod import notice_texts
@@ -19,6 +20,7 @@ from cod.model import (
     FileServer,
     FlowContext,
     Group,
+    NfsSecurity,
     Node,
     Refused,
     Site,
@@ -27,10 +29,13 @@ from cod.model import (
     VolumeMount,
 )
 from cod.policy import volumes as policy
+from cod.policy.nodes import template
+from cod.policy.people import kerberos
 from cod.quantity import exact_span
 from cod.states import NodeState
 from cod.store import volumes
 from cod.store.engine import Tx
+from cod.store.images import templates
 from cod.store.nodes import bindings
 from cod.store.scheduler import vclusters
 
@@ -66,13 +71,17 @@ def create(
     kind: str = "data",
     server: FileServer,
     source: str = "",
+    sec: NfsSecurity | None = None,
 ) -> Volume:
     """Return a new volume of the group, which is yet to be made on its file server. Raises
     `Refused`.
 
     name  in full
+    sec   None: as the site file says
     """
+    sec = sec or context.site.volumes.sec
     policy.check_size(size)
+    kerberos.check_volume(sec, context.site.kerberos, server)
     if volumes.is_there(tx, name):
         raise Refused(
             "conflict",
@@ -89,6 +98,7 @@ def create(
         fileserver=server.name,
         path="",
         size=size,
+        sec=sec,
         source=source,
         export_id=volumes.free_export(tx, server.name),
         sequence=int(context.now),
@@ -155,6 +165,7 @@ def attach(
             )
         )
         raise Refused("invalid", why, "delete_after")
+    check_templates(tx, volume.sec, [vcluster.id])
     there = volumes.attached_to(tx, vcluster.id)
     policy.check_apart(
         mount, [one.mount for one in there if not one.leaving and one.volume_id != volume.id]
@@ -173,6 +184,14 @@ def attach(
         )
     else:
         volumes.change_attachment(tx, own.id, sequence=sequence, leaving=False, **columns)
+
+
+def check_templates(tx: Tx, sec: NfsSecurity, vcluster_ids: Collection[int]) -> None:
+    """Raise `Refused` where nodes of those vclusters run, or new ones would run, a template that
+    cannot mount a volume that is protected so."""
+    if sec != "sys":
+        for name, document in templates.of_vclusters(tx, vcluster_ids):
+            kerberos.check_template(sec, name, template.parse(document))
 
 
 def detach(tx: Tx, volume: Volume, attachment_id: int, now: float) -> None:

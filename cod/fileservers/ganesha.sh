@@ -89,14 +89,15 @@ export_volume() {
     {
         printf '# cod sequence %s\n' "$sequence"
         printf 'EXPORT {\n  Export_Id = %s;\n  Path = "%s";\n  Pseudo = "%s";\n' "$number" "$path" "$path"
-        printf '  Protocols = 4;\n  Transports = TCP;\n  SecType = sys;\n  Access_Type = None;\n'
+        printf '  Protocols = 4;\n  Transports = TCP;\n  SecType = %s;\n' "$sec"
+        printf '  Access_Type = None;\n'
         printf '  Squash = %s;\n  Anonymous_Uid = 65534;\n  Anonymous_Gid = 65534;\n' "$ids"
         printf '  FSAL { Name = VFS; }\n'
         printf '%s\n' "$clients" | while read -r network mode; do
             access=RW
             [ "$mode" = rw ] || access=RO
-            printf '  CLIENT { Clients = %s; Access_Type = %s; Protocols = 4; Squash = %s; }\n' \
-                "$network" "$access" "$ids"
+            printf '  CLIENT { Clients = %s; Access_Type = %s; Protocols = 4;' "$network" "$access"
+            printf ' Squash = %s; SecType = %s; }\n' "$ids" "$sec"
         done
         printf '}\n'
     } | put "$exports/$number.next"

@@ -70,7 +70,7 @@ export_volume() {
     {
         printf '# cod sequence %s\n%s' "$sequence" "$path"
         printf '%s\n' "$clients" | while read -r network mode; do
-            printf ' %s(%s,sync,sec=sys,%s,%s)' "$network" "$mode" "$ids" "$tree"
+            printf ' %s(%s,sync,sec=%s,%s,%s)' "$network" "$mode" "$sec" "$ids" "$tree"
         done
         printf '\n'
     } | put "$(fragment "$number")"

@@ -31,6 +31,7 @@ NOTHING: Mapping[str, str] = dict.fromkeys(
         "snapshots",
         "dropped",
         "erase",
+        "sec",
     ),
     "",
 )
@@ -58,6 +59,7 @@ def apply(server: FileServer, wanted: WantedVolume) -> str:
             "snapshots": " ".join(wanted.snapshots),
             "dropped": " ".join(wanted.dropped),
             "erase": _flag(wanted.erase),
+            "sec": wanted.sec,
         },
     )
 

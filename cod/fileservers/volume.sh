@@ -2,7 +2,7 @@
 # drivers share.
 #
 # Variables that are set before: driver root exports number path size sequence may_make source gid
-# squash clients homes snapshots dropped erase (cod/fileservers/script.py). The last line calls
+# squash clients homes snapshots dropped erase sec (cod/fileservers/script.py). The last line calls
 # `apply` or `list`. An answer is lines of KEY=VALUE; a failure is a sentence after "error=" and
 # exit status 10. Every step may be repeated: one that was cut short is done again by the next
 # attempt.

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cod.model.sharing.vcms import *
     from cod.model.site import *
     from cod.model.site.database import *
+    from cod.model.site.kerberos import *
     from cod.model.site.network import *
     from cod.model.site.rules import *
     from cod.model.site.services import *

@@ -541,6 +541,55 @@ class HostKey:
 
 
 @dataclass(frozen=True, slots=True)
+class Keytab:
+    """A row of `keytabs`."""
+
+    host: str
+    node_id: int
+    vcluster_id: int
+    order_id: str
+    sealed: bytes | None = field(repr=False)
+    attempts: int
+    next_at: float
+    reason: str
+    made_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeytabTask:
+    """What the site's command for keytabs is to do for a host: make its keytab, or remove its
+    principals.
+
+    attempts  that have failed
+    made_at   when it has made a keytab for the host; None: never
+    """
+
+    host: str
+    order_id: str
+    node_id: int
+    vcluster_id: int
+    removal: bool = False
+    attempts: int = 0
+    made_at: float | None = None
+
+
+Unsealer = Callable[[bytes, str], bytes | None]
+"""Opens what was sealed for an order with that id; None: it cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrimingNode:
+    """A node that is being primed: its order, its host's name, and the template."""
+
+    order_id: str
+    node_id: int
+    vcluster_id: int
+    name: str
+    vcluster: str
+    template_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkKeys:
     """The means to let nodes have images from each other.
 

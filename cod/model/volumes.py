@@ -25,6 +25,9 @@ from cod.model.keys import (
 _PLAIN = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
 _SSH = r"^$|^[a-z_][a-z0-9._-]{0,31}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}(:[0-9]{1,5})?$"
 SMALLEST_VOLUME = 2**20  # bytes
+NfsSecurity = Literal["sys", "krb5", "krb5i", "krb5p"]
+"""How an export knows who asks (RFC 7530, 3.2.1): by the node's word, or by Kerberos, with signed
+(krb5i) or encrypted (krb5p) messages."""
 
 
 def _plain(path: str) -> str:
@@ -99,6 +102,12 @@ class VolumeKeys(SiteTable):
     home_size: int = site_key(
         50 * 2**30, "bytes of a group's home volume", ge=SMALLEST_VOLUME, unit="bytes"
     )
+    sec: NfsSecurity = site_key(
+        "sys",
+        "how NFS protects new volumes whose owners do not say, and home volumes: sys, krb5, krb5i"
+        " or krb5p (docs/kerberos)",
+        fixed="it asks for a realm and for templates that are its clients",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,15 @@ class Volume:
     path: Annotated[str, About("Directory", level=FieldLevel.WIDE)]
     export_id: Undescribed[int]
     size: Annotated[int, About("Size", FieldKind.SIZE)]
+    sec: Annotated[
+        NfsSecurity,
+        About(
+            "Protected by",
+            FieldKind.CHOICE,
+            "how NFS protects it: sys (the node's word), krb5, krb5i (signed) or krb5p (encrypted)",
+            level=FieldLevel.WIDE,
+        ),
+    ]
     enforced: Annotated[
         str,
         About(
@@ -262,6 +280,7 @@ class WantedVolume:
     snapshots: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     kind: str = "data"
+    sec: NfsSecurity = "sys"
     erase: bool = False
 
 

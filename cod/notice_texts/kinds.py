@@ -161,6 +161,14 @@ KINDS = {
         ends="image-server",
         to=_SITE,
     ),
+    "kerberos": NoticeKind(
+        "nodes wait for keytabs that the site's command does not make",
+        "Look at the faults",
+        to=_SITE,
+    ),
+    "kerberos-recovered": NoticeKind(
+        "no node waits for a keytab", "Look at the faults", ends="kerberos", to=_SITE
+    ),
     "switch": NoticeKind(
         "a switch does not answer, and nodes wait for it", "Look at the faults", to=_SITE
     ),

@@ -107,6 +107,28 @@ def images_served() -> NoticeText:
     )
 
 
+def keytabs_not_made(nodes: Sequence[str], reason: str) -> NoticeText:
+    """Describe a command for keytabs that fails. `nodes` need some; `reason`: what one of them
+    says."""
+    return notice(
+        "kerberos",
+        f"{node_count(len(nodes))} get no keytab",
+        f"These nodes wait for a keytab: {node_names(nodes)}. {nodes[0]} says: {sentence(reason)}"
+        " The command is tried again, and the nodes continue by themselves once it succeeds.",
+        fault_page("the command for keytabs"),
+    )
+
+
+def keytabs_made() -> NoticeText:
+    """Describe the end of `keytabs_not_made`."""
+    return notice(
+        "kerberos-recovered",
+        "no node waits for a keytab",
+        "The keytabs that nodes waited for are made, or nodes no longer need them.",
+        fault_page("the command for keytabs"),
+    )
+
+
 def directory_held(users: Sequence[str], people: int) -> NoticeText:
     """Describe an answer of the directory that would take rights from `users`, of `people` who have
     some: too many at once for COD to believe it."""

@@ -103,7 +103,10 @@ def clients(blocks: Iterable[tuple[AddressRange, bool]]) -> tuple[ExportClient, 
 def mount(volume: Volume, attachment: Attachment, address: str) -> VolumeMount:
     """Return how nodes mount the volume. Programs on it do not gain rights: it is shared with other
     nodes' users."""
-    options = f"fstype=nfs4,{'ro' if attachment.read_only else 'rw'},hard,nosuid,nodev"
+    mode = "ro" if attachment.read_only else "rw"
+    options = f"fstype=nfs4,{mode},hard,nosuid,nodev"
+    if volume.sec != "sys":  # without it a node would ask for sys first
+        options += f",sec={volume.sec}"
     return VolumeMount(volume.name, volume.kind, attachment.mount, address, volume.path, options)
 
 

@@ -145,6 +145,10 @@ class Ca:
         chunks, 64 hexadecimal digits."""
         return self._secret("chunks of a node's images", order_id).hex()
 
+    def keytab_key(self) -> bytes:
+        """Return the key by which keytabs are sealed until they are on their nodes, 32 bytes."""
+        return self._secret("keytabs of nodes", "")
+
     def _secret(self, purpose: str, words: str) -> bytes:
         key = self._key.private_numbers().private_value.to_bytes(32, "big")
         return hmac.new(key, f"{purpose}\0{words}".encode(), hashlib.sha256).digest()

@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from cod.model import METADATA_ADDRESS, ChunkKeys, HostKey, Inviter, SiteRef, Subnet
 from cod.policy.nodes.subnets import listeners
+from cod.policy.people import kerberos
 from cod.security import ca, hostkeys, secretfile
 from cod.security.ca import Ca
+from cod.security.sealed import Sealer
 from cod.security.signer import RemoteAuthority
 from cod.service.preparation import has_own_user, web_certificate
 from cod.site.changes import SiteChanges
@@ -82,12 +84,14 @@ def edge(context: PartContext) -> list[Any]:
     from cod.switches.drivers import mac_tables
     from cod.switches.mac_tables import MacTables
     from cod.web.api import metrics
+    from cod.workers.keytabs import KeytabMaker
 
     g, site = context, context.site.current
     dns = partial(DnsServer, g.reactor, g.pool, g.site)
     interfaces = sorted({subnet.interface for subnet in site.subnets if subnet.interface})
     by_address = {subnet.server: subnet for subnet in site.subnets}
     authority = Ca(g.settings.authority, site.name)
+    sealer = Sealer(authority.keytab_key())
 
     def host_key(salt: str, order_id: str) -> tuple[HostKey, str]:
         public, private = hostkeys.ed25519(authority.host_key_seed(f"{salt} {order_id}"))
@@ -106,6 +110,7 @@ def edge(context: PartContext) -> list[Any]:
         inviter=Inviter(authority.certificate.decode(), authority.invitation),
         host_key=host_key,
         chunk_keys=ChunkKeys(authority.chunk_key, chunktoken.token),
+        unseal=sealer.open,
         power=PowerStatus(g.reactor, g.pool, drivers(g.reactor), g.site).of,
         ports=MacTables(g.reactor, g.pool, mac_tables(g.reactor), g.site).ports_of,
     )
@@ -135,6 +140,16 @@ def edge(context: PartContext) -> list[Any]:
             for subnet in by_address.values()
         ),
         confd,
+        KeytabMaker(
+            g.reactor,
+            g.pool,
+            g.settings.name,
+            g.clock,
+            g.site,
+            kerberos.keytab_trouble,
+            sealer.seal,
+            g.wake.effects,
+        ),
         *nmp,
         *_ldap(g, authority, list(by_address)),
         *_isolated_edge(g, authority, by_address),

@@ -16,6 +16,7 @@ from cod.model import (
     Energy,
     FileServer,
     Isolation,
+    KerberosRules,
     Ldap,
     LdapGroup,
     Mail,
@@ -118,6 +119,13 @@ def fileserver(table: FileServer) -> Iterator[str]:
     """Yield what of the table does not go together."""
     if table.ssh and (table.ssh_key is None or table.known_hosts is None):
         yield "ssh_key and known_hosts should be set where ssh is"
+
+
+def kerberos(table: KerberosRules) -> Iterator[str]:
+    """Yield what of the table does not go together."""
+    others = ("kdcs", "admin_server", "keytab_command", "idmap_domain")
+    if not table.realm and (given := [each for each in others if getattr(table, each)]):
+        yield f"realm should be set where {given[0]} is"
 
 
 def accounts(table: PosixRules) -> Iterator[str]:

@@ -24,6 +24,7 @@ from cod.model import (
     ImageRules,
     Isolation,
     KeepRule,
+    KerberosRules,
     Ldap,
     LdapGroup,
     Mail,
@@ -46,6 +47,7 @@ from cod.policy import volumes
 from cod.policy.hardware import keep
 from cod.policy.hardware.attributes import ATTRIBUTES
 from cod.policy.nodes.subnets import numbers
+from cod.policy.people import kerberos
 from cod.policy.people.delivery import addresses
 from cod.site import coherence
 from cod.site.coherence import together
@@ -112,6 +114,9 @@ class SiteFile(SiteTable):
     )
     groups: GroupRules = field(default_factory=GroupRules)
     volumes: VolumeKeys = field(default_factory=VolumeKeys)
+    kerberos: Annotated[KerberosRules, together(coherence.kerberos)] = field(
+        default_factory=KerberosRules
+    )
     subnet: tuple[Annotated[Subnet, together(coherence.subnet), WrapValidator(_subnet)], ...]
     account: tuple[Account, ...] = ()
     power: tuple[PowerRule, ...] = ()
@@ -217,6 +222,12 @@ def _problems(file: SiteFile) -> Iterator[str]:
     yield from _account_problems(file)
     yield from _isolation_problems(file)
     yield from _home_problems(file)
+    if file.volumes.sec != "sys":
+        for server in file.fileserver:
+            try:
+                kerberos.check_volume(file.volumes.sec, file.kerberos, server)
+            except Refused as refused:
+                yield f"volumes.sec: {refused.sentence}"
     names = [server.name for server in file.fileserver]
     yield from (
         f"fileserver.{n}.name: {name!r} is used twice"

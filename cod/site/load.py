@@ -258,6 +258,7 @@ def site(file: SiteFile) -> model.Site:
         switches=file.switch,
         fileservers=file.fileserver,
         mirrors=file.mirror,
+        kerberos=file.kerberos,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -27,7 +27,7 @@ from cod.cli.show import (
     yes_option,
 )
 from cod.client import path
-from cod.model.volumes import VolumeView
+from cod.model.volumes import NfsSecurity, VolumeView
 from cod.quantity import exact_span
 
 name_argument = click.argument("name", metavar="[GROUP/]NAME")
@@ -90,6 +90,7 @@ def _mounted(one: Any) -> str:
     return f"{one['vcluster']}:{one['mount']}" + (f" ({', '.join(notes)})" if notes else "")
 
 
+SECURITY = get_args(NfsSecurity)
 COLUMNS = (
     "name",
     "kind",
@@ -137,6 +138,11 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     "--from", "source", metavar="VOLUME", default="", help="Begin with the data of this volume."
 )
 @click.option("--snapshot", default="", help="The snapshot of --from that is copied.")
+@click.option(
+    "--sec",
+    type=click.Choice(SECURITY),
+    help="How NFS protects it. [default: as --from is, or as the site file says]",
+)
 @if_missing_option
 @with_json
 def create(
@@ -176,6 +182,21 @@ def resize(ctx: click.Context, name: str, bytes_: int, as_json: bool) -> None:
       cod volume resize physics/data 400G
     """
     shown(client(ctx).patch(path("volumes", name), {"size": bytes_}), in_full, as_json)
+
+
+@volume.command()
+@name_argument
+@click.argument("sec", type=click.Choice(SECURITY))
+@with_json
+def protect(ctx: click.Context, name: str, sec: str, as_json: bool) -> None:
+    """Change how NFS protects a volume: by the node's word (sys), or by Kerberos, with signed
+    (krb5i) or encrypted (krb5p) messages. Nodes that have mounted it have to mount it again.
+
+    \b
+    Example:
+      cod volume protect physics/data krb5p
+    """
+    shown(client(ctx).patch(path("volumes", name), {"sec": sec}), in_full, as_json)
 
 
 @volume.command()

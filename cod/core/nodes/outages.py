@@ -12,7 +12,7 @@ from cod import notice_texts
 from cod.core import notices
 from cod.model import Node
 from cod.notice_texts import NoticeText
-from cod.states import IMAGE_SERVER, POWER_CONTROL
+from cod.states import IMAGE_SERVER, KERBEROS, POWER_CONTROL
 from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -28,6 +28,7 @@ def look(tx: Tx, now: float) -> bool:
     for part, away, back in (
         (POWER_CONTROL, _power_control, notice_texts.power_control_back),
         (IMAGE_SERVER, _image_server, notice_texts.images_served),
+        (KERBEROS, _kerberos, notice_texts.keytabs_made),
     ):
         waiting = nodes.waiting_for(tx, part)
         if not waiting:
@@ -49,6 +50,10 @@ def _power_control(waiting: Sequence[Node]) -> NoticeText:
 
 def _image_server(waiting: Sequence[Node]) -> NoticeText:
     return notice_texts.images_not_served([one.name for one in waiting], waiting[0].reason)
+
+
+def _kerberos(waiting: Sequence[Node]) -> NoticeText:
+    return notice_texts.keytabs_not_made([one.name for one in waiting], waiting[0].reason)
 
 
 def begin(tx: Tx, part: str, said: NoticeText, now: float) -> None:

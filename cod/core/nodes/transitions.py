@@ -20,6 +20,7 @@ from cod.policy.nodes import lifecycle, place, template
 from cod.states import (
     ARRIVED,
     IMAGE_SERVER,
+    KERBEROS,
     NODE_RULES,
     OWN_SYSTEM,
     POWER_CONTROL,
@@ -280,7 +281,7 @@ def changes(
     }
     # its agent is there: whoever switched it on, no power command is waited for
     came = node.waits_for == POWER_CONTROL and target is not NodeState.TRAMPOLINE
-    given_back = node.waits_for == IMAGE_SERVER and node.vcluster_id is None
+    given_back = node.waits_for in (IMAGE_SERVER, KERBEROS) and node.vcluster_id is None
     if target not in ON_THE_WAY or event is NodeEvent.PRIMED or came or given_back:
         values |= {"waits_for": "", "waits_since": None}
     elif columns.get("waits_for"):

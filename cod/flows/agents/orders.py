@@ -39,6 +39,7 @@ from cod.model import (
     Result,
     Site,
     Subnet,
+    Unsealer,
     Vcluster,
     ipv4,
     owner_of,
@@ -48,6 +49,7 @@ from cod.policy.hardware import keep, wiping
 from cod.policy.nodes import capture, inner_vcm, prime, seed, template
 from cod.policy.nodes import host_keys as host_key_policy
 from cod.policy.nodes.subnets import numbers
+from cod.policy.people import kerberos
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import dns_zones, stories, vcms
 from cod.store.engine import Tx
@@ -75,12 +77,13 @@ def current(
     *,
     inviter: Inviter | None = None,
     maker: HostKeyMaker | None = None,
+    unseal: Unsealer | None = None,
     now: float = 0.0,
 ) -> Order:
     """Return the node's order. `address`: where its agent is, which decides by which of COD's
     addresses it fetches images. `inviter`: what its vcluster's VCM begins with, should that run on
-    this node; `maker`: what its SSH host key is made with; `now`: when the node is invited and its
-    key is made.
+    this node; `maker`: what its SSH host key is made with; `unseal`: opens its keytab; `now`: when
+    the node is invited and its key is made.
 
     Raises `Refused` when its template cannot be carried out on it (any more): that is a failure of
     priming.
@@ -125,6 +128,7 @@ def current(
     keyed = _host_key(tx, node, order_id, maker if brings else None, vcluster, now)
     if not configuration.seed:
         return replace(order, keep=spared)
+    keyed += _keytab(tx, node, order_id, site, configuration, unseal)
     parts = keyed + list(seed_parts.parts(tx, node, wanted, site))
     if inviter is not None:
         parts += _vcm_inside(tx, node, order_id, site, server, inviter, now)
@@ -199,6 +203,36 @@ def _host_key(
     if changed and vcluster is not None:
         dns_zones.touch(tx, [("vcluster", vcluster.name)], now)
     return parts
+
+
+def _keytab(
+    tx: Tx,
+    node: Node,
+    order_id: str,
+    site: Site,
+    configuration: template.Configuration,
+    unseal: Unsealer | None,
+) -> list[seed.SeedPart]:
+    """Return the part with the node's keytab, where it gets one."""
+    if unseal is None or not kerberos.has_keytab(site.kerberos, configuration):
+        return []
+    sealed = host_keys.sealed_keytab(tx, node.id, order_id)
+    keytab = unseal(sealed, order_id) if sealed is not None else None
+    if keytab is None:
+        raise Refused("conflict", "its keytab is missing, or was sealed by another authority")
+    return [kerberos.keytab_part(keytab)]
+
+
+def _awaits_keytab(tx: Tx, node: Node, site: Site) -> bool:
+    """Return whether the node is to be primed with a keytab that is not made yet."""
+    if node.state != NodeState.PRIME or not site.kerberos.keytab_command:
+        return False
+    wanted = holding.assignment(tx, node)
+    return (
+        wanted is not None
+        and kerberos.has_keytab(site.kerberos, template.parse(wanted.document))
+        and host_keys.sealed_keytab(tx, node.id, f"{node.id}.{node.generation}") is None
+    )
 
 
 def _vcm_inside(
@@ -316,6 +350,7 @@ def waiting(
     maker: HostKeyMaker | None = None,
     unsent: set[tuple[int, int]] | None = None,
     chunk_keys: ChunkKeys | None = None,
+    unseal: Unsealer | None = None,
 ) -> Result[list[tuple[int, int, Order]]]:
     """Return the orders to be sent now: (node id, epoch of its connection, order) for each of
     `server`'s connections whose node has another order than the one last sent. They count as sent
@@ -327,16 +362,28 @@ def waiting(
             Those that are returned are put into it, whether or not the transaction can be
             committed, so that none is missed when this is run again
     chunk_keys  with which nodes pass images on to each other; None: they do not
+    unseal  opens nodes' keytabs; a node whose keytab is not made yet waits for its order
     """
     orders: list[tuple[int, int, Order]] = []
     effects: list[Effect] = []
     unsent = set() if unsent is None else unsent
     sessions.set_sent(tx, [(node_id, epoch, "") for node_id, epoch in unsent])
     for node, session in sessions.waiting(tx, server):
+        if unseal is not None and _awaits_keytab(tx, node, site):
+            continue
         try:
             if node.state == NodeState.WIPE:  # what the order spares may not count as erased
                 node = kept_disks.remark(tx, node, site, now)
-            order = current(tx, node, site, session.address, inviter=inviter, maker=maker, now=now)
+            order = current(
+                tx,
+                node,
+                site,
+                session.address,
+                inviter=inviter,
+                maker=maker,
+                unseal=unseal,
+                now=now,
+            )
         except Refused as refusal:
             reason = f"its order cannot be given: {refusal.sentence}"
             cause = "kept" if refusal.field == KEEP else "order"

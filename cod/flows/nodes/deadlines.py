@@ -14,6 +14,7 @@ from cod.model import Effect, Node, Site
 from cod.policy.nodes import burnin, lifecycle
 from cod.policy.scheduler import reserve_pool
 from cod.states import (
+    KERBEROS,
     NODE_RULES,
     POWER_CONTROL,
     WORKING,
@@ -25,7 +26,7 @@ from cod.states import (
 )
 from cod.store import claims
 from cod.store.engine import Tx
-from cod.store.nodes import burnins, captures, conflicts, holding, nodes, power, sessions
+from cod.store.nodes import burnins, captures, conflicts, holding, host_keys, nodes, power, sessions
 from cod.store.scheduler import reservations
 
 OTHER_AGAIN = 3600.0  # seconds in which another DHCP server is recorded once for a node
@@ -119,6 +120,9 @@ def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
         if _waited_enough(tx, node, now):
             return False
         way = POWER_CONTROL
+    order_id = f"{node.id}.{node.generation}"
+    if not way and node.waits_for == KERBEROS and host_keys.keytab_fails(tx, node.id, order_id):
+        way = KERBEROS
     if not way and not node.waits_for:
         return False
     values = {"waits_for": way, "waits_since": node.waits_since or since or now if way else None}

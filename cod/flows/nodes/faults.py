@@ -13,7 +13,7 @@ from cod.model import FailedNode, FailureGroup, NodeView, Notice, OutsideFault
 from cod.policy import volumes as volume_policy
 from cod.policy.nodes import blame, power
 from cod.policy.reservations import maintenance
-from cod.states import IMAGE_SERVER, POWER_CONTROL
+from cod.states import IMAGE_SERVER, KERBEROS, POWER_CONTROL
 from cod.store import energy_curve, views, volumes, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, failures, nodes, switch_ports, switches
@@ -27,6 +27,7 @@ KINDS = {
     "power-control": "BMCs or outlets do not answer, or refuse a command",
     "found-off": "nodes in use are off, and COD did not switch them off",
     "image-server": "images are not served to nodes",
+    "kerberos": "the site's command does not make keytabs that nodes need",
     "directory": "the directory is not believed: many users would lose their rights at once",
     "dns-secondary": "a secondary name server does not follow the site's zones",
     "dhcp": "nodes took addresses from another DHCP server",
@@ -37,6 +38,7 @@ _TOLD = {
     "switch": ("switch", "switch ", "/faults#switch-"),
     "power-control": ("power-control", POWER_CONTROL, "/faults#power-control"),
     "image-server": ("image-server", IMAGE_SERVER, "/faults#the-image-server"),
+    "kerberos": ("kerberos", KERBEROS, "/faults#the-command-for-keytabs"),
     "directory-held": ("directory", "the directory", "/faults#the-directory"),
     "dns-secondary": ("dns-secondary", "name server ", notice_texts.SECONDARY),
     "found-off": ("found-off", "node ", "/nodes/"),
@@ -44,6 +46,8 @@ _TOLD = {
 }
 """How notices of a kind name a fault: its kind, how its name begins, and how their link does, which
 ends in the rest of the name."""
+_AWAITED = {IMAGE_SERVER: "image-server", KERBEROS: "kerberos"}
+"""The kinds of parts that nodes wait for, and that nothing else tells of."""
 RECENT = 3600.0  # seconds after its last answer until another DHCP server counts as gone
 ENDED = 86400.0  # seconds for which faults that are over are listed
 REMEMBERED = 30 * 86400.0  # seconds for which notices are read for the beginning of a fault
@@ -163,7 +167,7 @@ def _fileservers(tx: Tx, told: Sequence[Notice], now: float) -> Iterator[Outside
 def _machines(tx: Tx, told: Sequence[Notice]) -> Iterator[OutsideFault]:
     begun = _begun(told, "found-off")
     troubled = views.troubled_nodes(
-        tx, begins=power.TROUBLE, reason=power.FOUND_OFF, parts=(IMAGE_SERVER, POWER_CONTROL)
+        tx, begins=power.TROUBLE, reason=power.FOUND_OFF, parts=(*_AWAITED, POWER_CONTROL)
     )
     by_kind: dict[tuple[str, str], list[tuple[float, NodeView]]] = defaultdict(list)
     for view in troubled:
@@ -171,8 +175,9 @@ def _machines(tx: Tx, told: Sequence[Notice]) -> Iterator[OutsideFault]:
         if node.reason == power.FOUND_OFF:
             at = begun.get(node.name, node.since)
             by_kind["found-off", "nodes found off"].append((at, view))
-        elif node.waits_for == IMAGE_SERVER:
-            by_kind["image-server", IMAGE_SERVER].append((node.waits_since or node.since, view))
+        elif node.waits_for in _AWAITED:
+            awaited = _AWAITED[node.waits_for], node.waits_for
+            by_kind[awaited].append((node.waits_since or node.since, view))
         else:
             wishes = node_power.of_node(tx, node.id, limit=1)
             wished = wishes[0].wished_at if wishes else node.since

@@ -75,6 +75,7 @@ def wanted(tx: Tx, volume: Volume, site: Site, now: float) -> WantedVolume:
         snapshots=tuple(one.name for one in snapshots if not one.leaving),
         dropped=tuple(one.name for one in snapshots if one.leaving),
         kind=volume.kind,
+        sec=volume.sec,
         erase=erase,
         gid=group.gid,
         homes=tuple(_homes(tx, group, site)) if volume.kind == "home" else (),

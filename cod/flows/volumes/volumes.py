@@ -15,6 +15,7 @@ from cod.model import (
     Attachment,
     FileServer,
     FlowContext,
+    NfsSecurity,
     Refused,
     Site,
     Snapshot,
@@ -22,7 +23,7 @@ from cod.model import (
     VolumeView,
 )
 from cod.policy import volumes as policy
-from cod.policy.people import names
+from cod.policy.people import kerberos, names
 from cod.states import VclusterState
 from cod.store import volumes
 from cod.store.engine import Tx
@@ -79,17 +80,20 @@ def create(
     fileserver: str = "",
     source: str = "",
     snapshot: str = "",
+    sec: NfsSecurity | None = None,
 ) -> VolumeView:
     """Return a new volume of `group`. Raises `Refused`.
 
     name        bare or in full
     fileserver  of the site file; '': the first, or that of the source
     source      full name of a volume whose data it begins with; `snapshot`: as that snapshot has it
+    sec         how NFS protects it; None: as the source is, or as the site file says
     """
     owner = groups.named(tx, group, "group")
     full = names.full(owner.name, name, thing="a volume")
     if not source:
-        core.create(tx, owner, full, size, context, server=_server(context.site, fileserver))
+        server = _server(context.site, fileserver)
+        core.create(tx, owner, full, size, context, server=server, sec=sec)
         return show(tx, name=full, now=context.now)
     origin = _kept(tx, source, "source")
     taken = [
@@ -112,7 +116,16 @@ def create(
     if size < origin.size:
         raise Refused("invalid", f"a copy of {source} needs at least {origin.size} bytes", "size")
     server = _server(context.site, origin.fileserver)
-    core.create(tx, owner, full, size, context, server=server, source=_source(origin, snapshot))
+    core.create(
+        tx,
+        owner,
+        full,
+        size,
+        context,
+        server=server,
+        source=_source(origin, snapshot),
+        sec=sec or origin.sec,
+    )
     return show(tx, name=full, now=context.now)
 
 
@@ -140,18 +153,37 @@ def detach(tx: Tx, context: FlowContext, *, name: str, vcluster: str) -> VolumeV
     return show(tx, name=name, now=context.now)
 
 
-def resize(tx: Tx, context: FlowContext, *, name: str, size: int) -> VolumeView:
-    """Change the volume's size to `size` bytes. A volume that holds more already takes no more
-    data. Raises `Refused`."""
+def change(
+    tx: Tx,
+    context: FlowContext,
+    *,
+    name: str,
+    size: int | None = None,
+    sec: NfsSecurity | None = None,
+) -> VolumeView:
+    """Change the volume's size to `size` bytes, and how NFS protects it; None: it stays as it is. A
+    volume that holds more already takes no more data. Raises `Refused`."""
     volume = _kept(tx, name)
+    if sec is not None and sec != volume.sec:
+        server = _server(context.site, volume.fileserver)
+        kerberos.check_volume(sec, context.site.kerberos, server)
+        attached = volumes.attachments(tx, [volume.id])
+        core.check_templates(tx, sec, [one.vcluster_id for one in attached if not one.leaving])
+    if size is not None:
+        _check_room(tx, volume, size, context.site)
+    columns = {"size": size or volume.size, "sec": sec or volume.sec}
+    core.changed(tx, volume, context.now, **columns)
+    return show(tx, name=name, now=context.now)
+
+
+def _check_room(tx: Tx, volume: Volume, size: int, site: Site) -> None:
+    """Raise `Refused` where the volume cannot have `size` bytes."""
     policy.check_size(size)
     taken, own = volumes.taken(tx, volume.group_id)
     group = groups.get(tx, volume.group_id)
     if size > volume.size:
-        most = context.site.volumes.quota if own is None else own
+        most = site.volumes.quota if own is None else own
         policy.check_quota(most, taken - volume.size, size, group.name)
-    core.changed(tx, volume, context.now, size=size)
-    return show(tx, name=name, now=context.now)
 
 
 def take_snapshot(tx: Tx, context: FlowContext, *, name: str, snapshot: str) -> VolumeView:

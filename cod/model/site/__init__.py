@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cod.model.posix import PosixRules
+from cod.model.site.kerberos import KerberosRules
 from cod.model.site.network import Boot, Dns, ImageMirror, Isolation, Nmp, Subnet
 from cod.model.site.rules import Energy, Policy
 from cod.model.site.services import (
@@ -60,6 +61,7 @@ class Site:
     burnin: BurninRules = field(default_factory=BurninRules)
     groups: GroupRules = field(default_factory=GroupRules)
     mirrors: tuple[ImageMirror, ...] = ()
+    kerberos: KerberosRules = field(default_factory=KerberosRules)
 
     @property
     def isolates(self) -> bool:

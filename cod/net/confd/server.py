@@ -28,7 +28,17 @@ from twisted.internet.defer import Deferred, ensureDeferred, inlineCallbacks, su
 from twisted.internet.protocol import Factory
 
 from cod.flows.agents import orders, sessions
-from cod.model import ChunkKeys, Effect, HostKey, HostKeyMaker, Inviter, Peer, Result, SiteRef
+from cod.model import (
+    ChunkKeys,
+    Effect,
+    HostKey,
+    HostKeyMaker,
+    Inviter,
+    Peer,
+    Result,
+    SiteRef,
+    Unsealer,
+)
 from cod.orders import Order
 from cod.periodic import Timer
 from cod.pool import NODES, Pool
@@ -123,6 +133,7 @@ class ConfdServer(Service):
     ports    asks the switches on which ports a MAC was heard; None: nobody is asked
     host_key makes the SSH host key of a node that is primed (`HostKeyMaker.make`); None: nodes make
     their own
+    unseal      opens nodes' keytabs; None: they get none
     chunk_keys  with which nodes that are primed pass their images on; None: they do not
     """
 
@@ -142,6 +153,7 @@ class ConfdServer(Service):
         inviter: Inviter | None = None,
         host_key: Callable[[str, str], tuple[HostKey, str]] | None = None,
         chunk_keys: ChunkKeys | None = None,
+        unseal: Unsealer | None = None,
         power: Callable[[str], Awaitable[str]] | None = None,
         ports: Callable[[str], Awaitable[tuple[tuple[str, ...], ...]]] | None = None,
     ) -> None:
@@ -157,6 +169,7 @@ class ConfdServer(Service):
         self._inviter = inviter
         self._host_key = host_key
         self._chunk_keys = chunk_keys
+        self._unseal = unseal
         self._power = power
         self._ports_of = ports
         # opened, refused, broken, lost, orders: for the metrics
@@ -339,6 +352,7 @@ class ConfdServer(Service):
                 maker,
                 self._unsent,
                 self._chunk_keys,
+                self._unseal,
             )
             self._unsent = {
                 (node_id, epoch)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.model import PosixRules
+from cod.model import KerberosRules, PosixRules
 from cod.policy.nodes.seed import SeedPart
 from cod.policy.people import ldap_tree
 
@@ -21,7 +21,7 @@ _SHELLS = tuple(
 )
 # Somebody new is found within `entry_negative_timeout`; somebody who has left is gone after
 # `entry_cache_timeout`, or, while the server is away, when it is back: the cache is kept for ever.
-# No passwords: logins are by SSH key.
+# Without Kerberos there are no passwords: logins are by SSH key.
 _CONFIGURATION = """\
 # Written by Cluster-on-Demand at the first boot.
 [sssd]
@@ -41,9 +41,7 @@ autofs_negative_timeout = 3
 
 [domain/cod]
 id_provider = ldap
-auth_provider = none
-chpass_provider = none
-access_provider = permit
+{authentication}access_provider = permit
 sudo_provider = ldap
 autofs_provider = ldap
 ldap_uri = {uris}
@@ -76,6 +74,25 @@ entry_cache_sudo_timeout = 30
 account_cache_expiration = 0
 enumerate = false
 case_sensitive = true
+"""
+
+_NO_PASSWORDS = """\
+auth_provider = none
+chpass_provider = none
+"""
+# `krb5_validate`: the KDC has to know the node's own key, too. Else whoever answers in its place
+# would say which passwords are right.
+_KERBEROS = """\
+auth_provider = krb5
+chpass_provider = krb5
+krb5_realm = {realm}
+krb5_validate = true
+krb5_canonicalize = false
+krb5_auth_timeout = 10
+krb5_renewable_lifetime = 7d
+krb5_renew_interval = 1h
+cache_credentials = false
+krb5_store_password_if_offline = false
 """
 
 _SCRIPT = """\
@@ -130,13 +147,19 @@ exit 0
 
 
 def seed_part(
-    vcluster: str, domain: str, servers: Sequence[str], authority: str, rules: PosixRules
+    vcluster: str,
+    domain: str,
+    servers: Sequence[str],
+    authority: str,
+    rules: PosixRules,
+    kerberos: KerberosRules | None = None,
 ) -> SeedPart:
     """Return the part for a node of the vcluster.
 
     servers    addresses of COD's servers, the nearest first
     authority  PEM certificate of the site's authority, which signs the servers' certificates; '':
                it is not known
+    kerberos   the realm that checks people's passwords; None: no passwords
     """
     if not authority or not (rules.port or rules.tls_port):
         return SeedPart()
@@ -148,9 +171,20 @@ def seed_part(
         base=base,
         shell=rules.shell,
         shells=", ".join(dict.fromkeys((rules.shell, *_SHELLS))),
+        authentication=_authentication(kerberos) if kerberos else _NO_PASSWORDS,
         start_tls="true" if scheme == "ldap" else "false",
         **units,
     )
     return SeedPart(
         scripts=(_SCRIPT.format(authority=authority.strip() + "\n", configuration=configuration),)
     )
+
+
+def _authentication(rules: KerberosRules) -> str:
+    """Return the lines by which SSSD checks passwords. Without KDCs it finds them by DNS."""
+    told = _KERBEROS.format(realm=rules.realm)
+    if rules.kdcs:
+        told += f"krb5_server = {', '.join(rules.kdcs)}\n"
+    if rules.admin_server:
+        told += f"krb5_kpasswd = {rules.admin_server}\n"
+    return told

@@ -98,6 +98,7 @@ class Configuration:
     cache      the disk may be kept at release and used again by the same group
     seed       write a NoCloud seed with `user_data`
     own_host_keys   the system makes its SSH host keys itself: the seed brings none
+    kerberos   the node is a client of the site's Kerberos
     secret     the user data are written to the disk's seed alone: the metadata service does not
                tell them
     wipe       how the disks are erased at least at the wipe that follows: 'zero' or 'purge'; '':
@@ -123,6 +124,7 @@ class Configuration:
     seedfrom: bool = False
     secret: bool = False
     wipe: str = ""
+    kerberos: bool = False
 
 
 # ---------------------------------------------------------------- reading
@@ -166,6 +168,7 @@ def parse(document: str) -> Configuration:
         own_host_keys=_get(personalise, "hostkeys", "site") == "own" or seedfrom,
         seedfrom=seedfrom,
         secret=_get(root.find("personalise/user-data"), "secret", "no") == "yes",
+        kerberos=_get(personalise, "kerberos", "no") == "yes",
     )
     _check_layout(configuration.partitions, configuration.table)
     _check_images(configuration)
@@ -176,6 +179,14 @@ def parse(document: str) -> Configuration:
             ' <personalise seed="nocloud"/> without seedfrom, and a template that boots from the'
             " disk",
             "user-data",
+        )
+    if configuration.kerberos and (seedfrom or not configuration.seed or configuration.diskless):
+        raise Refused(
+            "invalid",
+            "a keytab is told by no metadata service, and needs a seed on the node's disk:"
+            ' <personalise seed="nocloud" kerberos="yes"/> without seedfrom, and a template that'
+            " boots from the disk",
+            "personalise",
         )
     return configuration
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from xml.etree import ElementTree
@@ -60,6 +60,16 @@ def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
         row[0]: row[1]
         for row in tx.execute(select(_c.id, _c.document).where(_c.id.in_(list(template_ids))))
     }
+
+
+def of_vclusters(tx: Tx, vcluster_ids: Collection[int]) -> list[tuple[str, str]]:
+    """Return the names and documents of the revisions that nodes of those vclusters run, and new
+    ones of theirs would run."""
+    n, v = t.nodes.c, t.vclusters.c
+    run = select(n.template_id).where(n.vcluster_id.in_(list(vcluster_ids)))
+    new = select(v.template_id).where(v.id.in_(list(vcluster_ids)))
+    query = select(_c.name, _c.document).where(_c.id.in_(run) | _c.id.in_(new)).order_by(_c.name)
+    return [(row[0], row[1]) for row in tx.execute(query)]
 
 
 def for_matching(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:

@@ -1,19 +1,22 @@
-"""Public parts of the SSH host keys that nodes were installed with, and the salt of those that are
-being installed."""
+"""Keys of hosts. Of SSH's the public parts that nodes were installed with, and the salt of those
+that are being installed; of Kerberos the hosts that have principals, and keytabs on their way."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import and_, delete, exists, insert, or_, select, update
 
-from cod.model import HostKey
+from cod.model import HostKey, Keytab, KeytabTask, PrimingNode
+from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.rows import Rows, remove_all
 
 _k = t.host_keys.c
+_t = t.keytabs.c
 _ROWS = Rows(HostKey, t.host_keys)
+_KEYTABS = Rows(Keytab, t.keytabs)
 
 
 def of_nodes(tx: Tx, node_ids: Collection[int]) -> dict[int, list[HostKey]]:
@@ -56,8 +59,10 @@ def put(tx: Tx, node_id: int, key: HostKey, *, order_id: str, salt: str, now: fl
 
 
 def written(tx: Tx, node_id: int) -> None:
-    """Drop the salt: the private part is on the node's disk, or the order is over."""
+    """Drop the salt, and the keytab: the secrets are on the node's disk, or the order is over."""
     tx.execute(update(t.host_keys).where(_k.node_id == node_id, _k.salt != "").values(salt=""))
+    own = (_t.node_id == node_id, _t.sealed.is_not(None))
+    tx.execute(update(t.keytabs).where(*own).values(sealed=None))
 
 
 def forget(tx: Tx, node_id: int) -> bool:
@@ -68,3 +73,80 @@ def forget(tx: Tx, node_id: int) -> bool:
 def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
     """Forget the keys of all those nodes."""
     remove_all(tx, _k.node_id, node_ids)
+
+
+# ---------------------------------------------------------------- Kerberos
+
+
+def keytabs(tx: Tx) -> list[Keytab]:
+    """Return all hosts that have principals, or are to have some, by name."""
+    return _KEYTABS.every(tx, order=_t.host)
+
+
+def priming(tx: Tx) -> list[PrimingNode]:
+    """Return the nodes that are being primed for a vcluster."""
+    n, v = t.nodes.c, t.vclusters.c
+    query = (
+        select(n.id, n.generation, v.id, n.hostname, n.name, v.name, n.template_id)
+        .join_from(t.nodes, t.vclusters, v.id == n.vcluster_id)
+        .where(n.state == NodeState.PRIME, n.template_id.is_not(None))
+        .order_by(n.id)
+    )
+    return [
+        PrimingNode(f"{node}.{generation}", node, holder, host or name, vcluster, template)
+        for node, generation, holder, host, name, vcluster, template in tx.execute(query)
+    ]
+
+
+def stale_keytabs(tx: Tx) -> list[Keytab]:
+    """Return the hosts whose nodes have left the vcluster, or have another name there."""
+    n, newer = t.nodes.c, t.keytabs.alias().c
+    held = exists().where(n.id == _t.node_id, n.vcluster_id == _t.vcluster_id)
+    renamed = exists().where(
+        newer.node_id == _t.node_id, newer.host != _t.host, newer.made_at > _t.made_at
+    )
+    return _KEYTABS.every(tx, or_(~held, renamed), order=_t.host)
+
+
+def sealed_keytab(tx: Tx, node_id: int, order_id: str) -> bytes | None:
+    """Return the keytab, sealed, that this order writes; None: there is none (yet)."""
+    own = and_(_t.node_id == node_id, _t.order_id == order_id)
+    return tx.scalar(select(_t.sealed).where(own, _t.sealed.is_not(None)).limit(1))
+
+
+def keytab_fails(tx: Tx, node_id: int, order_id: str) -> bool:
+    """Return whether the last attempt to make the order's keytab failed."""
+    own = and_(_t.node_id == node_id, _t.order_id == order_id, _t.sealed.is_(None))
+    return bool(tx.scalar(select(exists().where(own, _t.reason != ""))))
+
+
+def put_keytab(
+    tx: Tx,
+    task: KeytabTask,
+    sealed: bytes | None,
+    *,
+    made_at: float | None,
+    next_at: float,
+    attempts: int = 0,
+    reason: str = "",
+) -> None:
+    """Write the row of the task's host."""
+    forget_keytab(tx, task.host)
+    _KEYTABS.add(
+        tx,
+        host=task.host,
+        node_id=task.node_id,
+        vcluster_id=task.vcluster_id,
+        order_id=task.order_id,
+        sealed=sealed,
+        attempts=attempts,
+        next_at=next_at,
+        reason=reason,
+        made_at=made_at,
+    )
+
+
+def forget_keytab(tx: Tx, host: str, order_id: str = "") -> None:
+    """Forget the host; with `order_id` only if it is still that order's."""
+    own = (_t.order_id == order_id,) if order_id else ()
+    tx.execute(delete(t.keytabs).where(_t.host == host, *own))

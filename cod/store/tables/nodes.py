@@ -449,6 +449,25 @@ host_keys = table(
     ),
 )
 
+keytabs = table(
+    "keytabs",
+    Column("host", String(255), primary_key=True, comment="name with its domain"),
+    not_null("node_id", Id, index=True, comment="that has the name, or had it"),
+    not_null("vcluster_id", Id, comment="that the node has it in"),
+    not_null("order_id", String(40), comment="of the installation that writes it"),
+    Column(
+        "sealed",
+        LargeBinary(40_000),
+        comment="the keytab, encrypted; null: not made yet, or written to the node",
+    ),
+    not_null("attempts", Integer, comment="failed ones"),
+    not_null("next_at", Time, comment="when to try again"),
+    not_null("reason", Text, comment="why the last attempt failed; ''"),
+    Column("made_at", Time, comment="null: its principals were never made"),
+    # rows outlive their nodes until the principals are removed
+    comment="Hosts whose principals are in the site's Kerberos, and keytabs on their way.",
+)
+
 captures = table(
     "captures",
     Column("node_id", Id, ForeignKey("nodes.id"), primary_key=True),

@@ -27,6 +27,13 @@ volumes = table(
     not_null("export_id", Integer, comment="number of its export on the file server"),
     not_null("size", BigInteger, comment="bytes that it may hold"),
     not_null(
+        "sec",
+        String(8),
+        default="sys",
+        server_default="sys",
+        comment="how NFS protects it: sys, krb5, krb5i or krb5p",
+    ),
+    not_null(
         "enforced",
         String(8),
         default="",

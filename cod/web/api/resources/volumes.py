@@ -10,7 +10,7 @@ from pydantic import Field
 
 from cod.flows.people.access import RequiredRight
 from cod.flows.volumes import volumes
-from cod.model import AskedVolume, FileServer, Right, Volume, VolumeView
+from cod.model import AskedVolume, FileServer, NfsSecurity, Right, Volume, VolumeView
 from cod.web.api.models import (
     FULL,
     Body,
@@ -73,12 +73,20 @@ class VolumeCreate(Body):
     snapshot: str = Field(
         default="", max_length=63, description="the source's snapshot that is copied"
     )
+    sec: NfsSecurity | None = Field(
+        default=None,
+        description="how NFS protects it; null: as the source is, or as the site file says",
+    )
 
 
 class VolumePatch(Body):
     """What to change of a volume."""
 
-    size: Bytes
+    size: Bytes | None = None
+    sec: NfsSecurity | None = Field(
+        default=None,
+        description="how NFS protects it; nodes that have mounted it have to mount it again",
+    )
 
 
 class VolumeAttach(Body):
@@ -266,6 +274,7 @@ VOLUMES = (
             fileserver=a.body.fileserver,
             source=a.body.source,
             snapshot=a.body.snapshot,
+            sec=a.body.sec,
         ),
         reply=_SHOWN,
         body=VolumeCreate,
@@ -275,8 +284,14 @@ VOLUMES = (
     route(
         "PATCH /volumes/{name}",
         manage("volume"),
-        "Change how much a volume may hold",
-        lambda a: partial(volumes.resize, context=a.context, name=a.names.name, size=a.body.size),
+        "Change how much a volume may hold, and how NFS protects it",
+        lambda a: partial(
+            volumes.change,
+            context=a.context,
+            name=a.names.name,
+            size=a.body.size,
+            sec=a.body.sec,
+        ),
         reply=_SHOWN,
         body=VolumePatch,
         status=202,

@@ -29,6 +29,12 @@ HELD = {
     "btrfs": "a quota of Btrfs",
     "zfs": "a quota of ZFS",
 }
+SECURITIES = {
+    "sys": "the node's word (sys)",
+    "krb5": "Kerberos (krb5)",
+    "krb5i": "Kerberos, signed (krb5i)",
+    "krb5p": "Kerberos, encrypted (krb5p)",
+}
 LISTED = {"name", "kind", "fileserver", "size", "enforced", "reason", "state"}
 NEW, SHOWN = "/volumes/new", "/volumes/{name}"
 
@@ -48,11 +54,20 @@ def _list(tx: Tx, ask: PageCall[Names, VolumeQuery]) -> dict[str, Any]:
     }
 
 
+def securities(ask: PageCall[Any, Any]) -> list[tuple[str, str]]:
+    """Return how a volume can be protected, the site's choice first; nothing where the site has no
+    Kerberos."""
+    if not ask.site.kerberos.realm:
+        return []
+    return sorted(SECURITIES.items(), key=lambda one: one[0] != ask.site.volumes.sec)
+
+
 def _new(tx: Tx, ask: PageCall[Names, NewVolume]) -> dict[str, Any]:
     groups = own_groups(tx, ask.who)
     return {
         "groups": groups,
         "servers": [one.name for one in ask.site.fileservers],
+        "securities": securities(ask),
         "rooms": [(one.name, *volumes.room(tx, group=one.name, site=ask.site)) for one in groups],
     }
 
@@ -68,13 +83,13 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         and one.vcluster.state in ("pending", "active")
         and offered(ask.who, Right.MANAGE, one.vcluster.group_id)
     ]
-    told = facts_of(
-        view, ask.now, without=TOLD_ABOVE, words={"enforced": HELD.get(view.volume.enforced)}
-    )
+    words = {"enforced": HELD.get(view.volume.enforced), "sec": SECURITIES[view.volume.sec]}
+    told = facts_of(view, ask.now, without=TOLD_ABOVE, words=words)
     return {
         "view": view,
         "v": view.volume,
         "open": open_,
+        "securities": securities(ask),
         "grace": ask.site.volumes.grace,
         "told": told,
     }
@@ -105,7 +120,7 @@ ACTIONS = (
         SHOWN + "/resize",
         f"PATCH {SHOWN}",
         SHOWN,
-        "The size is changed.",
+        "The volume is changed.",
         convert={"size": quantity.read_size},
     ),
     act(

@@ -19,7 +19,7 @@ from cod.flows.people import groups, people
 from cod.flows.scheduler import shares
 from cod.flows.vcms import vcms
 from cod.flows.volumes import volumes
-from cod.model import SITE, FieldKind, Refused
+from cod.model import SITE, FieldKind, NfsSecurity, Refused
 from cod.pool import Tx
 from cod.web.api.models import Body, Chosen, DnsLabel
 from cod.web.api.resources.groups import GroupPatch
@@ -54,10 +54,11 @@ class TemplateFields(Body):
 
 
 class VolumeFields(Body):
-    """How much a volume may hold, and the file server on which it is made."""
+    """How much a volume may hold, how NFS protects it, and the file server on which it is made."""
 
     size: Bytes | None = Field(default=None, json_schema_extra={"x-kind": FieldKind.SIZE})
     fileserver: str | None = Field(default=None, max_length=63)
+    sec: NfsSecurity | None = None
 
 
 class PortFields(Body):
