@@ -29,6 +29,7 @@ from cod.flows.nodes import (
     energy,
     energy_curve,
     hold,
+    keytabs,
     power,
     readiness,
     switches,
@@ -61,6 +62,8 @@ from cod.model import (
     ImageRules,
     Ingested,
     KeepRule,
+    KerberosRules,
+    KeytabTask,
     Peer,
     Refused,
     SignInRules,
@@ -81,7 +84,7 @@ from cod.store.scheduler import reclaims
 from cod.store.scheduler.starts import Told
 from cod.wire.nmp import bodies as b
 from tests.contexts import flow_context
-from tests.store.agentlab import KEY, NOW, Lab, hardware, mac
+from tests.store.agentlab import KEY, NOW, TEMPLATE, Lab, hardware, mac
 from tests.store.manager_world import add_node, arrive, furnish, run_pass
 
 # The arguments of a pool's methods: which of them is the flow.
@@ -1091,6 +1094,41 @@ def volumes__exports__compared(lab: Lab) -> Call:
     task = exported(lab)
     exports.succeeded(lab.tx, task, "btrfs", lab.now)
     return bound(exports.compared, "nas", {}, lab.now + 9)
+
+
+def keytab_asked(lab: Lab) -> KeytabTask:
+    """Machine 1 is being primed with a template that asks for a keytab."""
+    rules = KerberosRules("EXAMPLE.ORG", keytab_command="/etc/cod/keytab")
+    lab.site = replace(lab.site, kerberos=rules)
+    primed(lab)
+    document = TEMPLATE.replace('seed="nocloud"', 'seed="nocloud" kerberos="yes"')
+    keyed = lab.template(document=document, revision=9)
+    lab.tx.execute(t.nodes.update().values(template_id=keyed))
+    (task,) = keytabs.claim(lab.tx, "a", (), lab.site, lab.now, 75.0)
+    return task
+
+
+@case
+def nodes__keytabs__claim(lab: Lab) -> Call:
+    keytab_asked(lab)
+    return bound(keytabs.claim, "a", (), lab.site, lab.now, 75.0)
+
+
+@case
+def nodes__keytabs__made(lab: Lab) -> Call:
+    return bound(keytabs.made, keytab_asked(lab), b"sealed", lab.now)
+
+
+@case
+def nodes__keytabs__failed(lab: Lab) -> Call:
+    return bound(keytabs.failed, keytab_asked(lab), "no KDC", lab.now)
+
+
+@case
+def nodes__keytabs__removed(lab: Lab) -> Call:
+    task = keytab_asked(lab)
+    keytabs.made(lab.tx, task, b"sealed", lab.now)
+    return bound(keytabs.removed, task)
 
 
 @case

@@ -24,6 +24,7 @@ from cod.model import (
     AskedVcluster,
     AskedVolume,
     FileServer,
+    KerberosRules,
     PosixRules,
     Refused,
     Site,
@@ -265,7 +266,7 @@ def test_a_change_in_the_meantime_is_carried_out_next(tx: Tx, site: Site) -> Non
     furnish(tx, 0)
     create(tx, site)
     (first,) = claim(tx, site, 2.0)
-    flows.resize(tx, flow_context(site, 3.0), name="site/data", size=20 * GIB)
+    flows.change(tx, flow_context(site, 3.0), name="site/data", size=20 * GIB)
     assert exports.succeeded(tx, first, "btrfs", 4.0).value is False, (
         "its claim is over: the volume has changed"
     )
@@ -274,7 +275,7 @@ def test_a_change_in_the_meantime_is_carried_out_next(tx: Tx, site: Site) -> Non
         "though the same server has the next claim"
     )
     assert exports.succeeded(tx, late, "btrfs", 4.7).value
-    flows.resize(tx, flow_context(site, 4.8), name="site/data", size=20 * GIB)
+    flows.change(tx, flow_context(site, 4.8), name="site/data", size=20 * GIB)
     (second,) = settle(tx, site, 5.0)
     assert (second.wanted.size, second.sequence > first.sequence, state(tx)) == (
         20 * GIB,
@@ -303,7 +304,7 @@ def test_failures_pause_longer_and_longer_are_told_and_never_given_up(tx: Tx, si
     assert ("volumes", "applied", 1) in metrics.counts(tx)
     assert state(tx, now=now) == "ready"
     assert told(tx)[2:] == ["volume-recovered"] * 2
-    flows.resize(tx, flow_context(site, now + 1), name="site/data", size=30 * GIB)
+    flows.change(tx, flow_context(site, now + 1), name="site/data", size=30 * GIB)
     settle(tx, site, now + 2)
     assert len(told(tx)) == 4, "what goes well is not told"
 
@@ -351,9 +352,9 @@ def test_sizes_are_held_to_the_groups_quota(tx: Tx, site: Site) -> None:
     group_flows.change(tx, "site", {"volume_quota": 2000 * GIB}, now=2.0)
     create(tx, site, "more", size=500 * GIB)
     with pytest.raises(Refused, match="too much"):
-        flows.resize(tx, flow_context(site, 3.0), name="site/more", size=1500 * GIB)
+        flows.change(tx, flow_context(site, 3.0), name="site/more", size=1500 * GIB)
     assert (
-        flows.resize(tx, flow_context(site, 3.0), name="site/more", size=1400 * GIB).volume.size
+        flows.change(tx, flow_context(site, 3.0), name="site/more", size=1400 * GIB).volume.size
         == 1400 * GIB
     )
 
@@ -607,3 +608,79 @@ def test_a_vcluster_is_ready_when_what_it_mounts_is_there(tx: Tx, site: Site) ->
     assert (shown.vcluster.ready_at, shown.waits) == (4.0, ())
     kinds = list(tx.scalars(select(t.notices.c.kind).order_by(t.notices.c.id)))
     assert kinds.count("ready") == 1
+
+
+# ---------------------------------------------------------------- Kerberos
+
+
+KEYED = (
+    '<template name="debian"><image target="disk" name="x"/>'
+    '<personalise seed="nocloud" kerberos="yes"/></template>'
+)
+
+
+@pytest.fixture
+def realm(site: Site) -> Site:
+    """The site with a realm, and a file server that is known by its name."""
+    servers = (replace(site.fileservers[0], address="nas.example.org"), *site.fileservers[1:])
+    return replace(site, fileservers=servers, kerberos=KerberosRules("EXAMPLE.ORG"))
+
+
+def keyed(tx: Tx) -> None:
+    """From now on all templates make clients of Kerberos."""
+    tx.execute(t.config_templates.update().values(document=KEYED))
+
+
+def test_kerberos_protects_exports_and_mounts(tx: Tx, realm: Site) -> None:
+    furnish(tx, 1)
+    keyed(tx)
+    create(tx, realm, sec="krb5p")
+    web = cluster(tx, realm)
+    flows.attach(tx, flow_context(realm, 3.0), vcluster="web", asked=AskedVolume("site/data"))
+    (task,) = settle(tx, realm, 4.0)
+    assert task.wanted.sec == "krb5p"
+    assert [one.options.rpartition(",")[2] for one in core.mounts(tx, web.id, realm)] == [
+        "sec=krb5p"
+    ]
+    flows.change(tx, flow_context(realm, 5.0), name="site/data", sec="sys")
+    (task,) = settle(tx, realm, 6.0)
+    assert (task.wanted.sec, task.wanted.size) == ("sys", 10 * GIB)
+    assert "sec=" not in core.mounts(tx, web.id, realm)[0].options
+
+
+def test_a_template_without_kerberos_cannot_mount_what_it_protects(tx: Tx, realm: Site) -> None:
+    furnish(tx, 1)
+    create(tx, realm, sec="krb5p")
+    create(tx, realm, "plain")
+    cluster(tx, realm)
+    asked = AskedVolume("site/data")
+    with pytest.raises(Refused, match="template debian are no clients of Kerberos") as refused:
+        flows.attach(tx, flow_context(realm, 3.0), vcluster="web", asked=asked)
+    assert refused.value.field == "template"
+    flows.attach(tx, flow_context(realm, 3.0), vcluster="web", asked=AskedVolume("site/plain"))
+    with pytest.raises(Refused, match="no clients of Kerberos"):
+        flows.change(tx, flow_context(realm, 4.0), name="site/plain", sec="krb5")
+    assert store.named(tx, "site/plain").sec == "sys"
+    with pytest.raises(Refused, match="no clients of Kerberos"):
+        cluster(tx, realm, "other", mounts=(asked,))
+
+
+def test_where_kerberos_is_missing_is_said_at_the_creation(tx: Tx, site: Site, realm: Site) -> None:
+    furnish(tx, 1)
+    with pytest.raises(Refused, match="which this site does not have") as refused:
+        create(tx, site, sec="krb5i")
+    assert refused.value.field == "sec"
+    with pytest.raises(Refused, match=r"10.77.0.6 in the site file; sec=krb5 needs its host name"):
+        create(tx, realm, sec="krb5", fileserver="old")
+
+
+def test_the_site_says_how_volumes_are_protected_whose_owners_do_not(tx: Tx, realm: Site) -> None:
+    furnish(tx, 1)
+    strict = replace(realm, volumes=replace(realm.volumes, sec="krb5p"))
+    assert create(tx, strict).sec == "krb5p"
+    assert create(tx, strict, "open", sec="sys").sec == "sys"
+    settle(tx, strict, 2.0)
+    flows.take_snapshot(tx, flow_context(strict, 3.0), name="site/open", snapshot="monday")
+    settle(tx, strict, 4.0)
+    copy = create(tx, strict, "copy", source="site/open", snapshot="monday", now=5.0)
+    assert copy.sec == "sys", "a copy is protected as its source is"

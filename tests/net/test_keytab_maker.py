@@ -1,0 +1,128 @@
+"""The maker of keytabs with commands that succeed, fail, hang and write nonsense."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from twisted.internet.process import reapAllProcesses
+from twisted.internet.task import LoopingCall
+
+from cod.model import Effect, KerberosRules, Keytab, Site, SiteRef
+from cod.policy.people import kerberos
+from cod.pool import Pool, in_transaction
+from cod.security.sealed import Sealer
+from cod.store.engine import Tx
+from cod.store.nodes import holding, host_keys
+from cod.workers import keytabs
+from cod.workers.keytabs import KeytabMaker
+from tests.store.agentlab import TEMPLATE, Lab
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
+
+KEYED = TEMPLATE.replace('seed="nocloud"', 'seed="nocloud" kerberos="yes"')
+SEALER = Sealer(b"k" * 32)
+
+
+class Stand:
+    """A node that is being primed, a command, and the maker that runs it."""
+
+    def __init__(self, engine: Engine, site: Site, folder: Path) -> None:
+        self.engine, self.command, self.said = engine, folder / "keytab", folder / "said"
+        rules = KerberosRules("EXAMPLE.ORG", keytab_command=str(self.command))
+        self.site = replace(site, kerberos=rules)
+        self.effects: list[Effect] = []
+        in_transaction(engine, self._furnish)
+
+    def _furnish(self, tx: Tx) -> None:
+        lab = Lab(tx, self.site)
+        lab.machine(1, "trampoline")
+        lab.boots(1)
+        lab.assign(1, lab.vcluster(lab.template(document=KEYED)))
+
+    def runs(self, script: str) -> None:
+        """Have the command do this, after it has written down what it was asked."""
+        self.command.with_suffix(".new").write_text(
+            f'#!/bin/sh\necho "$@" >>{self.said}\n{script}\n'
+        )
+        self.command.with_suffix(".new").chmod(0o755)
+        self.command.with_suffix(".new").replace(self.command)
+
+    def rows(self) -> list[Keytab]:
+        return in_transaction(self.engine, host_keys.keytabs)
+
+    def reason(self) -> str:
+        return "".join(one.reason for one in self.rows())
+
+    def leave(self, tx: Tx) -> None:
+        holding.give_back(tx, Lab(tx, self.site).node(1), up_until=0.0)
+
+
+@pytest.fixture
+def stand(
+    engine: Engine,
+    site: Site,
+    tmp_path: Path,
+    reactor: Any,
+    in_reactor: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Stand]:
+    monkeypatch.setattr(keytabs, "ATTEMPT", 1.0)
+    monkeypatch.setattr(keytabs, "POLL", 0.05)
+    stand = Stand(engine, site, tmp_path)
+    pool = Pool(engine, reactor)
+    maker = KeytabMaker(
+        reactor,
+        pool,
+        "a",
+        time.time,
+        SiteRef(stand.site),
+        kerberos.keytab_trouble,
+        SEALER.seal,
+        stand.effects.extend,
+    )
+    reaping = LoopingCall(reapAllProcesses)
+    reactor.callFromThread(reaping.start, 0.02)
+    reactor.callFromThread(maker.startService)
+    yield stand
+    in_reactor(maker.stopService)
+    in_reactor(reaping.stop)
+    pool.close()
+
+
+def test_a_keytab_is_made_stored_sealed_and_its_host_removed(stand: Stand) -> None:
+    stand.runs("printf '\\005\\002keys'")
+    (row,) = until(lambda: [one for one in stand.rows() if one.sealed], stand.reason)
+    assert SEALER.open(row.sealed, row.order_id) == b"\x05\x02keys"
+    assert stand.said.read_text() == "make n1.vc.cod.test EXAMPLE.ORG\n"
+    until(lambda: Effect("wake", "orders") in stand.effects)
+    in_transaction(stand.engine, stand.leave)
+    until(lambda: not stand.rows(), stand.reason)
+    assert stand.said.read_text().splitlines()[-1] == "remove n1.vc.cod.test EXAMPLE.ORG"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo first >&2; echo 'kadmin: no KDC' >&2; exit 1", "make failed: kadmin: no KDC"),
+        ("exit 3", "make failed: status 3"),
+        ("echo hello", "is no keytab"),
+        ("exec sleep 60", "did not end within 1 s"),
+        ("head -c 70000 /dev/zero", "more than 32768 bytes"),
+    ],
+)
+def test_what_fails_is_said_and_tried_again(stand: Stand, script: str, words: str) -> None:
+    stand.runs(script)
+    until(lambda: words in stand.reason(), stand.reason)
+    stand.runs("printf '\\005\\002keys'")
+    until(lambda: [one for one in stand.rows() if one.sealed], stand.reason)
+
+
+def test_a_command_that_is_missing_is_said(stand: Stand) -> None:
+    until(lambda: "keytab" in stand.reason(), stand.rows)

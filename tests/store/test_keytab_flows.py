@@ -1,0 +1,196 @@
+"""Keytabs of nodes: made for an installation, for it alone, and gone when it is written or over."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from cod.core.nodes import outages, transitions
+from cod.flows.agents import orders
+from cod.flows.nodes import faults, keytabs
+from cod.model import KerberosRules, KeytabTask, Refused, Site
+from cod.security.sealed import Sealer
+from cod.states import KERBEROS, Disk, NodeEvent
+from cod.store import tables as t
+from cod.store.engine import Tx
+from cod.store.nodes import holding, host_keys, nodes
+from tests.store.agentlab import TEMPLATE, Lab
+
+KEYED = TEMPLATE.replace('seed="nocloud"', 'seed="nocloud" kerberos="yes"')
+HOST = "n1.vc.cod.test"
+SEALER = Sealer(b"k" * 32)
+KEYTAB = b"\x05\x02 the keys of n1"
+
+
+@pytest.fixture
+def site(site: Site) -> Site:
+    """A site whose command makes keytabs."""
+    command = "/etc/cod/keytab"
+    rules = KerberosRules("EXAMPLE.ORG", keytab_command=command)
+    return replace(site, kerberos=rules, authority="PEM")
+
+
+@pytest.fixture
+def lab(tx: Tx, site: Site) -> Lab:
+    """Node 1 is held by vcluster vc, and is being primed with a template that asks for Kerberos."""
+    lab = Lab(tx, site)
+    lab.machine(1, "trampoline")
+    lab.boots(1)
+    lab.assign(1, lab.vcluster(lab.template(document=KEYED)))
+    assert lab.node(1).state == "prime"
+    return lab
+
+
+def claimed(lab: Lab, server: str = "a") -> list[KeytabTask]:
+    return keytabs.claim(lab.tx, server, (), lab.site, lab.now, 75.0)
+
+
+def make(lab: Lab, keytab: bytes = KEYTAB) -> KeytabTask:
+    (task,) = claimed(lab)
+    assert keytabs.made(lab.tx, task, SEALER.seal(keytab, task.order_id), lab.now).value
+    return task
+
+
+def sent(lab: Lab) -> list[Any]:
+    return [
+        order
+        for _, _, order in orders.waiting(lab.tx, "a", lab.site, lab.now, unseal=SEALER.open).value
+    ]
+
+
+def move(lab: Lab, event: NodeEvent, **columns: Any) -> None:
+    transitions.move(lab.tx, lab.node(1), event, now=lab.now, cause="", actor="test", **columns)
+
+
+def rows(lab: Lab) -> list[tuple[str, bool]]:
+    return [(one.host, one.sealed is not None) for one in host_keys.keytabs(lab.tx)]
+
+
+def test_a_node_waits_for_its_keytab_and_gets_it_with_its_order(lab: Lab) -> None:
+    assert sent(lab) == []
+    (task,) = claimed(lab)
+    assert (task.host, task.removal) == (HOST, False)
+    make(lab)
+    assert KEYTAB not in (host_keys.keytabs(lab.tx)[0].sealed or b"")
+    assert "the keys" not in repr(host_keys.keytabs(lab.tx))
+    (order,) = sent(lab)
+    assert b64decode(order.seed["krb5.keytab.base64"]) == KEYTAB
+    assert "default_realm = EXAMPLE.ORG" in order.seed["krb5.conf"]
+    assert "krb5_realm = EXAMPLE.ORG" in order.seed["vendor-data"]
+    assert "/etc/krb5.keytab" in order.seed["vendor-data"]
+    assert claimed(lab) == [], "nothing more is due"
+    assert sent(lab) == [], "it is sent once"
+
+
+def test_the_keytab_is_dropped_once_it_is_written(lab: Lab) -> None:
+    make(lab)
+    assert rows(lab) == [(HOST, True)]
+    move(lab, NodeEvent.PRIMED, disk=Disk.DIRTY)
+    assert rows(lab) == [(HOST, False)]
+    assert claimed(lab) == [], "the node has it"
+
+
+def test_another_installation_gets_other_keys(lab: Lab) -> None:
+    first = make(lab)
+    move(lab, NodeEvent.FAILED)
+    move(lab, NodeEvent.PRIME_ORDERED)
+    (task,) = claimed(lab)
+    assert task.order_id != first.order_id
+    assert not keytabs.made(lab.tx, first, b"late", lab.now).value, "the first order is over"
+    assert b"late" not in [one.sealed for one in host_keys.keytabs(lab.tx)]
+    make(lab, KEYTAB + b"2")
+    (order,) = sent(lab)
+    assert b64decode(order.seed["krb5.keytab.base64"]) == KEYTAB + b"2"
+
+
+def test_principals_are_removed_when_the_node_leaves(lab: Lab) -> None:
+    make(lab)
+    move(lab, NodeEvent.PRIMED, disk=Disk.DIRTY)
+    holding.give_back(lab.tx, lab.node(1), up_until=0.0)
+    (task,) = claimed(lab)
+    assert (task.host, task.removal) == (HOST, True)
+    keytabs.failed(lab.tx, task, "kadmin: no KDC", lab.now)
+    assert claimed(lab) == [], "not at once again"
+    lab.now += 10
+    (task,) = claimed(lab)
+    keytabs.removed(lab.tx, task)
+    assert (rows(lab), claimed(lab)) == ([], [])
+
+
+def test_a_host_that_another_node_becomes_keeps_its_principals(lab: Lab) -> None:
+    make(lab)
+    move(lab, NodeEvent.PRIMED, disk=Disk.DIRTY)
+    vcluster = lab.node(1).vcluster_id
+    holding.give_back(lab.tx, lab.node(1), up_until=0.0)
+    lab.machine(2, "trampoline")
+    lab.boots(2)
+    assert lab.node(1).vcluster_id is None
+    lab.tx.execute(
+        t.nodes.update()
+        .where(t.nodes.c.id == lab.node(2).id)
+        .values(
+            vcluster_id=vcluster,
+            hostname="n1",
+            state="prime",
+            template_id=lab.tx.scalar(select(t.config_templates.c.id)),
+        )
+    )
+    (task,) = claimed(lab)
+    assert (task.host, task.node_id, task.removal) == (HOST, lab.node(2).id, False)
+
+
+def test_a_command_that_fails_keeps_its_node_waiting_and_administrators_are_told(lab: Lab) -> None:
+    (task,) = claimed(lab)
+    keytabs.failed(lab.tx, task, "kadmin: cannot contact any KDC", lab.now)
+    node = lab.node(1)
+    assert (node.waits_for, sent(lab)) == (KERBEROS, [])
+    assert "cannot contact any KDC" in node.reason
+    lab.now += 61.0
+    assert outages.look(lab.tx, lab.now)
+    kinds = list(lab.tx.scalars(select(t.notices.c.kind).where(t.notices.c.group_id.is_(None))))
+    assert kinds.count("kerberos") == 1
+    (fault,) = [one for one in faults.every(lab.tx, now=lab.now) if one.kind == "kerberos"]
+    assert fault.affects == ("node1",)
+    for _ in range(20):  # the deadline of priming does not count meanwhile
+        lab.tick(3600.0)
+        assert lab.node(1).state == "prime"
+    make(lab)
+    assert lab.node(1).waits_for == ""
+    assert len(sent(lab)) == 1
+    outages.look(lab.tx, lab.now)
+    assert "kerberos-recovered" in list(lab.tx.scalars(select(t.notices.c.kind)))
+
+
+def test_one_server_at_a_time_runs_commands(lab: Lab) -> None:
+    assert len(claimed(lab, "a")) == 1
+    assert claimed(lab, "b") == []
+    lab.now += 76.0
+    assert len(claimed(lab, "b")) == 1
+
+
+def test_other_templates_wait_for_nothing(lab: Lab) -> None:
+    plain = lab.template(revision=2)
+    lab.tx.execute(t.nodes.update().values(template_id=plain))
+    assert claimed(lab) == []
+    (order,) = sent(lab)
+    assert "krb5.conf" not in order.seed
+    assert "auth_provider = krb5" not in order.seed.get("vendor-data", "")
+
+
+def test_a_keytab_that_another_authority_sealed_is_not_sent(lab: Lab) -> None:
+    (task,) = claimed(lab)
+    keytabs.made(lab.tx, task, Sealer(b"o" * 32).seal(KEYTAB, task.order_id), lab.now)
+    with pytest.raises(Refused, match="sealed by another authority"):
+        orders.current(lab.tx, lab.node(1), lab.site, unseal=SEALER.open)
+
+
+def test_a_deleted_node_s_principals_are_removed(lab: Lab) -> None:
+    make(lab)
+    move(lab, NodeEvent.PRIMED, disk=Disk.DIRTY)
+    lab.tx.execute(t.keytabs.update().values(node_id=4711))
+    assert nodes.get(lab.tx, 4711) is None
+    assert [task.removal for task in claimed(lab)] == [True]
