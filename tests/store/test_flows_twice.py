@@ -56,6 +56,7 @@ CLAIMED_AGAIN = {
     "images.images.take": "claims",
     "images.images.unneeded": "claims",
     "nodes.consoles.followed": "claims",
+    "nodes.keytabs.claim": "claims",
     "nodes.power.meters": "claims",
     "scheduler.maintenance.run": "claims",
     "scheduler.plan.hold": "claims",
