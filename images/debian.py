@@ -8,7 +8,7 @@ system partition with Debian's signed shim and GRUB at the removable path; the r
 can grow.
 
 The variant `debian-members` lets the members of the group log in, each by their own account: SSSD
-for accounts, keys and sudo rules, autofs and NFS for volumes. Nothing in it is configured: the seed
+for accounts, keys and sudo rules, autofs and NFS for volumes, each with Kerberos. Nothing in it is configured: the seed
 of the node does that.
 """
 
@@ -29,6 +29,8 @@ VARIANTS = {  # name of the image -> packages beside those of every variant
     NAME: (),
     "debian-members": (
         "sssd-ldap",
+        "sssd-krb5",
+        "krb5-user",
         "libnss-sss",
         "libpam-sss",
         "libsss-sudo",

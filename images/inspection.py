@@ -222,7 +222,23 @@ class _RawImage:
             "selinux": selinux[1] if selinux else "",
             "cloud_init": "cloud-init" in self._listed(f"{root}/usr/bin/"),
             "ssh_server": "sshd" in self._listed(f"{root}/usr/sbin/"),
+            "kerberos": self._kerberos(root),
         }
+
+    def _kerberos(self, root: str) -> list[str]:
+        """Return what the system can do with Kerberos: 'kinit'; 'nfs', volumes with sec=krb5 and
+        the like; 'sssd', people's passwords."""
+        libraries = ("lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64", "lib")
+        places = {
+            "kinit": ("bin/kinit",),
+            "nfs": ("sbin/rpc.gssd",),
+            "sssd": tuple(f"{each}/sssd/libsss_krb5.so" for each in libraries),
+        }
+        return [
+            name
+            for name, paths in places.items()
+            if any(self._is_there(f"{root}/usr/{path}") for path in paths)
+        ]
 
     # ------------------------------------------------------------ files, by GRUB
 
@@ -248,6 +264,10 @@ class _RawImage:
 
     def _text(self, path: str) -> str:
         return self._grub("cat", path).decode("utf-8", "replace")
+
+    def _is_there(self, path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        return name in self._listed(f"{folder}/")
 
     def _listed(self, folder: str) -> list[str]:
         names = self._grub("ls", folder).decode("utf-8", "replace").split(" ")

@@ -126,6 +126,8 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
             "usr/bin/bash": b"",
             "usr/bin/cloud-init": b"",
             "usr/sbin/sshd": b"",
+            "usr/sbin/rpc.gssd": b"",
+            "usr/lib64/sssd/libsss_krb5.so": b"",
             "etc/selinux/config": b"# comment\nSELINUX=enforcing\n",
             "etc/default/grub": b"",
             "etc/network/interfaces": b"",
@@ -174,6 +176,7 @@ def test_makers_layouts_are_recognised(
         "enforcing",
         1,
     )
+    assert found["kerberos"] == ["nfs", "sssd"]
     assert [each["release"] for each in found["kernels"]] == ["6.1"]
     assert found["warnings"] == [
         "No firmware boots it: there is no boot code in the MBR and no EFI/BOOT on an ESP."
@@ -241,6 +244,8 @@ def facts(**more: Any) -> dict[str, Any]:
         {},
         {"firmware": ["uefi"]},
         {"root": "(lvm/rocky-root)"},
+        {"kerberos": ["kinit", "nfs", "sssd"]},
+        {"kerberos": ["kinit", "nfs"]},
         {"cloud_init": False, "ssh_server": False},
     ],
 )
@@ -250,6 +255,7 @@ def test_the_template_for_a_disk_is_valid(more: dict[str, Any]) -> None:
     assert ("lvextend" in text) == ("root" in more)
     assert ("uefi" in text) == ("firmware" in more)
     assert bool(found.seed) != ("cloud_init" in more)
+    assert found.kerberos == ("sssd" in more.get("kerberos", ())), "its nodes would hang otherwise"
 
 
 def test_the_systems_name_holds_no_command_for_a_terminal_or_a_parser() -> None:

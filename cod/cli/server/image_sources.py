@@ -163,6 +163,7 @@ def _show(facts: dict[str, Any]) -> None:
             "SELinux": facts["selinux"] or "not configured",
             "cloud-init": "yes" if facts["cloud_init"] else "no",
             "SSH server": "yes" if facts["ssh_server"] else "no",
+            "Kerberos": ", ".join(facts["kerberos"]) or "no",
         }
     for label, text in lines.items():
         click.echo(printable(f"{label:<20} {text}"))
@@ -176,10 +177,12 @@ def template_for(name: str, facts: dict[str, Any]) -> str:
     """Return a template that writes the image `name` to a disk, as text."""
     from xml.sax.saxutils import escape
 
+    client = {"nfs", "sssd"} <= {*facts.get("kerberos", ())} and facts.get("cloud_init")
+    attributes = 'seed="nocloud"' + (' kerberos="yes"' if client else "")
     grow = f"><user-data>{escape(_GROW)}</user-data></personalise>" if _on_lvm(facts) else "/>"
     only = facts["firmware"] if len(facts["firmware"]) == 1 else []
     more = ['  <ready port="22"/>\n'] if facts.get("ssh_server") else []
-    more += [f'  <personalise seed="nocloud"{grow}\n'] if facts.get("cloud_init") else []
+    more += [f"  <personalise {attributes}{grow}\n"] if facts.get("cloud_init") else []
     return _TEMPLATE.format(
         name=name,
         system=escape(printable(facts.get("system") or "A disk")),
