@@ -8,8 +8,8 @@ system partition with Debian's signed shim and GRUB at the removable path; the r
 can grow.
 
 The variant `debian-members` lets the members of the group log in, each by their own account: SSSD
-for accounts, keys and sudo rules, autofs and NFS for volumes, each with Kerberos. Nothing in it is configured: the seed
-of the node does that.
+for accounts, keys and sudo rules, autofs and NFS for volumes, each with Kerberos. Nothing in it is
+configured: the seed of the node does that.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ from tests.waiting import until
 ROOT = Path(__file__).parents[2]
 PACKAGES = (
     "sssd-ldap",
+    "sssd-krb5",
+    "krb5-user",
     "libnss-sss",
     "libpam-sss",
     "libsss-sudo",

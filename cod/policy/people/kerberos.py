@@ -42,7 +42,9 @@ else
     printf '[General]\\nDomain = %s\\n' {idmap_domain} >>/etc/idmapd.conf
 fi
 if [ -s /etc/krb5.keytab ] && [ -d /etc/ssh/sshd_config.d ]; then
-    echo "GSSAPIAuthentication yes" >/etc/ssh/sshd_config.d/20-cod-kerberos.conf
+    # any name that the keytab has: gethostname(2) may tell a shorter one
+    printf '%s\\n' "GSSAPIAuthentication yes" "GSSAPIStrictAcceptorCheck no" \\
+        >/etc/ssh/sshd_config.d/20-cod-kerberos.conf
 fi
 if [ -d /run/systemd/system ]; then
     systemctl reload ssh 2>/dev/null || systemctl reload sshd 2>/dev/null
