@@ -30,6 +30,7 @@ from cod.store.nodes import host_keys, nodes
 from cod.store.people import groups
 from tests import ldap_site
 from tests.conftest import upgrade
+from tests.store.agentlab import hardware
 from tests.system.kdc import REALM, Kdc
 from tests.system.membernode import MemberNode, network
 from tests.waiting import until
@@ -118,7 +119,10 @@ class Stand:
             template = tx.scalar(t.vclusters.select().with_only_columns(t.vclusters.c.template_id))
             tx.execute(
                 t.nodes.update().values(
-                    state=state, generation=node.generation + 1, template_id=template
+                    state=state,
+                    generation=node.generation + 1,
+                    template_id=template,
+                    attributes=hardware(node.boot_mac),
                 )
             )
 
