@@ -15,7 +15,7 @@ from cod.doctor.checks import outside
 from cod.doctor.finding import Context
 from cod.flows.nodes import faults, power
 from cod.model import OutsideFault, Site
-from cod.states import IMAGE_SERVER, POWER_CONTROL
+from cod.states import IMAGE_SERVER, KERBEROS, POWER_CONTROL
 from cod.store import energy_curve, volumes, watermarks
 from cod.store.energy_curve import Stored
 from cod.store.nodes import conflicts, nodes, switch_ports, switches
@@ -41,6 +41,7 @@ def lasting(served: Served) -> list[Any]:
         add_node(served, "n3", 3, reason=BMC, waits_for=POWER_CONTROL, waits_since=NOW - 40.0),
         add_node(served, "n4", 4, reason=power.FOUND_OFF),
         add_node(served, "n5", 5, reason="404", waits_for=IMAGE_SERVER, waits_since=NOW - 20.0),
+        add_node(served, "n6", 6, reason="no KDC", waits_for=KERBEROS, waits_since=NOW - 25.0),
     ]
     tell(served, notice_texts.found_off("n4"), NOW - 30.0)
     served.tx(energy_curve.put, Stored("/curve", "", NOW - 90.0, NOW - 90.0, "no such file"))
@@ -85,6 +86,7 @@ def test_each_fault_says_since_when_and_whom_it_affects(served: Served) -> None:
             "takes an address",
         ),
         OutsideFault("image-server", IMAGE_SERVER, NOW - 20.0, None, ("n5",), (), "n5: 404"),
+        OutsideFault("kerberos", KERBEROS, NOW - 25.0, None, ("n6",), (), "n6: no KDC"),
         OutsideFault(
             "found-off",
             "nodes found off",

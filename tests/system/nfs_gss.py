@@ -4,8 +4,8 @@ the system's Python, which has the module gssapi.
     /usr/bin/python3 nfs_gss.py SERVER HOST SERVICE PATH
 
 SERVER is an address, HOST the name in its principal nfs/HOST, SERVICE none (krb5), integrity
-(krb5i) or privacy (krb5p). Prints what READ gives, or the error's number. With privacy it fails if the
-content can be read on the wire.
+(krb5i) or privacy (krb5p). Prints what READ gives, or the error's number. With privacy it fails if
+the content can be read on the wire.
 """
 
 import socket

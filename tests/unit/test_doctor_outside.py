@@ -14,7 +14,7 @@ import pytest
 
 from cod.doctor.checks import dhcp, outside
 from cod.doctor.checks.outside import OutsideServer
-from cod.model import FileServer, Ldap, Mail, Oidc, Site
+from cod.model import FileServer, KerberosRules, Ldap, Mail, Oidc, Site
 from cod.security import webcert
 
 
@@ -92,6 +92,7 @@ def test_each_server_of_the_site_file_is_asked(site: Site) -> None:
         signin=signin,
         mail=Mail("mail"),
         dns=replace(site.dns, secondaries=(("10.0.0.6", 53),)),
+        kerberos=KerberosRules("EXAMPLE.ORG", ("kdc1", "kdc2:750")),
     )
     assert [(peer.host, peer.port, peer.tls) for peer in outside.named(leaning)] == [
         ("10.0.0.5", 2049, False),
@@ -99,8 +100,21 @@ def test_each_server_of_the_site_file_is_asked(site: Site) -> None:
         ("dir", 389, False),
         ("login.example.org", 443, True),
         ("mail", 587, False),
+        ("kdc1", 88, False),
+        ("kdc2", 750, False),
         ("10.0.0.6", 53, False),
     ]
+
+
+def test_a_command_for_keytabs_that_nobody_can_run_is_told(site: Site, tmp_path: Path) -> None:
+    command = tmp_path / "keytab"
+    told = replace(site, kerberos=KerberosRules("EXAMPLE.ORG", keytab_command=str(command)))
+    for mode, bad in ((None, True), (0o644, True), (0o755, False)):
+        if mode is not None:
+            command.write_text("#!/bin/sh\n")
+            command.chmod(mode)
+        assert bool(list(outside.keytab_command(told))) == bad
+    assert not list(outside.keytab_command(site))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What the site leans on outside this host: file servers, the directory, the OpenID Connect
-provider, the mail server, webhooks and secondary name servers, each by one TCP connection, over TLS
-where the site file says so; and whether browsers elsewhere can look up the name in links.
+provider, the mail server, webhooks, KDCs and secondary name servers, each by one TCP connection,
+over TLS where the site file says so; whether browsers elsewhere can look up the name in links; and
+the command for keytabs.
 
 Nothing is sent but a TLS handshake: no account is tried, no mail or notice leaves. What the running
 server has met itself, and what lasts of it, is another check.
@@ -8,6 +9,7 @@ server has met itself, and what lasts of it, is another check.
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -30,7 +32,7 @@ from cod.store.people import groups
 PATIENCE = 5.0  # seconds for a connection
 AT_ONCE = 16
 DEFAULT_PORTS = {"ldap": 389, "ldaps": 636, "http": 80, "https": 443}
-NFS, SSH = 2049, 22
+NFS, SSH, KDC = 2049, 22, 88
 FEW = 5  # names that a finding tells
 TABLE = "`cod fault list` has all of them; docs/troubleshooting tells when each is over"
 
@@ -82,6 +84,15 @@ def findings(context: Context) -> Iterator[Finding]:
     if known is not None:
         yield from _given_roles(context.site, {group.name for group in known})
     yield from links(context.site, _addresses)
+    yield from keytab_command(context.site)
+
+
+def keytab_command(site: Site) -> Iterator[Finding]:
+    """Yield a finding if the command for keytabs is no program."""
+    command = site.kerberos.keytab_command
+    if command and not os.access(command, os.X_OK):
+        remedy = f"put a program there that anybody may run: chmod 755 {command} (docs/kerberos)"
+        yield Finding(BAD, f"[kerberos] keytab_command: {command} cannot be run", remedy)
 
 
 def named(site: Site) -> list[OutsideServer]:
@@ -105,6 +116,9 @@ def named(site: Site) -> list[OutsideServer]:
                 "[smtp], the mail server", site.mail.host, site.mail.at, tls, ca_file, b"220"
             )
         )
+    for kdc in site.kerberos.kdcs:
+        host, _, port = kdc.partition(":")
+        peers.append(OutsideServer("[kerberos] kdcs, the KDC", host, int(port or KDC)))
     peers += [
         OutsideServer("[dns] secondaries, the name server", host, port)
         for host, port in site.dns.secondaries
