@@ -17,6 +17,7 @@ from tests.system.nfs_stand import ADDRESS, NfsStand
 pytestmark = [
     pytest.mark.system,
     pytest.mark.slow,
+    pytest.mark.in_turn(3, together=True),
     pytest.mark.xdist_group("ganesha"),
 ]
 

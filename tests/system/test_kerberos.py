@@ -39,6 +39,7 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.slow,
     pytest.mark.timeout(900),
+    pytest.mark.in_turn(3, together=True),
     pytest.mark.xdist_group("accounts"),
 ]
 
