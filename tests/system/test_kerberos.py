@@ -140,7 +140,8 @@ class Stand:
                 return None
             return orders.current(tx, node, self.site, unseal=self.unseal)
 
-        return until(lambda: self.tx(order), (self.folder / "edge.log").read_text, every=0.2)
+        log = (self.folder / "edge.log").read_text
+        return until(lambda: self.tx(order), log, seconds=300, every=0.2)  # the edge begins
 
     def ssh(self, *options: str, password: str = "", command: str = "klist") -> Any:
         """Log in as ann from the server's namespace."""
