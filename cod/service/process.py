@@ -223,6 +223,7 @@ CHANGING = (
     "fileservers",
     "volumes",
     "mirrors",
+    "kerberos",
 )
 """The fields of `Site` that SIGHUP changes: rules and accounts. All others tell services what to
 listen on."""

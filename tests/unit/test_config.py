@@ -548,6 +548,7 @@ def test_the_annotated_defaults_are_the_defaults() -> None:
         "key",
         "secret_file",
         "transfer_key_file",
+        "keytab_command",
         "vlans",
         "networks",
         "server",
@@ -667,6 +668,7 @@ def test_the_site_file_says_of_all_that_is_re_read_that_it_is() -> None:
         "volumes",
         "fileserver",
         "mirror",
+        "kerberos",
     }
 
 
