@@ -25,6 +25,7 @@ from cod.model import (
     ImageMirror,
     ImageRules,
     KeepRule,
+    KerberosRules,
     Nmp,
     Policy,
     PosixRules,
@@ -99,6 +100,7 @@ def furnished(site: Site, name: str) -> Site:
         groups=GroupRules((name,)),
         burnin=BurninRules(every=float(len(name))),
         mirrors=(ImageMirror(name),),
+        kerberos=KerberosRules(realm=name),
     )
 
 
