@@ -166,7 +166,7 @@ KINDS = {
         "Look at the faults",
         to=_SITE,
     ),
-    "kerberos-recovered": NoticeKind(
+    "keytabs-made": NoticeKind(
         "no node waits for a keytab", "Look at the faults", ends="kerberos", to=_SITE
     ),
     "switch": NoticeKind(
