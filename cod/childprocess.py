@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
+from signal import SIGKILL
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -16,13 +18,14 @@ class ChildProcess(ProcessProtocol):
     signal ended it. Cancelling `ended` kills the program.
 
     said  bytes for the program's standard input, which ends after them
+    leads the program is started by setsid(1), and what it has begun is killed with it
     most  bytes that are kept of the output, and of the errors; None: all
     """
 
     transport: Any
 
-    def __init__(self, said: bytes = b"", most: int | None = None) -> None:
-        self._said, self._most = said, most
+    def __init__(self, said: bytes = b"", most: int | None = None, *, leads: bool = False) -> None:
+        self._said, self._most, self._leads = said, most, leads
         self._output, self._errors = bytearray(), bytearray()
         self.ended: Deferred[tuple[int | None, bytes, bytes]] = Deferred(lambda _: self.kill())
 
@@ -46,5 +49,8 @@ class ChildProcess(ProcessProtocol):
 
     def kill(self) -> None:
         """End the program at once."""
+        if self._leads and self.transport.pid is not None:  # None: it was reaped
+            with suppress(ProcessLookupError):  # it has not come to be a leader
+                os.killpg(self.transport.pid, SIGKILL)
         with suppress(ProcessExitedAlready):
             self.transport.signalProcess("KILL")

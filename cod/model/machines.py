@@ -579,13 +579,12 @@ Unsealer = Callable[[bytes, str], bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class PrimingNode:
-    """A node that is being primed: its order, its host's name, and the template."""
+    """A node that is being primed: its order, its host's name with the domain, and the template."""
 
     order_id: str
     node_id: int
     vcluster_id: int
-    name: str
-    vcluster: str
+    host: str
     template_id: int
 
 

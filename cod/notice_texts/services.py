@@ -108,12 +108,13 @@ def images_served() -> NoticeText:
 
 
 def keytabs_not_made(nodes: Sequence[str], reason: str) -> NoticeText:
-    """Describe a command for keytabs that fails. `nodes` need some; `reason`: what one of them
-    says."""
+    """Describe a command for keytabs that fails or is not run. `nodes` need some; `reason`: what
+    one of them says; '': no server has come to run it for them."""
+    why = f"one says: {reason}" if reason else "no server has run the site's command for them yet"
     return notice(
         "kerberos",
         f"{node_count(len(nodes))} get no keytab",
-        f"These nodes wait for a keytab: {node_names(nodes)}. {nodes[0]} says: {sentence(reason)}"
+        f"These nodes wait for a keytab: {node_names(nodes)}; {sentence(why)}"
         " The command is tried again, and the nodes continue by themselves once it succeeds.",
         fault_page("the command for keytabs"),
     )
@@ -122,7 +123,7 @@ def keytabs_not_made(nodes: Sequence[str], reason: str) -> NoticeText:
 def keytabs_made() -> NoticeText:
     """Describe the end of `keytabs_not_made`."""
     return notice(
-        "kerberos-recovered",
+        "keytabs-made",
         "no node waits for a keytab",
         "The keytabs that nodes waited for are made, or nodes no longer need them.",
         fault_page("the command for keytabs"),

@@ -3,8 +3,10 @@
     COMMAND make HOST REALM      writes the keytab on its standard output
     COMMAND remove HOST REALM    succeeds as well where there is nothing to remove
 
-A status other than 0 is a failure, whose reason is the last line on standard error. One of the
-site's servers at a time runs commands, at most `AT_ONCE`; what fails is tried again without end.
+A status other than 0 is a failure, whose reason is the last line on standard error. A command that
+takes too long is killed with all that it has begun: else what hangs could make newer keys later
+than those that the node gets. One of the site's servers at a time runs commands, at most `AT_ONCE`;
+what fails is tried again without end.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ POLL = 1.0  # seconds between looks
 AT_ONCE = 8
 ATTEMPT = 60.0  # seconds for one command
 LEASE = ATTEMPT + 15.0
+SETSID = "/usr/bin/setsid"  # of util-linux, which every Debian has
 OUTPUT = 64 << 10  # bytes that are kept of what a command says
 ENVIRONMENT = {
     "LC_ALL": "C",
@@ -60,11 +63,13 @@ class KeytabMaker(Claimer):
         """Begin what is due."""
         site, now = self._site.current, self._clock()
         if not (site.kerberos.realm and site.kerberos.keytab_command):
-            return
+            return  # nor are principals removed
         room = AT_ONCE - len(self._busy)
         if room <= 0 or not await self._pool.read(flows.due, site, now):
             return
-        tasks = await self._pool.run(flows.claim, self._server, self._busy, site, now, LEASE)
+        # those of now: one that ends meanwhile may still be due by what the transaction reads
+        busy = frozenset(self._busy)
+        tasks = await self._pool.run(flows.claim, self._server, busy, site, now, LEASE)
         for task in tasks[:room]:
             self._busy.add(task.host)
             self.begin(self._carry_out(task, site.kerberos))
@@ -81,7 +86,9 @@ class KeytabMaker(Claimer):
                 log.info("%s: its principals are removed", task.host)
             else:
                 sealed = self._seal(output, task.order_id)
-                done = await self._pool.run(flows.made, task, sealed, self._clock())
+                done = await self._pool.run(
+                    flows.made, task, sealed, self._site.current, self._clock()
+                )
                 log.info("%s: its keytab is made", task.host)
                 self._effects(done.effects)
         except Exception as error:
@@ -98,10 +105,10 @@ class KeytabMaker(Claimer):
         """Run the command. Return (its output, why it failed or '')."""
         program = str(rules.keytab_command)
         verb = "remove" if task.removal else "make"
-        child = ChildProcess(most=OUTPUT)
+        child = ChildProcess(most=OUTPUT, leads=True)
         try:
             self._reactor.spawnProcess(
-                child, program, [program, verb, task.host, rules.realm], ENVIRONMENT
+                child, SETSID, ["setsid", program, verb, task.host, rules.realm], ENVIRONMENT
             )
             status, output, said = await child.ended.addTimeout(ATTEMPT, self._reactor)
         except TookTooLong:

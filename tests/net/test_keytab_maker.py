@@ -55,7 +55,7 @@ class Stand:
         self.command.with_suffix(".new").replace(self.command)
 
     def rows(self) -> list[Keytab]:
-        return in_transaction(self.engine, host_keys.keytabs)
+        return in_transaction(self.engine, host_keys.keytabs, ["n1.vc.cod.test"])
 
     def reason(self) -> str:
         return "".join(one.reason for one in self.rows())
@@ -125,4 +125,13 @@ def test_what_fails_is_said_and_tried_again(stand: Stand, script: str, words: st
 
 
 def test_a_command_that_is_missing_is_said(stand: Stand) -> None:
-    until(lambda: "keytab" in stand.reason(), stand.rows)
+    until(lambda: "No such file or directory" in stand.reason(), stand.rows)
+
+
+def test_what_a_command_began_ends_with_its_time(stand: Stand, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    stand.runs(f"sleep 600 & echo $! >{begun}; wait")
+    until(lambda: "did not end" in stand.reason(), stand.reason)
+    stand.runs("printf '\\005\\002keys'")
+    process = Path("/proc", begun.read_text().strip(), "comm")
+    until(lambda: not process.exists() or process.read_text() != "sleep\n")

@@ -1116,7 +1116,7 @@ def nodes__keytabs__claim(lab: Lab) -> Call:
 
 @case
 def nodes__keytabs__made(lab: Lab) -> Call:
-    return bound(keytabs.made, keytab_asked(lab), b"sealed", lab.now)
+    return bound(keytabs.made, keytab_asked(lab), b"sealed", lab.site, lab.now)
 
 
 @case
@@ -1127,7 +1127,7 @@ def nodes__keytabs__failed(lab: Lab) -> Call:
 @case
 def nodes__keytabs__removed(lab: Lab) -> Call:
     task = keytab_asked(lab)
-    keytabs.made(lab.tx, task, b"sealed", lab.now)
+    keytabs.made(lab.tx, task, b"sealed", lab.site, lab.now)
     return bound(keytabs.removed, task)
 
 

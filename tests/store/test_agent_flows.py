@@ -686,10 +686,10 @@ def test_orders_wait_for_the_server_that_holds_the_connection(lab: Lab) -> None:
     assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == []  # not before its report
     lab.report(peer)
     lab.report(lab.open(2, server="b"))
-    assert orders.any_waiting(lab.tx, "a")
+    assert orders.any_waiting(lab.tx, "a", lab.site)
     ((node_id, epoch, order),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value
     assert (node_id, epoch, order) == (peer.node_id, peer.epoch, lab.order(1))
-    assert not orders.any_waiting(lab.tx, "a")  # it counts as sent
+    assert not orders.any_waiting(lab.tx, "a", lab.site)  # it counts as sent
     unsent = {(node_id, epoch + 1)}  # another connection's
     assert orders.waiting(lab.tx, "a", lab.site, lab.now, unsent=unsent).value == []
     unsent = {(node_id, epoch)}

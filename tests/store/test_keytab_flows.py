@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,13 +16,15 @@ from cod.flows.nodes import faults, keytabs
 from cod.model import KerberosRules, KeytabTask, Refused, Site
 from cod.security.sealed import Sealer
 from cod.states import KERBEROS, Disk, NodeEvent
+from cod.store import stories
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.nodes import holding, host_keys, nodes
+from cod.store.nodes import holding, host_keys, nodes, sessions
 from tests.store.agentlab import TEMPLATE, Lab
 
 KEYED = TEMPLATE.replace('seed="nocloud"', 'seed="nocloud" kerberos="yes"')
 HOST = "n1.vc.cod.test"
+HOSTS = (HOST, "n1.new.cod.test")
 SEALER = Sealer(b"k" * 32)
 KEYTAB = b"\x05\x02 the keys of n1"
 
@@ -51,7 +54,7 @@ def claimed(lab: Lab, server: str = "a") -> list[KeytabTask]:
 
 def make(lab: Lab, keytab: bytes = KEYTAB) -> KeytabTask:
     (task,) = claimed(lab)
-    assert keytabs.made(lab.tx, task, SEALER.seal(keytab, task.order_id), lab.now).value
+    assert keytabs.made(lab.tx, task, SEALER.seal(keytab, task.order_id), lab.site, lab.now).value
     return task
 
 
@@ -67,7 +70,7 @@ def move(lab: Lab, event: NodeEvent, **columns: Any) -> None:
 
 
 def rows(lab: Lab) -> list[tuple[str, bool]]:
-    return [(one.host, one.sealed is not None) for one in host_keys.keytabs(lab.tx)]
+    return [(one.host, one.sealed is not None) for one in host_keys.keytabs(lab.tx, HOSTS)]
 
 
 def test_a_node_waits_for_its_keytab_and_gets_it_with_its_order(lab: Lab) -> None:
@@ -75,8 +78,8 @@ def test_a_node_waits_for_its_keytab_and_gets_it_with_its_order(lab: Lab) -> Non
     (task,) = claimed(lab)
     assert (task.host, task.removal) == (HOST, False)
     make(lab)
-    assert KEYTAB not in (host_keys.keytabs(lab.tx)[0].sealed or b"")
-    assert "the keys" not in repr(host_keys.keytabs(lab.tx))
+    assert KEYTAB not in (host_keys.keytabs(lab.tx, HOSTS)[0].sealed or b"")
+    assert "the keys" not in repr(host_keys.keytabs(lab.tx, HOSTS))
     (order,) = sent(lab)
     assert b64decode(order.seed["krb5.keytab.base64"]) == KEYTAB
     assert "default_realm = EXAMPLE.ORG" in order.seed["krb5.conf"]
@@ -100,8 +103,10 @@ def test_another_installation_gets_other_keys(lab: Lab) -> None:
     move(lab, NodeEvent.PRIME_ORDERED)
     (task,) = claimed(lab)
     assert task.order_id != first.order_id
-    assert not keytabs.made(lab.tx, first, b"late", lab.now).value, "the first order is over"
-    assert b"late" not in [one.sealed for one in host_keys.keytabs(lab.tx)]
+    assert not keytabs.made(lab.tx, first, b"late", lab.site, lab.now).value, (
+        "the first order is over"
+    )
+    assert b"late" not in [one.sealed for one in host_keys.keytabs(lab.tx, HOSTS)]
     make(lab, KEYTAB + b"2")
     (order,) = sent(lab)
     assert b64decode(order.seed["krb5.keytab.base64"]) == KEYTAB + b"2"
@@ -162,7 +167,7 @@ def test_a_command_that_fails_keeps_its_node_waiting_and_administrators_are_told
     assert lab.node(1).waits_for == ""
     assert len(sent(lab)) == 1
     outages.look(lab.tx, lab.now)
-    assert "kerberos-recovered" in list(lab.tx.scalars(select(t.notices.c.kind)))
+    assert "keytabs-made" in list(lab.tx.scalars(select(t.notices.c.kind)))
 
 
 def test_one_server_at_a_time_runs_commands(lab: Lab) -> None:
@@ -183,7 +188,8 @@ def test_other_templates_wait_for_nothing(lab: Lab) -> None:
 
 def test_a_keytab_that_another_authority_sealed_is_not_sent(lab: Lab) -> None:
     (task,) = claimed(lab)
-    keytabs.made(lab.tx, task, Sealer(b"o" * 32).seal(KEYTAB, task.order_id), lab.now)
+    sealed = Sealer(b"o" * 32).seal(KEYTAB, task.order_id)
+    keytabs.made(lab.tx, task, sealed, lab.site, lab.now)
     with pytest.raises(Refused, match="sealed by another authority"):
         orders.current(lab.tx, lab.node(1), lab.site, unseal=SEALER.open)
 
@@ -194,3 +200,102 @@ def test_a_deleted_node_s_principals_are_removed(lab: Lab) -> None:
     lab.tx.execute(t.keytabs.update().values(node_id=4711))
     assert nodes.get(lab.tx, 4711) is None
     assert [task.removal for task in claimed(lab)] == [True]
+
+
+def fail(lab: Lab) -> None:
+    (task,) = claimed(lab)
+    keytabs.failed(lab.tx, task, "kadmin: no KDC", lab.now)
+
+
+def another(lab: Lab, number: int, template_id: int) -> None:
+    lab.machine(number, "trampoline")
+    lab.boots(number)
+    lab.assign(number, lab.vcluster(template_id, name=f"vc{number}"))
+
+
+def keyed(lab: Lab) -> int:
+    return int(lab.tx.scalar(select(t.config_templates.c.id)) or 0)
+
+
+def test_nodes_that_await_keytabs_do_not_keep_others_from_their_orders(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent(lab)  # what node 1 was told before
+    assert not orders.any_waiting(lab.tx, "a", lab.site), "nothing can be sent to it"
+    another(lab, 2, lab.template(revision=2))
+    assert orders.any_waiting(lab.tx, "a", lab.site)
+    monkeypatch.setattr(sessions, "waiting", partial(sessions.waiting, limit=1))
+    assert [order.action for order in sent(lab)] == ["prime"]
+
+
+def test_a_node_whose_turn_has_not_come_waits_and_that_is_said(lab: Lab) -> None:
+    for _ in range(3):
+        lab.tick(3600.0)
+    assert (lab.node(1).state, lab.node(1).waits_for) == ("prime", KERBEROS)
+    outages.look(lab.tx, lab.now)
+    c = t.notices.c
+    (said,) = lab.tx.scalars(select(c.about).where(c.kind == "kerberos"))
+    assert "no server has run the site's command" in said
+
+
+def test_a_node_has_a_whole_deadline_for_its_order_after_its_keytab(lab: Lab) -> None:
+    deadline = lab.node(1).deadline or 0.0
+    lab.tick(deadline - lab.now - 1.0)
+    make(lab)
+    sent(lab)
+    lab.tick(10.0)
+    assert lab.node(1).state == "prime", "its order is ten seconds old"
+
+
+def test_a_node_of_a_site_that_makes_no_keytabs_any_more_does_not_wait_for_ever(lab: Lab) -> None:
+    fail(lab)
+    lab.site = replace(lab.site, kerberos=KerberosRules())
+    lab.tick(3600.0)
+    assert lab.node(1).waits_for == ""
+    lab.tick(3600.0)
+    assert lab.node(1).state != "prime", "its deadline counts"
+
+
+def test_a_node_that_gets_another_order_waits_no_more(lab: Lab) -> None:
+    fail(lab)
+    move(lab, NodeEvent.FAILED)
+    assert lab.node(1).waits_for == ""
+
+
+def test_hosts_that_have_not_been_tried_come_first(lab: Lab) -> None:
+    fail(lab)
+    lab.now += 3600.0
+    another(lab, 2, keyed(lab))
+    assert [task.node_id for task in claimed(lab)] == [lab.node(2).id, lab.node(1).id]
+
+
+def test_a_vcluster_that_is_renamed_during_priming_keeps_the_principals_on_the_disk(
+    lab: Lab,
+) -> None:
+    make(lab)
+    assert len(sent(lab)) == 1
+    lab.tx.execute(t.vclusters.update().values(name="new"))
+    (task,) = claimed(lab)
+    assert task.host == "n1.new.cod.test", "for an agent that asks once more"
+    lab.now += 1.0
+    keytabs.made(lab.tx, task, SEALER.seal(b"new", task.order_id), lab.site, lab.now)
+    again = orders.current(lab.tx, lab.node(1), lab.site, unseal=SEALER.open)
+    assert b64decode(again.seed["krb5.keytab.base64"]) == b"new", "its keytab has its name"
+    move(lab, NodeEvent.PRIMED, disk=Disk.DIRTY)
+    assert claimed(lab) == [], "the disk may hold either"
+
+
+def test_while_the_site_is_held_no_principal_is_removed(lab: Lab) -> None:
+    make(lab)
+    move(lab, NodeEvent.PRIMED, disk=Disk.DIRTY)
+    holding.give_back(lab.tx, lab.node(1), up_until=0.0)
+    stories.begin_hold(lab.tx, "it was restored from a backup", lab.now)
+    assert claimed(lab) == [], "a host of that name may have been installed since the backup"
+
+
+def test_a_template_that_cannot_be_read_does_not_stop_other_keytabs(lab: Lab) -> None:
+    another(lab, 2, lab.template(document=KEYED, revision=2))
+    c = t.config_templates.c
+    broken = KEYED.replace("nocloud", "none").format(cache="no", more="")
+    lab.tx.execute(t.config_templates.update().where(c.revision == 1).values(document=broken))
+    assert [task.node_id for task in claimed(lab)] == [lab.node(2).id]

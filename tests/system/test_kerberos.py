@@ -136,7 +136,7 @@ class Stand:
 
         def order(tx: Tx) -> Order | None:
             (node,) = nodes.every(tx)
-            if host_keys.sealed_keytab(tx, node.id, f"{node.id}.{node.generation}") is None:
+            if host_keys.sealed_keytab(tx, HOST, f"{node.id}.{node.generation}") is None:
                 return None
             return orders.current(tx, node, self.site, unseal=self.unseal)
 
@@ -228,7 +228,7 @@ def test_a_ticket_opens_the_node_without_a_password(stand: Stand) -> None:
 def test_what_is_in_the_database_is_no_keytab(stand: Stand) -> None:
     second = stand.prime()
     keytab = b64decode(second.seed["krb5.keytab.base64"])
-    (row,) = stand.tx(host_keys.keytabs)
+    (row,) = stand.tx(host_keys.keytabs, [HOST])
     assert row.sealed is not None
     assert keytab not in row.sealed
     for file in stand.folder.glob("cod.db*"):
@@ -251,12 +251,13 @@ def test_a_node_waits_while_the_kdc_is_away(stand: Stand) -> None:
     stand.settle("prime")
     try:
         reason = until(
-            lambda: [one.reason for one in stand.tx(host_keys.keytabs) if one.reason], seconds=120
+            lambda: [one.reason for one in stand.tx(host_keys.keytabs, [HOST]) if one.reason],
+            seconds=120,
         )
         assert "keytab.sh make failed: kadmin: " in reason[0], reason
     finally:
         stand.kdc.start()
-    until(lambda: [one for one in stand.tx(host_keys.keytabs) if one.sealed], seconds=120)
+    until(lambda: [one for one in stand.tx(host_keys.keytabs, [HOST]) if one.sealed], seconds=120)
 
 
 def test_the_principals_go_with_the_node(stand: Stand) -> None:
@@ -267,5 +268,5 @@ def test_the_principals_go_with_the_node(stand: Stand) -> None:
         (stand.folder / "edge.log").read_text,
         every=0.5,
     )
-    until(lambda: not stand.tx(host_keys.keytabs))
+    until(lambda: not stand.tx(host_keys.keytabs, [HOST]))
     assert "ann" in stand.kdc.principals()

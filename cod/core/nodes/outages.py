@@ -53,7 +53,8 @@ def _image_server(waiting: Sequence[Node]) -> NoticeText:
 
 
 def _kerberos(waiting: Sequence[Node]) -> NoticeText:
-    return notice_texts.keytabs_not_made([one.name for one in waiting], waiting[0].reason)
+    why = next((one.reason for one in waiting if one.reason), "")
+    return notice_texts.keytabs_not_made([one.name for one in waiting], why)
 
 
 def begin(tx: Tx, part: str, said: NoticeText, now: float) -> None:

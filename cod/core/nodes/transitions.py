@@ -281,8 +281,9 @@ def changes(
     }
     # its agent is there: whoever switched it on, no power command is waited for
     came = node.waits_for == POWER_CONTROL and target is not NodeState.TRAMPOLINE
-    given_back = node.waits_for in (IMAGE_SERVER, KERBEROS) and node.vcluster_id is None
-    if target not in ON_THE_WAY or event is NodeEvent.PRIMED or came or given_back:
+    given_back = node.waits_for == IMAGE_SERVER and node.vcluster_id is None
+    over = came or given_back or node.waits_for == KERBEROS  # which one order waited for
+    if target not in ON_THE_WAY or event is NodeEvent.PRIMED or over:
         values |= {"waits_for": "", "waits_since": None}
     elif columns.get("waits_for"):
         values |= {"waits_since": node.waits_since or now}
@@ -327,9 +328,9 @@ def move(
     `Stale` when the row has moved on since it was read.
     """
     values = changes(node, event, now=now, patience=patience, columns=columns)
-    if node.state == NodeState.PRIME:
-        host_keys.written(tx, node.id)
     moved = nodes.set_state(tx, node, values, event=event, cause=cause, actor=actor)
+    if node.state == NodeState.PRIME:  # its row is locked now: no keytab comes after this
+        host_keys.written(tx, node.id)
     # it reboots: what its agent said holds no longer
     if node.state in OWN_SYSTEM or event is NodeEvent.ASKED:
         # Or so it seems: should the agent of a node that asked be there all the same, it must come

@@ -26,7 +26,7 @@ import hashlib
 from dataclasses import replace
 
 from cod.core import seed_parts
-from cod.core.nodes import blame, image_sources, kept_disks, transitions
+from cod.core.nodes import blame, image_sources, kept_disks, keytabs, transitions
 from cod.model import (
     Assignment,
     ChunkKeys,
@@ -128,15 +128,16 @@ def current(
     keyed = _host_key(tx, node, order_id, maker if brings else None, vcluster, now)
     if not configuration.seed:
         return replace(order, keep=spared)
-    keyed += _keytab(tx, node, order_id, site, configuration, unseal)
+    domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
+    fqdn = f"{node.hostname or node.name}.{domain}"
+    keyed += _keytab(tx, fqdn, order_id, site, configuration, unseal)
     parts = keyed + list(seed_parts.parts(tx, node, wanted, site))
     if inviter is not None:
         parts += _vcm_inside(tx, node, order_id, site, server, inviter, now)
-    domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
     files = seed.seed_files(
         configuration,
         instance=order_id,
-        fqdn=f"{node.hostname or node.name}.{domain}",
+        fqdn=fqdn,
         mac=node.boot_mac,
         parts=parts,
         url=seed_parts.metadata_url(seed_parts.system_subnet(tx, vcluster, site).server, site),
@@ -207,32 +208,20 @@ def _host_key(
 
 def _keytab(
     tx: Tx,
-    node: Node,
+    host: str,
     order_id: str,
     site: Site,
     configuration: template.Configuration,
     unseal: Unsealer | None,
 ) -> list[seed.SeedPart]:
-    """Return the part with the node's keytab, where it gets one."""
+    """Return the part with the keytab of the node that is to be `host`, where it gets one."""
     if unseal is None or not kerberos.has_keytab(site.kerberos, configuration):
         return []
-    sealed = host_keys.sealed_keytab(tx, node.id, order_id)
+    sealed = host_keys.sealed_keytab(tx, host, order_id)
     keytab = unseal(sealed, order_id) if sealed is not None else None
     if keytab is None:
         raise Refused("conflict", "its keytab is missing, or was sealed by another authority")
     return [kerberos.keytab_part(keytab)]
-
-
-def _awaits_keytab(tx: Tx, node: Node, site: Site) -> bool:
-    """Return whether the node is to be primed with a keytab that is not made yet."""
-    if node.state != NodeState.PRIME or not site.kerberos.keytab_command:
-        return False
-    wanted = holding.assignment(tx, node)
-    return (
-        wanted is not None
-        and kerberos.has_keytab(site.kerberos, template.parse(wanted.document))
-        and host_keys.sealed_keytab(tx, node.id, f"{node.id}.{node.generation}") is None
-    )
 
 
 def _vcm_inside(
@@ -336,9 +325,9 @@ def _subnet(site: Site, address: str) -> Subnet:
     )
 
 
-def any_waiting(tx: Tx, server: str) -> bool:
-    """Return whether any connection of `server` waits for an order. Reads only."""
-    return bool(sessions.waiting(tx, server, 1))
+def any_waiting(tx: Tx, server: str, site: Site) -> bool:
+    """Return whether an order can be sent on any connection of `server`. Reads only."""
+    return bool(sessions.waiting(tx, server, keytabs.awaiting(tx, site), 1))
 
 
 def waiting(
@@ -362,15 +351,14 @@ def waiting(
             Those that are returned are put into it, whether or not the transaction can be
             committed, so that none is missed when this is run again
     chunk_keys  with which nodes pass images on to each other; None: they do not
-    unseal  opens nodes' keytabs; a node whose keytab is not made yet waits for its order
+    unseal  opens nodes' keytabs; a node whose keytab is not made yet waits for its order, and
+            keeps no other from its own
     """
     orders: list[tuple[int, int, Order]] = []
     effects: list[Effect] = []
     unsent = set() if unsent is None else unsent
     sessions.set_sent(tx, [(node_id, epoch, "") for node_id, epoch in unsent])
-    for node, session in sessions.waiting(tx, server):
-        if unseal is not None and _awaits_keytab(tx, node, site):
-            continue
+    for node, session in sessions.waiting(tx, server, keytabs.awaiting(tx, site)):
         try:
             if node.state == NodeState.WIPE:  # what the order spares may not count as erased
                 node = kept_disks.remark(tx, node, site, now)

@@ -8,7 +8,7 @@ from itertools import islice
 
 from cod.core import volumes
 from cod.core.networks import isolation
-from cod.core.nodes import blame, outages, reinstalls, transitions
+from cod.core.nodes import blame, keytabs, outages, reinstalls, transitions
 from cod.core.nodes import burnins as core
 from cod.model import Effect, Node, Site
 from cod.policy.nodes import burnin, lifecycle
@@ -26,7 +26,7 @@ from cod.states import (
 )
 from cod.store import claims
 from cod.store.engine import Tx
-from cod.store.nodes import burnins, captures, conflicts, holding, host_keys, nodes, power, sessions
+from cod.store.nodes import burnins, captures, conflicts, holding, nodes, power, sessions
 from cod.store.scheduler import reservations
 
 OTHER_AGAIN = 3600.0  # seconds in which another DHCP server is recorded once for a node
@@ -120,8 +120,7 @@ def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
         if _waited_enough(tx, node, now):
             return False
         way = POWER_CONTROL
-    order_id = f"{node.id}.{node.generation}"
-    if not way and node.waits_for == KERBEROS and host_keys.keytab_fails(tx, node.id, order_id):
+    if not way and node.state == NodeState.PRIME and node.id in keytabs.awaiting(tx, site):
         way = KERBEROS
     if not way and not node.waits_for:
         return False

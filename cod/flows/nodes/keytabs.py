@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from cod.core.nodes import keytabs as core
 from cod.model import Effect, KeytabTask, Node, Result, Site
 from cod.policy import volumes
-from cod.policy.nodes import template
-from cod.policy.people import kerberos
-from cod.states import KERBEROS, NodeState
-from cod.store import claims
+from cod.states import KERBEROS, NODE_RULES, NodeState
+from cod.store import claims, watermarks
 from cod.store.engine import Tx
-from cod.store.images import templates
 from cod.store.nodes import host_keys, nodes
 
 CLAIM = "keytabs"
@@ -26,40 +24,29 @@ LONGEST = 500  # characters of a reason
 
 
 def due(tx: Tx, site: Site, now: float) -> list[KeytabTask]:
-    """Return what the site's command is to do now, removals last. Reads only."""
-    if not (site.kerberos.realm and site.kerberos.keytab_command):
+    """Return what the site's command is to do now: what has failed most seldom first, and removals
+    last. Nothing while the site is held: hosts that its rows know as gone may have been installed
+    anew since. Reads only."""
+    if watermarks.at(tx, watermarks.HOLD) is not None:
         return []
-    known = {one.host: one for one in host_keys.keytabs(tx)}
-    wanted = host_keys.priming(tx)
-    documents = templates.documents(tx, {one.template_id for one in wanted})
     tasks, kept = [], set()
-    for one in wanted:
-        if not kerberos.has_keytab(site.kerberos, template.parse(documents[one.template_id])):
+    for one, row in core.wanted(tx, site):
+        kept.add(one.host)
+        again = row is not None and row.order_id == one.order_id
+        if core.is_there(one, row) or (row is not None and again and row.next_at > now):
             continue
-        host = f"{one.name}.{one.vcluster}.{site.domain}"
-        kept.add(host)
-        there = known.get(host)
-        task = KeytabTask(host, one.order_id, one.node_id, one.vcluster_id)
-        if there is None:
-            tasks.append(task)
-        elif there.order_id != one.order_id:
-            tasks.append(replace(task, made_at=there.made_at))
-        elif there.sealed is None and there.next_at <= now:
-            tasks.append(replace(task, attempts=there.attempts, made_at=there.made_at))
-    for row in host_keys.stale_keytabs(tx):
-        if row.host not in kept and row.next_at <= now:
-            tasks.append(
-                KeytabTask(
-                    row.host,
-                    row.order_id,
-                    row.node_id,
-                    row.vcluster_id,
-                    True,
-                    row.attempts,
-                    row.made_at,
-                )
-            )
-    return tasks
+        task = KeytabTask(one.host, one.order_id, one.node_id, one.vcluster_id)
+        if row is not None:
+            task = replace(task, attempts=row.attempts if again else 0, made_at=row.made_at)
+        tasks.append(task)
+    tasks.sort(key=lambda task: task.attempts)
+    return tasks + [
+        KeytabTask(
+            row.host, row.order_id, row.node_id, row.vcluster_id, True, row.attempts, row.made_at
+        )
+        for row in host_keys.stale_keytabs(tx)
+        if row.host not in kept and row.next_at <= now
+    ]
 
 
 def claim(
@@ -72,9 +59,9 @@ def claim(
     return [task for task in due(tx, site, now) if task.host not in busy]
 
 
-def made(tx: Tx, task: KeytabTask, sealed: bytes, now: float) -> Result[bool]:
-    """Store the keytab, sealed, for the order of its node; the value is whether that is still
-    wanted."""
+def made(tx: Tx, task: KeytabTask, sealed: bytes, site: Site, now: float) -> Result[bool]:
+    """Store the keytab, sealed, for the order of its node, which has its whole deadline from now;
+    the value is whether that is still wanted."""
     node = _ordered(tx, task)
     # the principals are there either way: the row says so, and they are removed in time
     host_keys.put_keytab(tx, task, sealed if node else None, made_at=now, next_at=now)
@@ -82,6 +69,8 @@ def made(tx: Tx, task: KeytabTask, sealed: bytes, now: float) -> Result[bool]:
         return Result(False)
     if node.waits_for == KERBEROS:
         nodes.change(tx, node, waits_for="", waits_since=None)
+    whole = NODE_RULES[NodeState.PRIME].deadline or 0.0
+    nodes.set_deadline(tx, node, now + whole * site.policy.patience)
     return Result(True, (Effect("wake", "orders"),))
 
 
@@ -90,16 +79,15 @@ def removed(tx: Tx, task: KeytabTask) -> None:
     host_keys.forget_keytab(tx, task.host, task.order_id)
 
 
-def failed(tx: Tx, task: KeytabTask, reason: str, now: float) -> float:
-    """Record why the command failed; return when it is tried again. The node waits meanwhile."""
+def failed(tx: Tx, task: KeytabTask, reason: str, now: float) -> None:
+    """Record why the command failed, and when it is tried again. The node waits meanwhile."""
     attempts = task.attempts + 1
-    next_at = now + volumes.retry_after(attempts)
     host_keys.put_keytab(
         tx,
         task,
         None,
         attempts=attempts,
-        next_at=next_at,
+        next_at=now + volumes.retry_after(attempts),
         made_at=task.made_at,
         reason=reason[:LONGEST],
     )
@@ -107,7 +95,6 @@ def failed(tx: Tx, task: KeytabTask, reason: str, now: float) -> float:
     if node is not None:
         columns = {"reason": f"its keytab is not made: {reason}"[:LONGEST]}
         nodes.change(tx, node, waits_for=KERBEROS, waits_since=node.waits_since or now, **columns)
-    return next_at
 
 
 def _ordered(tx: Tx, task: KeytabTask) -> Node | None:

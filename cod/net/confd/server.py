@@ -339,14 +339,15 @@ class ConfdServer(Service):
     async def _poll(self, told: bool) -> None:
         try:
             sure = told or self._unsent
-            if not sure and not await self.pool.read(orders.any_waiting, self.server):
+            site = self.site.current
+            if not sure and not await self.pool.read(orders.any_waiting, self.server, site):
                 return
             maker = HostKeyMaker(secrets.token_hex(32), self._host_key) if self._host_key else None
             result = await self.pool.run_at(
                 NODES,
                 orders.waiting,
                 self.server,
-                self.site.current,
+                site,
                 self.clock(),
                 self._inviter,
                 maker,

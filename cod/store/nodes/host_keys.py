@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import and_, delete, exists, insert, or_, select, update
+from sqlalchemy import delete, exists, insert, or_, select, update
 
 from cod.model import HostKey, Keytab, KeytabTask, PrimingNode
 from cod.states import NodeState
@@ -78,13 +78,13 @@ def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
 # ---------------------------------------------------------------- Kerberos
 
 
-def keytabs(tx: Tx) -> list[Keytab]:
-    """Return all hosts that have principals, or are to have some, by name."""
-    return _KEYTABS.every(tx, order=_t.host)
+def keytabs(tx: Tx, hosts: Sequence[str]) -> list[Keytab]:
+    """Return the rows of those hosts."""
+    return [one for part in slices(hosts) for one in _KEYTABS.every(tx, _t.host.in_(part))]
 
 
-def priming(tx: Tx) -> list[PrimingNode]:
-    """Return the nodes that are being primed for a vcluster."""
+def priming(tx: Tx, domain: str) -> list[PrimingNode]:
+    """Return the nodes that are being primed for a vcluster, of the site with that domain."""
     n, v = t.nodes.c, t.vclusters.c
     query = (
         select(n.id, n.generation, v.id, n.hostname, n.name, v.name, n.template_id)
@@ -93,31 +93,27 @@ def priming(tx: Tx) -> list[PrimingNode]:
         .order_by(n.id)
     )
     return [
-        PrimingNode(f"{node}.{generation}", node, holder, host or name, vcluster, template)
+        PrimingNode(
+            f"{node}.{generation}", node, holder, f"{host or name}.{vcluster}.{domain}", template
+        )
         for node, generation, holder, host, name, vcluster, template in tx.execute(query)
     ]
 
 
 def stale_keytabs(tx: Tx) -> list[Keytab]:
-    """Return the hosts whose nodes have left the vcluster, or have another name there."""
+    """Return the hosts whose nodes have left the vcluster, or have been installed under another
+    name there since. One that was renamed while it was installed may have either keytab."""
     n, newer = t.nodes.c, t.keytabs.alias().c
     held = exists().where(n.id == _t.node_id, n.vcluster_id == _t.vcluster_id)
     renamed = exists().where(
-        newer.node_id == _t.node_id, newer.host != _t.host, newer.made_at > _t.made_at
+        newer.node_id == _t.node_id, newer.order_id != _t.order_id, newer.made_at > _t.made_at
     )
     return _KEYTABS.every(tx, or_(~held, renamed), order=_t.host)
 
 
-def sealed_keytab(tx: Tx, node_id: int, order_id: str) -> bytes | None:
-    """Return the keytab, sealed, that this order writes; None: there is none (yet)."""
-    own = and_(_t.node_id == node_id, _t.order_id == order_id)
-    return tx.scalar(select(_t.sealed).where(own, _t.sealed.is_not(None)).limit(1))
-
-
-def keytab_fails(tx: Tx, node_id: int, order_id: str) -> bool:
-    """Return whether the last attempt to make the order's keytab failed."""
-    own = and_(_t.node_id == node_id, _t.order_id == order_id, _t.sealed.is_(None))
-    return bool(tx.scalar(select(exists().where(own, _t.reason != ""))))
+def sealed_keytab(tx: Tx, host: str, order_id: str) -> bytes | None:
+    """Return the host's keytab, sealed, that this order writes; None: there is none (yet)."""
+    return tx.scalar(select(_t.sealed).where(_t.host == host, _t.order_id == order_id))
 
 
 def put_keytab(

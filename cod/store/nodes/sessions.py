@@ -129,13 +129,18 @@ def set_sent(tx: Tx, sent: Iterable[tuple[int, int, str]]) -> None:
         tx.execute(_SENT, rows)
 
 
-def waiting(tx: Tx, server: str, limit: int = 200) -> list[tuple[Node, AgentSession]]:
-    """Return nodes whose order is not the one last sent on their connection to `server`."""
+def waiting(
+    tx: Tx, server: str, but: Collection[int] = (), limit: int = 200
+) -> list[tuple[Node, AgentSession]]:
+    """Return nodes whose order is not the one last sent on their connection to `server`, without
+    those whose ids are in `but`."""
     n = t.nodes.c
     order_id = cast(n.id, String(20)) + "." + cast(n.generation, String(20))
     query = ROWS.select.add_columns(*nodes.ROWS.columns).join_from(t.sessions, t.nodes)
     rows = tx.execute(
-        query.where(_s.server == server, _s.reported, _s.order_sent != order_id).limit(limit)
+        query.where(
+            _s.server == server, _s.reported, _s.order_sent != order_id, n.id.not_in(but)
+        ).limit(limit)
     )
     return [(nodes.ROWS.read(row, ROWS.width), ROWS.read(row)) for row in rows]
 
