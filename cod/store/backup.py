@@ -196,6 +196,7 @@ def _disbelieve(tx: Tx, now: float) -> None:
     for table in _FORGOTTEN:
         tx.execute(delete(table))
     dns_zones.touch_all(tx, now)  # secondaries have seen serials that the backup does not know
+    tx.execute(update(t.keytabs).values(sealed=None))  # newer keys may have been made since
     a = t.power_actions  # generations have gone back: a wish of then would be taken for one of now
     tx.execute(
         update(a)

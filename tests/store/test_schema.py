@@ -306,6 +306,19 @@ def test_wishes_about_power_do_not_outlive_a_restore(upgraded: Engine, tmp_path:
         )
 
 
+def test_keytabs_do_not_outlive_a_restore_and_their_hosts_do(
+    upgraded: Engine, tmp_path: Path
+) -> None:
+    k = t.keytabs
+    row = {"node_id": 1, "vcluster_id": 1, "order_id": "1.1", "attempts": 0, "next_at": 0.0}
+    with upgraded.begin() as tx:
+        tx.execute(insert(k).values(host="n1.vc.cod.test", sealed=b"keys", reason="", **row))
+    backup.backup(upgraded, tmp_path / "b.gz")
+    backup.restore(upgraded, tmp_path / "b.gz", 5.0, replace=True)
+    with upgraded.begin() as tx:
+        assert tx.execute(select(k.c.host, k.c.sealed)).all() == [("n1.vc.cod.test", None)]
+
+
 def test_after_a_restore_file_servers_are_asked_for_everything_anew(
     upgraded: Engine, tmp_path: Path
 ) -> None:
