@@ -10,18 +10,23 @@ set -eu
 umask 077
 [ ! -r "$0.conf" ] || . "$0.conf" # may set ADMIN, KEYTAB, KRB5_CONFIG
 verb=$1 host=$2 realm=$3
-ask() {
-    kadmin -r "$realm" -k -t "${KEYTAB:-/etc/cod/kadmin.keytab}" \
-        -p "${ADMIN:-cod/admin@$realm}" "$@"
+ask() { # three times at most: COD gives 60 s
+    timeout --foreground 15 kadmin -r "$realm" -k -t "${KEYTAB:-/etc/cod/kadmin.keytab}" \
+        -p "${ADMIN:-cod/admin@$realm}" "$@" && return
+    status=$?
+    [ "$status" != 124 ] || echo "kadmin: no answer within 15 s" >&2
+    return "$status"
 }
+case $verb in
+make) query="addprinc -randkey" fine="already exists" ;;
+remove) query="delprinc -force" fine="does not exist" ;;
+esac
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 for service in host nfs; do
-    case $verb in
-    make) ask addprinc -randkey "$service/$host@$realm" ;;
-    remove) ask delprinc -force "$service/$host@$realm" ;;
-    esac >"$folder/said" 2>&1 || grep -Eq "already exists|does not exist" "$folder/said" || {
+    # shellcheck disable=SC2086 # two words
+    ask $query "$service/$host@$realm" >"$folder/said" 2>&1 || grep -q "$fine" "$folder/said" || {
         tail -n 1 "$folder/said" >&2
         exit 1
     }
