@@ -31,7 +31,6 @@ SECRETS: dict[tuple[str, str], tuple[str, ...]] = {
     ("energy", "curve_file"): ("manager",),
     ("fileserver", "known_hosts"): ("manager",),
     ("fileserver", "ssh_key"): ("manager",),
-    ("kerberos", "keytab_command"): ("edge",),
     ("ldap", "ca_file"): ("manager", "web"),
     ("ldap", "password_file"): ("manager", "web"),
     ("notices", "ca_file"): ("manager",),

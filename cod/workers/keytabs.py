@@ -103,7 +103,7 @@ class KeytabMaker(Claimer):
 
     async def _attempt(self, task: KeytabTask, rules: KerberosRules) -> tuple[bytes, str]:
         """Run the command. Return (its output, why it failed or '')."""
-        program = str(rules.keytab_command)
+        program = rules.keytab_command
         verb = "remove" if task.removal else "make"
         child = ChildProcess(most=OUTPUT, leads=True)
         try:

@@ -17,6 +17,7 @@ from cod.policy.nodes import sssd, template
 from cod.policy.nodes.template import Configuration
 from cod.policy.people import kerberos
 from cod.security.sealed import Sealer
+from cod.site.file import keys
 from cod.site.load import ConfigError, load
 
 RULES = KerberosRules("EXAMPLE.ORG", ("kdc1.example.org", "kdc2.example.org:750"))
@@ -178,6 +179,9 @@ def test_what_is_sealed_opens_for_its_own_words_and_key_only() -> None:
         ('realm = "example.org"', "should be in capital letters, as realms are: EXAMPLE.ORG"),
         ('kdcs = ["kdc"]', "realm should be set where kdcs is"),
         ('realm = "EXAMPLE.ORG"\nkdcs = ["a b"]', "should be HOST or HOST:PORT"),
+        ('realm = "EXAMPLE.ORG"\nkdcs = [""]', "should be HOST or HOST:PORT"),
+        ('realm = "EXAMPLE.ORG"\nkdcs = ["kdc:88888"]', "should be HOST or HOST:PORT"),
+        ('realm = "EXAMPLE.ORG"\nkeytab_command = "keytab"', "keytab_command"),
         ('[volumes]\nsec = "krb5p"', "sec=krb5p needs Kerberos"),
     ],
 )
@@ -201,6 +205,11 @@ def test_a_site_file_s_table_is_read(tmp_path: Path) -> None:
     assert site.kerberos == KerberosRules("EXAMPLE.ORG", ("kdc.example.org:88", "10.0.0.9"))
     with pytest.raises(ValidationError):
         TypeAdapter(KerberosRules).validate_python({"realm": "EX AMPLE"})
+
+
+def test_the_command_is_no_file_that_backups_keep() -> None:
+    """They would restore it as a secret, which nobody can run."""
+    assert not any(key.file for key in keys(KerberosRules))
 
 
 @pytest.mark.skipif(shutil.which("klist") is None, reason="needs krb5-user")

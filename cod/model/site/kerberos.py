@@ -6,16 +6,20 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from cod.model.keys import AbsolutePath, Read, SiteTable, site_key
+from cod.model.keys import Read, SiteTable, site_key
 from cod.model.names import DNS_NAME
 
 _SERVER = rf"{DNS_NAME}(:[0-9]{{1,5}})?"
 
 
 def _server(text: str) -> str:
-    if text and not re.fullmatch(_SERVER, text):
+    if not re.fullmatch(_SERVER, text) or not 0 < int(text.partition(":")[2] or 88) < 65536:
         raise ValueError(f"{text!r} should be HOST or HOST:PORT, such as kdc.example.org")
     return text
+
+
+def _server_or_none(text: str) -> str:
+    return text and _server(text)
 
 
 def _realm(text: str) -> str:
@@ -37,13 +41,15 @@ class KerberosRules(SiteTable):
     kdcs: tuple[Annotated[str, Read(_server)], ...] = site_key(
         (), "its KDCs, HOST or HOST:PORT; none: nodes find them by DNS (SRV records)"
     )
-    admin_server: Annotated[str, Read(_server)] = site_key(
+    admin_server: Annotated[str, Read(_server_or_none)] = site_key(
         "", "HOST or HOST:PORT at which people change passwords; empty: the first of kdcs"
     )
-    keytab_command: AbsolutePath | None = site_key(
-        None,
-        "program on COD's servers that makes a node's keytab and removes its principals; "
-        "not set: nodes get no keytab",
+    # no `AbsolutePath`: backups would keep the program as a secret, and restore it as no program
+    keytab_command: str = site_key(
+        "",
+        "program on COD's servers that makes a node's keytab and removes its principals, by its "
+        "absolute path; empty: nodes get no keytab",
+        pattern=r"^(/.*)?$",
     )
     logins: bool = site_key(
         True, "SSSD on nodes that have a keytab checks people's passwords by Kerberos"
