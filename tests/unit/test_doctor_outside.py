@@ -114,6 +114,9 @@ def test_a_command_for_keytabs_that_nobody_can_run_is_told(site: Site, tmp_path:
             command.write_text("#!/bin/sh\n")
             command.chmod(mode)
         assert bool(list(outside.keytab_command(told))) == bad
+    command.unlink()
+    command.mkdir()
+    assert list(outside.keytab_command(told)), "a folder"
     assert not list(outside.keytab_command(site))
 
 

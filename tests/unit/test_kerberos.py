@@ -208,7 +208,7 @@ def test_a_site_file_s_table_is_read(tmp_path: Path) -> None:
 
 
 def test_the_command_is_no_file_that_backups_keep() -> None:
-    """They would restore it as a secret, which nobody can run."""
+    """Backups restore the files that the site file names as secrets, which nobody can run."""
     assert not any(key.file for key in keys(KerberosRules))
 
 

@@ -90,7 +90,7 @@ def findings(context: Context) -> Iterator[Finding]:
 def keytab_command(site: Site) -> Iterator[Finding]:
     """Yield a finding if the command for keytabs is no program."""
     command = site.kerberos.keytab_command
-    if command and not os.access(command, os.X_OK):
+    if command and not (os.path.isfile(command) and os.access(command, os.X_OK)):
         remedy = f"put a program there that anybody may run: chmod 755 {command} (docs/kerberos)"
         yield Finding(BAD, f"[kerberos] keytab_command: {command} cannot be run", remedy)
 
