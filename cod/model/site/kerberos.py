@@ -59,7 +59,3 @@ class KerberosRules(SiteTable):
         "NFSv4 domain of names, the same as on file servers; empty: the realm in small letters",
         pattern=rf"^({DNS_NAME})?$",
     )
-
-
-NO_KERBEROS = KerberosRules()
-"""What a site file without the table says."""
