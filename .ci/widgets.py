@@ -12,15 +12,18 @@ consoles and charts are plain then. A package that is not the pinned one is an e
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
@@ -86,8 +89,8 @@ class Wrong(Exception):
 def packed(widget: Widget, npm: str = "npm") -> bytes:
     """Return the package as npm's client has it. Raises `Away`."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [npm, "pack", f"{widget.name}@{widget.version}", "--ignore-scripts", "--silent"]
-        command += ["--pack-destination", folder, "--fetch-retries", "1"]
+        command = [npm, "pack", f"{widget.name}@{widget.version}", "--ignore-scripts"]
+        command += ["--pack-destination", folder, "--fetch-retries", "1", "--loglevel", "error"]
         try:
             done = subprocess.run(
                 command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE
@@ -162,10 +165,21 @@ def is_built(folder: Path) -> bool:
         return False
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let no other process build `folder` meanwhile: two makes run at once, or tests beside one."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    held = os.open(folder.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
 def build(folder: Path, fetch: Callable[[Widget], bytes] = packed) -> None:
     """Put the files of all packages into `folder`, or leave it as it is. Raises `Away`, `Wrong`."""
     files = {name: text for one in WIDGETS for name, text in unpacked(one, fetch(one)).items()}
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made = Path(scratch) / "widgets"
         made.mkdir()
@@ -206,8 +220,12 @@ def main(words: list[str]) -> int:
     if words[:1] == ["bom"]:
         enter(Path(words[1]), BUILT)
         return 0
-    if is_built(BUILT):
-        return 0
+    with alone(BUILT):
+        return 0 if is_built(BUILT) else fetched()
+
+
+def fetched() -> int:
+    """Build, and return what the program ends with."""
     try:
         build(BUILT)
     except Away as away:

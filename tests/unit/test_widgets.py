@@ -10,6 +10,7 @@ import io
 import json
 import sys
 import tarfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,7 @@ def test_all_is_there_or_nothing_is_changed(
     content = package({"package/a.js": b"1", "package/c.css": b"2"})
     one, two = pinned(widgets, content), pinned(widgets, content, **{"c.css": "c.css"})
     folder = tmp_path / "build/widgets"
+    folder.parent.mkdir()
     monkeypatch.setattr(widgets, "WIDGETS", (one,))
     widgets.build(folder, lambda _: content)
     assert widgets.is_built(folder)
@@ -133,6 +135,25 @@ def test_all_is_there_or_nothing_is_changed(
     assert widgets.is_built(folder)
 
 
+def test_of_two_makes_one_fetches_and_the_other_finds_it_there(
+    widgets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    content = package({"package/a.js": b"1"})
+    monkeypatch.setattr(widgets, "WIDGETS", (pinned(widgets, content),))
+    monkeypatch.setattr(widgets, "BUILT", tmp_path / "build/widgets")
+    monkeypatch.setenv("PATH", str(tmp_path))  # without npm: it would take away what is there
+    ended: list[int] = []
+    other = threading.Thread(target=lambda: ended.append(widgets.main([])))
+    with widgets.alone(widgets.BUILT):
+        other.start()
+        other.join(0.2)
+        widgets.build(widgets.BUILT, lambda _: content)
+    other.join(60)
+    assert ended == [0]
+    assert widgets.is_built(widgets.BUILT)
+    assert capsys.readouterr().err == ""
+
+
 def npm(folder: Path, script: str) -> str:
     program = folder / "npm"
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -146,7 +167,9 @@ def test_a_build_without_npm_or_its_registry_goes_on_and_says_so(
     widget = pinned(widgets, b"")
     with pytest.raises(widgets.Away, match=r"no .*nowhere/npm here"):
         widgets.packed(widget, str(tmp_path / "nowhere/npm"))
-    offline = npm(tmp_path, "echo 'npm error code ENOTFOUND' >&2; exit 1")
+    # as npm does: told to be silent it does not say why
+    why = 'case "$*" in *silent*) ;; *) echo "npm error code ENOTFOUND" >&2 ;; esac; exit 1'
+    offline = npm(tmp_path, why)
     with pytest.raises(widgets.Away, match=r"cannot bring @a/b 1\.0\.0: .*ENOTFOUND"):
         widgets.packed(widget, offline)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -161,7 +184,7 @@ def test_a_build_with_another_package_than_the_pinned_one_fails(
 ) -> None:
     content = package({"package/a.js": b"evil"})
     (tmp_path / "evil.tgz").write_bytes(content)
-    asked = npm(tmp_path, f'echo "$@" >{tmp_path}/asked; /bin/cp {tmp_path}/evil.tgz "$6/x.tgz"')
+    asked = npm(tmp_path, f'echo "$@" >{tmp_path}/asked; /bin/cp {tmp_path}/evil.tgz "$5/x.tgz"')
     assert widgets.packed(pinned(widgets, content), asked) == content
     assert "pack @a/b@1.0.0 --ignore-scripts" in (tmp_path / "asked").read_text()
     monkeypatch.setenv("PATH", str(tmp_path))
