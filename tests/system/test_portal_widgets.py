@@ -49,6 +49,8 @@ def built() -> None:
 HOSTILE = (
     b"\x1b[c\x1b[>c\x1b[6n\x1b[5n\x1b[?1$p\x1bP$qm\x1b\\\x1b]10;?\x07\x1b]4;1;?\x07\x1b[18t"
     b"\x1b[?1004h\x1b[?1003h\x1b]8;;https://evil.example/\x07a link\x1b]8;;\x07"
+    b"\x1b[?25;1004;1003h\x1b[?1003:1h"
+    b"\x1b[2147483647Ix\x1b[2000000000b\x1b[2147483647L\x1b[2147483647S"
     b" \x1b[38;2;1;2;3mdark\x1b[0m <b id=made>bold</b>"
 )
 ANSWERS = {b"!": b"\r\n" + HOSTILE + b"\r\nasked\r\n"}
@@ -223,6 +225,44 @@ def test_a_machine_neither_types_nor_leads_nor_writes_into_the_page(
     assert machines.typed() == b"!x"
     assert len(page.context.pages) == 1
     assert complaints.found == []
+    page.context.close()
+
+
+def test_a_long_paste_is_typed_whole_and_what_is_refused_is_said(
+    portal: Portal, browser: Browser, machines: Machines
+) -> None:
+    page = opened(portal, browser, "administrator", f"/nodes/{NODE}")
+    complaints = Complaints(page)
+    status = page.locator("#terminal [role=status]")
+    expect(page.locator("#terminal .xterm-rows")).to_contain_text("n1 login:")
+    page.locator("#terminal .screen").click()
+    text = 999 * "a" + "\U0001f600" + "\u00fc"  # of two halves, which a thousand would part
+    page.evaluate(
+        """(text) => { const data = new DataTransfer(); data.setData("text/plain", text);
+           document.querySelector("#terminal textarea").dispatchEvent(new ClipboardEvent("paste",
+             { clipboardData: data, bubbles: true, cancelable: true })); }""",
+        text,
+    )
+    until(lambda: machines.typed() == text.encode(), lambda: machines.typed(), 60)
+    assert complaints.found == []
+
+    def refuse(route: Any) -> None:
+        if route.request.method == "POST":
+            route.fulfill(status=429, json={"detail": "not so fast"})
+        else:
+            route.continue_()
+
+    page.route("**/console*", refuse)
+    page.keyboard.type("b")
+    expect(status).to_have_text("Not typed: not so fast.")
+    for _ in range(3):
+        with page.expect_response("**/console?raw=*"):
+            pass
+    expect(status).to_have_text("Not typed: not so fast.", timeout=1)
+    page.unroute("**/console*")
+    page.keyboard.type("c")
+    expect(status).to_be_empty()
+    until(lambda: machines.typed() == text.encode() + b"c", lambda: machines.typed(), 60)
     page.context.close()
 
 

@@ -17,6 +17,7 @@
   const APART = 100; // milliseconds between two pieces: the server counts them
   const LINE = 0.96; // bytes that a line of 9600 baud takes in a millisecond
   const PIECE = 1000; // characters that the server takes at once
+  const MANY = 500; // times that a machine has something repeated: it never ends otherwise
   const COLUMNS = 80; // at least: firmware draws its screens for so many
 
   // ------------------------------------------------ styles, which the page's policy lets nobody
@@ -68,8 +69,9 @@
     { final: "t" }]) term.parser.registerCsiHandler(id, ignored);
   const REPORTS = new Set([9, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016]);
   term.parser.registerCsiHandler({ prefix: "?", final: "h" }, (modes) =>
-    modes.every((mode) => REPORTS.has(mode)));
+    modes.some((mode) => REPORTS.has(mode)));
   term.parser.registerDcsHandler({ intermediates: "$", final: "q" }, ignored);
+  for (const final of "ILMSTZb") term.parser.registerCsiHandler({ final }, ([many]) => many > MANY);
   for (const id of [4, 8, 10, 11, 12, 52]) term.parser.registerOscHandler(id, ignored);
 
   term.attachCustomKeyEventHandler((event) => {
@@ -93,7 +95,6 @@
   root.hidden = false;
   plain.classList.add("drawn-below");
   delete plain.dataset.part; // its text is not fetched again
-  plain.removeAttribute("data-part");
   if (form) form.hidden = true;
   term.open(screen);
   term.textarea.setAttribute("aria-label", `Console of ${node}`);
@@ -151,7 +152,7 @@
       term.options.disableStdin = !uses || told.untyped !== "";
       say(told.state !== "recording" ? `Not recorded: ${told.about}.`
         : !uses ? "Those who may use the node type here; you read."
-        : told.untyped ? `Nothing can be typed here: ${told.untyped}.` : "");
+        : told.untyped ? `Nothing can be typed here: ${told.untyped}.` : refused);
       pause = performance.now() < lively ? OFTEN : Math.min(SELDOM, 1.5 * pause);
     } catch (wrong) {
       term.options.disableStdin = true;
@@ -167,12 +168,13 @@
   // ------------------------------------------------ what is typed
 
   let typed = "", sending = false;
+  let refused = ""; // why what was typed last was not taken
 
   async function send() {
     if (sending || !typed) return;
     sending = true;
-    const piece = typed.slice(0, PIECE);
-    typed = typed.slice(PIECE);
+    const piece = [...typed].slice(0, PIECE).join(""); // no character is cut
+    typed = typed.slice(piece.length);
     const begun = performance.now();
     try {
       const reply = await fetch(path, { method: "POST", redirect: "manual",
@@ -180,15 +182,16 @@
         body: JSON.stringify({ typed: piece }) });
       if (!reply.ok) throw new Error((await reply.json().catch(() => ({}))).detail ||
         `the server answered ${reply.status}`);
+      refused = "";
       hurry();
     } catch (wrong) {
       typed = "";
-      say(`Not typed: ${wrong.message}.`);
+      say(refused = `Not typed: ${wrong.message}.`);
     }
     setTimeout(() => {
       sending = false;
       send();
-    }, Math.max(APART, piece.length / LINE) - (performance.now() - begun));
+    }, Math.max(APART, new Blob([piece]).size / LINE) - (performance.now() - begun));
   }
 
   term.onData((data) => {
