@@ -44,7 +44,8 @@ build: venv system-demo widgets
 widgets: venv
 	.venv/bin/python .ci/widgets.py
 
-# Debian's package does not go beside another Node.js: where that came without npm, widgets are done without.
+# Debian's package does not go beside another Node.js: where that came without npm, the portal does
+# without widgets.
 npm:
 	command -v npm >/dev/null || .ci/install-system npm || true
 
