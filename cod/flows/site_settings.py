@@ -4,7 +4,6 @@ run. Each change is a row; to undo one is another."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from cod.model import (
@@ -70,24 +69,15 @@ def undo(
     rows = site_settings.history(tx, name)
     if not any(row.id == change for row in rows):
         raise Refused("not_found", f"there is no change {change} of {name}", "change")
-    before = next((row.value for row in rows if row.id < change), None)
-    value = None if before is None else json.loads(before)
-    return put(tx, context, name=name, value=value, rules=rules)
+    before = next((row for row in rows if row.id < change), None)
+    return put(tx, context, name=name, value=before and before.read(), rules=rules)
 
 
 def _view(tx: Tx, name: str, rules: SettingRules, *, written: bool = False) -> SettingView:
     setting = rules.setting(name, site_settings.current(tx))
     history = site_settings.history(tx, name, SHOWN)
-    return SettingView(setting, tuple(history), _texts(rules, history), written)
-
-
-def _texts(rules: SettingRules, history: Sequence[SettingChange]) -> tuple[str, ...]:
-    return tuple(
-        "as in the site file"
-        if each.value is None
-        else rules.text(each.name, json.loads(each.value))
-        for each in history
-    )
+    texts = tuple(map(rules.text, history))
+    return SettingView(setting, tuple(history), texts, written)
 
 
 def _refuse_older(tx: Tx, now: float) -> None:

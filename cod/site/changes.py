@@ -12,7 +12,6 @@ does not go together with the file (that was edited since), and one that this pr
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -95,7 +94,7 @@ class SiteChanges:
         # in the place of the former change; those that are passed over stay so
         others = [each for each in changes if each.name != name and each.value is not None]
         _, refused = self._merged(others)
-        standing = {each.name: _value(each) for each in others if each.name not in refused}
+        standing = {each.name: each.read() for each in others if each.name not in refused}
         try:
             load.checked(_over(self._tables, {**standing, name: value}), self._path)
         except ConfigError as error:
@@ -103,10 +102,15 @@ class SiteChanges:
             raise Refused("invalid", said.removeprefix(f"{name}: "), "value") from None
         return value
 
-    def text(self, name: str, value: Any) -> str:
-        """Return a value as people write it."""
-        key = open_keys().get(name)
-        return _text(value, key.unit) if key else _text(value, "")
+    def text(self, change: SettingChange) -> str:
+        """Return the value of a change as people write it."""
+        key = open_keys().get(change.name)
+        if change.value is None:
+            return "as in the site file"
+        try:
+            return _text(change.read(), key.unit if key else "")
+        except Refused:
+            return change.value
 
     # ------------------------------------------------------------
 
@@ -115,10 +119,15 @@ class SiteChanges:
         together, the newer one."""
         known, kept, refused = open_keys(), {}, {}
         for each in sorted(changes, key=lambda one: one.id):
-            if each.value is not None and each.name in known:
-                kept[each.name] = _value(each)
-            elif each.value is not None:
+            if each.value is None:
+                continue
+            if each.name not in known:
                 refused[each.name] = "this server does not know it as a setting to be changed"
+                continue
+            try:
+                kept[each.name] = each.read()
+            except Refused as error:
+                refused[each.name] = str(error)
         try:
             return load.checked(_over(self._tables, kept), self._path), refused
         except ConfigError:
@@ -145,7 +154,7 @@ class SiteChanges:
         default = None if key.required else _plain(key.default)
         own = said if said is not None else default
         changed = change is not None and change.value is not None and not refused
-        value = _value(change) if change is not None and changed else own
+        value = change.read() if change is not None and changed else own
         problem = ""
         if refused:
             problem = f"The change is not in effect: {refused}."
@@ -233,10 +242,6 @@ def _said(tables: Any, name: str) -> Any:
     return tables
 
 
-def _value(change: SettingChange) -> Any:
-    return None if change.value is None else json.loads(change.value)
-
-
 def _plain(value: Any) -> Any:
     """Return a default as JSON would have it."""
     if isinstance(value, tuple | list):
@@ -313,4 +318,5 @@ def _text(value: Any, unit: str) -> str:
         return exact_span(value)
     if unit == "bytes":
         return exact_size(int(value))
-    return f"{value:.15g} {unit}".strip()
+    number = str(value) if isinstance(value, int) else f"{value:.15g}"
+    return f"{number} {unit}".strip()

@@ -210,6 +210,29 @@ def test_what_this_program_does_not_open_is_passed_over(name: str) -> None:
     assert refused == {name: "this server does not know it as a setting to be changed"}
 
 
+@pytest.mark.parametrize("row", ["not json", "", "[", '{"a": '])
+def test_a_row_that_cannot_be_read_is_passed_over(row: str) -> None:
+    """Servers start and show it, so that it can be taken back."""
+    broken = SettingChange(1, 1000.0, "user:ann", "policy.inertia", row)
+    site, refused = rules().site([broken, changed(2, "policy.fair", "classic")])
+    assert (site.policy.inertia, site.policy.fair) == (300.0, "classic")
+    assert refused == {"policy.inertia": "what the database has of it cannot be read"}
+    seen = found("policy.inertia", broken)
+    assert (seen.source, seen.value) == ("default", 300.0)
+    assert seen.problem == "The change is not in effect: " + refused["policy.inertia"] + "."
+    assert rules().text(broken) == row
+    assert rules().checked("policy.inertia", 600.0, [broken]) == 600.0
+
+
+@pytest.mark.parametrize("value", [10**400, 10**16 + 1])
+@pytest.mark.parametrize("name", ["burnin.least_link", "images.quota"])
+def test_large_numbers_are_shown_as_they_are(name: str, value: int) -> None:
+    shown = found(name, changed(1, name, value))
+    assert shown.value == value
+    if value < 10**30:
+        assert rules().checked(name, shown.text, []) == value
+
+
 def test_secrets_are_not_shown() -> None:
     text = GOOD.replace(
         "[server]", '[server]\ndatabase = "mysql+pymysql://cod:s3cret@localhost/cod"', 1

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+from cod.model.results import Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,14 @@ class SettingChange:
     name: str
     value: str | None
 
+    def read(self) -> Any:
+        """Return the value in the site file's form. Raise `Refused` where the row is damaged."""
+        try:
+            return None if self.value is None else json.loads(self.value)
+        except ValueError:
+            said = "what the database has of it cannot be read"
+            raise Refused("invalid", said, "change") from None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteSetting:
@@ -36,7 +47,7 @@ class SiteSetting:
     default  in that form, with `default_text`
     source   where the value comes from
     file     what the site file says; None: nothing
-    fixed   why it cannot be changed while the servers run, and what to do; '': it can
+    fixed    why it cannot be changed while the servers run, and what to do; '': it can
     problem  why the site file and a change are at odds; '': they are not
     change   the newest change; None: it was never changed
     """
@@ -82,5 +93,5 @@ class SettingRules(Protocol):
         """Return the value as the site file would have it, if the site file could have it beside
         the changes. A text is read as people write it. Raise `Refused`."""
 
-    def text(self, name: str, value: Any) -> str:
-        """Return a value as people write it."""
+    def text(self, change: SettingChange) -> str:
+        """Return the value of a change as people write it."""

@@ -41,7 +41,7 @@ class SettingReply(Reply):
     text     the same as people write it
     source   where it comes from
     file     what the site file of the server that answers says; null: nothing
-    fixed   why it cannot be changed while the servers run, and what to do; '': it can
+    fixed    why it cannot be changed while the servers run, and what to do; '': it can
     problem  why the site file and a change are at odds; '': they are not
     changed_at, changed_by  of the newest change; null: there was none
     """
