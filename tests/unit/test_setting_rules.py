@@ -21,7 +21,7 @@ CURVED = GOOD + '\n[energy]\ncurve_file = "/etc/cod/curve.csv"\n'
 OPEN = """
 burnin.after_failures burnin.after_trouble burnin.at_registration burnin.every burnin.least_hdd
 burnin.least_link burnin.least_network burnin.least_nvme burnin.least_ssd burnin.seconds
-burnin.tests console.match console.most console.record console.size energy.carbon energy.currency
+burnin.tests console.match console.most console.record energy.carbon energy.currency
 energy.curve_poll energy.curve_stale energy.forecast_quantile energy.forecast_weeks
 energy.hold_above energy.idle_time energy.manage energy.price_kwh energy.price_node_hour
 energy.wake_step energy.wake_time energy.warm_high energy.warm_low energy.watts_busy
@@ -34,8 +34,8 @@ policy.fair_half_life policy.hold_after policy.inertia policy.inertia_by_priorit
 policy.lease_warnings policy.max_grace policy.max_lease policy.new_burst policy.new_machines
 policy.new_rate policy.new_time policy.node_limit policy.patience policy.pending_requests
 policy.power_at_once policy.power_cycle policy.power_rate policy.reclaim_grace policy.secret_time
-policy.turnaround policy.unknown policy.victims signin.invitation signin.letters
-signin.letters_in_all smtp.admins smtp.sender volumes.home_size volumes.quota
+policy.turnaround policy.victims signin.invitation signin.letters signin.letters_in_all
+smtp.admins smtp.sender volumes.home_size volumes.quota
 """
 """A key that is added to an open table fails here until somebody has read how it is used: what can
 lock everybody out, moves addresses, guards the server, deletes, or needs a restart says so."""

@@ -36,6 +36,7 @@ class Policy(SiteTable):
         "discover",
         "PXE clients that are not in the database: 'discover' answers and registers them,"
         " 'known-only' leaves them to another server",
+        fixed="machines that are not the site's could be booted, and erased",
     )
     auto_approve: bool = site_key(
         False,

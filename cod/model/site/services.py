@@ -125,6 +125,7 @@ class ConsoleRules(SiteTable):
         ge=2**16,
         le=2**24,
         unit="bytes",
+        fixed="what is deleted cannot be brought back",
     )
     type: Literal["nobody", "administrators", "holders"] = site_key(
         "administrators",
