@@ -52,7 +52,7 @@ def put(
     watermarks.one_at_a_time(tx, "settings", context.now)
     changes = site_settings.current(tx)
     setting = rules.setting(name, changes)
-    if setting.fixed:
+    if setting.fixed and not (value is None and setting.changed):
         raise Refused("conflict", setting.fixed, "name")
     _refuse_older(tx, context.now)
     new = None if value is None else json.dumps(rules.checked(name, value, changes))

@@ -15,6 +15,7 @@ from cod.flows import site_settings
 from cod.flows.people import audit
 from cod.model import ALL, Effect, HostPart
 from cod.store import servers
+from cod.store.people import site_settings as store
 from tests.net.apiserver import NOW, Served, run, said
 from tests.net.portalclient import signed_in
 
@@ -144,6 +145,40 @@ def test_an_administrator_changes_and_undoes_in_the_browser(served: Served) -> N
     fixed = browser.get("/settings/policy.wipe")
     assert "systemctl reload cod" in fixed.words
     assert not [form for form in fixed.tree.forms if form.get("action") == "/settings/policy.wipe"]
+
+
+def left_behind(served: Served, name: str, value: str) -> None:
+    """Add a change as another program, or another site file, has allowed it."""
+    served.tx(store.add, name=name, value=value, actor="user:ann", now=NOW)
+
+
+def test_a_change_of_what_is_fixed_now_can_be_taken_back(served: Served) -> None:
+    """So that what `cod doctor` advises can be done."""
+    left_behind(served, "policy.wipe", '"tables"')
+    with pytest.raises(ApiError, match="data that were not erased"):
+        served.local.patch("/settings/policy.wipe", {"value": "purge"})
+    assert served.local.get("/settings/policy.wipe")["problem"]
+    back = served.local.patch("/settings/policy.wipe", {"value": None})
+    assert (back["source"], back["problem"]) == ("default", "")
+    with pytest.raises(ApiError, match="data that were not erased"):
+        served.local.patch("/settings/policy.wipe", {"value": None})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("policy.wipe", '"tables"'), ("energy.warm_low", "9"), ("policy.inertia", "not json")],
+)
+def test_a_change_that_is_passed_over_is_taken_back_in_the_browser(
+    served: Served, name: str, value: str
+) -> None:
+    left_behind(served, name, value)
+    page = signed_in(served).get(f"/settings/{name}")
+    assert "The change is not in effect" in page.words
+    back = page.send(f"/settings/{name}/take-back")
+    assert "as in the site file" in back.words
+    assert "The change is not in effect" not in back.words
+    with pytest.raises(StopIteration):
+        back.fields(f"/settings/{name}/take-back")
 
 
 def test_an_empty_text_is_a_value(served: Served) -> None:

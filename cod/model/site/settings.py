@@ -69,6 +69,11 @@ class SiteSetting:
     problem: str
     change: SettingChange | None
 
+    @property
+    def changed(self) -> bool:
+        """Return whether a change stands over the site file, even if it is passed over."""
+        return self.change is not None and self.change.value is not None
+
 
 @dataclass(frozen=True, slots=True)
 class SettingView:
