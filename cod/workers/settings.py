@@ -35,5 +35,5 @@ class SettingsWatch(Claimer):
         """Take over what has changed."""
         changes = await self._pool.read(site_settings.changed, seen=self._seen)
         if changes is not None:
-            self._seen = newest(changes)
             self._obey(changes)
+            self._seen = newest(changes)  # what failed is taken over at the next look

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from cod.client import ApiError
 from cod.doctor.checks.settings import findings
 from cod.doctor.finding import GOOD, UNSEEN, WARNING
 from cod.flows import site_settings
 from cod.flows.people import audit
-from cod.model import ALL, Effect, HostPart
+from cod.model import ALL, Effect, HostPart, Who
+from cod.service.process import Running
+from cod.site.changes import SiteChanges
 from cod.store import servers
 from cod.store.people import site_settings as store
-from tests.net.apiserver import NOW, Served, run, said
+from cod.workers.settings import SettingsWatch
+from tests.net.apiserver import NOW, SITE_FILE, Served, run, said
 from tests.net.portalclient import signed_in
+from tests.net.test_people_api import user
 
 NAME = "policy.inertia"
 
@@ -187,6 +194,73 @@ def test_an_empty_text_is_a_value(served: Served) -> None:
     browser.get(parent).send(parent, value="")
     changes = served.tx(site_settings.current)
     assert [(one.name, one.value) for one in changes] == [("groups.parent", '""')]
+
+
+class Taken:
+    """A part that takes over changed settings, as `Running` does, and fails when it is told to."""
+
+    def __init__(self, served: Served) -> None:
+        self.fails, self.site = False, served.server.intake.site
+        rules = SiteChanges(Path("site.toml"), SITE_FILE)
+        context: Any = SimpleNamespace(site=self.site, changes=rules)
+        self.running = Running("web", context, [])
+        self.watch = SettingsWatch(None, served.pool, 0, self.obey)
+
+    def obey(self, changes: Any) -> None:
+        if self.fails:
+            raise OSError("no room")
+        self.running.obey(changes)
+
+
+def test_what_could_not_be_taken_over_is_at_the_next_look(
+    served: Served, in_reactor: Callable[..., Any]
+) -> None:
+    part = Taken(served)
+    served.local.patch(f"/settings/{NAME}", {"value": 600})
+    part.fails = True
+    with pytest.raises(OSError, match="no room"):
+        in_reactor(lambda: Deferred.fromCoroutine(part.watch.look()))
+    part.fails = False
+    in_reactor(lambda: Deferred.fromCoroutine(part.watch.look()))
+    assert part.site.current.policy.inertia == 600
+
+
+def test_a_running_server_acts_by_what_is_changed(
+    served: Served, in_reactor: Callable[..., Any]
+) -> None:
+    """Show one setting of each of several tables by what the server does then."""
+    part, api = Taken(served), served.local
+    bob = user(served, "bob", email="bob@example.org")
+
+    def change(name: str, value: Any) -> None:
+        api.patch(f"/settings/{name}", {"value": value})
+        in_reactor(lambda: Deferred.fromCoroutine(part.watch.look()))
+
+    with pytest.raises(ApiError) as refused:
+        bob.post("/groups", {"name": "lab", "email": "bob@example.org"})
+    assert refused.value.status == 403
+    change("groups.creators", "*")
+    change("groups.priority", "-7")
+    assert bob.post("/groups", {"name": "lab", "email": "bob@example.org"})["priority"] == -7
+
+    change("images.open_uploads", 1)
+    bob.post("/uploads", {"name": "debian", "size": 4096, "group": "lab"})
+    with pytest.raises(ApiError, match="uploads"):
+        bob.post("/uploads", {"name": "fedora", "size": 4096, "group": "lab"})
+
+    change("energy.currency", "CHF")
+    assert api.get("/energy")["currency"] == "CHF"
+
+    browser = signed_in(served, Who("user:bob"))
+    assert "The daily mail comes at 06:00 UTC" in browser.get("/account").words
+    change("notices.digest_hour", 7)
+    assert "The daily mail comes at 07:00 UTC" in browser.get("/account").words
+
+    change("policy.changes", 1)
+    bob.patch("/groups/lab", {"default_lease": 3600.0})
+    with pytest.raises(ApiError) as refused:
+        bob.patch("/groups/lab", {"default_lease": 7200.0})
+    assert refused.value.status == 429
 
 
 def test_doctor_tells_of_conflicts(served: Served) -> None:
