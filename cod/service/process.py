@@ -178,8 +178,7 @@ class Running:
         """Read the site file again and take over what can change while running."""
         assert self._context.changes
         try:
-            _, settings = load.load(self._context.settings.path)
-            self._context.changes.reread()
+            settings = self._context.changes.reread()
         except ConfigError as error:
             log.error(
                 "the site file has changed and cannot be used; the old settings stay: %s", error
@@ -197,8 +196,9 @@ class Running:
         for name, why in refused.items():
             log.error("the change of the setting %s is not in effect: %s", name, why)
         take_over(self._context.site, site)
-        if standing := sorted(one.name for one in changes if one.value is not None):
-            log.info("takes over changed settings: %s", ", ".join(standing))
+        names = {one.name for one in changes if one.value is not None} - refused.keys()
+        if names:
+            log.info("takes over changed settings: %s", ", ".join(sorted(names)))
         for service in self._started:
             if hasattr(service, "reread"):
                 service.reread()

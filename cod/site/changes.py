@@ -53,11 +53,13 @@ class SiteChanges:
     def __init__(self, path: Path, tables: Mapping[str, Any]) -> None:
         self._path, self._tables = path, tables
 
-    def reread(self) -> None:
-        """Read the file again. Raises `ConfigError`, and goes on with what was read before."""
+    def reread(self) -> load.Settings:
+        """Read the file again, and return what it says of this server. Raises `ConfigError`, and
+        goes on with what was read before."""
         tables = load.tables(self._path)
-        load.checked(tables, self._path)
+        settings = load.settings(load.checked(tables, self._path), self._path)
         self._tables = tables
+        return settings
 
     def site(self, changes: Iterable[SettingChange]) -> tuple[Site, dict[str, str]]:
         """Return the site, and by name why changes are passed over."""
