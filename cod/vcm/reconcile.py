@@ -283,11 +283,17 @@ class Reconciler(RetryingSteps):
             and (not suitable or suitable & {node.member.hostname, node.member.node})
         ]
         lacking = reclaim.count - len(self._state.of_reclaim(reclaim.reclaim))
-        going = [node for node in fit if node.leaving and not node.reclaim and not node.draining]
+        free = [node for node in fit if not node.reclaim]
+        going = [node for node in free if node.leaving and node.within <= reclaim.deadline]
         for node in going[: max(0, lacking)]:
-            node.reclaim = reclaim.reclaim
+            node.reclaim, node.maintenance = reclaim.reclaim, False
             lacking -= 1
-        hosts = {node.member.hostname: node for node in fit if not node.leaving or node.draining}
+        # the pool says how long those may go on that else would leave later
+        hosts = {
+            node.member.hostname: node
+            for node in free
+            if not node.leaving or node.within > reclaim.deadline
+        }
         if lacking > 0 and hosts:
             members = {host: node.member for host, node in hosts.items()}
             chosen = await self._in_thread(
@@ -298,7 +304,7 @@ class Reconciler(RetryingSteps):
             ]:
                 node = hosts[one.node]
                 node.leaving, node.reclaim = f"reclaimed: {reclaim.reason}", reclaim.reclaim
-                node.within = self._clock() + one.within
+                node.within, node.maintenance = self._clock() + one.within, False
         self._remember()
 
     # ------------------------------------------------------------ maintenance

@@ -8,7 +8,6 @@ import json
 import secrets
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +45,6 @@ class OwnNode:
     def lost(self) -> bool:
         """Return whether the node has left the vcluster."""
         return self.member.state == "lost"
-
-    @property
-    def draining(self) -> bool:
-        """Return whether the node leaves only when its work has ended."""
-        return bool(self.leaving) and self.within == inf
 
 
 @dataclass(slots=True)

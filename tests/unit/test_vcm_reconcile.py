@@ -392,7 +392,7 @@ def test_a_node_that_drains_may_be_chosen_for_a_reclaim_and_then_goes_by_its_tim
     turned(tmp_path, state, Demand(drain=("n2",), why="old"))
     assert state.promised() == {"n2": inf}
     state.hear(ReclaimOver(9, "cancelled"))  # another's
-    assert state.nodes["m2"].draining
+    assert state.nodes["m2"].within == inf
     state.hear(Reclaim(5, 1, 400.0, "for others"))
     asked = turned(tmp_path, state, Demand())
     assert [body.nodes for body in asked if isinstance(body, ReclaimAnswer)] == [
@@ -528,6 +528,19 @@ def test_a_node_that_a_reclaim_takes_is_not_kept_by_a_window_s_end(tmp_path: Pat
     vcm.round(window("n2", begins=9000.0))
     assert vcm.state.nodes["m2"].reclaim == 1
     assert "n2" in vcm.round()
+
+
+def test_a_reclaim_does_not_wait_for_a_window_that_is_later_than_its_deadline(
+    tmp_path: Path,
+) -> None:
+    """Else COD takes the node from jobs that were never put back into the queue."""
+    vcm = Windows(tmp_path)
+    vcm.round(window("n2", begins=86_400.0))
+    vcm.state.hear(Reclaim(1, 1, 100.0, "for others", "", (Named("n2"),)))
+    vcm.round(window("n2", begins=86_400.0))
+    node = vcm.state.nodes["m2"]
+    assert (node.reclaim, node.within) == (1, vcm.reactor.seconds())
+    assert "n2" in vcm.state.promised(), "recalled by a VCM that is started anew"
 
 
 def test_a_server_of_before_is_asked_and_the_pool_goes_on(tmp_path: Path) -> None:
