@@ -15,7 +15,7 @@ from cod.vcm.batch.settings import BatchTable
 from cod.vcm.batch.system import Downtime, EndSignals, Foresees, Host, Job
 from cod.vcm.gridengine.settings import GridEngineTable
 from cod.vcm.gridengine.system import GridEngineSystem
-from cod.vcm.pool import Maintained, Member, Named, NotYet, Window
+from cod.vcm.pool import Maintained, Member, Named, NotYet, Reclaim, Window
 from tests.unit.test_batch_end_signals import NOW, System
 
 BEGINS = NOW + 10_000.0
@@ -144,6 +144,26 @@ def test_the_earliest_of_two_windows_counts_and_hosts_of_no_pool_are_left_alone(
     both = (window("n1", "n2"), window("n1", begins=BEGINS - 900, number=4))
     assert pool.at(BEGINS - 1000, *both) == {"n1": BEGINS - 900 - LEAVING}
     assert {one.host for one in pool.system.told} == {"n1"}
+
+
+def test_a_host_that_stayed_waits_for_no_window_when_it_leaves_for_something_else() -> None:
+    """COD takes the last node of a vcluster back from nobody, and its window may be withdrawn."""
+    pool = Pool(closed_for=5000.0)
+    assert "n1" in pool.at(BEGINS - 3000, window("n1"))
+    assert pool.at(BEGINS - 2900) == {}
+    with pytest.raises(NotYet, match="put back"):
+        pool.pool.remove(pool.members["n1"], False)
+    assert pool.system.said == ["requeue 1"]
+
+
+def test_a_time_that_a_reclaim_gives_outlives_the_window_s_end() -> None:
+    pool = Pool({"1": 600.0, "2": 600.0}, drain=True)
+    pool.at(BEGINS - 600, window("n1", "n2"))
+    member = pool.members.pop("n1")
+    pool.pool.choose(Reclaim(7, 1, pool.now + 300.0, "for others"), {"n1": member}, pool.now)
+    assert pool.at(pool.now + 1) == {}
+    with pytest.raises(NotYet, match="by themselves"):
+        pool.pool.remove(member, False)
 
 
 def test_grid_engine_closes_hosts_as_long_before_as_its_setting_says() -> None:

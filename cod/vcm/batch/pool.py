@@ -265,6 +265,8 @@ class BatchPool:
             asked = map(system.notice, jobs) if isinstance(system, EndSignals) else ()
             if now >= one.begins - max(closed_for, *asked, 0.0):
                 going[one.host] = min(going.get(one.host, inf), one.begins)
+        for name in self._maintained & members.keys() - going.keys():
+            self._drained_by.pop(name, None)
         self._drained_by.update(going)
         self._maintained = frozenset(going)
         return going
