@@ -706,6 +706,22 @@ def test_nodes_are_reserved_for_their_windows_and_once(books: Books) -> None:
     assert len(books.said) == monitored
 
 
+def test_nodes_leave_in_time_though_slurm_refuses_a_reservation(
+    books: Books, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep_free = books.keep_free
+
+    def refuses(reservation: Reservation, begins: float, ends: float) -> None:
+        if reservation.nodes == ("n2",):
+            raise CommandFailed("scontrol create reservation: no")
+        keep_free(reservation, begins, ends)
+
+    monkeypatch.setattr(books, "keep_free", refuses)
+    assert system(books).foresee([downtime("n2"), downtime("n3")], 1000.0) == 0.0
+    assert books.windows == {"cod-window-3-n3-5000-inf.vc"}
+    assert "jobs on n2 may run into its maintenance" in caplog.text
+
+
 def test_a_window_that_has_begun_is_not_reserved_and_its_reservation_stays(books: Books) -> None:
     pool = system(books)
     pool.foresee([downtime("n2")], 1000.0)

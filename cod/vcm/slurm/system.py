@@ -339,7 +339,8 @@ class SlurmSystem:
     # names tell which reservations are missing and which are out of date, also after a crash.
 
     def foresee(self, downtimes: Collection[Downtime], now: float) -> float:
-        """Reserve nodes for their downtimes: Slurm then starts only jobs that end before."""
+        """Reserve nodes for their downtimes: Slurm then starts only jobs that end before. A node for
+        which that fails leaves in time all the same."""
         wanted = {
             f"cod-window-{one.window}-{one.host}-{one.begins:.0f}-{one.ends:.0f}"
             f".{self._table.partition}": one
@@ -351,8 +352,12 @@ class SlurmSystem:
                 with suppress(NotYet):
                     self._slurm.release(name)
             for name, one in wanted.items():
-                if name not in known and one.begins > now:
+                if name in known or one.begins <= now:
+                    continue
+                try:
                     self._slurm.keep_free(Reservation(name, (one.host,)), one.begins, one.ends)
+                except CommandFailed as error:
+                    log.warning("jobs on %s may run into its maintenance: %s", one.host, error)
             self._downtimes = {}
             for one in downtimes:
                 begins = self._clock() + one.begins - now
