@@ -138,12 +138,13 @@ class Maintained(Protocol):
     them."""
 
     def maintain(
-        self, windows: Sequence[Window], members: Mapping[str, Member], now: float
+        self, windows: Sequence[Window], members: Mapping[str, Member], next_look: float
     ) -> Mapping[str, float]:
         """Prepare for the maintenance windows that have nodes of the vcluster: let no work start
         that would outlast a window's beginning. `windows` is complete: a window that was moved has
         other times, and what was prepared for one that is missing is undone. Called before each
-        `look` on which COD has said what there is.
+        `look` on which COD has said what there is; at `next_look` again, in seconds since the
+        epoch: what would leave too late then leaves now.
 
         Returns which of `members` leave now, by host name, each with the time until when its work
         may go on, in seconds since the epoch (infinity: to its end). Such a node stays after all

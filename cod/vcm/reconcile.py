@@ -330,7 +330,8 @@ class Reconciler(RetryingSteps):
             if not node.reclaim and (node.maintenance or (node.added and not node.leaving))
         }
         members = {host: node.member for host, node in nodes.items()}
-        within = dict(await self._in_thread(pool.maintain, answer.windows, members, self._clock()))
+        next_look = self._clock() + self._options.interval
+        within = dict(await self._in_thread(pool.maintain, answer.windows, members, next_look))
         # COD takes the last node of a vcluster back from nobody
         if within and all(host in within or node.leaving for host, node in hosts.items()):
             within.pop(max(within, key=lambda host: (within[host], host)))

@@ -91,6 +91,19 @@ def test_hosts_leave_so_early_that_jobs_are_back_in_the_queue_when_it_begins() -
     assert pool.at(last, window("n1")) == {"n1": last}
 
 
+def test_a_host_that_leaves_before_its_time_is_empty_in_time() -> None:
+    """The next look would come too late."""
+    pool = Pool()
+    last = BEGINS - LEAVING
+    pool.now = last - 10
+    assert pool.pool.maintain([window("n1")], pool.members, last + 5) == {"n1": last}
+    for late, said in ((-5, []), (0, ["requeue 1"])):
+        pool.now = last + late
+        with pytest.raises(NotYet):
+            pool.pool.remove(pool.members["n1"], False)
+        assert pool.system.said == said
+
+
 def test_jobs_get_the_signal_that_they_want_in_time() -> None:
     pool = Pool({"1": 600.0})
     last = BEGINS - LEAVING

@@ -437,15 +437,16 @@ class Careful(Farm):
 
     def __init__(self) -> None:
         self.windows: Sequence[Window] = ()
+        self.next_look = 0.0
         self.added: list[str] = []
 
     def add(self, member: Member) -> None:
         self.added.append(member.hostname)
 
     def maintain(
-        self, windows: Sequence[Window], members: Mapping[str, Member], now: float
+        self, windows: Sequence[Window], members: Mapping[str, Member], next_look: float
     ) -> Mapping[str, float]:
-        self.windows = windows
+        self.windows, self.next_look = windows, next_look
         named = {one.node: window.begins or inf for window in windows for one in window.nodes}
         return {name: by for name, by in named.items() if name in members}
 
@@ -511,6 +512,13 @@ def test_a_window_that_is_moved_to_an_earlier_time_is_obeyed(tmp_path: Path) -> 
     vcm = Windows(tmp_path)
     assert vcm.round(window("n2", begins=9000.0)) == {"n2": 9000.0}
     assert vcm.round(window("n2", begins=8000.0)) == {"n2": 8000.0}
+
+
+def test_nodes_leave_at_the_last_look_at_which_they_are_in_time(tmp_path: Path) -> None:
+    """Else they would be `interval` late, and COD seizes them."""
+    vcm = Windows(tmp_path)
+    vcm.round(window("n2"))
+    assert vcm.pool.next_look == vcm.reactor.seconds() + Options("", "", tmp_path).interval
 
 
 def test_the_last_node_stays_for_cod_takes_it_back_from_nobody(tmp_path: Path) -> None:

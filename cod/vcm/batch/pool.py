@@ -240,7 +240,7 @@ class BatchPool:
         return [Named(name, seconds) for name, seconds in within.items()]
 
     def maintain(
-        self, windows: Sequence[Window], members: Mapping[str, Member], now: float
+        self, windows: Sequence[Window], members: Mapping[str, Member], next_look: float
     ) -> Mapping[str, float]:
         """Keep jobs from running into windows, and give nodes up so early that jobs get the signal
         that they want, are saved, and are back in the queue when a window begins. Nodes that are
@@ -258,12 +258,12 @@ class BatchPool:
                     downtimes.append(Downtime(window.window, name, begins, window.ends or inf))
         staying = [one for one in downtimes if one.host not in going]
         system = self._system
-        closed_for = system.foresee(staying, now) if isinstance(system, Foresees) else 0.0
+        closed_for = system.foresee(staying, self._clock()) if isinstance(system, Foresees) else 0.0
         hosts = self._hosts() if downtimes else {}
         for one in downtimes:
             jobs = hosts[one.host].jobs if one.host in hosts else ()
             asked = map(system.notice, jobs) if isinstance(system, EndSignals) else ()
-            if now >= one.begins - max(closed_for, *asked, 0.0):
+            if next_look >= one.begins - max(closed_for, *asked, 0.0):
                 going[one.host] = min(going.get(one.host, inf), one.begins)
         for name in self._maintained & members.keys() - going.keys():
             self._drained_by.pop(name, None)
