@@ -239,14 +239,14 @@ class CarefulToy(Toy):
     """One that empties nodes 100 s before maintenance."""
 
     def maintain(
-        self, windows: Sequence[b.Window], members: Any, now: float
+        self, windows: Sequence[b.Window], members: Any, next_look: float
     ) -> Mapping[str, float]:
         self._life.step("maintain")
         return {
             one.node: math.inf if window.drain else window.begins
             for window in windows
             for one in window.nodes
-            if one.node in members and (window.drain or now >= window.begins - 100)
+            if one.node in members and (window.drain or next_look >= window.begins - 100)
         }
 
 

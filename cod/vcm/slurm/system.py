@@ -339,8 +339,8 @@ class SlurmSystem:
     # names tell which reservations are missing and which are out of date, also after a crash.
 
     def foresee(self, downtimes: Collection[Downtime], now: float) -> float:
-        """Reserve nodes for their downtimes: Slurm then starts only jobs that end before. A node for
-        which that fails leaves in time all the same."""
+        """Reserve nodes for their downtimes: Slurm then starts only jobs that end before. Nodes for
+        which that fails leave in time all the same."""
         wanted = {
             f"cod-window-{one.window}-{one.host}-{one.begins:.0f}-{one.ends:.0f}"
             f".{self._table.partition}": one
