@@ -228,10 +228,12 @@ def test_the_thread_outlives_an_error_of_a_step(monkeypatch: pytest.MonkeyPatch)
 @dataclass
 class Host:
     """A host of a cluster, as each of its hosts sees the one row. It hangs while `goes_on` is not
-    set: whoever asks then waits, and is told after `PATIENCE` that nothing was heard."""
+    set: whoever asks then waits, and is told after `PATIENCE` that nothing was heard; or, where it
+    is not `silent`, has the answer late."""
 
     cluster: SimpleNamespace
     hangs: bool = False
+    silent: bool = True
     goes_on: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
@@ -239,8 +241,9 @@ class Host:
         if self.hangs:
             if not self.goes_on.wait(60):
                 pytest.fail("a host that hangs was waited for")
-            self.cluster.now += following.PATIENCE
-            raise exc.OperationalError(None, None, Exception(2013))
+            if self.silent:
+                self.cluster.now += following.PATIENCE
+                raise exc.OperationalError(None, None, Exception(2013))
         yield self
 
     def dispose(self) -> None:
@@ -311,3 +314,41 @@ def test_the_time_without_a_renewal_counts_from_when_one_is_late(
     writer.step()
     assert cluster.now >= since + following.PATIENCE
     assert writer._view.since == since
+
+
+def test_a_host_is_not_gone_on_with_whose_renewal_ends_after_a_newer_epoch_was_seen(
+    cluster: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It commits although it has missed the newer epoch: it is no member of the cluster."""
+    monkeypatch.setattr(following, "RENEWAL_LATE", 0.0)
+    a, writer, see = cluster.hosts["a"], cluster.writer, cluster.writer._see
+    a.hangs, a.silent = True, False
+
+    def seen_by_it(view: WriterView) -> None:
+        see(view)
+        a.goes_on.set()
+
+    def renew(at: Host, host: str, epoch: int) -> bool:
+        return at is a or epoch == 4
+
+    monkeypatch.setattr(following.store, "renew", renew)
+    monkeypatch.setattr(writer, "_see", seen_by_it)
+    cluster.lease = replace(LEASE, host="b", epoch=4)
+    cluster.now += 1.0
+    writer.step()
+    assert writer.where() == ("b", 4)
+
+
+def test_hosts_that_hang_leave_a_thread_for_the_renewal(cluster: SimpleNamespace) -> None:
+    writer = cluster.writer
+    for host in cluster.hosts.values():
+        host.hangs = True
+    writer._hanging.update("abc")
+    assert writer._answers("abc") == []  # a question to each is under way
+    cluster.hosts["a"].hangs = False
+    cluster.now += LEASE_SECONDS / 2
+    step = threading.Thread(target=writer.step, daemon=True)
+    step.start()
+    step.join(20)
+    assert not step.is_alive()
+    assert writer.where() == ("a", 3)

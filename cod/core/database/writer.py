@@ -60,7 +60,8 @@ class DatabaseWriter:
         }
         self._clock = clock
         self._view, self._reason = WriterView(), "no host of the database has answered yet"
-        self._threads = ThreadPoolExecutor(len(self._hosts), "db-ask")
+        # a question to each host and a renewal: it never waits for hosts that hang
+        self._threads = ThreadPoolExecutor(len(self._hosts) + 1, "db-ask")
         self._asked: dict[str, Future[HostAnswer | None]] = {}
         self._hanging: set[str] = set()  # hosts that took their whole time for their last answer
         self._changed, self._wake = threading.Condition(), threading.Event()
@@ -172,7 +173,11 @@ class DatabaseWriter:
         renewal = self._threads.submit(self._at, step.host, beat)
         if not wait([renewal], RENEWAL_LATE).done:
             self._answers([host for host in self._hosts if host != step.host])
-        if renewal.result():
+        # A host that missed the newer epoch which another has told of meanwhile may commit even so.
+        if renewal.result() and step.epoch >= self._view.newest.epoch:
+            # `begun` is before the host has committed, and all processes see each beat later than
+            # that: however late this is known, half a lease from then ends before others' whole.
+            # A renewal that comes to a host after nobody waits for it makes others wait longer.
             self._see(policy.renewed(self._view, step.host, step.epoch, begun))
             return True
         return False
