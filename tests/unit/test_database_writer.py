@@ -319,7 +319,7 @@ def test_the_time_without_a_renewal_counts_from_when_one_is_late(
 def test_a_host_is_not_gone_on_with_whose_renewal_ends_after_a_newer_epoch_was_seen(
     cluster: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It commits although it has missed the newer epoch: it is no member of the cluster."""
+    """The host commits although it has missed the newer epoch: it is no member of the cluster."""
     monkeypatch.setattr(following, "RENEWAL_LATE", 0.0)
     a, writer, see = cluster.hosts["a"], cluster.writer, cluster.writer._see
     a.hangs, a.silent = True, False
@@ -331,7 +331,7 @@ def test_a_host_is_not_gone_on_with_whose_renewal_ends_after_a_newer_epoch_was_s
     def renew(at: Host, host: str, epoch: int) -> bool:
         return at is a or epoch == 4
 
-    monkeypatch.setattr(following.store, "renew", renew)
+    monkeypatch.setattr("cod.core.database.writer.store.renew", renew)
     monkeypatch.setattr(writer, "_see", seen_by_it)
     cluster.lease = replace(LEASE, host="b", epoch=4)
     cluster.now += 1.0
