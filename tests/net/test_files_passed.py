@@ -101,8 +101,8 @@ def test_a_hardware_report_by_confd(world: World, threads_at_work: Threads) -> N
     world.machine(0)
     agent = world.agent(0)
     agent.next(Welcome)
-    # 15 is the goal for the first, which moves the node; the second says the same again; which nodes
-    # await their keytabs is one file
+    # 15 is the goal for the first, which moves the node; the second says the same again; which
+    # nodes await their keytabs is one file
     for first, ceiling in ((True, 25), (False, 20)):
         with files_passed(*threads_at_work) as found:
             agent.say(Report(report(MACS[0])))
