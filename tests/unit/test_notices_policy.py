@@ -87,6 +87,8 @@ def every_news() -> list[notices.NoticeText]:
         notices.secondary_follows("192.0.2.53@cod1"),
         notices.images_not_served(["n7"], "the image server answered 503"),
         notices.images_served(),
+        notices.keytabs_not_made(["n7"], "the KDC does not answer"),
+        notices.keytabs_made(),
         notices.hardware_changed("n7", "t1", "t2", "web", "memory"),
         notices.quarantined(long, "it broke"),
         notices.site_held("the database was restored"),
