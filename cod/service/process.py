@@ -197,8 +197,8 @@ class Running:
             log.error("the change of the setting %s is not in effect: %s", name, why)
         take_over(self._context.site, site)
         names = {one.name for one in changes if one.value is not None} - refused.keys()
-        if names:
-            log.info("takes over changed settings: %s", ", ".join(sorted(names)))
+        if changes:
+            log.info("takes over changed settings: %s", ", ".join(sorted(names)) or "none")
         for service in self._started:
             if hasattr(service, "reread"):
                 service.reread()
