@@ -39,7 +39,7 @@ class Axis:
     """What an axis shows. `ticks`: (where, text) instead of round numbers; `log`: decades are
     equally wide; `moments`: its values are seconds since the epoch, which a page's script shows in
     the reader's time zone. `told`: what a value is called where a pointer shows the numbers there;
-    None: no numbers are shown."""
+    None: no numbers are shown. `least`: how far the axis reaches at least."""
 
     title: str
     ticks: Sequence[tuple[float, str]] | None = None
@@ -47,6 +47,7 @@ class Axis:
     from_zero: bool = True
     moments: bool = False
     told: Callable[[float], str] | None = None
+    least: float = 0.0
 
 
 def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | None = None) -> str:
@@ -73,7 +74,7 @@ def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | N
             parts.append(f'<circle cx="{across(px):.1f}" cy="{up(py):.1f}" r="4" fill="{colour}"/>')
             parts.append(_text(across(px) + 7, up(py) - 7, text, "start"))
     told = [(line.label, line.points) for line in drawn]
-    parts += _numbers(across, told, y.title, stacked=False)
+    parts += _numbers(across, told, y, stacked=False)
     return _document([*parts, *_legend([line.label for line in drawn])])
 
 
@@ -103,7 +104,7 @@ def areas(
             f'<polygon points="{way}" {_paint(number, label, classes)} fill-opacity="0.8">'
             f"<title>{escape(label)}</title></polygon>"
         )
-    parts += _numbers(across, stacked, y.title, stacked=True)
+    parts += _numbers(across, stacked, y, stacked=True)
     return _document([*parts, *_legend([label for label, _ in stacked], classes=classes)])
 
 
@@ -227,7 +228,7 @@ class _Scale:
             (lambda v: math.log10(max(v, 1e-9))) if axis.log else float
         )
         known = [*values, *(at for at, _ in axis.ticks or ())] or [0.0]
-        low, high = min(known), max(known)
+        low, high = min(known), max(*known, axis.least)
         if axis.log:
             low, high = (
                 10 ** math.floor(self._f(max(low, 1e-3))),
@@ -297,7 +298,7 @@ def _below(across: _Scale, floor: float) -> Iterable[str]:
 
 
 def _numbers(
-    across: _Scale, drawn: Iterable[tuple[str, Points]], unit: str, *, stacked: bool
+    across: _Scale, drawn: Iterable[tuple[str, Points]], y: Axis, *, stacked: bool
 ) -> Iterable[str]:
     """Yield columns, as far as halfway to the next, that say the numbers where a pointer is; a
     page's script draws them anew, from the numbers that they have as data."""
@@ -306,22 +307,23 @@ def _numbers(
     drawn = list(drawn)
     found: dict[float, list[str]] = {}
     for label, points in drawn:
-        for x, y in points:
-            found.setdefault(x, []).append(f"{label}: {round(y, 2):g}")
+        for at, value in points:
+            found.setdefault(at, []).append(f"{label}: {round(value, 2):g}")
     places = sorted(found)
-    by_place = [(label, {x: round(y, 3) for x, y in points}) for label, points in drawn]
+    by_place = [(label, {at: round(value, 3) for at, value in points}) for label, points in drawn]
     numbers = {
         "x": places,
-        "series": [[label, [known.get(x) for x in places]] for label, known in by_place],
-        "unit": unit,
+        "series": [[label, [known.get(at) for at in places]] for label, known in by_place],
+        "unit": y.title,
+        "least": y.least,
         "stacked": stacked,
         "moments": across.axis.moments,
     }
     yield f'<g data-plot="{escape(json.dumps(numbers, separators=(",", ":")))}">'
     middles = [(across(low) + across(high)) / 2 for low, high in itertools.pairwise(places)]
     edges = [across(places[0]), *middles, across(places[-1])] if places else []
-    for x, (start, end) in zip(places, itertools.pairwise(edges), strict=True):
-        words = escape("\n".join([across.axis.told(x), *found[x]]))
+    for at, (start, end) in zip(places, itertools.pairwise(edges), strict=True):
+        words = escape("\n".join([across.axis.told(at), *found[at]]))
         yield (
             f'<rect class="numbers" x="{start:.1f}" y="{TOP}" width="{end - start:.1f}"'
             f' height="{HEIGHT - BOTTOM - TOP}" fill="none" pointer-events="all">'

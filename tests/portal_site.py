@@ -29,7 +29,7 @@ from sqlalchemy import Table, insert, update
 
 from cod import consolefiles
 from cod.client import Client
-from cod.model import Role, ipv4
+from cod.model import UNTIL_LEFT, Role, ipv4
 from cod.policy.hardware.equal import canonical
 from cod.policy.nodes.console import tenure
 from cod.policy.people.names import full
@@ -434,7 +434,7 @@ class _World:
                         "subnet": "lab",
                         "hostname": f"n{number}",
                         "state": "bound",
-                        "expires_at": self._now + HOUR,
+                        "expires_at": UNTIL_LEFT,
                     }
                 ],
             )

@@ -363,10 +363,24 @@ class Client:
             return Unreachable(
                 f"{self.server} cannot be trusted ({why}): name who signs its certificate"
                 " (--ca-file, COD_CA_FILE) or the certificate itself (--pin, COD_PIN)"
+                + self._certificate_shown()
             )
         return Unreachable(
             f"no server answers at {self.server} ({error or type(error).__name__}); "
             "is `cod serve` running?"
+        )
+
+    def _certificate_shown(self) -> str:
+        """Return the end of a sentence that says which certificate the server shows."""
+        url = urlsplit(self.server)
+        try:
+            text = ssl.get_server_certificate((url.hostname or "", url.port or 443), timeout=5)
+        except OSError:
+            return ""
+        digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(text)).hexdigest()
+        return (
+            f". The one that is shown has the SHA-256 {digest}: compare it with the one that stands"
+            " beside your invitation"
         )
 
     def _read(self, reply: http.client.HTTPResponse) -> Any:

@@ -295,6 +295,10 @@ class NodeType:
     ] = None
 
 
+UNTIL_LEFT = 4_000_000_000.0
+"""When a vcluster's binding expires: it ends when the node leaves, not by the clock."""
+
+
 @record(frozen=True, slots=True)
 class Binding:
     """A row of `bindings`: an IPv4 address (as an integer) bound to a client."""
@@ -310,6 +314,11 @@ class Binding:
     client_id: str | None = None
     xid: int = 0
     acked_at: float | None = None
+
+    @property
+    def until(self) -> float | None:
+        """Return when it ends by the clock, in seconds since the epoch; None: it does not."""
+        return self.expires_at if self.expires_at < UNTIL_LEFT else None
 
 
 @dataclass(frozen=True, slots=True)

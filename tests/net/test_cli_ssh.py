@@ -4,6 +4,7 @@ is the node's."""
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -113,6 +114,29 @@ def test_a_command_runs_on_a_node_and_its_exit_code_is_ssh_s(
     (known,) = (tmp_path / "cod").glob("known_hosts-*")
     assert known.stat().st_mode & 0o777 == 0o600
     assert len(known.read_text().splitlines()) == 2
+
+
+def test_a_silent_host_is_left_after_a_time_that_the_user_may_change(
+    served: Served, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections, and says nothing
+        wait = ("-o", "ConnectTimeout=1")
+        ran = ssh(served, tmp_path, silent.getsockname()[1], "farm", "n1", *wait, "--", "true")
+    assert (ran.stdout, ran.returncode) == ("", 255)
+    assert "timed out" in ran.stderr
+    stand_in = tmp_path / "bin" / "ssh"
+    stand_in.parent.mkdir()
+    stand_in.write_text('#!/bin/sh\necho "$@"\n')
+    stand_in.chmod(0o755)
+    shown = subprocess.run(
+        ssh_words(served, tmp_path, 1, "farm", "n1"),
+        env=environment(tmp_path) | {"PATH": f"{stand_in.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "-o ConnectTimeout=20" in shown.stdout
 
 
 def test_a_machine_with_another_host_key_is_refused(

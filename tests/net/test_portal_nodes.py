@@ -17,7 +17,7 @@ from cod.states import BurninState
 from cod.store.nodes import blocks, conflicts, nodes
 from cod.store.nodes import burnins as burnin_rows
 from cod.store.people import groups
-from tests.net.apiserver import NOW, Served, run
+from tests.net.apiserver import NOW, Served, as_json, run
 from tests.net.ownersite import engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in
 from tests.portal_site import TROUBLE
@@ -119,8 +119,11 @@ def test_a_node_shows_what_it_is_and_what_happened_to_it(there: Served) -> None:
         "History",
         "prime ordered",
         "its own system",
+        "the node leaves",
     ):
         assert text in page.words, text
+    bindings = as_json(there, "node", "show", "node01")["bindings"]
+    assert {each["kind"]: each["expires_at"] for each in bindings}["vcluster"] is None
 
 
 def test_setting_a_node_aside_wants_a_reason(there: Served) -> None:

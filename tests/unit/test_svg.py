@@ -100,7 +100,15 @@ def test_the_numbers_are_in_the_drawing_for_a_page_that_draws_it_anew() -> None:
         "x": [1, 3],
         "series": [['a"<b', [2.123, 4]], ["c", [None, 5]]],
         "unit": "MB/s",
+        "least": 0.0,
         "stacked": False,
         "moments": False,
     }
     assert "data-plot" not in areas("", [("a", [(1, 2)])], Axis(""), Axis("")), "nobody asks"
+
+
+def test_an_axis_of_whole_things_reaches_one_though_a_mean_is_small() -> None:
+    drawn = etree.fromstring(
+        areas("", [("a", [(1, 0.002), (2, 0.004)])], Axis("day"), Axis("nodes", least=1))
+    )
+    assert "1" in [each.text for each in found(drawn, "//s:text")]

@@ -14,7 +14,7 @@
 
   function draw(source) {
     const figure = source.closest("figure"), svg = source.ownerSVGElement;
-    const { x, series, unit, stacked, moments } = JSON.parse(source.dataset.plot);
+    const { x, series, unit, least, stacked, moments } = JSON.parse(source.dataset.plot);
     source.removeAttribute("data-plot");
     if (!figure || x.length < LEAST) return;
     const clock = moments ? zone : "UTC";
@@ -63,7 +63,8 @@
       width: wide(), height: high(),
       tzDate: (at) => uPlot.tzDate(new Date(1000 * at), clock),
       cursor: { drag: { x: true, y: false, dist: 6 } },
-      scales: { y: { range: (_, low, high_) => [Math.min(0, low), high_ > 0 ? 1.05 * high_ : 1] } },
+      scales: { y: { range: (_, low, high_) =>
+        [Math.min(0, low), Math.max(least, high_ > 0 ? 1.05 * high_ : 1)] } },
       axes: [{ ...axis, space: 70, values: dates }, { ...axis, size: 60, label: unit, labelSize: 18,
         labelFont: "12px system-ui, sans-serif" }],
       series: [{ label: "At", value: (_, at) => at == null ? "–" : time.format(1000 * at) },

@@ -95,7 +95,7 @@
   root.hidden = false;
   plain.classList.add("drawn-below");
   delete plain.dataset.part; // its text is not fetched again
-  if (form) form.hidden = true;
+  for (const each of [form, document.querySelector(".untyped")]) if (each) each.hidden = true;
   term.open(screen);
   term.textarea.setAttribute("aria-label", `Console of ${node}`);
   dark.addEventListener("change", () => { term.options.theme = theme(); });
@@ -104,8 +104,12 @@
     const found = fit.proposeDimensions();
     if (!found?.rows) return;
     term.resize(Math.max(COLUMNS, found.cols), found.rows);
-    root.querySelector(".size").textContent = `${term.cols} columns, ${term.rows} rows; a system ` +
-      `does not learn it by itself: stty cols ${term.cols} rows ${term.rows}.`;
+    size();
+  }
+  function size() { // who cannot type can tell no system
+    root.querySelector(".size").textContent = `${term.cols} columns, ${term.rows} rows` +
+      (term.options.disableStdin ? "." : "; a system does not learn it by itself: " +
+        `stty cols ${term.cols} rows ${term.rows}.`);
   }
   new ResizeObserver(fitted).observe(screen);
   document.fonts.ready.then(fitted);
@@ -150,6 +154,7 @@
         await new Promise((done) => { term.write(came, done); });
       }
       term.options.disableStdin = !uses || told.untyped !== "";
+      size();
       say(told.state !== "recording" ? `Not recorded: ${told.about}.`
         : !uses ? "Those who may use the node type here; you read."
         : told.untyped ? `Nothing can be typed here: ${told.untyped}.` : refused);

@@ -182,7 +182,10 @@ def _show(value: Any) -> None:
     print_table(
         ("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),
         [
-            (b["address"], b["mac"], b["kind"], b["state"], b["hostname"], when(b["expires_at"]))
+            (
+                *(b["address"], b["mac"], b["kind"], b["state"], b["hostname"]),
+                "when it leaves" if b["expires_at"] is None else when(b["expires_at"]),
+            )
             for b in value["bindings"]
         ],
     )

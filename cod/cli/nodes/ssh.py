@@ -21,6 +21,7 @@ from cod.cli.show import client, node_word
 from cod.cli.terminal_text import printable
 from cod.client import Client, path
 
+TIMEOUT = "ConnectTimeout=20"
 MISSING = 255  # exit code of ssh(1) where it cannot connect
 LONGEST = 65536  # bytes of a line of output; a longer one is printed in pieces
 _COMMAND = "cod.ssh.command"
@@ -97,7 +98,8 @@ def ssh(
     """
     command: list[str] = ctx.meta[_COMMAND]
     api = client(ctx)
-    more = [word for option in options for word in ("-o", option)]
+    # ssh takes an option's first value, and by itself waits for a silent host for minutes
+    more = [word for option in (*options, TIMEOUT) for word in ("-o", option)]
     if add_keys and (command or not every):
         raise click.UsageError(
             "--add-keys wants --all and no command: cod ssh --all web --add-keys"

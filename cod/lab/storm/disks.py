@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import bindparam, select, update
 
-from cod.model import Binding, Refused, Subnet
+from cod.model import UNTIL_LEFT, Binding, Refused, Subnet
 from cod.states import Disk, NodeState, VclusterState
 from cod.store import tables as t
 from cod.store.engine import connect
@@ -84,7 +84,7 @@ def assign(url: str, subnets: Sequence[Subnet]) -> None:
                             subnet.name,
                             host,
                             "bound",
-                            bindings.FOREVER,
+                            UNTIL_LEFT,
                         )
                         for id_, mac, host, address in nodes
                     ],

@@ -19,7 +19,16 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, case, delete, func, or_, select, update
 
-from cod.model import AddressBlock, Binding, Node, Refused, Vcluster, ipv4, joined
+from cod.model import (
+    UNTIL_LEFT,
+    AddressBlock,
+    Binding,
+    Node,
+    Refused,
+    Vcluster,
+    ipv4,
+    joined,
+)
 from cod.states import UNREPORTED
 from cod.store import dns_zones
 from cod.store import tables as t
@@ -28,7 +37,6 @@ from cod.store.nodes import nodes
 from cod.store.rows import Among, Rows, remove_all
 from cod.store.scheduler import address_blocks
 
-FOREVER = 4_000_000_000.0  # a reservation ends when the node leaves, not by the clock
 _BLOCKS = 16  # blocks of vclusters that are read by one statement
 
 _b = t.bindings.c
@@ -168,7 +176,7 @@ def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
                 f"vcluster {vcluster.name} has no free address in {own or 'any block'}",
             )
         made.append(
-            Binding(address, mac, "vcluster", node_id, subnet, hostname, "reserved", FOREVER)
+            Binding(address, mac, "vcluster", node_id, subnet, hostname, "reserved", UNTIL_LEFT)
         )
     addresses = [one.address for one in made]
     forget(tx, addresses)

@@ -282,7 +282,7 @@ class BindingReply(Reply):
     subnet: str
     hostname: str | None
     state: Literal["offered", "bound", "reserved", "declined"]
-    expires_at: float
+    expires_at: float | None = Field(description="null: when the node leaves its virtual cluster")
 
 
 class ErasedDisk(Reply):
@@ -414,7 +414,9 @@ class NodeInFull(NodeReply):
             ],
             pci=pci_devices(view.node),
             bindings=[
-                BindingReply.read_from(each, address=model.dotted(each.address))
+                BindingReply.read_from(
+                    each, address=model.dotted(each.address), expires_at=each.until
+                )
                 for each in bindings
             ],
             bmcs=[ProposedBmcReply.of(each) for each in view.bmcs],

@@ -73,7 +73,7 @@ def _chart(use: GroupUse) -> Markup | None:
     ]
     length = use.days[-1].at - use.days[0].at
     ticks = [(day.at, dated(day.at, length)) for day in use.days[3::6]]
-    drawn = svg.areas("", stacked, svg.Axis("UTC", ticks, told=told), svg.Axis("nodes"))
+    drawn = svg.areas("", stacked, svg.Axis("UTC", ticks, told=told), svg.Axis("nodes", least=1))
     return Markup(svg.inline(drawn, f"Nodes of {use.group}, of others, and free"))
 
 

@@ -95,7 +95,11 @@ def chart(shown: Chart, about: str, classes: Mapping[str, str] = svg.NO_CLASSES)
     length = shown.starts[-1] - shown.starts[0]
     ticks = [(at, dated(at, length)) for at in middles[every // 2 :: every]]
     drawn = svg.areas(
-        "", stacked, svg.Axis("UTC", ticks, moments=True, told=told), svg.Axis("nodes"), classes
+        "",
+        stacked,
+        svg.Axis("UTC", ticks, moments=True, told=told),
+        svg.Axis("nodes", least=1),
+        classes,
     )
     return Markup(svg.inline(drawn, about))
 
@@ -127,10 +131,11 @@ def life(history: Sequence[Any], now: float) -> Markup | None:
         for row, end in zip(history, ends, strict=True)
     ]
     length = now - history[0]["at"]
-    ticks = [
-        (at, dated(at, length)) for at in apart([row["at"] for row in history], length / TICKS)
-    ]
-    drawn = svg.spans("", [("", spans)], svg.Axis("", ticks, moments=True), classes=TONES)
+    ticks = dict[str, float]()
+    for at in apart([row["at"] for row in history], length / TICKS):
+        ticks.setdefault(dated(at, length), at)
+    axis = svg.Axis("", [(at, text) for text, at in ticks.items()], moments=True)
+    drawn = svg.spans("", [("", spans)], axis, classes=TONES)
     return Markup(svg.inline(drawn, "History of states"))
 
 

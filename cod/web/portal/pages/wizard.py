@@ -381,7 +381,7 @@ def _helped(count: str) -> Callable[[Fields], Fields]:
 def _came(ask: Call[Names, VclusterCreate], reply: VclusterInFull) -> str:
     if ask.body.starts_at is not None:
         return f"{reply.name} is reserved. Its nodes come at the start."
-    return f"{reply.name} is asked for. Its nodes come as soon as they are free."
+    return f"{reply.name} is requested. Its nodes come as soon as they are free."
 
 
 ACTIONS = (
