@@ -14,7 +14,7 @@ import pytest
 
 from cod.flows import replies as flow
 from cod.store.people import replies
-from cod.web.api.conditions import keyed, resource_get
+from cod.web.api.changes import keyed, resource_get
 from cod.web.api.resources import ROUTES
 from cod.web.http.representations import fits, tag, tags
 from tests.net.apiserver import ADMIN, NOW, Served, add_node

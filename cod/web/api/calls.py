@@ -19,8 +19,7 @@ from cod.flows.people.access import guarded, has_run, noted, tried
 from cod.flows.replies import Repeated
 from cod.model import Result, Who
 from cod.web.api import routes
-from cod.web.api.changes import answered, change, seen_change
-from cod.web.api.conditions import Answered, Conditions
+from cod.web.api.changes import Answered, Conditions, answered, change, seen_change
 from cod.web.api.context import Context
 from cod.web.api.models import Filtered, faults_of
 from cod.web.api.routes import B, Call, Flow, N, Names, Q, Route, V

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 from urllib.parse import parse_qsl
 
 from pydantic import BaseModel
@@ -14,18 +14,13 @@ from cod.flows.replies import Repeated
 from cod.model import Who
 from cod.web.api import openapi
 from cod.web.api.calls import carry_out, checked, permit, question, reply
-from cod.web.api.changes import place
-from cod.web.api.conditions import (
-    CSV,
-    TEXT,
+from cod.web.api.changes import (
     Answered,
     Conditions,
     DryRunQuery,
     DryRunReply,
     can_be_tried,
-    encoded,
-    wants_csv,
-    wants_text,
+    place,
 )
 from cod.web.api.context import Context
 from cod.web.api.events import EventStream
@@ -34,8 +29,11 @@ from cod.web.api.resources import ROUTE_MAP
 from cod.web.api.resources.server import EventQuery
 from cod.web.api.routes import Q, Route, named, number
 from cod.web.http.errors import MEASURES_ONLY, HttpProblem, unexpected
-from cod.web.http.representations import as_json, tags
+from cod.web.http.representations import as_json, encoded, tags
 from cod.web.http.request import PREFIX, MemoryBody, WebRequest, unquoted
+
+CSV = "text/csv; charset=utf-8; header=present"
+TEXT = "text/plain; charset=utf-8"
 
 
 class JsonBody(MemoryBody):
@@ -246,3 +244,36 @@ class JsonBody(MemoryBody):
         if twice := {name: "stands twice" for name in names if names.count(name) > 1}:
             raise HttpProblem(422, "invalid", "stands twice", next(iter(twice)), twice)
         return dict(pairs)
+
+
+# ------------------------------------------------ other forms of a reply
+
+
+def wants_csv(reply: BaseModel | None, query: Any, accept: str) -> TypeGuard[HasCsv]:
+    """Return whether to send the reply as a table: the question says so, or `Accept` names nothing
+    else."""
+    if not isinstance(reply, HasCsv):
+        return False
+    asked = getattr(query, "format", None)
+    return asked == "csv" if asked else "text/csv" in accept and "json" not in accept
+
+
+def wants_text(reply: BaseModel | None, query: Any) -> TypeGuard[HasText]:
+    """Return whether to send the reply as plain text, because the question says so."""
+    return isinstance(reply, HasText) and getattr(query, "format", None) == "text"
+
+
+@runtime_checkable
+class HasCsv(Protocol):
+    """A reply that can be a table, too."""
+
+    def csv(self) -> str:
+        """Return the table, as RFC 4180 has it."""
+
+
+@runtime_checkable
+class HasText(Protocol):
+    """A reply that can be plain text, too."""
+
+    def as_text(self) -> str:
+        """Return the text."""

@@ -11,8 +11,15 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from cod.web.api.changes import links, pattern
-from cod.web.api.conditions import DryRunQuery, DryRunReply, can_be_tried, keyed, resource_get
+from cod.web.api.changes import (
+    DryRunQuery,
+    DryRunReply,
+    can_be_tried,
+    keyed,
+    links,
+    pattern,
+    resource_get,
+)
 from cod.web.api.models import Query
 from cod.web.api.openapi_texts import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, TAGS
 from cod.web.api.resources import ROUTES

@@ -7,6 +7,8 @@ import json
 import re
 from typing import Any
 
+from pydantic import BaseModel
+
 PACKED = '-gzip"'
 _TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 
@@ -16,6 +18,16 @@ def as_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
         errors="replace"
     )
+
+
+def encoded(reply: BaseModel | None) -> bytes:
+    """Return a reply as it is sent; nothing where there is none."""
+    if reply is None:
+        return b""
+    try:
+        return reply.model_dump_json(by_alias=True).encode()
+    except ValueError:  # half of a surrogate pair, in a text from somewhere
+        return as_json(reply.model_dump(mode="python", by_alias=True))
 
 
 def gzips(accept: str) -> bool:

@@ -25,7 +25,7 @@ from cod.model import Refused, Right, SingleRight, Who
 from cod.pool import Tx
 from cod.web.api import calls, routes
 from cod.web.api.calls import NONE
-from cod.web.api.conditions import Conditions
+from cod.web.api.changes import Conditions
 from cod.web.api.context import Context
 from cod.web.api.routes import Call, Names, Route, named
 from cod.web.http import sessions
