@@ -66,7 +66,8 @@ def _lines(server: str, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     me, site = found["me"], found["server"]
     groups = ", ".join(f"{each['group']} ({each['role']})" for each in me["groups"])
     yield "Server", f"{site['name']}, COD {site['version']}, {server}"
-    yield "You", f"{me['name']}: {'administrator' if me['admin'] else groups or 'no group'}"
+    name = (me["user"] or me)["name"]
+    yield "You", f"{name}: {'administrator' if me['admin'] else groups or 'no group'}"
     yield "Nodes", counted_nodes(found["nodes"])
     yield "Clusters", _clusters(found["vclusters"])
     yield "Requests", _requests(found["requests"])

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from cod.cli.logins import Login, keep_login, kept_login, login_file
 from cod.cli.root import cod
 from tests.net.apiserver import ADMIN, READER, Served, add_node, as_json, run
+from tests.net.credentials import as_user
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +49,14 @@ def test_a_login_is_for_all_commands_and_for_its_server_alone(served: Served) ->
     typed("--server", elsewhere, "node", "list", code=1)
     typed("logout")
     assert not login_file().exists()
+
+
+def test_a_person_is_called_by_their_name_and_not_by_their_token(served: Served) -> None:
+    as_user(served, "ann", "physics")
+    told = typed("--token", "cod_ann", "login", url(served))
+    assert told.stdout.startswith("ann is logged in at")
+    assert "ann: physics (owner)" in typed("status").stdout
+    assert "token" not in typed("status").stdout
 
 
 def test_a_token_that_is_given_again_is_kept_on(served: Served) -> None:

@@ -80,7 +80,7 @@ def login(ctx: click.Context, url: str, name: str | None, expires: float, as_jso
     keep_login(Login(server, token, title, ca_file, pin))
     value = {"server": server, "name": me["name"], "file": str(login_file()), "until": until}
     ends = "" if until is None else f" until {when(until)}"
-    said(value, f"{me['name']} is logged in at {server}{ends}", as_json)
+    said(value, f"{(me['user'] or me)['name']} is logged in at {server}{ends}", as_json)
 
 
 @click.command()
