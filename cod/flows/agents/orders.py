@@ -327,7 +327,11 @@ def _subnet(site: Site, address: str) -> Subnet:
 
 def any_waiting(tx: Tx, server: str, site: Site) -> bool:
     """Return whether an order can be sent on any connection of `server`. Reads only."""
-    return bool(sessions.waiting(tx, server, keytabs.awaiting(tx, site), 1))
+    return bool(sessions.waiting(tx, server, _await_keytabs(tx, site), 1))
+
+
+def _await_keytabs(tx: Tx, site: Site) -> set[int]:
+    return keytabs.awaiting(tx, site) if site.kerberos.keytab_command else set()
 
 
 def waiting(
@@ -358,7 +362,7 @@ def waiting(
     effects: list[Effect] = []
     unsent = set() if unsent is None else unsent
     sessions.set_sent(tx, [(node_id, epoch, "") for node_id, epoch in unsent])
-    for node, session in sessions.waiting(tx, server, keytabs.awaiting(tx, site)):
+    for node, session in sessions.waiting(tx, server, _await_keytabs(tx, site)):
         try:
             if node.state == NodeState.WIPE:  # what the order spares may not count as erased
                 node = kept_disks.remark(tx, node, site, now)

@@ -9,10 +9,10 @@ from cod import notice_texts
 from cod.core import notices
 from cod.core.networks import switch_ports
 from cod.core.nodes import boot_evidence, burnins, node_places, transitions
-from cod.model import Node, NodeType, Peer, Refused, Result, Site
+from cod.model import Effect, Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep
 from cod.policy.nodes import lifecycle, place
-from cod.states import NodeEvent, NodeState, Step
+from cod.states import UNAPPROVED, NodeEvent, NodeState, Step
 from cod.store import stories, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, holding, nodes, sessions, types
@@ -34,13 +34,15 @@ def report(
     may be another now), or, as a string, the sentence with which the report is refused.
 
     A report is stored in every state. It moves a node only where something waits for it: a new
-    machine is registered, a node in the trampoline is settled. Repeated, it stores the same again
-    and moves nothing.
+    machine is registered, a node in the trampoline is settled. Repeated, it notes when it came.
 
     heard_on  the ports that the switches' tables of MAC addresses name for the NIC, each with all
               its names
     """
     node, session = sessions.of_peer(tx, peer)
+    if session.reported and _tells_nothing_new(tx, node, peer, document, site):
+        nodes.change(tx, node, reported_at=now, last_seen=now)
+        return Result(peer)
     hardware = identity.read(document)
     own_macs, owners, twins, placed = nodes.neighbours(
         tx, node.id, hardware.macs, hardware.uuid, hardware.serial
@@ -81,10 +83,31 @@ def report(
     nodes.set_labels(tx, node.id, hardware.labels)
     placed = placed or joining.heir is not None
     stored, moved = _place(tx, stored, peer, hardware, site, now, heard_on, placed=placed)
+    after = _move_on(tx, stored, moved, site, now)
+    effects = transitions.wakes(stored, after)
     if not session.reported:
         sessions.set_reported(tx, peer)
-    after = _move_on(tx, stored, moved, site, now)
-    return Result(peer, transitions.wakes(stored, after))
+        if after.generation == stored.generation:  # else the node's new order wakes
+            effects = (*effects, Effect("wake", "orders"))
+    return Result(peer, effects)
+
+
+def _tells_nothing_new(tx: Tx, node: Node, peer: Peer, document: str, site: Site) -> bool:
+    """Return whether a report that is repeated on its connection says what the node's last one said,
+    of a node that waits for no report, and nothing has come up that it would be compared with."""
+    if (
+        document != node.attributes
+        or node.boot_mac != peer.mac
+        or node.boot_unordered
+        or node.state in (NodeState.TRAMPOLINE, *UNAPPROVED)
+        or node.uuid is None
+        or node.keep
+        or site.keep
+        or site.switches
+    ):
+        return False
+    near = nodes.neighbours(tx, node.id, (), node.uuid, node.serial)
+    return not (near.twins or near.placed)
 
 
 def _join(

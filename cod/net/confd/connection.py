@@ -244,7 +244,7 @@ class AgentConnection(Protocol):
         events = self._side.welcome(opened.name, server.site.current.policy.heartbeat)
         self.transport.write(self._side.to_send())
         self._take(events)
-        server.done(result)
+        server.effects(result.effects)
 
     async def _report(self, message: Report) -> None:
         server = self.server
@@ -265,14 +265,14 @@ class AgentConnection(Protocol):
         # closed meanwhile: the session must still end
         if self._side.state is not protocol.State.OPEN:
             server.lose_later(result.value)
-            server.done(result)
+            server.effects(result.effects)
             return
         if self.peer != result.value:
             del server.nodes[self.peer.node_id]
             self.peer = result.value
             server.adopt(self, result.value)
         self.send(Ack())
-        server.done(result, reported=True)
+        server.effects(result.effects)
 
     async def _progress(self, message: Progress) -> None:
         """Write the agent's progress now, or keep it until its turn in place of an older one."""
@@ -330,7 +330,7 @@ class AgentConnection(Protocol):
             message.disks,
         )
         self.send(Ack(message.order))
-        server.done(result)
+        server.effects(result.effects)
 
     async def _failed(self, message: Failed) -> None:
         server = self.server
@@ -348,7 +348,7 @@ class AgentConnection(Protocol):
             message.cause,
         )
         self.send(Ack(message.order))
-        server.done(result)
+        server.effects(result.effects)
 
     _STEPS: ClassVar[
         dict[type, Callable[[AgentConnection, Any], Coroutine[Deferred[Any], Any, None]]]

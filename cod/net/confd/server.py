@@ -300,7 +300,7 @@ class ConfdServer(Service):
         if result.value:
             self.counts["lost"] += 1
             log.info("node %d: its agent is gone", peer.node_id)
-        self.done(result)
+        self.effects(result.effects)
 
     def _look_for_dead(self) -> None:
         now = self.reactor.seconds()
@@ -379,15 +379,8 @@ class ConfdServer(Service):
         connection.send(order)
         return True
 
-    def done(self, result: Result[Any], *, reported: bool = False) -> None:
-        """Carry out the effects of a flow that has changed something. `reported`: an agent has, and
-        waits for orders, whether or not a wake-up says that there are some."""
-        self.effects(result.effects)
-        if reported and not _orders_among(result.effects):
-            self.poll()
-
     def _woken(self, effects: Iterable[Effect]) -> None:
-        if _orders_among(effects):
+        if any(effect.what == "orders" for effect in effects):
             self.poll()
 
     # ------------------------------------------------------------ signs of life
@@ -437,7 +430,3 @@ class ConfdServer(Service):
     def _unexpected(failure: Any) -> None:
         error = failure.value
         log.error("a bug, or the database is away: %s", error, exc_info=error)
-
-
-def _orders_among(effects: Iterable[Effect]) -> bool:
-    return any(effect.what == "orders" for effect in effects)
