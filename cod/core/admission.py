@@ -1,5 +1,5 @@
 """What a request for nodes has to be to be accepted: each of its tuples can be asked for, and all
-machines of the site together could meet it."""
+machines of the site together could meet it; and no more wait already than may wait."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from collections.abc import Sequence
 
 from cod.core.networks import address_blocks
 from cod.model import (
+    SITE,
     AskedTuple,
+    Group,
     Impossible,
+    Policy,
     Refused,
     RequestTuple,
     Site,
@@ -30,7 +33,7 @@ from cod.states import VclusterState
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import types
-from cod.store.scheduler import node_counts
+from cod.store.scheduler import node_counts, requests
 
 
 def tuples(
@@ -58,6 +61,18 @@ def tuples(
             template_id = templates.usable(tx, one.template, group_id, f"{part}template").id
         found.append(RequestTuple(one.count, one.attributes or default.attributes, template_id))
     return found
+
+
+def check_waiting(tx: Tx, group: Group, policy: Policy) -> None:
+    """Raise `Refused` where as many requests and reservations of the group wait as may wait; the
+    site's own group, which is its administrators', has no limit."""
+    most = policy.pending_requests
+    if group.name != SITE and most and (there := requests.waiting(tx, group.id)) >= most:
+        raise Refused(
+            "slow_down",
+            f"group {group.name} has {there} requests that wait, and may have {most}: end some"
+            " first",
+        )
 
 
 def check_possible(

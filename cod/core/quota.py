@@ -3,13 +3,12 @@ it may have under way at once. The site's own group is its administrators', and 
 
 from __future__ import annotations
 
-from cod.model import SITE, Group, ImageRules, Policy, Refused
+from cod.model import ImageRules, Refused
 from cod.policy.people.uploads import check_quota
 from cod.store.engine import Tx
 from cod.store.images import uploads
 from cod.store.nodes import captures
 from cod.store.people import groups
-from cod.store.scheduler import requests
 
 
 def room(tx: Tx, *, group_id: int, rules: ImageRules, lock: bool = False) -> tuple[int, int | None]:
@@ -31,14 +30,6 @@ def check(tx: Tx, group_id: int | None, size: int, rules: ImageRules, own: int =
     if group_id is not None:
         taken, quota = room(tx, group_id=group_id, rules=rules, lock=True)
         check_quota(quota, taken - own, size, groups.get(tx, group_id).name)
-
-
-def check_request(tx: Tx, group: Group, policy: Policy) -> None:
-    """Raise `Refused` where the group's requests and reservations that wait are as many as may
-    wait."""
-    if group.name != SITE:
-        waiting = requests.waiting(tx, group.id)
-        _check(waiting, policy.pending_requests, "requests that wait", group.name)
 
 
 def check_upload(tx: Tx, group_id: int | None, rules: ImageRules) -> None:

@@ -15,19 +15,6 @@ from cod.store.engine import Tx
 from cod.store.scheduler import requests
 from cod.store.scheduler.node_picks import Member
 
-PREFIX = "vcm"
-
-
-def request_key(vcluster_id: int, key: str) -> str:
-    """Return a VCM's own key for a request, as it stands in `node_requests.key`, which all clients
-    share."""
-    return f"{PREFIX}{vcluster_id}:{key}"
-
-
-def own_key(key: str | None) -> str:
-    """Return the key that the VCM gave a request; '' for requests that no VCM made."""
-    return (key or "").partition(":")[2] if (key or "").startswith(PREFIX) else ""
-
 
 def granted(
     tx: Tx, request: Request, vcluster: Vcluster, node_ids: Sequence[int], now: float
@@ -110,4 +97,4 @@ def leased(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
 
 
 def _key(tx: Tx, request_id: int) -> str:
-    return own_key(requests.keys(tx, [request_id]).get(request_id))
+    return requests.own_key(requests.keys(tx, [request_id]).get(request_id))

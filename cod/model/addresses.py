@@ -77,6 +77,13 @@ class AddressBlock(AddressRange):
     subnet: str
 
 
+def room_of_blocks(pool: tuple[str, str], size: int) -> int:
+    """Return how many nodes the blocks of `size` addresses have addresses for that a pool, (first,
+    last), is cut into."""
+    first, last = map(ipv4, pool)
+    return AddressRange(first, last - (last + 1 - first) % size).room
+
+
 def joined(ranges: Iterable[AddressRange]) -> tuple[AddressRange, ...]:
     """Return the ranges in order, those that touch made into one."""
     found: list[AddressRange] = []

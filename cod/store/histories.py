@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Select, case, func, literal, or_, select
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
-from cod.store.people.access import theirs
+from cod.store.rows import theirs
 
 _h, _n, _v, _g = t.node_history.c, t.nodes.c, t.vclusters.c, t.groups.c
 _c, _b, _p, _w = t.config_templates.c, t.bindings.c, t.switch_ports.c, t.vcluster_networks.c

@@ -33,7 +33,7 @@ from cod.store.engine import Tx, slices
 from cod.store.filters import nodes as node_filters
 from cod.store.notices import notices as notice_rows
 from cod.store.paging import having, page_of
-from cod.store.people.access import theirs
+from cod.store.rows import theirs
 from cod.store.views import only
 
 Groups = frozenset[int] | None

@@ -522,3 +522,17 @@ def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Insert]:
     key = list(table.primary_key)
     on_lite = lite.on_conflict_do_update(index_elements=key, set_=new(lite.excluded))
     return {"sqlite": on_lite, "mysql": on_maria, "mariadb": on_maria}
+
+
+def theirs(
+    column: ColumnElement[int | None], groups: frozenset[int] | None
+) -> list[ColumnElement[bool]]:
+    """Return conditions that narrow a list to what `groups` own (None: to nothing)."""
+    return [] if groups is None else [column.in_(groups)]
+
+
+def theirs_or_shared(
+    column: ColumnElement[int | None], groups: frozenset[int] | None
+) -> list[ColumnElement[bool]]:
+    """Return the condition for images and templates of the groups, and of the site (null)."""
+    return [] if groups is None else [column.is_(None) | column.in_(groups)]

@@ -31,8 +31,7 @@ from cod.store import tables as t
 from cod.store import vcms as vcm_rows
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes as node_rows
-from cod.store.people.access import theirs
-from cod.store.rows import Rows
+from cod.store.rows import Rows, theirs
 from cod.store.scheduler import address_blocks, networks
 from cod.store.scheduler import reclaims as reclaim_rows
 from cod.store.scheduler import requests as request_rows

@@ -14,8 +14,7 @@ from sqlalchemy import delete, func, or_, select, update
 from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume, VolumeTask
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.people.access import theirs
-from cod.store.rows import Rows
+from cod.store.rows import Rows, theirs
 from cod.store.scheduler import address_blocks
 
 _v, _a, _s = t.volumes.c, t.volume_attachments.c, t.volume_snapshots.c

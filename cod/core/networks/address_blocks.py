@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from cod.core import volumes
 from cod.core.networks import isolation as core_isolation
-from cod.model import Refused, Site, Subnet, Vcluster
+from cod.model import Refused, Site, Subnet, Vcluster, room_of_blocks
 from cod.policy.nodes import isolation
 from cod.states import RequestState
 from cod.store.engine import Tx
@@ -16,12 +16,15 @@ def check(tx: Tx, vcluster: Vcluster, size: int, site: Site, field: str = "size"
     """Raise `Refused` where the vcluster cannot have addresses for `size` nodes, whatever others
     give back. It gets them with its nodes (`extend`)."""
     subnet = next((one for one in site.subnets if one.name == vcluster.subnet), None)
-    room = address_blocks.room(tx, vcluster.id)
-    if vcluster.isolated:
-        network = None if room else networks.of(tx, vcluster.id)
-        room = isolation.nodes(network).room if network is not None else room
-    elif subnet is not None:
-        room = max(room, address_blocks.capacity(subnet))
+    if subnet is not None and not vcluster.isolated:
+        room = room_of_blocks(subnet.block_pool, subnet.block_size)
+        if size <= room:
+            return
+        room = max(room, address_blocks.room(tx, vcluster.id))
+    else:
+        room = address_blocks.room(tx, vcluster.id)
+        if not room and (network := networks.of(tx, vcluster.id)) is not None:
+            room = isolation.nodes(network).room
     if size > room:
         raise _too_small(vcluster, room, size, field, subnet)
 

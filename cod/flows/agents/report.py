@@ -93,8 +93,8 @@ def report(
 
 
 def _tells_nothing_new(tx: Tx, node: Node, peer: Peer, document: str, site: Site) -> bool:
-    """Return whether a report that is repeated on its connection says what the node's last one said,
-    of a node that waits for no report, and nothing has come up that it would be compared with."""
+    """Return whether a report that is repeated on its connection is the node's last one, of a node
+    that waits for no report, and nothing has come up that the report would be compared with."""
     if (
         document != node.attributes
         or node.boot_mac != peer.mac

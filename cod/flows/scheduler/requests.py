@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cod.core import admission, advance_reservations, flexible, node_hours, quota
+from cod.core import admission, advance_reservations, flexible, node_hours
 from cod.core import requests as core_requests
 from cod.core.networks import address_blocks
 from cod.model import (
@@ -77,7 +77,7 @@ def submit(
     owner = group_rows.get(tx, holder.group_id)
     if starts_at is None and owner.hours_limit is not None:
         node_hours.check(tx, owner, count, leases.end(holder, now), now, field="tuples")
-    quota.check_request(tx, owner, site.policy)
+    admission.check_waiting(tx, owner, site.policy)
     request = requests.add(
         tx,
         vcluster_id=holder.id,

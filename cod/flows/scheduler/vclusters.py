@@ -15,7 +15,6 @@ from cod.core import (
     node_hours,
     notices,
     preemption,
-    quota,
     vcluster_names,
     vcm_outbox,
 )
@@ -69,7 +68,7 @@ def create(
         return Result(before)
     leases.check(asked.lease)
     owner = groups.named(tx, asked.group, "group")
-    quota.check_request(tx, owner, site.policy)
+    admission.check_waiting(tx, owner, site.policy)
     wanted = templates.usable(tx, asked.template, owner.id)
     vcluster_names.check_new(tx, asked.name)
     match.check(asked.attributes, site.types)

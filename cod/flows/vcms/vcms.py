@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from cod.core import preemption, vcm_outbox
+from cod.core import preemption
 from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
 from cod.policy.nodes import inner_vcm, template
 from cod.policy.people import names
@@ -28,8 +28,8 @@ gone = vcms.gone
 started = vcms.started
 progress = vcms.progress
 acknowledge = vcms.acknowledge
-own_key = vcm_outbox.own_key
-request_key = vcm_outbox.request_key
+own_key = requests.own_key
+request_key = requests.request_key
 own_keys = requests.keys
 configuration = inner_vcm.configuration
 windows = maintenance.of_vcluster

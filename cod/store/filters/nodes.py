@@ -32,7 +32,7 @@ from cod.model import AddressRange, NodeView, described, mac_of
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.paging import contains
-from cod.store.people.access import theirs
+from cod.store.rows import theirs
 
 _n = t.nodes.c
 _labelled = t.nodes.alias("labelled")  # a node by itself, so that its row need not be read

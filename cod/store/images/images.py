@@ -11,8 +11,7 @@ from cod.model import meant as full_names
 from cod.states import CaptureState
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.people.access import theirs_or_shared
-from cod.store.rows import Rows
+from cod.store.rows import Rows, theirs_or_shared
 
 _c = t.images.c
 _UNDER_WAY = (CaptureState.WANTED, CaptureState.RUNNING)  # captures that are to become images

@@ -15,8 +15,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.images import images
 from cod.store.people import groups
-from cod.store.people.access import theirs_or_shared
-from cod.store.rows import Rows
+from cod.store.rows import Rows, theirs_or_shared
 
 _c = t.config_templates.c
 ROWS = Rows(Template, t.config_templates)

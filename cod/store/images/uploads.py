@@ -7,8 +7,7 @@ from sqlalchemy import func, select
 from cod.model import SITE, Upload
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.people.access import theirs
-from cod.store.rows import Rows
+from cod.store.rows import Rows, theirs
 
 _c = t.uploads.c
 ROWS = Rows(

@@ -12,8 +12,7 @@ from cod.states import CaptureState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
-from cod.store.people.access import theirs
-from cod.store.rows import Rows, found_in
+from cod.store.rows import Rows, found_in, theirs
 
 OPEN = (CaptureState.WANTED, CaptureState.RUNNING)
 _c = t.captures.c

@@ -12,8 +12,7 @@ from cod.model import EnergyUse, VclusterEnergy
 from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.people.access import theirs
-from cod.store.rows import Rows, upsert
+from cod.store.rows import Rows, theirs, upsert
 
 DELETED = "(deleted)"
 

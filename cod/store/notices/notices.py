@@ -15,8 +15,7 @@ from sqlalchemy import Select, delete, exists, func, insert, or_, select, update
 from cod.model import Group, Notice, NoticeView, Send
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
-from cod.store.people.access import theirs
-from cod.store.rows import Rows, insert_all
+from cod.store.rows import Rows, insert_all, theirs
 
 _n = t.notices.c
 _s = t.notice_sends.c

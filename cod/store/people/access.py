@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, select
+from sqlalchemy import Select, Table, select
 
 from cod.model import SITE, Owned
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.rows import theirs
 
 
 def owned(tx: Tx, kind: str, key: str) -> Owned | None:
@@ -38,20 +39,6 @@ def in_full(tx: Tx, kind: str, key: str, groups: frozenset[int] | None) -> list[
     )
     query = select(table.c.name).where(*meant).distinct().order_by(table.c.name).limit(3)
     return [f"{full}{at}{revision}" for full in tx.scalars(query)]
-
-
-def theirs(
-    column: ColumnElement[int | None], groups: frozenset[int] | None
-) -> list[ColumnElement[bool]]:
-    """Return conditions that narrow a list to what `groups` own (None: to nothing)."""
-    return [] if groups is None else [column.in_(groups)]
-
-
-def theirs_or_shared(
-    column: ColumnElement[int | None], groups: frozenset[int] | None
-) -> list[ColumnElement[bool]]:
-    """Return the condition for images and templates of the groups, and of the site (null)."""
-    return [] if groups is None else [column.is_(None) | column.in_(groups)]
 
 
 def _of(tx: Tx, query: Select[Any]) -> Owned | None:

@@ -13,8 +13,7 @@ from cod.model import ALL, AuditRow, Listed, Page, Who
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.paging import having, page_of
-from cod.store.people.access import theirs
-from cod.store.rows import Rows
+from cod.store.rows import Rows, theirs
 
 _a = t.audit.c
 _ROWS = Rows(

@@ -10,8 +10,7 @@ from sqlalchemy import delete, update
 from cod.model import Invitation
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.people.access import theirs
-from cod.store.rows import Rows
+from cod.store.rows import Rows, theirs
 
 _i = t.invitations.c
 ROWS = Rows(

@@ -40,12 +40,6 @@ def room(tx: Tx, vcluster_id: int) -> int:
     return sum(block.room for block in of(tx, vcluster_id))
 
 
-def capacity(subnet: Subnet) -> int:
-    """Return how many nodes a subnet's block pool has addresses for, all vclusters together."""
-    first, last = (ipv4(address) for address in subnet.block_pool)
-    return AddressRange(first, last - (last + 1 - first) % subnet.block_size).room
-
-
 def free_room(tx: Tx, subnet: Subnet) -> int:
     """Return how many nodes the free blocks of a subnet have addresses for."""
     return sum(run.room for run in _free_runs(tx, subnet))

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from cod.states import RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.people.access import theirs
+from cod.store.rows import theirs
 
 
 def pool(tx: Tx) -> dict[str, int]:

@@ -37,6 +37,7 @@ _TUPLES_OF = (
     .order_by(_t.request_id, _t.position)
 )
 _END = update(t.node_requests).where(Among(_r.id, "requests"), _r.state.in_(UNDECIDED))
+_OF_VCM = "vcm"  # keys that VCMs gave begin with it
 lock_rows = ROWS.lock  # as `lock`, without tuples
 
 
@@ -117,6 +118,17 @@ def keys(tx: Tx, request_ids: Sequence[int]) -> dict[int, str]:
         query = select(r.id, r.key).where(r.id.in_(part), r.key.is_not(None))
         found.update({row[0]: row[1] for row in tx.execute(query)})
     return found
+
+
+def request_key(vcluster_id: int, key: str) -> str:
+    """Return a VCM's own key for a request, as it stands in `node_requests.key`, which all clients
+    share."""
+    return f"{_OF_VCM}{vcluster_id}:{key}"
+
+
+def own_key(key: str | None) -> str:
+    """Return the key that the VCM gave a request; '' for requests that no VCM made."""
+    return (key or "").partition(":")[2] if (key or "").startswith(_OF_VCM) else ""
 
 
 def every(

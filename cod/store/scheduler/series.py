@@ -10,8 +10,7 @@ from sqlalchemy import delete, select
 from cod.model import Occurrence, Series
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.people.access import theirs
-from cod.store.rows import Rows
+from cod.store.rows import Rows, theirs
 
 T = TypeVar("T")
 _s, _o = t.reservation_series.c, t.series_occurrences.c

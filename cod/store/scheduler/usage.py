@@ -10,8 +10,7 @@ from sqlalchemy import ColumnElement, Table, delete, func, select
 
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.people.access import theirs
-from cod.store.rows import upsert
+from cod.store.rows import theirs, upsert
 
 _n, _s, _h, _v, _k = t.nodes.c, t.pool_states.c, t.pool_held.c, t.vclusters.c, t.node_types.c
 
