@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import pymysql
@@ -77,7 +76,11 @@ class ClaimSeen:
 
 class Watch:
     """Reads rows, machines' disks and their addresses, with connections of its own to each node of
-    the database. `machines`: by name."""
+    the database. `machines`: by name.
+
+    claims  of managers
+    signs   when a manager has shown a sign of life, in seconds of the monotonic clock
+    """
 
     def __init__(self, url: str, machines: Mapping[str, Agent]) -> None:
         self._engines = [connect(each, size=1, patience=5) for each in database_urls(url).values()]
@@ -87,6 +90,8 @@ class Watch:
         self._names: dict[int, str] = {}
         self.seen: dict[int, NodeTransition] = {}
         self.claims: list[ClaimSeen] = []
+        self.signs: list[float] = [time.monotonic()]
+        self._acts = (0, 0)
         self.violations: list[str] = []
         self.looks = self.disks_read = 0
 
@@ -117,7 +122,7 @@ class Watch:
         after = max(self.seen, default=0) - LATE
 
         def rows(tx: Tx) -> tuple[list[NodeTransition], list[NodeRow], Any]:
-            claim = query(t.claims.c.owner, t.claims.c.generation)
+            claim = query(t.claims.c.owner, t.claims.c.generation, t.claims.c.acts)
             return (
                 history_after(tx, after),
                 node_rows(tx),
@@ -135,6 +140,9 @@ class Watch:
             if self.claims and claim.generation < self.claims[-1].generation:
                 found.append(f"the manager's claim went back to generation {claim.generation}")
             self.claims.append(ClaimSeen(time.monotonic(), claim.owner, claim.generation))
+        if claim and (claim.generation, claim.acts) != self._acts:
+            self._acts = (claim.generation, claim.acts)
+            self.signs.append(time.monotonic())
         free = [row for row in now if row.state == NodeState.INACTIVE and row.disk == Disk.CLEAN]
         if free:
             found += self._written(free[self.looks % len(free)])
@@ -385,11 +393,3 @@ class Prober:
                 options,
             )
         )
-
-    def silence(self, begin: float, end: float) -> float:
-        """Return the longest time without an answer that ended in, or goes on at the end of, that
-        span."""
-        times = [each for each in list(self.answered) if each < end]
-        before = [each for each in times if each <= begin]
-        span = [*(before[-1:] or [begin]), *(each for each in times if each > begin), end]
-        return max(b - a for a, b in pairwise(span))

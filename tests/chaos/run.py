@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 
 from cod.store import tables as t
 from cod.store.engine import Tx
-from tests.chaos.checks import ClaimSeen, Owners, Prober, Turns, Watch
+from tests.chaos.checks import Owners, Prober, Turns, Watch
 from tests.chaos.faults import FAULTS, HOUR, ChaosFault
 from tests.chaos.site import ChaosSite
 from tests.history_rows import node_rows
@@ -34,11 +34,15 @@ class FaultCount:
     """The faults of one kind.
 
     silence    the longest time without an answer to DHCP during one, and shortly after it, seconds
-    takeovers  how long the site had no manager after each that hit the manager, seconds
+    unmanaged  the longest time without a manager's sign of life then, seconds; a manager that has
+               nothing to do gives one every 7.5 s
+    takeovers  seconds from the beginning of each that hit the manager to the next claim, where that
+               came before the next fault
     """
 
     count: int = 0
     silence: float = 0.0
+    unmanaged: float = 0.0
     takeovers: list[float] = field(default_factory=list)
 
 
@@ -64,13 +68,15 @@ class ChaosOutcome:
         return asdict(self)
 
     def __str__(self) -> str:
-        lines = [f"{'fault':22}{'times':>6}{'DHCP silent':>13}  manager taken over, s"]
+        titles = ("DHCP silent", "manager silent")
+        lines = [f"{'fault':22}{'times':>6}{titles[0]:>13}{titles[1]:>16}  manager taken over, s"]
         for kind, each in sorted(self.faults.items()):
             taken = each.takeovers
             shown = (
                 f"{len(taken)}: median {median(taken):.1f}, most {max(taken):.1f}" if taken else ""
             )
-            lines.append(f"{kind:22}{each.count:6}{each.silence:11.1f} s  {shown}".rstrip())
+            silent = f"{each.silence:11.1f} s{each.unmanaged:14.1f} s"
+            lines.append(f"{kind:22}{each.count:6}{silent}  {shown}".rstrip())
         asked = ", ".join(f"{name} {count}" for name, count in sorted(self.asked.items()))
         return "\n".join(
             [
@@ -81,6 +87,17 @@ class ChaosOutcome:
                 f" {len(self.violations)} violations",
             ]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFault:
+    """A fault with its beginning and its end, in seconds of the monotonic clock, and the server
+    that managed when it began."""
+
+    fault: ChaosFault
+    begin: float
+    end: float
+    manager: str
 
 
 class ChaosRun:
@@ -95,7 +112,7 @@ class ChaosRun:
         self.watch = Watch(site.database.url, site.machines)
         self.owners = Owners(site, random.Random(f"{seed} owners"))
         self._prober = Prober(site)
-        self._begins: list[tuple[float, float, ChaosFault, str]] = []
+        self._seen: list[SeenFault] = []
 
     def run(self, more: Callable[[ChaosOutcome], bool], names: Sequence[str]) -> ChaosOutcome:
         """Let faults of those `names` happen for as long as there is `more` to do, then let all
@@ -143,10 +160,10 @@ class ChaosRun:
         line = f"{time.strftime('%H:%M:%S')} {fault.kind}: {fault.target}, {fault.seconds:.1f} s"
         self.outcome.story.append(f"{line}; the manager is {manager}")
         self._said(self.outcome.story[-1])
-        self.outcome.faults.setdefault(fault.kind, FaultCount()).count += 1
+        self.outcome.faults.setdefault(fault.kind, FaultCount())
         time.sleep(fault.seconds)
         fault.mend()
-        self._begins.append((begin, time.monotonic(), fault, manager))
+        self._seen.append(SeenFault(fault, begin, time.monotonic(), manager))
 
     def _pass_written_times(self) -> None:
         """Set all clocks to where the one was that was furthest ahead: a time that its server has
@@ -170,18 +187,7 @@ class ChaosRun:
         outcome.acknowledged = sum(told.acknowledged.total() for told in owners.told.values())
         outcome.looks, outcome.disks = watch.looks, watch.disks_read
         outcome.transitions = len(watch.seen)
-        starts = [begin for begin, *_ in self._begins[1:]] + [time.monotonic()]
-        for (begin, end, fault, manager), following in zip(self._begins, starts, strict=True):
-            count = outcome.faults[fault.kind]
-            until_ = min(end + SETTLED, following)
-            silence = self._prober.silence(begin, until_)
-            count.silence = max(count.silence, silence)
-            outcome.silence = max(outcome.silence, silence)
-            if fault.hits and fault.hits == manager:
-                taken = next((c.since - begin for c in self._taken(begin, end + TAKEN)), None)
-                if taken is not None:
-                    count.takeovers.append(taken)
-                    outcome.fenced += "stopped" in fault.kind and taken < end - begin
+        count(outcome, self._seen, watch, self._prober.answered, time.monotonic())
         outcome.violations += watch.violations + owners.violations + owners.compare(watch)
         if len(self._prober.offered) > 1:
             outcome.violations.append(f"one machine was offered {sorted(self._prober.offered)}")
@@ -189,9 +195,41 @@ class ChaosRun:
             outcome.story += owners.log[-STORY:]
             outcome.story += [str(row) for row in list(watch.seen.values())[-STORY:]]
 
-    def _taken(self, begin: float, end: float) -> list[ClaimSeen]:
-        """Return the claims that began in that time."""
-        return [now for _, now in pairwise(self.watch.claims) if begin < now.since < end]
+
+def count(
+    outcome: ChaosOutcome,
+    faults: Sequence[SeenFault],
+    watch: Watch,
+    answered: Sequence[float],
+    ended: float,
+) -> None:
+    """Count for each kind of fault what was seen during its faults, and until the next one. What
+    comes after that is the next one's. `answered`: when DHCP was; `ended`: when the run was over,
+    both in seconds of the monotonic clock."""
+    starts = [each.begin for each in faults[1:]] + [ended]
+    for seen, following in zip(faults, starts, strict=True):
+        kind, begin = outcome.faults.setdefault(seen.fault.kind, FaultCount()), seen.begin
+        until_ = min(seen.end + SETTLED, following)
+        kind.count += 1
+        kind.silence = max(kind.silence, longest_gap(answered, begin, until_))
+        kind.unmanaged = max(kind.unmanaged, longest_gap(watch.signs, begin, until_))
+        if seen.fault.hits == seen.manager:
+            claims = (now.since for _, now in pairwise(watch.claims))
+            until_ = min(seen.end + TAKEN, following)
+            taken = next((since for since in claims if begin < since < until_), None)
+            if taken is not None:
+                kind.takeovers.append(taken - begin)
+                outcome.fenced += "stopped" in seen.fault.kind and taken < seen.end
+    outcome.silence = max((each.silence for each in outcome.faults.values()), default=0.0)
+
+
+def longest_gap(times: Sequence[float], begin: float, end: float) -> float:
+    """Return the longest time between two of the `times` that ended in, or goes on at the end of,
+    that span."""
+    times = [each for each in times if each < end]
+    before = [each for each in times if each <= begin]
+    span = [*(before[-1:] or [begin]), *(each for each in times if each > begin), end]
+    return max(b - a for a, b in pairwise(span))
 
 
 def _held(tx: Tx) -> int:
