@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -46,6 +48,13 @@ ABANDONED = 10
 # stopped between that look and its COMMIT, or whose COMMIT the network holds up, finds its
 # transaction ended before another host can be the writer.
 ABANDONED_BY_WRITER = 2
+# Seconds without a sign of life of the host's kernel after which a connection counts as lost. A
+# host that works at a long statement, or hangs, still has a kernel that answers.
+SILENT = 9
+# Seconds without a statement after which the host ends a connection. The host is not told of one
+# that was given up while it could not be reached, and would keep it for hours, as one of the few
+# that it accepts.
+IDLE = 120
 
 
 class NoWriter(exc.OperationalError):
@@ -85,8 +94,9 @@ def connect(
     SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys,
     BEGIN IMMEDIATE; a file that is not there yet is made for its owner alone. MariaDB: READ
     COMMITTED, at most `size` connections; a host that takes longer than `patience` seconds for an
-    answer counts as lost. Errors do not show a statement's values: they end in the log, and may be
-    what proves a server to an agent.
+    answer, or cannot be reached for `SILENT` seconds, counts as lost; encrypted where the host can,
+    with its certificate compared only where the URL says so (``?ssl_ca=``). Errors do not show a
+    statement's values: they end in the log, and may be what proves a server to an agent.
     """
     if url.startswith("sqlite"):
         engine = create_engine(
@@ -104,7 +114,7 @@ def connect(
         isolation_level="READ COMMITTED",
         pool_size=size,
         max_overflow=size,
-        pool_recycle=3600,
+        pool_recycle=IDLE * 2 // 3,  # one that is as old may be ended
         connect_args={
             "connect_timeout": patience or 5,
             "read_timeout": patience,
@@ -113,17 +123,60 @@ def connect(
             # Names and addresses of a vcluster are read as one text: more than this is cut off.
             # A host that hangs, or whose link is cut, keeps its connection: others would wait for
             # the rows that it has locked as long as that lasts. MySQL has no such limit.
-            "init_command": f"SET group_concat_max_len = {LONGEST_TEXT}"
+            "init_command": f"SET group_concat_max_len = {LONGEST_TEXT}, wait_timeout = {IDLE}"
             f" /*M!100300 , idle_transaction_timeout = {ABANDONED},"
             f" idle_write_transaction_timeout = {abandoned} */",
         },
     )
     event.listen(engine, "handle_error", _leave_reader)
+    event.listen(engine, "connect", _notice_silence)
     if writer is not None:
         _follow(engine, urls, writer)
     elif len(urls) > 1:
         raise ValueError("a database of several hosts is opened by core.database.connect")
+    else:
+        event.listen(engine, "do_connect", _open)
     return engine
+
+
+def _connection(dialect: Any, args: Any, options: dict[str, Any]) -> Any:
+    """Return a connection that is not open yet."""
+    if "ssl" in options:  # it was told whom to trust
+        return dialect.loaded_dbapi.connect(*args, **options, defer_connect=True)
+    # The driver by itself would read all certificates of the system for each connection, to compare
+    # the host's with none of them.
+    made = dialect.loaded_dbapi.connect(*args, **options, ssl_disabled=True, defer_connect=True)
+    made.ssl, made.ctx = True, _tls_without_proof()
+    return made
+
+
+@cache
+def _tls_without_proof() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _open(dialect: Any, _record: Any, args: Any, options: dict[str, Any]) -> Any:
+    connection = _connection(dialect, args, options)
+    connection.connect()
+    return connection
+
+
+def _notice_silence(connection: Any, _record: Any) -> None:
+    """Have the kernel end a connection whose other end cannot be reached. By itself it would wait
+    for a quarter of an hour where something was sent, and for two hours where an answer was lost:
+    long after the link was mended."""
+    line = connection._sock
+    if line.family == socket.AF_UNIX:
+        return
+    for option, value in (
+        (socket.TCP_USER_TIMEOUT, SILENT * 1000),
+        (socket.TCP_KEEPIDLE, max(SILENT // 3, 1)),
+        (socket.TCP_KEEPINTVL, max(SILENT // 3, 1)),
+        (socket.TCP_KEEPCNT, 2),
+    ):
+        line.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _leave_reader(context: Any) -> None:
@@ -141,8 +194,8 @@ def _follow(engine: Engine, urls: dict[str, str], writer: Writer) -> None:
     def open_one(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> Any:
         where = writer.where()
         host = hosts[where[0]]
-        options |= {"host": host.host, "port": host.port or 3306, "defer_connect": True}
-        connection = dialect.loaded_dbapi.connect(*args, **options)
+        options |= {"host": host.host, "port": host.port or 3306}
+        connection = _connection(dialect, args, options)
         with listing:
             open_.add(connection)  # before it is made: also that can be cut
         connection.connect()
@@ -210,7 +263,9 @@ def snapshot(engine: Engine) -> Iterator[Tx]:
     and may take its time between two statements, as a backup does."""
     with of_one_moment(engine).begin() as tx:
         if engine.dialect.name != "sqlite":
-            tx.exec_driver_sql("SET @idle = 0 /*M!100300 , idle_transaction_timeout = 0 */")
+            tx.exec_driver_sql(
+                "SET wait_timeout = 28800 /*M!100300 , idle_transaction_timeout = 0 */"
+            )
         yield tx
 
 

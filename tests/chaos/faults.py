@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from cod.lab.servers.mariadb import DatabaseServer
-from tests.chaos.site import ChaosServer, ChaosSite
+from tests import cutlinks
+from tests.chaos.site import ChaosServer, ChaosSite, children
 
 HOUR = 3600.0
 
@@ -96,15 +97,23 @@ def unplug_server(site: ChaosSite, rng: random.Random) -> ChaosFault:
 
 
 def cut_database(site: ChaosSite, rng: random.Random) -> ChaosFault | None:
-    """Nothing passes between a server and a node of the database, or all; connections stay open."""
+    """Nothing passes between a server and a node of the database, or all, and neither is told: not
+    even TCP's acknowledgements."""
     server = _server(site, rng)
     links = server.links if rng.random() < 0.5 else rng.sample(server.links, 1)
     if not links:
         return None
     for link in links:
         os.killpg(link.pid, signal.SIGSTOP)
+    pids = [pid for link in links for pid in (link.pid, *children(link.pid))]
+    lines = [line for pid in pids for line in cutlinks.sockets_of(pid)]
+    for line in lines:
+        cutlinks.cut(line)
 
     def mend() -> None:
+        for line in lines:
+            cutlinks.mend(line)
+            line.close()
         for link in links:
             os.killpg(link.pid, signal.SIGCONT)
 

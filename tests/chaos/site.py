@@ -87,12 +87,11 @@ class ChaosServer(LabServer):
         found: dict[str, int] = {}
         if self.running is None:
             return found
-        supervisor = self.running.pid
-        for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
+        for pid in children(self.running.pid):
             with suppress(OSError):
                 program, _, part = Path(f"/proc/{pid}/comm").read_text().strip().partition("-")
                 if part and program == "cod":
-                    found[part] = int(pid)
+                    found[part] = pid
         return found
 
     def step_clock(self, seconds: float) -> None:
@@ -132,6 +131,11 @@ class ChaosServer(LabServer):
                 os.killpg(link.pid, signal.SIGKILL)
             link.wait()
         subprocess.run(["umount", "-l", str(self.data)], check=False, capture_output=True)
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started, and that run."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 class ChaosSite:

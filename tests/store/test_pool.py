@@ -4,6 +4,7 @@ nothing else."""
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,9 @@ from cod.store import engine as database
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
+from tests import cutlinks
 from tests.mariadb import UNSYNCED, MariaDB
+from tests.waiting import until
 
 pytestmark = pytest.mark.mariadb_always
 
@@ -204,6 +207,48 @@ def test_a_full_disk_is_told_from_a_bug_and_flows_go_on_when_there_is_room(
     calls.result(pool.run(limit, 2**30))
     assert calls.result(pool.run(add_node, "a")) == "a"
     pool.close()
+
+
+@pytest.mark.mariadb
+@pytest.mark.parametrize("lost", ["question", "answer"])
+def test_flows_leave_a_connection_whose_link_was_cut(
+    mariadb: MariaDB, calls: Calls, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """TCP repeats a question for a quarter of an hour, and waits for an answer for two hours. The
+    host is told of no end, and would keep the connection for eight hours."""
+    monkeypatch.setattr(database, "SILENT", 1)
+    monkeypatch.setattr(database, "IDLE", 3)
+    holder = mariadb.connect()
+    holder.cursor().execute("SELECT GET_LOCK('link', 0)")
+    lines: list[socket.socket] = []
+
+    def ask(tx: Tx) -> int:
+        lines.append(tx.connection.dbapi_connection._sock)  # type: ignore[union-attr]
+        if len(lines) > 1:
+            return len(lines)
+        if lost == "question":
+            cutlinks.cut(lines[0])
+        return int(tx.exec_driver_sql("SELECT GET_LOCK('link', 600)").scalar_one())
+
+    def is_asked() -> bool:
+        rows = holder.cursor()
+        waiting = "SELECT id FROM information_schema.processlist WHERE state = 'User lock'"
+        return bool(rows.execute(waiting))
+
+    pool = Pool(database.connect(mariadb.url("cut")), calls, threads=1)
+    done = pool.run(ask)
+    if lost == "answer":
+        until(is_asked)
+        cutlinks.cut(lines[0])
+    holder.cursor().execute("DO RELEASE_LOCK('link')")
+    assert calls.result(done) == 2
+    pool.close()
+    rows = holder.cursor()
+    until(
+        lambda: not rows.execute("SELECT id FROM information_schema.processlist WHERE db = 'cut'"),
+        "the host has left the connection, too",
+    )
+    holder.close()
 
 
 @pytest.mark.mariadb
