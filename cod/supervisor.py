@@ -6,8 +6,9 @@ its own: a fork would hold the secrets that the supervisor has read. So is a par
 after the program's files were replaced: a fork would go on with former modules and load what it
 still lacks from the new ones, by a schema that may be a newer one.
 
-A part that ends is started again, after half a second, then with doubling pauses, for as long as it
-takes, until it has done its work for a while: the others go on meanwhile. SIGTERM and SIGINT stop
+A part that ends is started again, after half a second at first. Each end doubles the pause, and each
+minute of work halves it: a part that is killed now and then is soon back, and one that always ends
+after ten seconds of work comes to half a minute, too. The others go on meanwhile. SIGTERM and SIGINT stop
 everything within seconds; SIGHUP is passed on. A part asks the kernel to be killed with its
 supervisor, so none is ever left behind holding a port.
 
@@ -37,7 +38,7 @@ from pathlib import Path
 from cod.security import partusers
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a part is started again
-SETTLED = 10.0  # a part that was ready for as long as this starts afresh with `FIRST_PAUSE`
+HALVING = 60.0  # seconds of work that make up for one end
 PATIENCE = 8.0  # seconds for the parts to end by themselves
 HUNG = 120.0  # seconds without a sign of life; a manager's longest pass takes a part of that
 STOPPED = 10.0  # seconds between two looks, of which there is one a second
@@ -213,8 +214,9 @@ class Supervisor:
         for gauge in self._counters.glob(f"gauge_*_{part.pid}.db"):
             gauge.unlink(missing_ok=True)
         now = time.monotonic()
-        fresh = 0.0 < part.ready < now - SETTLED or not part.pause
-        part.pause = FIRST_PAUSE if fresh else min(2 * part.pause, LONGEST_PAUSE)
+        worked = now - part.ready if part.ready else 0.0
+        pause = 2 * part.pause * 0.5 ** (worked / HALVING)
+        part.pause = min(max(pause, FIRST_PAUSE), LONGEST_PAUSE)
         part.pid, part.start_at = 0, now + part.pause
         if self._stopping and code == -signal.SIGKILL:
             log.error("%s did not end within %.0f s and was killed", part.name, PATIENCE)

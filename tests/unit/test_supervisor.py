@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +14,9 @@ import pytest
 
 from cod import logs, supervisor
 from cod.supervisor import HUNG, Supervisor
+
+
+Pauses = Callable[[int, float | None], list[float]]
 
 
 @pytest.fixture
@@ -68,27 +71,43 @@ def test_a_host_that_was_stopped_ends_no_part(
     assert process.poll() is None
 
 
-def test_only_a_part_that_does_not_come_to_its_work_waits_longer_each_time(
-    watching: Supervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def pauses(watching: Supervisor, monkeypatch: pytest.MonkeyPatch) -> Pauses:
+    """The pauses after so many runs, each of which ends when it has worked for so long; None: it
+    never comes to its work."""
     [part] = watching._parts
     monkeypatch.setenv(supervisor.NOTIFY, part.signs.getsockname().decode().replace("\0", "@"))
+    now = 1000.0
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now))
 
-    def pause(start: float, ready_for: float | None) -> float:
-        """The pause after a run that lasted until a second after it was ready for so long."""
-        part.ready, part.heard = 0.0, start
-        monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: start + 60.0))
-        if ready_for is not None:
+    def run(worked: float | None) -> float:
+        nonlocal now
+        now += part.pause
+        part.ready, part.heard = 0.0, now
+        now += 2.0
+        if worked is not None:
             supervisor.tell("READY=1")
-            watching._watch(start + 60.0 - ready_for)
+            watching._watch(now)
+            now += worked
         watching._ended(part, -signal.SIGKILL)
         return part.pause
 
-    pauses = [pause(1000.0 * run, None) for run in range(1, 5)]
-    assert pauses == [0.5, 1.0, 2.0, 4.0]
-    assert pause(5000.0, 5.0) == 8.0  # it fails as soon as it works
-    assert pause(6000.0, 20.0) == 0.5
-    assert pause(7000.0, 20.0) == 0.5
+    return lambda times, worked: [round(run(worked), 1) for _ in range(times)]
+
+
+def test_a_part_that_never_works_waits_longer_each_time(pauses: Pauses) -> None:
+    assert pauses(8, None) == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def test_so_does_one_that_always_ends_after_a_short_time_of_work(pauses: Pauses) -> None:
+    assert pauses(10, 11.0) == [0.5, 0.9, 1.6, 2.7, 4.8, 8.5, 14.9, 26.3, 30.0, 30.0]
+
+
+def test_one_that_works_for_minutes_is_back_at_once(pauses: Pauses) -> None:
+    assert pauses(20, 60.0)[-1] == 0.5
+    pauses(8, None)
+    assert pauses(1, 300.0) == [1.9]
+    assert pauses(1, 300.0) == [0.5]
 
 
 @pytest.mark.parametrize(
