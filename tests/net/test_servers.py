@@ -136,4 +136,14 @@ def test_the_doctor_compares_this_host_with_the_others(tmp_path: Path, site: Sit
             " lists",
         )
     ]
+    again = {"server": "a", "part": "web", "addresses": ("10.77.0.1",)}
+    found(**again, started_at=NOW - 7200.0)
+    restarted = found(**(again | {"part": "edge"}), started_at=NOW - 11.0)[0]
+    assert restarted == (
+        "warning",
+        "edge of a was started 11 s ago, 1 h 59 min after the host's first part",
+    )
+    assert found(**(again | {"part": "edge"}), started_at=NOW - 3700.0)[0][1].startswith(
+        "no server"
+    )
     engine.dispose()

@@ -15,7 +15,6 @@ import pytest
 from cod import logs, supervisor
 from cod.supervisor import HUNG, Supervisor
 
-
 Pauses = Callable[[int, float | None], list[float]]
 
 

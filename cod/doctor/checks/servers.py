@@ -1,8 +1,9 @@
-"""The site's other servers: seen lately, of this version, at the addresses of the site file."""
+"""The site's servers: their parts started together; the others seen lately, of this version, at the
+addresses of the site file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,17 +12,19 @@ from sqlalchemy.exc import DBAPIError
 
 from cod.core.database.writer import connect
 from cod.doctor.finding import GOOD, WARNING, Context, Finding
-from cod.model import Site, database_urls
+from cod.model import HostPart, Site, database_urls
 from cod.quantity import span
 from cod.store import schema, servers
 from cod.store.engine import NoWriter
 
 AHEAD = 5.0  # seconds that harm nobody
+LATER = 60.0  # seconds between the starts of a host's first and its last part that mean nothing
+LATELY = 3600.0  # seconds
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield what is wrong with the site's other servers. A site of one server has none; that the
-    database does not answer is for its own check to say."""
+    """Yield what is wrong with the site's servers. That the database does not answer is for its own
+    check to say."""
     url = make_url(next(iter(database_urls(context.settings.database).values())))
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
         return  # to connect would make it
@@ -34,6 +37,7 @@ def findings(context: Context) -> Iterator[Finding]:
         return
     finally:
         engine.dispose()
+    yield from _restarted(parts, context.now)
     here = version("cod"), schema.head()
     newest = {each.server: each for each in sorted(parts, key=lambda each: each.seen_at)}
     others = [each for each in newest.values() if each.server != context.settings.name]
@@ -73,6 +77,21 @@ def findings(context: Context) -> Iterator[Finding]:
         )
     if others and good:
         yield Finding(GOOD, f"other servers: {', '.join(sorted(one.server for one in others))}")
+
+
+def _restarted(parts: Sequence[HostPart], now: float) -> Iterator[Finding]:
+    """Yield parts that run, and were lately started without the others of their host."""
+    running = [each for each in parts if now - each.seen_at <= servers.SILENT]
+    for part in running:
+        first = min(each.started_at for each in running if each.server == part.server)
+        if part.started_at > first + LATER and now - part.started_at < LATELY:
+            yield Finding(
+                WARNING,
+                f"{part.part} of {part.server} was started {span(now - part.started_at)} ago,"
+                f" {span(part.started_at - first)} after the host's first part",
+                "if nobody did that, it has ended by itself, perhaps many times: the log of"
+                f" {part.server} says how",
+            )
 
 
 def _unseen(site: Site, seen: set[str]) -> set[str]:
