@@ -6,11 +6,11 @@ its own: a fork would hold the secrets that the supervisor has read. So is a par
 after the program's files were replaced: a fork would go on with former modules and load what it
 still lacks from the new ones, by a schema that may be a newer one.
 
-A part that ends is started again, after half a second at first. Each end doubles the pause, and each
-minute of work halves it: a part that is killed now and then is soon back, and one that always ends
-after ten seconds of work comes to half a minute, too. The others go on meanwhile. SIGTERM and SIGINT stop
-everything within seconds; SIGHUP is passed on. A part asks the kernel to be killed with its
-supervisor, so none is ever left behind holding a port.
+A part that ends is started again, after half a second at first. Each end doubles the pause, and
+each minute of work halves it: a part that is killed now and then is soon back, and one that always
+ends after ten seconds of work comes to half a minute, too. The others go on meanwhile. SIGTERM and
+SIGINT stop everything within seconds; SIGHUP is passed on. A part asks the kernel to be killed with
+its supervisor, so none is ever left behind holding a port.
 
 A part that hangs is killed and started again: each tells its supervisor all the time that its
 reactor goes round, as a service tells systemd (sd_notify(3), WATCHDOG=1); to systemd it is the
