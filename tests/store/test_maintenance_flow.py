@@ -236,6 +236,22 @@ def test_owners_are_told_when_it_is_moved_or_cancelled(tx: Tx, rules: Site) -> N
         flow.end(tx, context, window_id=made.window.id)
 
 
+def test_another_beginning_is_warned_of_anew_and_another_end_is_not(tx: Tx, rules: Site) -> None:
+    want(tx, rules, "web", 4, 4096, 1.0, lease=50_000.0)
+    run_pass(tx, rules, 2.0)
+    made = ask(tx, rules)
+    context = flow_context(rules, BEGINS - 900, ADMIN)
+    carry_on(tx, rules, BEGINS - 950)
+    assert len(told(tx)) == 2, "planned, and the warning"
+    for changes in ({"ends_at": ENDS + 60}, {"begins_at": BEGINS + 3600}):
+        flow.change(tx, context, window_id=made.window.id, changes=changes)
+        before = len(told(tx))
+        carry_on(tx, rules, BEGINS - 800)
+        assert len(told(tx)) == before
+    carry_on(tx, rules, BEGINS + 3600 - 999)
+    assert len(told(tx)) == before + 1
+
+
 def test_ending_one_that_runs_brings_its_nodes_back(tx: Tx, rules: Site) -> None:
     made = ask(tx, rules, ends_at=None)
     carry_on(tx, rules, BEGINS)

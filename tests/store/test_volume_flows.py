@@ -344,6 +344,18 @@ def test_what_a_file_server_has_lost_is_carried_out_anew_and_strays_are_named(
     ), "an empty directory is not taken for its data"
 
 
+def test_a_volume_is_made_anew_where_its_file_server_has_lost_it(tx: Tx, site: Site) -> None:
+    furnish(tx, 1)
+    create(tx, site)
+    settle(tx, site, 2.0)
+    assert claim(tx, site, 3.0) == []
+    assert flows.remake(tx, flow_context(site, 4.0), name="site/data").state == "making"
+    (task,) = settle(tx, site, 5.0, "ext4")
+    assert task.wanted.may_make
+    remade = flows.show(tx, name="site/data", now=6.0).volume
+    assert (remade.made_at, remade.enforced) == (5.0, "ext4")
+
+
 def test_sizes_are_held_to_the_groups_quota(tx: Tx, site: Site) -> None:
     furnish(tx, 0)
     create(tx, site, size=600 * GIB)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import io
+import mmap
 import os
 import random
 import struct
@@ -21,6 +23,8 @@ from tests.hardware import machine, nic, put
 from tests.imageserver import serving
 from trampoline import inventory, purge
 from trampoline.burnin import health, kernel, memory, network, pace, run, surface
+from trampoline.errors import PrimeError
+from trampoline.fetch import Download
 from trampoline.inventory import Disk, file_disk
 from trampoline.target import Target
 
@@ -336,6 +340,16 @@ def test_some_memory_is_left_for_the_agent(tmp_path: Path) -> None:
     assert memory._available(root) == int((100 << 30) * 0.96)
 
 
+def test_a_faulty_address_is_told_as_the_machine_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux's Documentation/admin-guide/mm/pagemap.rst: 64 bits a page; bit 63: it is in memory."""
+    pages = [0, 1 << 63 | 0x1234, 1 << 63, 0x1234]
+    entries = struct.pack(f"<{len(pages)}Q", *pages)
+    size = mmap.PAGESIZE
+    monkeypatch.setattr(memory, "open", lambda *_: io.BytesIO(entries), raising=False)
+    found = [memory._physical(page * size + 5) for page in range(len(pages))]
+    assert found == [None, 0x1234 * size + 5, None, None]
+
+
 # ---------------------------------------------------------------- network
 
 
@@ -391,6 +405,27 @@ def test_a_server_that_serves_nothing_is_not_held_against_the_node(tmp_path: Pat
         [*_, throughput] = network.run(plan(url=url), links(root), 0.3, root, quiet)
     assert throughput.outcome == "skipped"
     assert "404" in throughput.about
+
+
+def test_a_server_that_breaks_off_is_not_held_against_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class BreaksOff(Download):
+        """What came counts for nothing where the rest does not."""
+
+        def fill(self, view: memoryview) -> int:
+            if self.at:
+                raise PrimeError("the server has gone")
+            return super().fill(view)
+
+    monkeypatch.setattr(network, "Download", BreaksOff)
+    root = machine(tmp_path / "root")
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served/file").write_bytes(bytes(3 * MIB))
+    with serving(tmp_path / "served") as server:
+        url = f"http://127.0.0.1:{server.server_port}/file"
+        [*_, throughput] = network.run(plan(url=url), links(root), 0.3, root, quiet)
+    assert (throughput.outcome, throughput.about) == ("skipped", "OSError: the server has gone")
 
 
 def test_errors_and_half_duplex_fail_a_link(

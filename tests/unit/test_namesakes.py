@@ -205,6 +205,18 @@ def test_groups_in_logical_partitions_and_on_whole_disks_are_found(tmp_path: Pat
     ]
 
 
+@pytest.mark.parametrize(("signature", "same"), [("0x12345678", ["12345678-01"]), ("0x0", [])])
+def test_partitions_of_an_mbr_are_named_by_its_signature(
+    tmp_path: Path, signature: str, same: list[str]
+) -> None:
+    for name in ("new", "kept"):
+        table = f"label: dos\nlabel-id: {signature}\nstart=2048, size=1MiB, type=83\n"
+        tool("/usr/sbin/sfdisk", "-q", blank(tmp_path / name, 4 * MIB), text=table)
+    target, kept = (file_disk(tmp_path / name) for name in ("new", "kept"))
+    named = [each.name for each in look(target, kept) if each.kind == "partition UUID"]
+    assert named == same
+
+
 def test_the_sentence_names_four_and_counts_the_others() -> None:
     many = [Namesake("label", f"l{n}\n", "sdb") for n in range(6)]
     text = sentence(many)
