@@ -19,6 +19,7 @@ from cod.model import AskedNodes, AskedTuple, Reclaim, Refused, Site
 from cod.states import Disk
 from cod.store import tables as t
 from cod.store import vcms
+from cod.store import views as view_rows
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.scheduler import reclaims, requests, reservations, vclusters
@@ -92,6 +93,9 @@ def test_answered_early_with_other_nodes(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
     done = answer(tx, quiet, one.id, "n1", "node3")
     assert reclaim(tx, one.id) == ("done", 2, 2)
+    assert vclusters.leaving_by_groups(tx, 101.0) == {}
+    assert view_rows.holders(tx, ["node1", "node2", "node3", "none"]) == ["loser"]
+    assert view_rows.holders(tx, ["node3"]) == []
     assert {effect.what for effect in done.effects} == {"manager", "orders", "power"}
     assert kept(tx) == {"node0": one.id, "node3": one.id}
     assert [node.name for node in nodes.every(tx, ["active"])] == ["node1", "node2"]
@@ -103,8 +107,11 @@ def test_answered_early_with_other_nodes(tx: Tx, quiet: Site) -> None:
 
 def test_answered_in_part_the_rest_is_seized(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
+    loser = vclusters.active(tx, "loser").group_id
+    assert vclusters.leaving_by_groups(tx, 101.0) == {loser: 2}
     answer(tx, quiet, one.id, "node3")
     assert reclaim(tx, one.id) == ("open", 2, 1)
+    assert vclusters.leaving_by_groups(tx, 101.0) == {loser: 1}
     assert kept(tx) == {"node2": one.id, "node3": one.id}, "one of the chosen is spared for it"
     arrive(tx, 110.0)
     assert run_pass(tx, quiet, 111.0) == ["tell requests why not"], (
