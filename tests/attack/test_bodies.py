@@ -28,7 +28,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python import log as twisted_log
 from twisted.python.failure import Failure
 
-from cod.model import Refused, Result, Site, SiteRef
+from cod.model import Refused, Site, SiteRef
 from cod.net.nmp import verbs
 from cod.net.nmp.session import _certified
 from cod.pool import Pool, in_transaction
@@ -353,13 +353,12 @@ def test_mutated_bodies_of_nmp(
                 return "certified" if _certified(authority, "pool", body.request, NOW) else ""
             if not isinstance(body, asked):
                 return "read"
-            flow, shape = verbs.flow(body, speaker, site, NOW)
             found: list[Any] = []
-            pool.run(flow).addBoth(found.append)
+            pool.run(verbs.answer, body, speaker, site, NOW).addBoth(found.append)
             if isinstance(found[0], Failure):
                 found[0].raiseException()
-            value = found[0].value if isinstance(found[0], Result) else found[0]
-            xml.read(Message(xml.verb(answer := shape(value)), "1", xml.write(answer)))
+            answer = found[0].value
+            xml.read(Message(xml.verb(answer), "1", xml.write(answer)))
         except (Fault, Refused) as refused:
             return _refused(refused)
         return "answered"

@@ -1154,8 +1154,8 @@ def verb(body: Callable[[Lab, int], b.Body]) -> Callable[[Lab], Call]:
     def make(lab: Lab) -> Call:
         vcluster = enrolled(lab)
         said = body(lab, vcluster)
-        flow, _ = verbs.flow(said, verbs.VcmPeer("pool", vcluster), lab.site, lab.now + 1)
-        return partial(flow)
+        peer = verbs.VcmPeer("pool", vcluster)
+        return partial(verbs.answer, body=said, peer=peer, site=lab.site, now=lab.now + 1)
 
     return make
 

@@ -130,10 +130,8 @@ def test_a_request_that_is_withdrawn_by_whomever_is_told(
     elif who == "an owner withdraws it":
         requests.withdraw(tx, request_id=asked.request.id, reason="not today", now=NOW)
     else:
-        flow, shape = verbs.flow(
-            bodies.Withdraw(asked.request.id), verbs.VcmPeer("pool", pool), site, NOW
-        )
-        answer = shape(flow(tx).value)
+        peer = verbs.VcmPeer("pool", pool)
+        answer = verbs.answer(tx, bodies.Withdraw(asked.request.id), peer, site, NOW).value
         assert (answer.key, answer.state) == ("k", "withdrawn")
     assert told(tx, pool, "refusal", "request", "key") == [(asked.request.id, "k")]
 

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from cod.flows.people.access import has_run
 from cod.flows.vcms import certificates, vcms
-from cod.model import Effect, Owed, Refused, Result
+from cod.model import Effect, Owed, Refused
 from cod.net.nmp import connection, verbs
 from cod.net.nmp.connection import NmpConnection
 from cod.net.nmp.limits import Quotas
@@ -243,11 +243,11 @@ class VcmSession(NmpConnection):
         elif isinstance(body, b.Renew):
             await self._renew(message, body, peer)
         elif not isinstance(body, b.Pong):
-            flow, shape = verbs.flow(body, peer, server.site.current, server.clock())
-            value = await server.pool.run(vcms.spoken, self.greeted, flow)
-            if isinstance(value, Result):
-                server.effects(value.effects)
-                value = value.value
+            flow = partial(
+                verbs.answer, body=body, peer=peer, site=server.site.current, now=server.clock()
+            )
+            result = await server.pool.run(vcms.spoken, self.greeted, flow)
+            server.effects(result.effects)
             if isinstance(body, b.RequestNodes | b.ReclaimAnswer) and body.reason:
                 about = (
                     f"{message.verb}"
@@ -256,7 +256,7 @@ class VcmSession(NmpConnection):
                 self._server.quiet.info(
                     (peer.vcluster, about), f"VCM of {peer.vcluster}: {about}: {body.reason}"
                 )
-            self.answer(shape(value), message.id)
+            self.answer(result.value, message.id)
 
     async def _acknowledged(self, ack: b.Ack, peer: VcmPeer) -> None:
         if ack.sequence > self.sent:
