@@ -41,14 +41,12 @@ from cod.model import (
     Subnet,
     Unsealer,
     Vcluster,
-    ipv4,
     owner_of,
 )
 from cod.orders import BurninPlan, Deposit, Order, current_id, look_id
 from cod.policy.hardware import keep, wiping
-from cod.policy.nodes import capture, inner_vcm, prime, seed, template
+from cod.policy.nodes import capture, inner_vcm, place, prime, seed, template
 from cod.policy.nodes import host_keys as host_key_policy
-from cod.policy.nodes.subnets import numbers
 from cod.policy.people import kerberos
 from cod.states import Disk, NodeEvent, NodeState
 from cod.store import dns_zones, stories, vcms
@@ -319,10 +317,7 @@ def _server(site: Site, address: str) -> str:
 
 def _subnet(site: Site, address: str) -> Subnet:
     """Return the subnet of the agent at `address`; the first where it is in none."""
-    nets = map(numbers, site.subnets)
-    return next(
-        (net.subnet for net in nets if address and ipv4(address) in net.network), site.subnets[0]
-    )
+    return (place.subnet_at(site.subnets, address) if address else None) or site.subnets[0]
 
 
 def any_waiting(tx: Tx, server: str, site: Site) -> bool:

@@ -9,11 +9,11 @@ reports.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
-from cod.model import Node, Policy, Subnet, Switch, ipv4
+from cod.model import Node, Policy, Subnet, Switch
 from cod.policy.nodes import switch_ports
-from cod.policy.nodes.subnets import numbers
 from cod.states import UNAPPROVED
 
 FIELDS = ("subnet", "circuit", "remote", "port")
@@ -24,8 +24,8 @@ FORGOTTEN: dict[str, Any] = dict.fromkeys(
 
 def subnet_at(subnets: Iterable[Subnet], address: str) -> Subnet | None:
     """Return the subnet that an address is on."""
-    number = ipv4(address)
-    return next((subnet for subnet in subnets if number in numbers(subnet).network), None)
+    here = IPv4Address(address)
+    return next((subnet for subnet in subnets if here in IPv4Network(subnet.network)), None)
 
 
 def port_of(report_xml: str, mac: str, switches: tuple[Switch, ...]) -> str | None:
