@@ -87,9 +87,9 @@ def sessions(tx: Tx, now: float) -> dict[str, str]:
     return cookies
 
 
-def sessions_of(tx: Tx, name: str, now: float) -> str:
-    """The cookie of one more administrator, who sees everything: each has some pages open."""
-    user, cookie = people.add(tx, name, now, admin=True), secrets.token_urlsafe(32)
+def sessions_of(tx: Tx, name: str, now: float, *, admin: bool = True) -> str:
+    """The cookie of one more person, usually an administrator, who sees everything."""
+    user, cookie = people.add(tx, name, now, admin=admin), secrets.token_urlsafe(32)
     signins.add(
         tx, digest(cookie), user.id, now, expires_at=now + 1e6, address="127.0.0.1", browser="bench"
     )

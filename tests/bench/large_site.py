@@ -34,16 +34,17 @@ BATCH = 20_000
 TABLES = sum(len(table.columns) for table in t.metadata.tables.values())
 
 
-def furnish(engine: Engine, *, history: int, seed: int = 1) -> None:
-    """Write the site into an empty database; its times end at `pass_world.NOW`, thirty days of
-    history before that."""
-    fill(engine, SIZE, seed)
+def furnish(engine: Engine, *, history: int, size: Size | None = None, seed: int = 1) -> None:
+    """Write the site into an empty database, of that size (None: `SIZE`); its times end at
+    `pass_world.NOW`, thirty days of history before that."""
+    size = size or SIZE
+    fill(engine, size, seed)
     dice = random.Random(seed)
     with engine.begin() as tx:
         for start in range(0, history, BATCH):
             tx.execute(
                 insert(t.node_history),
-                [_step(number, history, dice) for number in range(start, start + BATCH)],
+                [_step(number, history, dice, size) for number in range(start, start + BATCH)],
             )
         tx.execute(
             insert(t.notices),
@@ -75,16 +76,16 @@ def furnish(engine: Engine, *, history: int, seed: int = 1) -> None:
         )
 
 
-def _step(number: int, history: int, dice: random.Random) -> dict[str, object]:
-    event, before, after = STEPS[number // SIZE.nodes % len(STEPS)]
-    holder = 1 + dice.randrange(SIZE.holders)
+def _step(number: int, history: int, dice: random.Random, size: Size) -> dict[str, object]:
+    event, before, after = STEPS[number // size.nodes % len(STEPS)]
+    holder = 1 + dice.randrange(size.holders)
     return {
-        "node_id": 1 + number % SIZE.nodes,
+        "node_id": 1 + number % size.nodes,
         "at": NOW - 30 * DAY * (1 - number / history),
         "event": event,
         "from_state": before,
         "to_state": after,
-        "generation": number // SIZE.nodes,
+        "generation": number // size.nodes,
         "cause": "as it goes",
         "vcluster_id": holder if after in ("prime", "boot", "active") else None,
         "actor": "agent",
