@@ -32,6 +32,7 @@ from cod.model import Role
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from cod.store.people import people
+from cod.web.api.events import SELDOM
 from tests.bench import large_site
 from tests.bench.arena import Measure, Smoke, write
 from tests.bench.bench_portal import cpu, sessions_of
@@ -132,32 +133,40 @@ def ask(
 
 
 class Browser:
-    """Somebody who looks at a virtual cluster's page."""
+    """Somebody who looks at a virtual cluster's page. `found`: the live parts of pages that were
+    loaded, by cluster: name, kinds of events, cluster or ''."""
 
-    def __init__(self, port: int, cookie: str, vcluster: str, seen: Seen) -> None:
-        self._port, self._cookie, self._seen = port, cookie, seen
+    def __init__(
+        self,
+        port: int,
+        cookie: str,
+        vcluster: str,
+        seen: Seen,
+        found: dict[str, list[tuple[str, list[str], str]]],
+    ) -> None:
+        self._port, self._cookie, self._seen, self._found = port, cookie, seen, found
         self._vcluster, self._path = vcluster, f"/vclusters/{vcluster}"
         self._pages = Connection(port, cookie)
-        self._parts: list[tuple[str, list[str], str]] = []  # name, kinds of events, cluster or ''
         self._waiting: dict[str, float] = {}  # names of parts, and since when
-        self._apart = self._fetched = 0.0
+        self._apart, self._fetched = SELDOM, 0.0
         self._tags: dict[str, str] = {}
         self._fetching: asyncio.Task[None] | None = None
 
     async def watch(self) -> None:
-        """Load the page and follow the events until cancelled."""
-        status, _, body = await self._pages.get(self._path)
-        if status != 200:
-            raise RuntimeError(f"{self._path}: {status}")
-        page = body.decode()
-        for tag in re.findall(r"<[^>]*\sdata-part=[^>]*>", page):
-            said = dict(re.findall(r'data-([a-z]+)="([^"]*)"', tag))
-            self._parts.append((said["part"], said["on"].split(), said.get("vcluster", "")))
-        said = dict(re.findall(r'data-(apart|after)="([^"]*)"', page))
-        self._apart, self._fetched = float(said["apart"]), time.monotonic()
+        """Load the page, if nobody has, and follow the events until cancelled."""
+        if self._vcluster not in self._found:
+            status, _, body = await self._pages.get(self._path)
+            if status != 200:
+                raise RuntimeError(f"{self._path}: {status}")
+            tags = re.findall(r"<[^>]*\sdata-part=[^>]*>", body.decode())
+            parts = [dict(re.findall(r'data-([a-z]+)="([^"]*)"', tag)) for tag in tags]
+            self._found[self._vcluster] = [
+                (said["part"], said["on"].split(), said.get("vcluster", "")) for said in parts
+            ]
+        self._fetched = time.monotonic()
         reader, writer = await opened(self._port)
         try:
-            ask(writer, self._port, self._cookie, f"/api/v1/events?after={said['after']}", {})
+            ask(writer, self._port, self._cookie, "/api/v1/events", {})
             head = await reader.readuntil(b"\r\n\r\n")
             if not head.startswith(b"HTTP/1.1 200"):
                 raise RuntimeError(head.decode())
@@ -178,7 +187,7 @@ class Browser:
             elif line.startswith(b"data: "):
                 concerns = own in line or b'"vcluster": ' not in line
                 self._seen.events += concerns
-                for name, kinds, vcluster in self._parts:
+                for name, kinds, vcluster in self._found[self._vcluster]:
                     if kind in kinds and (concerns or not vcluster):
                         self._soon(name)
 
@@ -215,8 +224,11 @@ async def crowd(portal: Portal, cookies: list[tuple[str, str]]) -> tuple[float, 
     `cookies`: (vcluster, cookie) of each."""
     seen = Seen()
     browsers: list[asyncio.Task[None]] = []
+    found: dict[str, list[tuple[str, list[str], str]]] = {}
     for vcluster, cookie in cookies:
-        browsers.append(asyncio.create_task(Browser(portal.port, cookie, vcluster, seen).watch()))
+        browsers.append(
+            asyncio.create_task(Browser(portal.port, cookie, vcluster, seen, found).watch())
+        )
         while seen.open < len(browsers) - 4:  # a few load their pages at once
             for each in browsers:
                 if each.done():

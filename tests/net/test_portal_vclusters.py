@@ -20,7 +20,7 @@ from cod.web.portal.pages import vclusters
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
 from tests.net.passed import Threads, files_passed, threads_at_work
-from tests.net.portalclient import signed_in
+from tests.net.portalclient import ANN, signed_in
 
 pytestmark = pytest.mark.slow
 
@@ -264,12 +264,12 @@ def test_a_page_says_whose_keys_its_nodes_know(there: Served) -> None:
 def test_where_no_names_are_answered_one_logs_in_by_address(there: Served, site: Site) -> None:
     found, nodes = there.tx(views.vcluster, "batch", site.policy)
     silent = replace(site, dns=replace(site.dns, port=0))
-    assert [vclusters.ssh(one, silent) for one in nodes[:2]] == [
+    assert [vclusters.ssh(one, ANN, silent) for one in nodes[:2]] == [
         "ssh root@10.77.129.1",
         "ssh root@10.77.129.2",
     ]
-    assert vclusters.ssh(nodes[0], site) == f"ssh root@n1.{found.vcluster.name}.{site.domain}"
-    assert vclusters.ssh(replace(nodes[0], address=None), site) == ""
+    assert vclusters.ssh(nodes[0], ANN, site) == f"ssh root@n1.{found.vcluster.name}.{site.domain}"
+    assert vclusters.ssh(replace(nodes[0], address=None), ANN, site) == ""
 
 
 def test_a_page_says_up_to_where_it_knows_what_happened(there: Served) -> None:

@@ -52,6 +52,7 @@
 
   const waiting = new Set(); // names of parts that are to be fetched
   let timer = 0, fetched = 0; // the next fetch; when the last one was
+  const tags = new Map(); // of parts as they are shown, by name
   let leaving = 0; // forms that were sent: the browser is about to go on
   // milliseconds between two, as the server wants it: the more watch, the more
   let apart = 1000 * (body.dataset.apart || 8);
@@ -87,27 +88,32 @@
     const where = new URL(body.dataset.home, location.href);
     where.searchParams.set("part", free.join(","));
     try {
+      const known = free.map((name) => tags.get(name)).filter(Boolean).join(", ");
       const reply = await fetch(where, { redirect: "manual", headers: { "X-Requested-With":
-        "live" } });
+        "live", ...(known && { "If-None-Match": known }) } });
       if (leaving) return; // the form may have changed the page's address
       // signed out meanwhile, or the thing has another name
       if (reply.type === "opaqueredirect") return location.assign(body.dataset.home);
       apart = 1000 * (reply.headers.get("X-Live-Apart") || apart / 1000);
       // what the page is about is gone: the server says what became of it
       if (reply.status === 404) return location.assign(body.dataset.home);
-      if (!reply.ok) return;
+      // what the server has read for all who watch may be older than the last event
+      if (reply.headers.has("X-Live-Again")) free.forEach((name) => soon(name));
+      if (!reply.ok) return; // 304: all is shown already
       const text = await reply.text();
-      if (free.length === 1) put(named("data-part", free[0])[0], text);
-      else putEach(text);
+      const since = Number(reply.headers.get("X-Live-After"));
+      if (free.length === 1) {
+        put(named("data-part", free[0])[0], text, reply.headers.get("ETag"), since);
+      } else putEach(text, since);
     } catch { /* the stream says that the server is away */ } finally { again(); }
   }
 
-  function putEach(text) {
+  function putEach(text, since) {
     const made = document.createElement("template");
     made.innerHTML = text;
     for (const one of every("template[data-of]", made.content)) {
       const part = named("data-part", one.dataset.of)[0];
-      if (part) put(part, one.innerHTML);
+      if (part) put(part, one.innerHTML, `"${one.dataset.tag}"`, since);
     }
   }
 
@@ -118,13 +124,12 @@
     }
   }
 
-  function put(part, text) {
+  // `since`: the last event that the text knows of; the page may have heard of later ones
+  function put(part, text, tag, since) {
+    if (busy(part)) return;
+    tags.set(part.dataset.part, tag);
     const made = document.createElement("template");
     made.innerHTML = text;
-    // these differ each time
-    const plain = text.replace(/(name="(?:csrf|once)" value=")[^"]*/g, "$1");
-    if (busy(part) || plain === part.dataset.was) return;
-    part.dataset.was = plain;
     const open = [...every("details[open] > summary", part)].map((each) => each.textContent);
     const at = part.contains(document.activeElement) ? document.activeElement : null;
     const link = at && at.getAttribute("href");
@@ -134,7 +139,16 @@
       if (open.includes(summary.textContent)) summary.parentElement.open = true;
     }
     if (path) part.querySelector(path)?.focus();
+    for (const badge of every("[data-node]", part)) {
+      const last = moved.get(badge.dataset.node);
+      if (last?.id > since) showState(badge, last);
+    }
     tick();
+  }
+
+  // of an element that is changed in place: its part no longer shows what was fetched
+  function changing(element) {
+    tags.delete(element.closest("[data-part]")?.dataset.part);
   }
 
   function soon(name, least = 0) {
@@ -157,20 +171,27 @@
 
   // ------------------------------------------------ events
 
+  const moved = new Map(); // the last transition of each node
+
+  function showState(badge, value) {
+    const [word, tone] = STATES[value.to_state] || [value.to_state, "busy"];
+    badge.textContent = word;
+    badge.title = value.to_state;
+    badge.className = `badge ${tone}`;
+    changing(badge);
+  }
+
   const told = {
     transition(value) {
-      for (const badge of named("data-node", value.node)) {
-        const [word, tone] = STATES[value.to_state] || [value.to_state, "busy"];
-        badge.textContent = word;
-        badge.title = value.to_state;
-        badge.className = `badge ${tone}`;
-      }
+      moved.set(value.node, value);
+      for (const badge of named("data-node", value.node)) showState(badge, value);
       say(`${value.node} is ${(STATES[value.to_state] || [value.to_state])[0]}`);
     },
     progress(value) {
       const part = value.total ? Math.max(0, Math.min(100,
         Math.floor(100 * value.done / value.total))) : 0;
       for (const shown of named("data-progress", value.node)) {
+        changing(shown);
         shown.querySelector("progress").value = part;
         shown.querySelector(".percent").textContent = `${part} %`;
         const phase = shown.querySelector(".phase"), rate = shown.querySelector(".rate");

@@ -49,6 +49,8 @@ class Hub:
         self._turn = DeferredLock()
         self._transitions, self._notices = Following(0), Following(0)
         self._progress: dict[str, Mapping[str, Any]] = {}
+        self._began = 0.0
+        self._told: dict[int | None, float] = {}  # by group; None: anything
 
     def refusal(self, who: Who) -> str:
         """Return why `who` may not open another stream now; '' if they may."""
@@ -66,6 +68,7 @@ class Hub:
                 self._transitions = Following(await self.pool.read(views.last_event))
                 self._notices = Following(await self.pool.read(views.told_until, None))
                 self._progress = {}
+                self._began, self._told = self.reactor.seconds(), {}
             self.streams.add(stream)
             if not self._loop.running:
                 self._loop.start(PERIOD).addErrback(self._broken)
@@ -79,6 +82,12 @@ class Hub:
         use at most a sixth of a core, however many are open.
         """
         return max(SELDOM, len(self.streams) / 8)
+
+    def told(self, groups: Groups) -> float:
+        """Return when something was last told to those who see these groups (None: all), on the
+        reactor's clock; when the loop began, where nothing was. Progress does not count."""
+        of = (None,) if groups is None else groups
+        return max((self._told[each] for each in of if each in self._told), default=self._began)
 
     def leave(self, stream: EventStream) -> None:
         """Remove the stream, and stop the loop after the last one."""
@@ -104,6 +113,10 @@ class Hub:
             [row for row in rows if self._transitions.is_new(row["id"])],
             [view for view in notices if self._notices.is_new(view.notice.id)],
         )
+        for group in (
+            {None, *(one for each in told for one in each.groups | each.left)} if told else ()
+        ):
+            self._told[group] = self.reactor.seconds()
         told += [progress(row) for name, row in now.items() if self._progress.get(name) != row]
         self._progress = now
         texts: dict[Groups, str] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -28,8 +29,9 @@ from cod.web.api.calls import NONE
 from cod.web.api.changes import Conditions
 from cod.web.api.context import Context
 from cod.web.api.routes import Call, Names, Route, named
-from cod.web.http import sessions
+from cod.web.http import representations, sessions
 from cod.web.http.errors import HttpProblem, unexpected
+from cod.web.http.representations import tag
 from cod.web.http.request import unquoted
 from cod.web.http.sessions import check_host, same_origin
 from cod.web.portal import assets, links, manual, nav
@@ -37,10 +39,14 @@ from cod.web.portal.answers import Answer, PageRequest, packed, redirect
 from cod.web.portal.forms import Fields, Form, body_of
 from cod.web.portal.page import Action, Page, SessionAction
 from cod.web.portal.render import Templates
+from cod.web.portal.shared_loads import SharedLoads
 
 # Statuses with which a form is shown again. 404: what a field names is not there; where the page
 # itself is not to be seen, that is found out when it is loaded.
 AGAIN = {401, 404, 409, 412, 413, 422, 429, 503}
+# what differs each time in parts that say the same: tokens of forms, and how long ago something
+# was, which the page's script counts on by itself
+_EACH_TIME = re.compile(rb"""(name="(?:csrf|once)"\s+value=")[^"]*|(<time [^>]*>)[^<]*(?=</time>)""")
 NOBODY = Who("nobody", writes=False)
 
 T = TypeVar("T", Page, Action | SessionAction)
@@ -62,6 +68,7 @@ class Portal:
         self.templates = Templates(web / "templates", self.assets)
         self.manual = manual.Manual(data.built("manual"))
         self._served = frozenset(page.path for page in pages)
+        self._loads = SharedLoads(context)
 
     async def answer(self, asked: PageRequest, refused: HttpProblem | None = None) -> Answer:
         """Return the answer to any request that is not the API's. `refused`: it has been, on its
@@ -147,9 +154,14 @@ class Portal:
             else calls.checked(page.query, pairs if asked.method == "GET" else {})
         )
         ask = self._ask(asked, named(page.path, names), query=query)
-        value = await self.context.pool.read(
-            partial(guarded, flow=partial(_dated, page, ask), who=ask.who, claims=page.claims(ask))
-        )
+        read = partial(guarded, who=ask.who, claims=page.claims(ask))
+        value: Mapping[str, Any]
+        if part and page.shared and form is None:
+            await self.context.pool.read(partial(read, flow=_nothing))
+            value, stale = await self._loads.of(page, ask)
+        else:
+            value = await self.context.pool.read(partial(read, flow=partial(_dated, page, ask)))
+            stale = False
         values = (
             self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
         )
@@ -162,28 +174,46 @@ class Portal:
         )
         values["home"] = own
         if part:
-            return self._parts(page, list(dict.fromkeys(part.split(","))), values, status)
+            answer = self._parts(asked, page, part, values, status)
+            if stale:
+                answer.headers["X-Live-Again"] = "1"
+            return answer
         return self._with_cookies(
             asked, Answer(status, self.templates.page(page.template, values).encode())
         )
 
-    def _parts(self, page: Page, wanted: list[str], values: dict[str, Any], status: int) -> Answer:
-        """Return blocks of a page alone: one as it is, several each in a `template` element. Raises
-        `HttpProblem`."""
+    def _parts(
+        self, asked: PageRequest, page: Page, part: str, values: dict[str, Any], status: int
+    ) -> Answer:
+        """Return blocks of a page alone, without those that the browser has: one as it is, of
+        several each in a `template` element with its tag. Raises `HttpProblem`."""
+        wanted = list(dict.fromkeys(part.split(",")))
         found = {
             name: self.templates.part(page.template, name, values | {"part": name})
             for name in wanted
         }
-        if None in found.values():
+        texts = {name: text for name, text in found.items() if text is not None}
+        if len(texts) < len(found):
             raise HttpProblem(404, "not_found", "No such part of this page.")
+        headers = {"X-Live-Apart": str(values["apart"])}
+        if values["last_event"] is not None:
+            headers["X-Live-After"] = str(values["last_event"])
+        tags = {
+            name: tag(_EACH_TIME.sub(rb"\1\2", f"{name}\n{text}".encode()))
+            for name, text in texts.items()
+        }
+        known = representations.tags(asked.header("if-none-match") or "")
+        new = {name: text for name, text in texts.items() if tags[name] not in known}
+        if status == 200 and not new:
+            return Answer(304, headers=headers)
+        if len(found) == 1:
+            (name,) = texts
+            return Answer(status, texts[name].encode(), headers=headers | {"ETag": tags[name]})
         text = "".join(
-            f'<template data-of="{name}">{text}</template>' for name, text in found.items()
+            f'<template data-of="{name}" data-tag="{tags[name][1:-1]}">{text}</template>'
+            for name, text in new.items()
         )
-        return Answer(
-            status,
-            (text if len(found) > 1 else str(found[wanted[0]])).encode(),
-            headers={"X-Live-Apart": str(values["apart"])},
-        )
+        return Answer(status, text.encode(), headers=headers)
 
     def _ask(
         self, asked: PageRequest, names: Names, body: Any = None, query: Any = None, key: str = ""
@@ -325,6 +355,7 @@ class Portal:
         )
         if action.again:
             return await self._again(asked, action, names, fields, None, reply=reply)
+        self._loads.clear()
         log.info("%s %s: %s", who.name, asked.method, route.summary)
         ask = replace(ask, names=named(action.path, names))
         if action.shows:
@@ -380,6 +411,10 @@ def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
         if names is not None:
             return each, names
     return None, {}
+
+
+def _nothing(tx: Tx) -> None:
+    """Do nothing: only the rights are looked at."""
 
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class Page(Generic[N, Q]):
     query     the model of the query string; `part` is not in it
     nav       which entry of the navigation it belongs to: an entry's path in `web.portal.nav`
     public    to be seen without signing in
+    shared    what it loads depends on who asks by their rights alone, and is read once for the live
+              parts of all who watch it (`shared_loads`)
     """
 
     path: str
@@ -40,6 +42,7 @@ class Page(Generic[N, Q]):
     query: type[Q] | None = None
     nav: str = ""
     public: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@ with it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import Field
@@ -105,14 +104,13 @@ def _one(tx: Tx, ask: PageCall[Named, MembersQuery]) -> dict[str, Any]:
         name: documents.described(templates.resolve(tx, name=name))
         for name in {view.template, *(one.template for one in nodes if one.template)}
     }
-    own = ask.who.name.removeprefix("user:") if ask.who.user_id is not None else "NAME"
-    users = {one.node.name: own for one in nodes if one.template and run[one.template].root_closed}
+    closed = {one.node.name for one in nodes if one.template and run[one.template].root_closed}
     return rest | {
         "view": view,
         "v": view.vcluster,
         "nodes": nodes,
         "wrong": wrong,
-        "ssh": partial(ssh, site=ask.site, users=users),
+        "ssh": partial(ssh, site=ask.site, closed=closed),
         "keys": keys,
         "group": groups.one(tx, view.group),
         "seeded": run[view.template].seeded,
@@ -207,22 +205,23 @@ def _history(tx: Tx, ask: PageCall[Named, HistoryQuery]) -> dict[str, Any]:
     }
 
 
-def ssh(node: NodeView, site: Site, users: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return how one logs in to an active node; '' where it has no address. Who `root` is, its
+def ssh(node: NodeView, who: Who, site: Site, closed: Set[str] = frozenset()) -> str:
+    """Return how `who` logs in to an active node; '' where it has no address. Who `root` is, its
     image says. Where COD answers no names, nobody may know them.
 
-    users  who logs in to nodes whose root is closed, by the node's name
+    closed  names of nodes whose root is closed, to which people log in by their own names
     """
     if node.address is None:
         return ""
     named = node.node.hostname and site.dns.port
     at = f"{node.node.hostname}.{node.vcluster}.{site.domain}" if named else node.address
-    return f"ssh {users.get(node.node.name, 'root')}@{at}"
+    user = "root" if node.node.name not in closed else who.person or "NAME"
+    return f"ssh {user}@{at}"
 
 
 PAGES = (
     Page("/vclusters", "vclusters.html", _list, ANYBODY, VclusterQuery, "/vclusters"),
-    Page(SHOWN, "vcluster.html", _one, see("vcluster"), MembersQuery, "/vclusters"),
+    Page(SHOWN, "vcluster.html", _one, see("vcluster"), MembersQuery, "/vclusters", shared=True),
     Page(
         SHOWN + "/history",
         "vcluster-history.html",

@@ -1,0 +1,110 @@
+"""What live parts of pages show, read once for all who watch the same page with the same rights.
+
+Hundreds may watch a cluster whose nodes change all the time. Each of them is asked for their rights
+in a transaction of its own (`flows.people.access.guarded`); what the page shows is read by the first
+and used by the others. Such a page is loaded as somebody without a name, so that nothing of a
+person's can be in it, and kept by all that is left of who asks: their roles and single rights.
+
+What was read is used as long as no event was told to those who see these groups; where many watch,
+for a part of the time between two fetches of a page even so. Then the answer says that there is
+more to come, and the page asks again. Where nobody follows the events, nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import DeferredLock
+
+from cod.flows import views
+from cod.model import Who
+from cod.pool import Tx
+from cod.web.api.context import Context
+from cod.web.api.events import SELDOM
+from cod.web.portal.page import Page, PageCall
+
+OLDEST = 15.0  # seconds: what changes without an event is shown after so long
+PART = 4  # of the time between two fetches, for which what was read is used despite events
+
+
+@dataclass
+class _Load:
+    """What a page loaded, by a read that began at `began`; whoever comes meanwhile waits."""
+
+    began: float = float("-inf")
+    values: Mapping[str, Any] = field(default_factory=dict)
+    turn: DeferredLock = field(default_factory=DeferredLock)
+
+
+class SharedLoads:
+    """Those of a process."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._loads: dict[Hashable, _Load] = {}
+
+    async def of(
+        self, page: Page[Any, Any], ask: PageCall[Any, Any]
+    ) -> tuple[Mapping[str, Any], bool]:
+        """Return what a page loads for a question whose rights were looked at, with the time of
+        the read (`now`) and the last event that it knows of (`last_event`); and whether something
+        has happened since."""
+        clock = self._context.reactor.seconds
+        self._loads = {
+            key: load
+            for key, load in self._loads.items()
+            if load.turn.locked or clock() - load.began < OLDEST
+        }
+        load = self._loads.setdefault(_key(page, ask), _Load())
+        await load.turn.acquire()
+        try:
+            if not self._serves(load, ask.who):
+                began = clock()
+                nameless = replace(ask, who=_nameless(ask.who), host="")
+                load.values = await self._context.pool.read(partial(_read, page, nameless))
+                load.began = began
+        finally:
+            load.turn.release()
+        return load.values, load.began < self._context.hub.told(ask.who.groups)
+
+    def clear(self) -> None:
+        """Forget everything: somebody has sent a form, and wants to see what came of it."""
+        self._loads = {}
+
+    def _serves(self, load: _Load, who: Who) -> bool:
+        hub = self._context.hub
+        age = self._context.reactor.seconds() - load.began
+        if not hub.streams or age >= OLDEST:
+            return False
+        return load.began >= hub.told(who.groups) or age < (hub.apart() - SELDOM) / PART
+
+
+def _read(page: Page[Any, Any], ask: PageCall[Any, Any], tx: Tx) -> dict[str, Any]:
+    return {"now": ask.now, "last_event": views.last_event(tx)} | dict(page.load(tx, ask))
+
+
+def _nameless(who: Who) -> Who:
+    """Return the rights of a person, without anything that says who it is."""
+    return Who(
+        "user:",
+        admin=who.admin,
+        writes=who.writes,
+        user_id=0,
+        roles=who.roles,
+        only=who.only,
+        singles=who.singles,
+    )
+
+
+def _key(page: Page[Any, Any], ask: PageCall[Any, Any]) -> Hashable:
+    """Return what loads of a page depend on: all that `_nameless` leaves, and the question."""
+    who = ask.who
+    return (
+        (page.path, ask.names, None if ask.query is None else ask.query.model_dump_json()),
+        (who.admin, who.writes, who.only),
+        frozenset(who.roles.items()),
+        frozenset(who.singles.items()),
+    )
