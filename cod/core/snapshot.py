@@ -56,12 +56,13 @@ def look(
     *,
     isolated: bool = False,
     times: bool = False,
+    again: bool = False,
 ) -> Observed:
     """Return the site now. `before`: what was seen last; what has not changed since is the same
     object. `isolated`: nodes' switch ports count, though no request for an isolated vcluster
     waits. `times`: so do the times of nodes on their way, though nothing is reserved in advance
-    yet."""
-    found = _look(tx, site, now, before, isolated, times)
+    yet. `again`: the result will be a `before`, also the first one."""
+    found = _look(tx, site, now, before, isolated, times, again)
     dear = energy_curve.dear(tx, site.energy, now)
     spare = reserve_marks.spare(tx, site.energy, found.site.types, now)
     if (dear, spare) == (found.site.dear, found.site.spare):
@@ -70,7 +71,13 @@ def look(
 
 
 def _look(
-    tx: Tx, site: Site, now: float, before: Observed | None, isolated: bool, times: bool
+    tx: Tx,
+    site: Site,
+    now: float,
+    before: Observed | None,
+    isolated: bool,
+    times: bool,
+    again: bool,
 ) -> Observed:
     many = len(site.subnets) > 1
     ports = site.isolation is not None and (isolated or pass_rows.isolated_waits(tx))
@@ -84,6 +91,7 @@ def _look(
         before=before.scene if before else None,
         apart=node_kinds.Apart(ports, windows=pass_rows.windows_planned(tx)),
         times=times,
+        again=again,
     )
     if (
         before is None

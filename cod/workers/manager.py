@@ -186,7 +186,7 @@ class Manager(Service):
 
     async def _pass(self, now: float) -> None:
         site = self._site.current
-        self._seen = await self._pool.snapshot(plan.look, site, now, self._seen)
+        self._seen = await self._pool.snapshot(plan.look, site, now, self._seen, again=True)
         self._aside = {
             one: until for one, until in self._aside.items() if until > self._reactor.seconds()
         }

@@ -114,7 +114,7 @@ def one_pass(
     assert claim is not None
     began = time.perf_counter()
     with snapshot(engine) as tx:
-        looked = flow.look(tx, site, now, before[0] if before else None)
+        looked = flow.look(tx, site, now, before[0] if before else None, again=True)
     seen = looked.site
     loaded = time.perf_counter()
     if before is not None and before[1].lasts(seen, site, now):
@@ -391,7 +391,7 @@ def _compared(engine: Engine, site: Site) -> tuple[float, float, float, float]:
 
 def _look(engine: Engine, site: Site, before: flow.Observed | None) -> flow.Observed:
     with snapshot(engine) as tx:
-        return flow.look(tx, site, NOW, before)
+        return flow.look(tx, site, NOW, before, again=True)
 
 
 def main() -> None:

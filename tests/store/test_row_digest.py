@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
+from zlib import crc32
 
 import pytest
-from sqlalchemy import Engine, Select, select, update
+from sqlalchemy import Engine, Select, literal, select, union_all, update
 
 from cod.core.nodes import transitions
 from cod.flows.scheduler import plan as flow
@@ -15,10 +17,10 @@ from cod.states import NodeEvent
 from cod.store import tables as t
 from cod.store.engine import Tx, snapshot
 from cod.store.nodes import nodes
-from cod.store.scheduler import node_counts, pass_rows, reservations, vclusters
+from cod.store.scheduler import node_counts, pass_rows, reclaims, reservations, vclusters
 from cod.store.scheduler import requests as request_rows
 from cod.store.scheduler.row_digest import digest
-from tests.bench.pass_world import NOW, SITE, Size, fill
+from tests.bench.pass_world import DAY, NOW, SITE, Size, fill
 from tests.store.manager_world import in_tx
 
 pytestmark = [pytest.mark.slow, pytest.mark.mariadb_always]
@@ -28,8 +30,10 @@ BY = node_counts.AssignedBy(*assigned_by(SITE.policy, NOW))
 ROWS = {
     "live": vclusters.live_rows(),
     "pending": request_rows.pending_rows(),
-    "held": node_counts.held_rows(BY),
-    "free": node_counts.free_rows(NOW - 60.0),
+    "held": node_counts.held_nodes(BY),
+    "free": node_counts.reserve_nodes(NOW - 60.0),
+    "reserved": node_counts.reserved(),
+    "reclaims": reclaims.open_rows(),
 }
 CHANGES: list[tuple[str, Any, dict[str, Any]]] = [
     *(
@@ -200,21 +204,31 @@ def test_what_is_seen_is_what_is_there(engine: Engine) -> None:
 
 
 def test_only_what_changed_is_read_again(engine: Engine) -> None:
-    """Show that digests count in every round after the first, also in that of a change: requests
-    are not read again because of a node."""
+    """Show that digests count in every round of one that looks again, also in that of a change:
+    requests are not read again because of a node, nor nodes because of a request."""
     if engine.dialect.name == "sqlite":
         return
     fill(engine, SIZE)
-    first = in_tx(engine, flow.look, SITE, NOW)
+    first = in_tx(engine, flow.look, SITE, NOW, again=True)
     second = in_tx(engine, flow.look, SITE, NOW, first)
+    assert second is first
     with engine.begin() as tx:
         node = nodes.ROWS.known(tx, one_of(tx, "held"))
         transitions.move(tx, node, NodeEvent.RELEASED, now=NOW, cause="", actor="a")
     third = in_tx(engine, flow.look, SITE, NOW, second)
     assert third.scene.pending is second.scene.pending
+    assert third.scene.reclaims is second.scene.reclaims
     assert third.scene.held is not second.scene.held
-    assert third.scene.free is second.scene.free
     assert in_tx(engine, flow.look, SITE, NOW, third) is third
+    with engine.begin() as tx:
+        tx.execute(
+            update(t.node_requests)
+            .where(t.node_requests.c.id == one_of(tx, "pending"))
+            .values(reason="another")
+        )
+    fourth = in_tx(engine, flow.look, SITE, NOW, third)
+    assert fourth.scene.pending is not third.scene.pending
+    assert fourth.scene.held is third.scene.held
 
 
 def test_a_change_that_is_undone_while_rows_are_read_is_not_seen(engine: Engine) -> None:
@@ -289,6 +303,55 @@ def test_a_reclaim_that_takes_one_node_in_place_of_another_counts(engine: Engine
     after = in_tx(engine, flow.look, SITE, NOW, before)
     assert bare(after) == bare(in_tx(engine, flow.look, SITE, NOW))
     assert after.scene.held != before.scene.held
+
+
+def test_a_chosen_node_that_exchanges_its_kind_with_another_counts(engine: Engine) -> None:
+    """Two nodes of one vcluster exchange racks: the counts are what they were, but a node of
+    another kind is chosen by a reclaim."""
+    fill(engine, SIZE)
+    n = t.nodes.c
+    with engine.begin() as tx:
+        first = one_of(tx, "held")
+        own = tx.execute(select(n.vcluster_id, n.type_id).where(n.id == first)).one()._asdict()
+        other = tx.scalars(select(n.id).where(n.vcluster_id > 2, n.id != first).limit(1)).one()
+        tx.execute(update(t.nodes).where(n.id == other).values(**own, assigned_at=NOW - DAY))
+        for node, block in ((first, 1), (other, 2)):
+            tx.execute(update(t.nodes).where(n.id == node).values(block_id=block))
+        reservations.add(tx, [first], one_of(tx, "pending"), None, NOW)
+    before = in_tx(engine, flow.look, SITE, NOW, again=True)
+    with engine.begin() as tx:
+        for node, block in ((first, 2), (other, 1)):
+            tx.execute(update(t.nodes).where(n.id == node).values(block_id=block))
+    after = in_tx(engine, flow.look, SITE, NOW, before)
+    assert bare(after) == bare(in_tx(engine, flow.look, SITE, NOW))
+    assert after.scene.held != before.scene.held
+
+
+def test_an_exchange_that_a_plain_sum_would_miss_is_seen(engine: Engine) -> None:
+    """Show that a row counts by its id: the CRC32 of two rows that exchange a value change by the
+    same bits, and their sum stays where each of these bits is set in one of them alone."""
+    if engine.dialect.name == "sqlite":
+        return
+
+    def rows(values: dict[int, int]) -> Select[Any]:
+        parts = (
+            select(literal(row).label("id"), literal(value).label("value"))
+            for row, value in values.items()
+        )
+        return select(union_all(*parts).subquery())
+
+    def plain(values: dict[int, int]) -> int:
+        return sum(crc32(f"{row},{value}".encode()) for row, value in values.items())
+
+    there, exchanged = next(
+        (there, exchanged)
+        for row, first, second in product(range(1001, 2000), range(10, 100), range(10, 100))
+        if first != second
+        for there, exchanged in [({1000: first, row: second}, {1000: second, row: first})]
+        if plain(there) == plain(exchanged)
+    )
+    with engine.connect() as tx:
+        assert digest(tx, rows(there)) != digest(tx, rows(exchanged))
 
 
 def test_a_digest_that_never_changes_is_caught(

@@ -45,7 +45,7 @@ def hold(
 
 def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Observed:
     """Return the site now, with the times of nodes on their way; see `core.snapshot.look`."""
-    return core_snapshot.look(tx, site, now, before, times=True)
+    return core_snapshot.look(tx, site, now, before, times=True, again=True)
 
 
 def question(seen: Observed, site: Site, now: float) -> bytes:

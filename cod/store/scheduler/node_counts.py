@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, and_, case, func, or_, select
+from sqlalchemy.sql.elements import ColumnElement
 
 from cod.states import UNAPPROVED, Disk, NodeState
 from cod.store import tables as t
@@ -142,14 +143,6 @@ def kept(tx: Tx, idle_since: float, apart: Apart = TOGETHER) -> list[Kept]:
     return found
 
 
-def free_rows(idle_since: float, apart: Apart = TOGETHER) -> Select[Any]:
-    """Return what `free` reads."""
-    alike = *ALIKE, *apart.columns
-    idle = func.sum(case((is_idle(idle_since), 1), else_=0))
-    counts = func.count().label("nodes"), idle.label("idle")
-    return select(*alike, *counts).where(FREE).group_by(*alike)
-
-
 def free(
     tx: Tx, kept: Sequence[Kept], many: bool, idle_since: float, apart: Apart = TOGETHER
 ) -> list[Free]:
@@ -160,7 +153,10 @@ def free(
     """
     counts: Counter[FreeKey] = Counter()
     idles: Counter[FreeKey] = Counter()
-    for row in tx.execute(free_rows(idle_since, apart)).all():
+    alike = *ALIKE, *apart.columns
+    idle = func.sum(case((is_idle(idle_since), 1), else_=0))
+    query = select(*alike, func.count(), idle).where(FREE).group_by(*alike)
+    for row in tx.execute(query).all():
         key = free_key(row, many, *apart.read(row[7:-2]))
         counts[key] += row[-2]
         idles[key] += int(row[-1])
@@ -232,28 +228,39 @@ def silent(tx: Tx, type_ids: Collection[int]) -> int:
     return nodes.ROWS.count(tx, ~ANSWERS, NOBODYS, _n.type_id.in_(list(type_ids)))
 
 
-def held_rows(by: AssignedBy, apart: Apart = TOGETHER) -> Select[Any]:
-    """Return what `held` reads."""
+def held_nodes(by: AssignedBy, apart: Apart = TOGETHER) -> Select[Any]:
+    """Return the nodes that `held` counts, with all that it tells them apart by."""
+    columns = _n.id, _n.vcluster_id, _n.released, _n.state, *KIND, _n.assigned_at
+    later = case((_later(by), 1), else_=0).label("later")
+    return _held(select(*columns, later, *apart.columns), by)
+
+
+def reserve_nodes(idle_since: float, apart: Apart = TOGETHER) -> Select[Any]:
+    """Return the nodes of which `free`, `coming` and `by_type` count those that they do, with all
+    that they tell them apart by."""
+    columns = _n.id, _n.released, *ALIKE, _n.power_driver, _n.since
+    flags = (case((one, 1), else_=0) for one in (ANSWERS, is_idle(idle_since)))
+    return select(*columns, *flags, *apart.columns).where(NOBODYS)
+
+
+def reserved() -> Select[Any]:
+    """Return the reservations that `kept` counts."""
+    r = t.reservations.c
+    return select(r.node_id, r.request_id, r.reclaim_id)
+
+
+def _later(by: AssignedBy) -> ColumnElement[bool]:
+    """Return the condition of nodes that were assigned later than `by` says."""
     time = (
         case(by.by_priority, value=t.groups.c.priority, else_=by.time)
         if by.by_priority
         else by.time
     )
-    later = _n.assigned_at > time
-    # In the index's order, so that nothing is sorted, unless ports are asked for.
-    alike = _n.vcluster_id, _n.released, _n.state, *KIND, *apart.columns
-    query = (
-        select(
-            _n.vcluster_id,
-            *KIND,
-            func.count().label("nodes"),
-            func.sum(case((later, 0), else_=1)).label("mobile"),
-            func.min(case((later, _n.assigned_at))).label("first_later"),
-            *apart.columns,
-        )
-        .where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None))
-        .group_by(*alike)
-    )
+    return _n.assigned_at > time
+
+
+def _held(query: Select[Any], by: AssignedBy) -> Select[Any]:
+    query = query.where(_n.vcluster_id.is_not(None), _n.type_id.is_not(None))
     if not by.by_priority:
         return query
     return query.join(t.vclusters, t.vclusters.c.id == _n.vcluster_id).join(
@@ -261,12 +268,24 @@ def held_rows(by: AssignedBy, apart: Apart = TOGETHER) -> Select[Any]:
     )
 
 
+def _held_rows(by: AssignedBy, apart: Apart) -> Select[Any]:
+    later = _later(by)
+    # In the index's order, so that nothing is sorted, unless ports are asked for.
+    alike = _n.vcluster_id, _n.released, _n.state, *KIND, *apart.columns
+    counts = (
+        func.count(),
+        func.sum(case((later, 0), else_=1)),
+        func.min(case((later, _n.assigned_at))),
+    )
+    return _held(select(_n.vcluster_id, *KIND, *counts, *apart.columns), by).group_by(*alike)
+
+
 def held(
     tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy, apart: Apart = TOGETHER
 ) -> list[Held]:
     """Return what vclusters hold, by kind."""
     found: dict[tuple[int, NodeKindRow], Held] = {}
-    for row in tx.execute(held_rows(by, apart)).all():
+    for row in tx.execute(_held_rows(by, apart)).all():
         key = row[0], kind_of(row[1:4], many, *apart.read(row[7:]))
         found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
     chosen: Counter[tuple[int, NodeKindRow]] = Counter()

@@ -23,18 +23,26 @@ from cod.store.people import groups, user_usage
 from cod.store.scheduler import maintenance, node_counts, node_kinds, reclaims, requests, vclusters
 from cod.store.scheduler.row_digest import digest
 
+_COUNTS = ("free", "coming", "held", "site", "reclaimed")
+"""Fields of `PassRows` that are read again if nodes have changed."""
+
 
 class Digests(NamedTuple):
     """Digests of the longest lists: an equal digest means an equal list. None: unknown.
 
-    held      of the nodes of vclusters, with all that affects them
+    nodes     of all nodes of a type and their reservations, with all that affects their counts
     requests  of vclusters that have not ended, and of pending requests
-    free      of available nodes, with all that affects them
+    reclaims  of the open ones
     """
 
-    held: tuple[object, ...] | None = None
+    nodes: tuple[object, ...] | None = None
     requests: tuple[object, ...] | None = None
-    free: tuple[object, ...] | None = None
+    reclaims: tuple[object, ...] | None = None
+
+    def same(self, name: str, before: PassRows) -> bool:
+        """Return whether what that digest is of is known to be what it was."""
+        own = getattr(self, name)
+        return own is not None and own == getattr(before.digests, name)
 
 
 class PassRows(NamedTuple):
@@ -85,42 +93,59 @@ def read(
     before: PassRows | None = None,
     apart: node_kinds.Apart = node_kinds.TOGETHER,
     times: bool = False,
+    again: bool = False,
 ) -> PassRows:
     """Return the rows for a pass. `by`, `many`, `idle_since`, `apart`, `times`: see `node_counts`;
     `month`: its first day; `before`: an earlier result, whose unchanged lists, and whose tuples of
-    requests, are not read again. With `before`, the transaction must read one moment
-    (`engine.of_one_moment`): otherwise a change that is undone between a digest and its rows would
-    stay unseen."""
+    requests, are not read again; `again`: the result will be such a one. With these, the
+    transaction must read one moment (`engine.of_one_moment`): otherwise a change that is undone
+    between a digest and its rows would stay unseen."""
     # first: what is read later is as new, or newer
     version = watermarks.version(tx, watermarks.RESERVED)
-    kept = node_counts.kept(tx, idle_since, apart)
-    digests = _digests(tx, kept, many, by, idle_since, apart) if before else Digests()
+    digests = Digests()
+    if before or again:
+        lists = [vclusters.live_rows(), requests.pending_rows()]
+        digests = Digests(requests=_of(tx, *lists), reclaims=_of(tx, reclaims.open_rows()))
     live, pending, named = _requests(tx, digests, before)
+    times = times or any(one.starts_at is not None for one in pending)
+    if before or again:
+        nodes = _of(
+            tx,
+            node_counts.held_nodes(by, apart),
+            node_counts.reserve_nodes(idle_since, apart),
+            node_counts.reserved(),
+        )
+        # what they are counted by, besides
+        by_rules = many, apart, times, tuple(one.id for one in live if one.preemptible)
+        digests = digests._replace(nodes=nodes and (*nodes, *by_rules))
     owners = {group.id: group for group in groups.every(tx)}
     limited = [group.id for group in owners.values() if group.hours_limit is not None]
     sharing = [group.id for group in owners.values() if group.user_shares]
-    if before and digests.held and digests.held == before.digests.held:
-        held = before.held
+    counts: dict[str, Any]
+    if before and digests.same("nodes", before):
+        counts = {name: getattr(before, name) for name in _COUNTS}
     else:
+        kept = node_counts.kept(tx, idle_since, apart)
         held = node_counts.held(tx, kept, many, by, apart)
-    if before and digests.free and digests.free == before.digests.free:
-        free = before.free
-    else:
-        free = node_counts.free(tx, kept, many, idle_since, apart)
-    times = times or any(one.starts_at is not None for one in pending)
+        counts = {
+            "free": node_counts.free(tx, kept, many, idle_since, apart),
+            "coming": node_counts.coming(tx, kept, many, apart, times),
+            "held": held,
+            "site": node_counts.by_type(tx, held),
+            "reclaimed": node_counts.reclaimed(tx) if apart.windows else {},
+        }
     return PassRows(
+        **counts,
         types=types.every(tx),
         groups=owners,
         type_limits=groups.type_limits(tx),
         type_terms=groups.type_terms(tx),
         used=energy.node_seconds(tx, month, limited) if limited else {},
-        free=free,
-        coming=node_counts.coming(tx, kept, many, apart, times),
-        held=held,
-        site=node_counts.by_type(tx, held),
         live=live,
         pending=pending,
-        reclaims=reclaims.open_(tx),
+        reclaims=(
+            before.reclaims if before and digests.same("reclaims", before) else reclaims.open_(tx)
+        ),
         templates=templates.for_matching(tx, named),
         deserted=[vcluster.id for vcluster in vclusters.deserted(tx)],
         version=version,
@@ -128,39 +153,20 @@ def read(
         expected=node_counts.expected(tx),
         users=user_usage.of_groups(tx, sharing) if sharing else [],
         windows=maintenance.open_(tx),
-        reclaimed=node_counts.reclaimed(tx) if apart.windows else {},
     )
 
 
-def _digests(
-    tx: Tx,
-    kept: Iterable[node_counts.Kept],
-    many: bool,
-    by: node_counts.AssignedBy,
-    idle_since: float,
-    apart: node_kinds.Apart,
-) -> Digests:
-    """Return the digests of the rows; none where the database has none."""
-    held = digest(tx, node_counts.held_rows(by, apart))
-    if held is None:
-        return Digests()
-    # two nodes of preemptible vclusters that change places, as members or among those that are
-    # chosen, leave the counts as they are
-    latest = tx.scalar(select(func.max(t.node_history.c.id)))
-    chosen = digest(tx, select(t.reservations.c.node_id))
-    rules = many, apart, frozenset(kept)
-    return Digests(
-        (held, latest, chosen, *rules),
-        (digest(tx, vclusters.live_rows()), digest(tx, requests.pending_rows())),
-        (digest(tx, node_counts.free_rows(idle_since, apart)), *rules),
-    )
+def _of(tx: Tx, *lists: Select[Any]) -> tuple[object, ...] | None:
+    """Return the digests of the lists; None where the database has none."""
+    found = tuple(digest(tx, one) for one in lists)
+    return None if None in found else found
 
 
 def _requests(
     tx: Tx, digests: Digests, before: PassRows | None
 ) -> tuple[list[vclusters.Live], list[requests.Pending], Iterable[int]]:
     """Return vclusters, their pending requests, and which templates these name."""
-    if before and digests.requests is not None and digests.requests == before.digests.requests:
+    if before and digests.same("requests", before):
         return before.live, before.pending, before.templates
     live = vclusters.live(tx)
     there = {one.id for one in live}

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import Select, func, insert, select
 
 from cod.model import Node, Reclaim
 from cod.states import ReclaimState
@@ -120,6 +120,11 @@ def _of(tx: Tx, request_ids: Collection[int], at: float) -> list[Reclaim]:
 
 def _key(one: Reclaim) -> ReclaimKey:
     return ReclaimKey(one.request_id, one.vcluster_id, one.type_id, one.block_id, one.subnet)
+
+
+def open_rows() -> Select[Any]:
+    """Return what `open_` reads of all vclusters."""
+    return ROWS.select.where(_c.state == ReclaimState.OPEN)
 
 
 def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list[Reclaim]:
