@@ -35,6 +35,19 @@ VOLUME_GROUP = "rocky"
 SUBVOLUMES = ("@", "@/home", "@/var", "@/boot/grub2/i386-pc")
 ROOT = 1536  # MiB
 MODULES = ("part_gpt", "xfs", "btrfs", "ext2", "lvm", "search_fs_uuid")
+# What only costs an emulated processor time, and shows nothing of a layout, is left out.
+QUICK = "mitigations=off audit=0 modprobe.blacklist=powernow_k8,acpi_cpufreq,kvm_amd,pcspkr,psmouse"
+MASKED = (
+    *("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer"),
+    *("e2scrub_reap.service", "fstrim.timer", "logrotate.timer", "systemd-pstore.service"),
+    *("getty@tty1.service", "serial-getty@ttyS0.service", "cron.service"),
+)
+CLOUD = """\
+cloud_init_modules:
+ [write-files, growpart, resizefs, set_hostname, update_etc_hosts, users-groups, ssh]
+cloud_config_modules: [runcmd]
+cloud_final_modules: [scripts-vendor, scripts-user]
+"""
 # LVM without the kernel's device mapper, and without a look at other disks
 LVM = (
     "--driverloaded",
@@ -134,7 +147,7 @@ def make(layout: str, tree: Path, scratch: Path, path: Path) -> None:
 
     root = where["/"]
     device = f"/dev/{VOLUME_GROUP}/root" if root.kind == "lvm" else f"UUID={ids[root.number]}"
-    words = f"root={device} ro {debian.CONSOLES}"
+    words = f"root={device} ro {debian.CONSOLES} {QUICK}"
     if root.kind == "lvm":
         words += f" rd.lvm.lv={VOLUME_GROUP}/root"
     if root.kind == "btrfs":
@@ -215,6 +228,7 @@ def settle(tree: Path, fstab: str, kernel: str, words: str, prefix: str, boot: s
     )
     files = debian.FILES | {
         "etc/fstab": fstab,
+        "etc/cloud/cloud.cfg.d/20_quick.cfg": CLOUD,
         "boot/loader/entries/debian.conf": entry,
         "boot/grub/grub.cfg": (
             f"search.fs_uuid {boot} root\nset timeout=0\nlinux {prefix}/vmlinuz-{kernel} {words}\n"
@@ -231,6 +245,10 @@ def settle(tree: Path, fstab: str, kernel: str, words: str, prefix: str, boot: s
         shutil.copytree(tree / GRUB, tree / "boot/grub/i386-pc", dirs_exist_ok=True)
     for made in tree.glob("etc/ssh/ssh_host_*"):
         made.unlink()
+    for name in MASKED:
+        unit = tree / "etc/systemd/system" / name
+        unit.unlink(missing_ok=True)
+        unit.symlink_to("/dev/null")
     for name in ("etc/passwd", "usr/bin/bash"):
         os.setxattr(tree / name, "security.selinux", LABEL.encode() + b"\0")
 
