@@ -248,7 +248,7 @@ def test_flows_leave_a_connection_whose_link_was_cut(
 def test_the_host_ends_idle_connections_and_none_is_used_then(
     mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would keep those of a server that cannot be reached any more for eight hours."""
+    """MariaDB would keep a connection for eight hours whose server it cannot reach any more."""
     monkeypatch.setattr(database, "IDLE", 2)
     engine, asking = database.connect(mariadb.url("idle")), mariadb.connect()
     with engine.connect() as tx:
