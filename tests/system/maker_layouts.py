@@ -245,6 +245,10 @@ def settle(tree: Path, fstab: str, kernel: str, words: str, prefix: str, boot: s
         shutil.copytree(tree / GRUB, tree / "boot/grub/i386-pc", dirs_exist_ok=True)
     for made in tree.glob("etc/ssh/ssh_host_*"):
         made.unlink()
+    for name in MASKED:
+        unit = tree / "etc/systemd/system" / name
+        unit.unlink(missing_ok=True)
+        unit.symlink_to("/dev/null")
     for name in ("etc/passwd", "usr/bin/bash"):
         os.setxattr(tree / name, "security.selinux", LABEL.encode() + b"\0")
 
