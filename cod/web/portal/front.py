@@ -46,7 +46,9 @@ from cod.web.portal.shared_loads import SharedLoads
 AGAIN = {401, 404, 409, 412, 413, 422, 429, 503}
 # what differs each time in parts that say the same: tokens of forms, and how long ago something
 # was, which the page's script counts on by itself
-_EACH_TIME = re.compile(rb"""(name="(?:csrf|once)"\s+value=")[^"]*|(<time [^>]*>)[^<]*(?=</time>)""")
+_EACH_TIME = re.compile(
+    rb"""(name="(?:csrf|once)"\s+value=")[^"]*|(<time [^>]*>)[^<]*(?=</time>)"""
+)
 NOBODY = Who("nobody", writes=False)
 
 T = TypeVar("T", Page, Action | SessionAction)

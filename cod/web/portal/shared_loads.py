@@ -1,8 +1,8 @@
 """What live parts of pages show, read once for all who watch the same page with the same rights.
 
 Hundreds may watch a cluster whose nodes change all the time. Each of them is asked for their rights
-in a transaction of its own (`flows.people.access.guarded`); what the page shows is read by the first
-and used by the others. Such a page is loaded as somebody without a name, so that nothing of a
+in a transaction of its own (`flows.people.access.guarded`); what the page shows is read by the
+first and used by the others. Such a page is loaded as somebody without a name, so that nothing of a
 person's can be in it, and kept by all that is left of who asks: their roles and single rights.
 
 What was read is used as long as no event was told to those who see these groups; where many watch,
