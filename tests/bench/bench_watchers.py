@@ -1,5 +1,5 @@
-"""What browsers cost that watch large virtual clusters: 500 of them, on the pages of ten clusters of
-800 nodes, while nodes change state. ``python -m tests.bench.bench_watchers``
+"""What browsers cost that watch large virtual clusters: 500 of them, on the pages of ten clusters
+of 800 nodes, while nodes change state. ``python -m tests.bench.bench_watchers``
 
 The server is the product's own, on SQLite over TLS, pinned to one core; who watches is on the
 other. Of the fifty at each cluster five are administrators, who hear of all nodes, and the others
