@@ -217,7 +217,7 @@ def test_flows_leave_a_connection_whose_link_was_cut(
     """TCP repeats a question for a quarter of an hour, and waits for an answer for two hours."""
     monkeypatch.setattr(database, "SILENT", 1)
     holder = mariadb.connect()
-    holder.cursor().execute("SELECT GET_LOCK('link', 0)")
+    holder.cursor().execute(f"SELECT GET_LOCK('{lost}', 0)")  # of this test alone
     lines: list[socket.socket] = []
 
     def ask(tx: Tx) -> int:
@@ -226,7 +226,7 @@ def test_flows_leave_a_connection_whose_link_was_cut(
             return len(lines)
         if lost == "question":
             cutlinks.cut(lines[0])
-        return int(tx.exec_driver_sql("SELECT GET_LOCK('link', 600)").scalar_one())
+        return int(tx.exec_driver_sql(f"SELECT GET_LOCK('{lost}', 600)").scalar_one())
 
     def is_asked() -> bool:
         rows = holder.cursor()
@@ -238,7 +238,7 @@ def test_flows_leave_a_connection_whose_link_was_cut(
     if lost == "answer":
         until(is_asked)
         cutlinks.cut(lines[0])
-    holder.cursor().execute("DO RELEASE_LOCK('link')")
+    holder.cursor().execute(f"DO RELEASE_LOCK('{lost}')")
     assert calls.result(done) == 2
     pool.close()
     holder.close()
