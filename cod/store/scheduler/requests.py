@@ -12,7 +12,6 @@ from sqlalchemy import (
     Integer,
     Select,
     and_,
-    bindparam,
     cast,
     func,
     insert,
@@ -25,7 +24,7 @@ from cod.model import RecordedRequest, Request, RequestTuple
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
-from cod.store.rows import Among, Rows
+from cod.store.rows import Among, RowChange, Rows, update_all
 
 _r = t.node_requests.c
 ROWS = Rows(Request, t.node_requests, without=("tuples",))
@@ -249,14 +248,14 @@ def count_granted(tx: Tx, request_id: int, nodes: int) -> None:
 
 def explain(tx: Tx, reasons: Mapping[int, str]) -> None:
     """Say why pending requests wait: a sentence for each id."""
-    r = t.node_requests
-    said = (
-        update(r)
-        .where(r.c.id == bindparam("request"), r.c.state == RequestState.PENDING)
-        .values(reason=bindparam("said"))
+    update_all(
+        tx,
+        t.node_requests,
+        (
+            RowChange({"id": one, "state": RequestState.PENDING}, {"reason": reason})
+            for one, reason in reasons.items()
+        ),
     )
-    if reasons:
-        tx.execute(said, [{"request": one, "said": reason} for one, reason in reasons.items()])
 
 
 def rank(tx: Tx, group_id: int, priority: int) -> None:
