@@ -303,7 +303,7 @@ class TftpSession:
         return self._send(now)
 
     def _send(self, now: float) -> Sequence[Burst]:
-        # Both usual cases, no repetition and one block, are short cuts: they halve this session's CPU.
+        # No repetition, and one block below: these short cuts halve the session's CPU.
         self.deadline = now + (self._wait() if self._tries or not self.answered else self._timeout)
         if self._acked < 0:
             self._sent = 0
