@@ -8,7 +8,9 @@ also from those that hold them; when it ends they come back, and are erased.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from itertools import repeat
 
 from cod.model import MaintenanceWindow, Policy
 from cod.policy.reservations import maintenance as policy
@@ -64,11 +66,13 @@ class SimWindows:
             created_by="",
         )
         self._open.append(window)
-        machines = [
-            machine
-            for machine in self._pool.machines
-            if not spec.blocks or machine.kind.block in spec.blocks
-        ]
+        left = dict(zip(spec.blocks, spec.counts or repeat(sys.maxsize), strict=False))
+        machines = []
+        for machine in self._pool.machines:
+            block = machine.kind.block or 0
+            if not spec.blocks or left.get(block, 0) > 0:
+                machines.append(machine)
+                left[block] = left.get(block, 0) - 1
         self._mark(machines, window.bit)
         clock.at(spec.begins, self._begin, machines, spec.begins + spec.length)
         clock.at(spec.begins + spec.length, self._end, machines, window)

@@ -20,7 +20,7 @@ from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import blocks, nodes
-from cod.store.scheduler import requests
+from cod.store.scheduler import maintenance, node_counts, requests
 from tests.contexts import flow_context
 from tests.store.busy_site import calm, people, ruled, want
 from tests.store.manager_world import add_node, arrive, planned, run_pass
@@ -355,3 +355,29 @@ def test_the_calendar_has_no_window_that_was_ended_before_it_began(tx: Tx, rules
         made = ask(tx, rules, drain=drain)
         flow.end(tx, flow_context(rules, NOW), window_id=made.window.id)
     assert shown(tx, rules, NOW - 10, ENDS) == []
+
+
+def test_what_a_window_took_is_known_afterwards(tx: Tx, rules: Site) -> None:
+    """For the preview of shares, which simulates the site's last weeks."""
+    view = ask(tx, rules)
+    kind, rack = nodes.every(tx)[0].type_id, blocks.by_name(tx, "r12")
+    assert kind is not None
+    other = ask(tx, rules, begins_at=90_000.0, ends_at=None, names=nodes.every(tx)[5].name)
+    cancelled = ask(tx, rules, begins_at=80_000.0, ends_at=81_000.0)
+    flow.end(tx, flow_context(rules, NOW, ADMIN), window_id=cancelled.window.id)
+    there = node_counts.by_type_and_block(tx)
+
+    def had(since: float, until: float) -> dict[int, dict[tuple[int, int | None], int]]:
+        return {one.window.id: dict(one.nodes) for one in maintenance.recorded(tx, since, until)}
+
+    planned = {view.window.id: {(kind, rack): 4}, other.window.id: {(kind, None): 1}}
+    assert had(0.0, BEGINS - 1) == planned
+    carry_on(tx, rules, BEGINS)
+    assert states(tx)["quarantined"] == 4
+    assert had(0.0, BEGINS + 1) == planned
+    assert node_counts.by_type_and_block(tx) == there, "they come back"
+    carry_on(tx, rules, ENDS)
+    assert states(tx)["quarantined"] == 0
+    assert had(0.0, ENDS + 1) == planned
+    assert had(ENDS + 1, ENDS + 2) == {other.window.id: {(kind, None): 1}}
+    assert had(0.0, NOW - 1) == {}

@@ -4,10 +4,11 @@ sentence."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cod.model import Group, NodeType, RecordedRequest, Site
+from cod.model import Group, MaintenanceWindow, NodeType, RecordedRequest, RecordedWindow, Site
 from cod.policy.sharing import recorded_demand
 from cod.policy.sharing.share_preview import GroupWait, sentence
 from cod.service.share_preview import answer
@@ -30,14 +31,21 @@ ONE = RecordedRequest(
 )
 
 
-def question(requests: list[RecordedRequest], site: Site = SITE, **changed: Any) -> dict[str, Any]:
+def question(
+    requests: list[RecordedRequest],
+    site: Site = SITE,
+    windows: Sequence[RecordedWindow] = (),
+    **changed: Any,
+) -> dict[str, Any]:
     """The question for a day on four nodes, with other settings for chem; through JSON."""
     groups = [Group(1, "chem"), Group(2, "bio")]
     own = recorded_demand.group_tables(groups, {"chem": SETTINGS, "bio": SETTINGS}, ["node"])
     others = recorded_demand.group_tables(
         groups, {"chem": {**SETTINGS, **changed}, "bio": SETTINGS}, ["node"]
     )
-    scenario = recorded_demand.scenario([TYPE], {1: {None: 4}}, requests, own, site, 1, NOW)
+    scenario = recorded_demand.scenario(
+        [TYPE], {1: {None: 4}}, requests, own, site, 1, NOW, windows
+    )
     found: dict[str, Any] = json.loads(json.dumps({"scenario": scenario, "groups": others}))
     return found
 
@@ -73,6 +81,67 @@ def test_requests_from_before_hold_their_nodes_and_do_not_count_as_waiting() -> 
     waiting = replace(early, state="pending", decided_at=None, ended_at=None)
     (demand,) = question([waiting])["scenario"]["demand"]
     assert demand["requests"][0]["under"] == "chem"
+
+
+def window(begins: float, ends: float | None, nodes: int, **more: Any) -> RecordedWindow:
+    """A window of so many of the four nodes, planned a day before."""
+    values: dict[str, Any] = {
+        "id": 3,
+        "state": "over",
+        "begins_at": begins,
+        "ends_at": ends,
+        "reason": "power feed",
+        "names": "n[1-4]",
+        "filter": "",
+        "drain": False,
+        "stay_out": False,
+        "bit": -3,
+        "warned": None,
+        "created_at": begins - DAY,
+        "created_by": "user:root",
+    }
+    return RecordedWindow(MaintenanceWindow(**values | more), {(1, None): nodes})
+
+
+def waited(windows: Sequence[RecordedWindow], nodes: int = 2) -> float:
+    """Return how long chem's request of an hour at 02:00 would have waited, in hours."""
+    at = NOW - DAY + 2 * HOUR
+    one = replace(ONE, wanted_at=at, decided_at=at, nodes=nodes, ended_at=at + HOUR)
+    (chem,) = answer(question([one], windows=windows))["groups"]
+    return float(chem["before"]) / HOUR
+
+
+def test_requests_wait_for_the_maintenance_that_the_site_had() -> None:
+    begins, ends = NOW - DAY + HOUR, NOW - DAY + 9 * HOUR
+    assert waited([]) < 1
+    assert 7 <= waited([window(begins, ends, 4)]) < 8
+    assert waited([window(begins, ends, 2)]) < 1, "two nodes were left"
+    assert 7 <= waited([window(begins, ends, 2)], nodes=3) < 8
+    before = window(NOW - 3 * DAY, ends, 4)
+    assert 7 <= waited([before]) < 8, "it had begun before the first day"
+
+
+def test_maintenance_that_is_planned_keeps_leases_off_its_nodes() -> None:
+    soon = window(NOW - DAY + 2.5 * HOUR, NOW - DAY + 5 * HOUR, 4, state="planned", bit=1)
+    assert 3 <= waited([soon]) < 4
+    later = window(NOW + HOUR, None, 4, state="planned", bit=1)
+    assert waited([later]) < 1
+    runs = window(NOW - HOUR, None, 4, state="running", bit=1)
+    assert waited([runs]) < 1
+
+
+def test_a_window_names_the_blocks_of_the_scenario() -> None:
+    other = replace(TYPE, id=2, name="other")
+    gone = replace(TYPE, id=3, name="gone")
+    had = RecordedWindow(window(NOW - HOUR, NOW, 1).window, {(2, 7): 1, (1, 8): 2, (3, 9): 5})
+    nodes = {1: {None: 4, 8: 2}, 2: {7: 3}}
+    found = recorded_demand.scenario([TYPE, other, gone], nodes, [], [], SITE, 1, NOW, [had])
+    (one,) = found["window"]
+    assert (one["blocks"], one["counts"]) == ([2, 3], [2, 1])
+    none = RecordedWindow(had.window, {(3, 9): 5})
+    assert (
+        recorded_demand.scenario([TYPE, other], nodes, [], [], SITE, 1, NOW, [none])["window"] == []
+    )
 
 
 def test_types_without_nodes_are_left_out() -> None:

@@ -33,7 +33,7 @@ from cod.states import UNAPPROVED, NodeState
 from cod.store.engine import Tx, trial
 from cod.store.nodes import energy, types
 from cod.store.people import groups, user_usage
-from cod.store.scheduler import node_counts, requests, usage, vclusters
+from cod.store.scheduler import maintenance, node_counts, requests, usage, vclusters
 
 HOUR = 3600.0
 MOST_RECORDED = 20_000  # requests that are simulated for a preview
@@ -420,9 +420,9 @@ def preview(
 ) -> bytes:
     """Return the question to the simulator (`service.share_preview`) what such a `change` would
     have made of the last `days`. Raises `Refused`."""
-    before = settings(tx)
+    before, since = settings(tx), now - days * DAY
     groups.named(tx, name)
-    asked = requests.recorded(tx, now - days * DAY, now, MOST_RECORDED)
+    asked = requests.recorded(tx, since, now, MOST_RECORDED)
     nodes = node_counts.by_type_and_block(tx)
     if not asked or not nodes:
         missing = "requests" if nodes else "nodes in service"
@@ -443,7 +443,9 @@ def preview(
     known = [each.name for each in kinds if each.id in nodes]
     own, others = (recorded_demand.group_tables(there, one, known) for one in (before, after))
     question = {
-        "scenario": recorded_demand.scenario(kinds, nodes, asked, own, site, days, now),
+        "scenario": recorded_demand.scenario(
+            kinds, nodes, asked, own, site, days, now, maintenance.recorded(tx, since, now)
+        ),
         "groups": others,
     }
     return json.dumps(question).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -49,6 +50,15 @@ class MaintenanceWindow:
         """Return when its nodes go to no lease any longer; of one that drains: since it was
         made."""
         return self.created_at if self.drain or self.begins_at is None else self.begins_at
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedWindow:
+    """A maintenance window as it was, or is. `nodes`: how many it has taken or will take, by the
+    ids of their types and blocks (None: in none) of now."""
+
+    window: MaintenanceWindow
+    nodes: Mapping[tuple[int, int | None], int]
 
 
 @dataclass(frozen=True, slots=True)

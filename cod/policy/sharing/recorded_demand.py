@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from cod.model import Group, NodeType, RecordedRequest, Site
+from cod.model import Group, NodeType, RecordedRequest, RecordedWindow, Site
 from cod.states import RequestState
 
 DAY = 86400.0
@@ -24,12 +24,16 @@ def scenario(
     site: Site,
     days: int,
     now: float,
+    windows: Iterable[RecordedWindow] = (),
 ) -> dict[str, Any]:
     """Return the tables of a scenario file for the last `days`.
 
-    nodes   in service, by type and block
-    groups  as `group_tables` returns them
+    nodes    in service, by type and block
+    groups   as `group_tables` returns them
+    windows  with nodes by type and block
     """
+    since = now - days * DAY
+    blocks = [(one.id, block) for one in types if one.id in nodes for block in nodes[one.id]]
     return {
         "name": f"the last {days} days",
         "days": float(days),
@@ -49,7 +53,8 @@ def scenario(
             if one.id in nodes
         ],
         "group": groups,
-        "demand": list(_demands(requests, now - days * DAY, now)),
+        "demand": list(_demands(requests, since, now)),
+        "window": list(_windows(windows, blocks, since, now)),
     }
 
 
@@ -81,6 +86,31 @@ def group_tables(
         for one in groups
         for own in (settings[one.name],)
     ]
+
+
+def _windows(
+    windows: Iterable[RecordedWindow],
+    blocks: Sequence[tuple[int, int | None]],
+    since: float,
+    now: float,
+) -> Iterator[dict[str, Any]]:
+    """Yield windows as a scenario has them, whose types' blocks are `blocks`. One that nobody knows
+    the end of lasts beyond `now`."""
+    for one in windows:
+        window = one.window
+        taken = {place: one.nodes[key] for place, key in enumerate(blocks, 1) if key in one.nodes}
+        if not taken or window.begins_at is None:
+            continue
+        begins = max(window.begins_at, since)
+        ends = max(window.begins_at, now) + DAY if window.ends_at is None else window.ends_at
+        yield {
+            "name": f"{window.id}: {window.reason}",
+            "begins": begins - since,
+            "length": max(1.0, ends - begins),
+            "ahead": max(0.0, begins - window.created_at),
+            "blocks": list(taken),
+            "counts": list(taken.values()),
+        }
 
 
 def _demands(

@@ -91,6 +91,9 @@ class PlannedWindow:
     blocks: tuple[Annotated[int, key("", low=1)], ...] = word(
         "the blocks that it takes, from 1, counted over all types; none: the whole site", ()
     )
+    counts: tuple[Annotated[int, key("", low=1)], ...] = word(
+        "how many machines it takes of each of these blocks; none: all of them", ()
+    )
 
 
 @dataclass(frozen=True, slots=True, config=KEYS)

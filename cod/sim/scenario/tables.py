@@ -323,6 +323,11 @@ def _contradictions(file: ScenarioFile) -> list[str]:
         if block > blocks
     ]
     problems += [
+        f"window.{one.name}.counts: there should be one for each of `blocks`, or none"
+        for one in file.window
+        if one.counts and len(one.counts) != len(one.blocks)
+    ]
+    problems += [
         f"window.{one.name}: more than {maintenance.MOST} windows are planned at a time"
         for one in file.window
         if sum(

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import case, delete, func, insert, or_, select, update
 
-from cod.model import MaintenanceWindow, Node
+from cod.model import MaintenanceWindow, Node, RecordedWindow
+from cod.policy.reservations.maintenance import OUT
 from cod.states import OWN_SYSTEM, UNAPPROVED, WORKING, NodeState, WindowState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -33,6 +34,35 @@ def every(tx: Tx, since: float) -> list[MaintenanceWindow]:
     return _ROWS.every(
         tx, or_(_w.state.in_(OPEN), _w.ends_at >= since), order=(_w.begins_at, _w.id)
     )
+
+
+def recorded(tx: Tx, since: float, until: float) -> list[RecordedWindow]:
+    """Return windows with a beginning that are not over, or ended after `since`, and were made
+    before `until`, by their ids; those that took no node are left out. Which nodes one had that is
+    over says the history: those that were put out of service for its reason."""
+    h = t.node_history.c
+    found = []
+    for window in _ROWS.every(
+        tx,
+        _w.state.in_(OPEN) | ((_w.state == WindowState.OVER) & (_w.ends_at > since)),
+        _w.begins_at.is_not(None),
+        _w.created_at < until,
+        order=_w.id,
+    ):
+        ids = select(_m.node_id).where(_m.window_id == window.id)
+        if window.state == WindowState.OVER:
+            ids = select(h.node_id).where(
+                h["at"].between(window.created_at, window.ends_at),
+                h.to_state == NodeState.QUARANTINED,
+                h.cause.startswith(OUT) & h.cause.endswith(f": {window.reason}", autoescape=True),
+            )
+        query = select(_n.type_id, _n.block_id, func.count()).where(
+            _n.id.in_(ids), _n.type_id.is_not(None), _n.state.not_in(_NOT_OURS)
+        )
+        rows = tx.execute(query.group_by(_n.type_id, _n.block_id))
+        if nodes_of := {(row[0], row[1]): row[2] for row in rows}:
+            found.append(RecordedWindow(window, nodes_of))
+    return found
 
 
 def close(

@@ -369,9 +369,14 @@ def by_type(tx: Tx, held: Iterable[Held] | None = None) -> dict[int, int]:
 
 
 def by_type_and_block(tx: Tx) -> dict[int, dict[int | None, int]]:
-    """Return how many nodes in service the site has of each type in each block; None: in none."""
+    """Return how many nodes in service the site has of each type in each block; None: in none.
+    Those count that maintenance brings back."""
+    m = t.maintenance_nodes.c
+    returning = _n.id.in_(select(m.node_id).where(m.taken))
     query = select(_n.type_id, _n.block_id, func.count()).where(
-        _n.type_id.is_not(None), _n.state.not_in((*NOT_OURS, NodeState.QUARANTINED))
+        _n.type_id.is_not(None),
+        _n.state.not_in(NOT_OURS),
+        or_(_n.state != NodeState.QUARANTINED, returning),
     )
     counts: dict[int, dict[int | None, int]] = {}
     for type_id, block_id, count in tx.execute(query.group_by(_n.type_id, _n.block_id)):
