@@ -128,6 +128,7 @@ DEMANDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_month_with_windows_keeps_every_promise_of_the_policy() -> None:
     every_other_day = [
         window(name=f"w{day}", begins=day * 86400.0, length=20_000.0, blocks=[1 + day % 2])
@@ -169,6 +170,7 @@ def test_the_check_sees_a_grant_that_runs_into_a_window(monkeypatch: pytest.Monk
     assert faults == [f"request 2: nodes that maintenance takes at {BEGINS - 40}"]
 
 
+@pytest.mark.slow
 def test_a_scenario_without_windows_is_as_ever() -> None:
     plain = simulate(scenario(demand=DEMANDS, days=3))
     far = simulate(scenario(demand=DEMANDS, days=3, window=[window(begins=1e8, blocks=[])]))

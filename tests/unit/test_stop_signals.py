@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import os, signal, sys
 from twisted.python import log
@@ -21,6 +23,7 @@ print("ended")
 """
 
 
+@pytest.mark.slow  # a process of its own
 def test_two_signals_stop_a_part_once() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from cod.web.portal.answers import HTML, Answer, PageRequest
@@ -62,14 +63,15 @@ def read(path: Path) -> Asset:
     """Return a file of one of the KINDS. Raises OSError."""
     content = path.read_bytes()
     tag = hashlib.sha256(content).hexdigest()[:16]
-    packed = gzip.compress(content, 9, mtime=0)
     return Asset(
-        f"{path.stem}.{tag}{path.suffix}",
-        KINDS[path.suffix],
-        content,
-        packed if len(packed) < len(content) else b"",
-        tag,
+        f"{path.stem}.{tag}{path.suffix}", KINDS[path.suffix], content, _packed(content), tag
     )
+
+
+@cache  # all portals of a process have the same files
+def _packed(content: bytes) -> bytes:
+    packed = gzip.compress(content, 9, mtime=0)
+    return packed if len(packed) < len(content) else b""
 
 
 def answer(asked: PageRequest, found: Asset, headers: Mapping[str, str]) -> Answer:
