@@ -34,7 +34,7 @@ from cod.policy.hardware.equal import canonical
 from cod.policy.nodes.console import tenure
 from cod.policy.people.names import full
 from cod.pool import in_transaction
-from cod.security import passwords
+from cod.security import password_hash
 from cod.states import NODE_RULES, NodeState, WindowState
 from cod.store import claims
 from cod.store import tables as t
@@ -163,7 +163,7 @@ def populate(tx: Tx, now: float) -> None:
     world.planned()
     world.recurring()
     world.maintained()
-    kept = passwords.hashed(PASSWORD)
+    kept = password_hash.hashed(PASSWORD)
     group = groups.by_name(tx, "physics")
     assert group is not None
     for name in ("administrator", "owner", "member", "viewer"):

@@ -20,13 +20,13 @@ from cod.orders import Deposit, Order
 from cod.wire.capture import CHUNKS, pack
 from cod.wire.manifest import CHUNK
 from trampoline import usage
-from trampoline.crew import Crew, Meter, Progress, Stopped
 from trampoline.deposit import Behind, Sender
 from trampoline.disks import choose, erasable
 from trampoline.errors import PrimeError
 from trampoline.fetch import PATIENT, Patience
 from trampoline.filesystems.content import Extent
 from trampoline.inventory import Disk
+from trampoline.pipeline import Meter, Pipeline, Progress, Stopped
 from trampoline.source import Source
 from trampoline.usage import DiskUsage
 from trampoline.zstd import Compressor
@@ -191,7 +191,7 @@ class _Pass:
                 put(piece)
 
         workers = min(os.cpu_count() or 1, _MOST_WORKERS) + 1  # one of them is sending
-        Crew(workers, workers).run(
+        Pipeline(workers, workers).run(
             produce, self._work, self._meter, self._progress, self._sender.close
         )
         return self._at

@@ -20,13 +20,13 @@ from cod.orders import Erasure, ImageSource, Namesake, Order, PassOn
 from cod.wire.manifest import Manifest
 from trampoline import bootcode, efiboot, images, installer, namesakes, partitions, seed
 from trampoline.chunkserver import ChunkRing, ChunkServer
-from trampoline.crew import Meter
 from trampoline.disks import choose, erasable
 from trampoline.errors import OrderError, PrimeError
 from trampoline.fetch import PATIENT, Patience
 from trampoline.images import Piece, Writing
 from trampoline.inventory import Disk
 from trampoline.partitions import Span
+from trampoline.pipeline import Meter
 from trampoline.target import Target
 from trampoline.wipe import clear_all, wipe_all
 

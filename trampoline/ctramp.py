@@ -186,9 +186,9 @@ class Shell:
 
     def _act(self, order: Order, tell: Tell) -> Mapping[str, float] | tuple[TestResult, ...] | Done:
         if order.action == "look":
-            from trampoline import look
+            from trampoline import disk_contents
 
-            return Done(order.id, disks=look.told(erasable(self._disks(), order.keep)))
+            return Done(order.id, disks=disk_contents.told(erasable(self._disks(), order.keep)))
         from trampoline import cprime  # late: a machine that only reports need not load it
 
         if order.action == "wipe":

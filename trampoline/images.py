@@ -21,9 +21,9 @@ from cod.wire import manifest
 from cod.wire.manifest import CHUNK, BadManifest, Manifest
 from trampoline.chunkserver import ChunkRing
 from trampoline.chunksources import ChunkSources, Packed
-from trampoline.crew import Crew, Meter, Progress
 from trampoline.errors import OrderError, PrimeError, WayError
 from trampoline.fetch import MIRROR_TRIES, Download, Patience, get
+from trampoline.pipeline import Meter, Pipeline, Progress
 from trampoline.target import Target
 from trampoline.zstd import Decompressor, ZstdError
 
@@ -162,7 +162,7 @@ def _write_chunks(piece: Piece, found: Manifest, writing: Writing) -> None:
         chunk = packed.chunk
         writing.put(tools.view[: chunk.raw_length], piece.offset + chunk.raw_offset)
 
-    Crew(WORKERS).run(produce, work, writing.meter, writing.progress, sources.close)
+    Pipeline(WORKERS).run(produce, work, writing.meter, writing.progress, sources.close)
     writing.fetched_from_nodes += sources.fetched_from_nodes
 
 
@@ -229,7 +229,7 @@ def zero(writing: Writing, spans: Sequence[tuple[int, int]]) -> None:
         writing.target.zero(*step)
         meter.add(step[1])
 
-    Crew(1).run(produce, work, meter, writing.progress)
+    Pipeline(1).run(produce, work, meter, writing.progress)
 
 
 # ---------------------------------------------------------------- streams
@@ -253,7 +253,7 @@ def _write_stream(piece: Piece, writing: Writing) -> None:
         tools.view[: len(block)] = block
         writing.put(tools.view[: len(block)], piece.offset + at)
 
-    Crew(WORKERS).run(produce, work, writing.meter, writing.progress, download.close)
+    Pipeline(WORKERS).run(produce, work, writing.meter, writing.progress, download.close)
 
 
 def stream(source: ImageSource, download: Download, writing: Writing) -> Iterator[bytes]:
@@ -336,4 +336,4 @@ def read_back(target: Target, sums: dict[int, tuple[int, bytes]], progress: Prog
             )
         meter.add(length)
 
-    Crew(WORKERS).run(produce, work, meter, progress)
+    Pipeline(WORKERS).run(produce, work, meter, progress)

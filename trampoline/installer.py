@@ -16,10 +16,10 @@ from hashlib import sha256
 
 from trampoline import images, qcow2
 from trampoline.chunksources import ChunkSources
-from trampoline.crew import Crew
 from trampoline.errors import PrimeError
 from trampoline.fetch import Download, get
 from trampoline.images import Piece, Tools, Writing
+from trampoline.pipeline import Pipeline
 from trampoline.target import Target
 
 _LIMIT = 256 << 20  # bytes of a program
@@ -67,7 +67,7 @@ def _run(piece: Piece, writing: Writing) -> None:
         process.kill()
 
     try:
-        Crew(1).run(produce, work, writing.meter, writing.progress, cancel)
+        Pipeline(1).run(produce, work, writing.meter, writing.progress, cancel)
         assert process.stdin
         process.stdin.close()
         if process.wait():

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from cod.wire.manifest import CHUNK
 from trampoline import images
-from trampoline.crew import Crew
 from trampoline.errors import PrimeError
 from trampoline.fetch import Download
 from trampoline.images import Piece, Tools, Writing
+from trampoline.pipeline import Pipeline
 
 _OFFSET = 0x00FFFFFFFFFFFE00
 _COMPRESSED, _ZERO = 1 << 62, 1
@@ -67,7 +67,7 @@ def install(piece: Piece, writing: Writing) -> None:
         tools.view[:length] = content[:length]
         writing.put(tools.view[:length], piece.offset + run.guest)
 
-    Crew(images.WORKERS).run(produce, work, writing.meter, writing.progress, download.close)
+    Pipeline(images.WORKERS).run(produce, work, writing.meter, writing.progress, download.close)
 
 
 # ---------------------------------------------------------------- the tables

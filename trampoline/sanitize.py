@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from trampoline import purge, scsi
-from trampoline.purge import Device
+from trampoline import nvme, scsi
+from trampoline.nvme import Device
 
 POLL = 2.0  # seconds
 BLOCK, CRYPTO = "block erase", "crypto erase"
@@ -97,8 +97,8 @@ class Nvme:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._namespace = device.command(purge.NVME_ID, bytearray(4))
-        self._controller = purge.identify(device, purge.CONTROLLER, 0)
+        self._namespace = device.command(nvme.NVME_ID, bytearray(4))
+        self._controller = nvme.identify(device, nvme.CONTROLLER, 0)
         able = int.from_bytes(self._controller[self._SANICAP], "little")
         self._actions = [(action, name) for bit, action, name in self._ACTIONS if able & bit]
         if not self._actions:
@@ -111,7 +111,7 @@ class Nvme:
         return SanitizeState(status == self._RUNNING, status in self._GOOD, share)
 
     def start(self) -> bool:
-        if not purge.is_alone(self._device, self._namespace, self._controller):
+        if not nvme.is_alone(self._device, self._namespace, self._controller):
             return False
         return self._order(self._actions[0][0] | self._EXIT_ALLOWED) == 0
 
@@ -124,13 +124,13 @@ class Nvme:
         return f"NVMe Sanitize{names.get(done, '')}"
 
     def _order(self, cdw10: int) -> int:
-        return purge.admin(self._device, self._SANITIZE, 0, cdw10=cdw10, timeout=purge.SHORT)
+        return nvme.admin(self._device, self._SANITIZE, 0, cdw10=cdw10, timeout=nvme.SHORT)
 
     def _log(self) -> bytes:
         page = ctypes.create_string_buffer(self._LENGTH)
         words = self._LOG | (self._LENGTH // 4 - 1) << 16
-        status = purge.admin(
-            self._device, self._GET_LOG, self._ALL, cdw10=words, timeout=purge.SHORT, page=page
+        status = nvme.admin(
+            self._device, self._GET_LOG, self._ALL, cdw10=words, timeout=nvme.SHORT, page=page
         )
         if status:
             raise OSError(status, "the disk does not say how far it is")

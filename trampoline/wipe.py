@@ -31,11 +31,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cod.orders import Erasure
-from trampoline import purge as nvme
-from trampoline import sanitize
-from trampoline.crew import Crew, Meter, Progress
+from trampoline import nvme, sanitize
 from trampoline.errors import PrimeError
 from trampoline.inventory import Disk
+from trampoline.pipeline import Meter, Pipeline, Progress
 from trampoline.target import Target
 
 _STEP = 64 << 20
@@ -61,7 +60,7 @@ class Abilities:
 
 def wipe_all(disks: Sequence[Disk], progress: Progress, purge: bool = False) -> tuple[Erasure, ...]:
     """Erase all of `disks` at the same time; returns how, in their order. `purge`: each erases
-    itself first, where it can (`trampoline.purge`). Raises PrimeError."""
+    itself first, where it can (`trampoline.nvme`). Raises PrimeError."""
     if not disks:
         return ()
     able = {disk.path: abilities(disk.path) for disk in disks}
@@ -80,7 +79,7 @@ def wipe_all(disks: Sequence[Disk], progress: Progress, purge: bool = False) -> 
         for disk in disks:
             put(disk)  # type: ignore[operator]
 
-    Crew(len(disks)).run(produce, erase, meter, progress)
+    Pipeline(len(disks)).run(produce, erase, meter, progress)
     return tuple(erased[disk.path] for disk in disks)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from cod import notice_texts
 from cod.choices import NoticeMail
 from cod.model import Group, Notice, Vcluster
-from cod.policy.people import delivery
+from cod.policy import notice_delivery
 from cod.store.engine import Tx
 from cod.store.notices import mail_choices, notices
 from cod.store.notices.mail_choices import Chooser
@@ -93,7 +93,7 @@ def _targets(group: Group, kind: str, chosen: Sequence[Chooser] = ()) -> list[tu
     webhook = group.webhook if "notices" in group.events or kind == "test" else ""
     email = group.email
     if gone := left_out(chosen):
-        email = ", ".join(delivery.without(delivery.addresses(email), gone))
+        email = ", ".join(notice_delivery.without(notice_delivery.addresses(email), gone))
     channels = (WEBHOOK, webhook), (EMAIL, email)
     return [(channel, target) for channel, target in channels if target]
 

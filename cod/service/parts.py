@@ -293,7 +293,7 @@ def manager(context: PartContext) -> list[Any]:
     from cod.web.signin.directory_sync import DirectorySync
     from cod.workers.certificates import CertificateWatch
     from cod.workers.energy import Accountant
-    from cod.workers.keeps import KeepWatch
+    from cod.workers.kept_disks import KeepWatch
     from cod.workers.manager import Manager
     from cod.workers.pruning import Pruner
     from cod.workers.readiness import Prober

@@ -44,11 +44,11 @@ from cod.model import (
 )
 from cod.model.keys import ABSOLUTE, DAY, DOMAIN, InDays, SiteTable, Unit, site_key
 from cod.policy import volumes
-from cod.policy.hardware import keep
+from cod.policy.hardware import keep_marks
 from cod.policy.hardware.attributes import ATTRIBUTES
 from cod.policy.nodes.subnets import numbers
+from cod.policy.notice_delivery import addresses
 from cod.policy.people import kerberos
-from cod.policy.people.delivery import addresses
 from cod.site import coherence
 from cod.site.coherence import together
 from cod.site.tables import ApiTable, ServerTable, api_problems
@@ -287,7 +287,7 @@ def _single_keys(file: SiteFile) -> Iterator[str]:
     for n, rule in enumerate(file.keep):
         try:
             if rule.disk:
-                keep.check(rule.disk)
+                keep_marks.check(rule.disk)
         except Refused as refused:
             yield f"keep.{n}.disk: {refused.sentence}"
 

@@ -30,7 +30,7 @@ def message(
     remedy        a line that says what to do and where; '' for none
     whom          for whom the notice is, as its last line names them
     site, domain  the site's name and DNS suffix
-    sender, to    plain addresses, already checked (`policy.people.delivery.addresses`)
+    sender, to    plain addresses, already checked (`policy.notice_delivery.addresses`)
     """
     mail = EmailMessage(policy=WRITTEN)
     mail["From"] = Address(f"COD {_one_line(site)}", addr_spec=sender)

@@ -32,7 +32,7 @@ from cod.model import Refused, Site, SiteRef
 from cod.net.nmp import verbs
 from cod.net.nmp.session import _certified
 from cod.pool import Pool, in_transaction
-from cod.security import passwords
+from cod.security import password_hash
 from cod.security.ca import Ca
 from cod.service import share_preview
 from cod.web.api.context import Context
@@ -253,9 +253,9 @@ def test_mutated_bodies_of_the_rest_api(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+        password_hash, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     )
-    passwords._nobodys.cache_clear()
+    password_hash._nobodys.cache_clear()
     world = in_transaction(engine, made)
     line = Line(engine, site, tmp_path)
     routes = [
@@ -276,7 +276,7 @@ def test_mutated_bodies_of_the_rest_api(
         "what is right gets further"
     )
     attacked(questions(routes, world), attack, watch, capsys, "REST bodies")
-    passwords._nobodys.cache_clear()
+    password_hash._nobodys.cache_clear()
 
 
 # ---------------------------------------------------------------- NMP

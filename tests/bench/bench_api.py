@@ -27,7 +27,7 @@ from sqlalchemy import Table, insert, update
 
 from cod.flows.people import tokens
 from cod.model import Role, Who
-from cod.policy.buckets import DAYS, HOURS, MINUTES
+from cod.policy.usage_buckets import DAYS, HOURS, MINUTES
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, connect

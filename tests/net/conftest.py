@@ -15,7 +15,7 @@ from twisted.python.threadpool import ThreadPool
 
 from cod.model import Site
 from cod.pool import Pool
-from cod.security import passwords
+from cod.security import password_hash
 from cod.web.portal import render
 from tests.net.apiserver import Served, serving
 
@@ -56,11 +56,11 @@ def threads() -> Iterator[ThreadPool]:
 def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Passwords that cost little: for tests that are about something else."""
     monkeypatch.setattr(
-        passwords, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+        password_hash, "_HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
     )
-    passwords._nobodys.cache_clear()
+    password_hash._nobodys.cache_clear()
     yield
-    passwords._nobodys.cache_clear()
+    password_hash._nobodys.cache_clear()
 
 
 @pytest.fixture

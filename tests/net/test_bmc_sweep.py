@@ -24,8 +24,8 @@ from cod.flows.nodes import inventory
 from cod.model import Account, FlowContext, KnownMachine, Site, Who
 from cod.pool import Pool
 from cod.power.driver import SignIn
-from cod.power.sweep import look, ssdp
-from cod.power.sweep.look import ENOUGH, Sweep
+from cod.power.sweep import probe, ssdp
+from cod.power.sweep.probe import ENOUGH, Sweep
 from cod.store.nodes import nodes
 from tests.net.apiserver import NOW, Served, run, serving
 from tests.net.bmcrack import CARDS, COUNT, LIES, REFUSES, SLOW, Rack, RackBmc, mac, uuid
@@ -46,7 +46,7 @@ def host(number: int) -> str:
 
 @pytest.fixture
 def quick_pings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "PONG", 0.05)
+    monkeypatch.setattr(probe, "PONG", 0.05)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from cod.client import ApiError
 from cod.flows.people import people
 from cod.model import Identity, Ldap, Refused, SignInRules, Site
 from cod.pool import Pool
-from cod.security import passwords
+from cod.security import password_hash
 from cod.store.people import audit
 from cod.store.people import people as rows
 from cod.web.signin.directory import LONGEST_LOOK, read, verify
@@ -136,7 +136,7 @@ def test_a_prompt_directory_may_tell_of_any_number_of_people(
 
 
 def test_people_of_the_directory_come_in_and_those_of_the_site_still_do(door: Served) -> None:
-    door.tx(rows.add, "ann", NOW, password=passwords.hashed("correct horse battery"))
+    door.tx(rows.add, "ann", NOW, password=password_hash.hashed("correct horse battery"))
     assert sign_in(door, "bob", BOB)["name"] == "t@bob"
     assert sign_in(door, "ann", "correct horse battery")["name"] == "t@ann"
     user, _ = door.tx(people.one, "bob")
@@ -162,7 +162,7 @@ def test_a_directory_that_is_away_says_so_and_locks_nobody_out(
 
 
 def test_a_name_that_the_site_has_is_not_asked_for_elsewhere(door: Served) -> None:
-    door.tx(rows.add, "bob", NOW, password=passwords.hashed("correct horse battery"))
+    door.tx(rows.add, "bob", NOW, password=password_hash.hashed("correct horse battery"))
     with pytest.raises(ApiError) as caught:
         sign_in(door, "bob", BOB)
     assert caught.value.status == 401

@@ -12,7 +12,7 @@ import pytest
 
 from cod.client import ApiError
 from cod.images.verify import Checked
-from cod.security import passwords
+from cod.security import password_hash
 from cod.store.images import images
 from cod.web.api.resources import software
 from cod.web.portal.render import Templates
@@ -35,11 +35,11 @@ def test_a_password_longer_than_any_is_wrong_before_it_is_looked_at(
 ) -> None:
     seen: list[str] = []
 
-    def noted(kept: str, password: str, real: Any = passwords.matches) -> bool:
+    def noted(kept: str, password: str, real: Any = password_hash.matches) -> bool:
         seen.append(password[:2000])
         return bool(real(kept, seen[-1]))
 
-    monkeypatch.setattr(passwords, "matches", noted)
+    monkeypatch.setattr(password_hash, "matches", noted)
     page = bob.get("/sign-in").send("/sign-in", name="bob", password="a" + "\u0301\u0316" * 4000)
     assert page.status == 401
     assert seen == [""]

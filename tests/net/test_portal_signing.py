@@ -9,7 +9,7 @@ import pytest
 from cod.flows.people import invitations
 from cod.flows.people.signin import digest
 from cod.model import Role, SignInRules
-from cod.security import passwords
+from cod.security import password_hash
 from cod.store.engine import Tx
 from cod.store.people import groups, people
 from tests.net.apiserver import NOW, Served
@@ -20,7 +20,7 @@ PASSWORD = "seven quiet otters"
 
 
 def _bob(tx: Tx) -> None:
-    people.add(tx, "bob", NOW, password=passwords.hashed(PASSWORD))
+    people.add(tx, "bob", NOW, password=password_hash.hashed(PASSWORD))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from argon2 import PasswordHasher
 
 from cod.flows.people import people as flows
 from cod.model import Ldap, Refused, SignInRules, SlowDown
-from cod.security import passwords
+from cod.security import password_hash
 from cod.store.people import audit, people
 from cod.web.signin import directory
 from cod.web.signin import service as edge
@@ -43,7 +43,7 @@ def door(served: Served, in_reactor: Call) -> Call:
 
 
 def add(served: Served, name: str, kept: str | None = None) -> None:
-    served.tx(people.add, name, NOW, password=kept or passwords.hashed(PASSWORD))
+    served.tx(people.add, name, NOW, password=kept or password_hash.hashed(PASSWORD))
 
 
 def test_a_cookie_is_worth_a_session_until_it_is_ended(served: Served, door: Call) -> None:
@@ -78,7 +78,7 @@ def test_a_hash_of_old_parameters_is_made_anew(served: Served, door: Call) -> No
     )
     door("sign_in", "ann", PASSWORD, address="192.0.2.1")
     user = served.tx(people.by_name, "ann")
-    assert not passwords.outdated(served.tx(people.password, user.id))
+    assert not password_hash.outdated(served.tx(people.password, user.id))
     served.clock.now += 1
     door("sign_in", "ann", PASSWORD, address="192.0.2.1")
 
@@ -88,7 +88,9 @@ def test_unknown_users_cost_as_much_as_known_ones(
 ) -> None:
     add(served, "ann")
     verified: list[str] = []
-    monkeypatch.setattr(passwords, "matches", lambda kept, given: verified.append(kept) or False)
+    monkeypatch.setattr(
+        password_hash, "matches", lambda kept, given: verified.append(kept) or False
+    )
     for name in ("ann", "nobody"):
         with pytest.raises(Refused, match="wrong"):
             door("sign_in", name, "x", address="192.0.2.1")
@@ -102,7 +104,9 @@ def test_guesses_at_once_are_not_all_listened_to(
     from twisted.internet.defer import DeferredList, ensureDeferred
 
     verified: list[str] = []
-    monkeypatch.setattr(passwords, "matches", lambda kept, given: verified.append(given) or False)
+    monkeypatch.setattr(
+        password_hash, "matches", lambda kept, given: verified.append(given) or False
+    )
     own: SignIn = door.own  # type: ignore[attr-defined]
     results = in_reactor(
         lambda: DeferredList(
@@ -155,7 +159,7 @@ def test_few_are_verified_at_once_and_too_many_are_turned_away(
         running[0] -= 1
         return False
 
-    monkeypatch.setattr(passwords, "matches", matches)
+    monkeypatch.setattr(password_hash, "matches", matches)
     monkeypatch.setattr(edge, "WAITING", 3)
     own: SignIn = door.own  # type: ignore[attr-defined]
     started: list[Any] = in_reactor(
@@ -198,6 +202,6 @@ def test_who_is_disabled_while_the_password_is_verified_does_not_come_in(
         served.tx(flows.change, "ann", {"disabled": True}, now=NOW)
         return True
 
-    monkeypatch.setattr(passwords, "matches", matches)
+    monkeypatch.setattr(password_hash, "matches", matches)
     with pytest.raises(Refused, match="wrong"):
         door("sign_in", "ann", PASSWORD, address="192.0.2.1")

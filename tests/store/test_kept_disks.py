@@ -15,7 +15,7 @@ from cod.flows.nodes import burnins
 from cod.flows.nodes import nodes as flow
 from cod.model import KeepRule, Node, Peer, Policy, Refused, Site
 from cod.orders import Order, TestResult
-from cod.policy.hardware import keep as policy
+from cod.policy.hardware import keep_marks as policy
 from cod.states import NodeEvent, Step
 from cod.store import tables as t
 from cod.store.engine import Tx

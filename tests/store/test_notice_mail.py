@@ -15,7 +15,7 @@ from cod.core import notices as core_notices
 from cod.flows.notices import mail_choices as flow
 from cod.flows.notices import notices as notice_flows
 from cod.model import Refused, Role, User, Who
-from cod.policy.people.delivery import DAY, SETTLED
+from cod.policy.notice_delivery import DAY, SETTLED
 from cod.store import pruning
 from cod.store import tables as t
 from cod.store.engine import Tx

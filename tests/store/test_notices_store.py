@@ -16,7 +16,7 @@ from cod.flows.notices.notices import Delivery
 from cod.flows.people import groups as group_flows
 from cod.flows.scheduler import vclusters as vcluster_flows
 from cod.model import AskedVcluster, Effect, Group, NoticeRules, Page, Refused, Site
-from cod.policy.people.delivery import GIVEN_UP
+from cod.policy.notice_delivery import GIVEN_UP
 from cod.store import tables as t
 from cod.store import views
 from cod.store.engine import Tx

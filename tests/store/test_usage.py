@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from cod.flows.scheduler import usage as flow
 from cod.model import Refused
-from cod.policy.buckets import DAYS, HOURS, MINUTES
+from cod.policy.usage_buckets import DAYS, HOURS, MINUTES
 from cod.store import tables as t
 from cod.store import watermarks
 from cod.store.engine import Tx, new_id

@@ -16,7 +16,7 @@ from twisted.internet.task import LoopingCall
 
 from cod.power.driver import PowerError, SignIn, Target
 from cod.power.ipmi import IpmiDriver
-from cod.power.sweep.look import Sweep
+from cod.power.sweep.probe import Sweep
 from tests.ports import free_port
 from tests.system.bmcs import IpmiSim, Switchboard
 from tests.waiting import until

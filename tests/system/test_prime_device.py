@@ -131,7 +131,7 @@ def test_a_purged_disk_is_erased_like_any_other(
         target.write(memoryview(os.urandom(MIB)), 0)
         return able
 
-    monkeypatch.setattr("trampoline.purge.purge", purging)
+    monkeypatch.setattr("trampoline.nvme.purge", purging)
     (erased,) = wipe.wipe_all([device], silent, purge=True)
     assert not any(content(device))
     assert erased.method == ("NVMe Format, write zeroes" if able else "write zeroes")

@@ -21,7 +21,7 @@ import pytest
 from cod.orders import BurninPlan, Order, TestResult
 from tests.hardware import machine, nic, put
 from tests.imageserver import serving
-from trampoline import inventory, purge
+from trampoline import inventory, nvme
 from trampoline.burnin import health, kernel, memory, network, pace, run, surface
 from trampoline.errors import PrimeError
 from trampoline.fetch import Download
@@ -233,7 +233,7 @@ def test_an_nvme_disk_tells_its_health_unless_it_refuses(
 
     def ioctl(descriptor: int, request: int, argument: bytearray) -> int:
         address, length = struct.unpack_from("=Q4xI", argument, 24)
-        assert (request, argument[0], length) == (purge.NVME_ADMIN, 0x02, 512)
+        assert (request, argument[0], length) == (nvme.NVME_ADMIN, 0x02, 512)
         if not status:
             page = bytes([1]) + (300).to_bytes(2, "little") + bytes([90, 10, 7])
             ctypes.memmove(address, page, len(page))

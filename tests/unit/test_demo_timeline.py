@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from cod.demo.timeline import Timeline
-from trampoline.crew import Meter
+from trampoline.pipeline import Meter
 
 
 class Api:
@@ -50,7 +50,7 @@ def test_erasing_and_writing_are_apart() -> None:
 
 def test_a_step_that_is_done_keeps_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("trampoline.crew.time.monotonic", lambda: now)
+    monkeypatch.setattr("trampoline.pipeline.time.monotonic", lambda: now)
     told: list[tuple[str, int, int, float]] = []
     meter = Meter("write", 1000)
     for seconds, count in ((2.0, 400), (2.0, 600), (30.0, 0)):

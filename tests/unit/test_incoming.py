@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cod.images import formats, incoming
 from cod.images.incoming import Incoming, Sum, UploadBusy
 from cod.model import Refused
-from cod.policy.people.uploads import believed
+from cod.policy.image_uploads import believed
 
 pytestmark = pytest.mark.slow  # half a minute of processor time and more, together with its like
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from tests.unit.test_purge import CONTROLLER, Nvme
+from tests.unit.test_nvme import CONTROLLER, Nvme
 from trampoline import sanitize
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
-from trampoline import purge, scsi
+from trampoline import nvme, scsi
 
 _TIMEOUT = 20_000  # milliseconds
 # ATA attributes whose raw values count defects, by their ids.
@@ -74,7 +74,7 @@ def _nvme(descriptor: int) -> dict[str, float]:
     page = ctypes.create_string_buffer(512)
     # Get Log Page of all namespaces: page 2 (SMART), 128 words of four bytes, counted from 0
     smart, disk = 2 | 127 << 16, _NvmeDisk(descriptor)
-    if purge.admin(disk, 0x02, 0xFFFFFFFF, cdw10=smart, timeout=_TIMEOUT, page=page):
+    if nvme.admin(disk, 0x02, 0xFFFFFFFF, cdw10=smart, timeout=_TIMEOUT, page=page):
         return {}  # the disk refuses, and left the page as it was
     raw = page.raw
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from cod.orders import TestResult
 from trampoline.burnin import kernel
 from trampoline.burnin.pace import ENDLESS, Pace, Worker, watch
-from trampoline.crew import Progress
+from trampoline.pipeline import Progress
 
 MIB = 1 << 20
 _CHUNK = 32 * MIB

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from cod.orders import BurninPlan, TestResult
 from trampoline.burnin.pace import ENDLESS, Pace, Worker, watch
-from trampoline.crew import Progress
 from trampoline.errors import PrimeError
 from trampoline.fetch import Download, Patience
 from trampoline.inventory import Nic
+from trampoline.pipeline import Progress
 
 PORT = 8073  # of the neighbour's agent
 _BLOCK = 1 << 20

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from trampoline.crew import Progress
+from trampoline.pipeline import Progress
 
 ENDLESS = 1 << 60  # bytes of a test that goes on until its time is over
 _TICK = 0.5  # seconds between signs of progress

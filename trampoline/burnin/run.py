@@ -7,10 +7,10 @@ from pathlib import Path
 
 from cod.orders import BurninPlan, Order, TestResult
 from trampoline.burnin import kernel, memory, network, surface
-from trampoline.crew import Progress
 from trampoline.disks import erasable
 from trampoline.errors import PrimeError
 from trampoline.inventory import Disk, Nic
+from trampoline.pipeline import Progress
 
 _SHARES = {"memory": 4, "disk": 5, "network": 1}
 _NETWORK_MOST = 20.0  # seconds: a link shows what it can soon

@@ -22,9 +22,9 @@ from itertools import islice
 from cod.orders import TestResult
 from trampoline.burnin import health, kernel
 from trampoline.burnin.pace import Pace, Worker, watch
-from trampoline.crew import Progress
 from trampoline.errors import PrimeError
 from trampoline.inventory import Disk
+from trampoline.pipeline import Progress
 from trampoline.source import Source
 from trampoline.target import PAGE, Target
 

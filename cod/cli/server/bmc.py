@@ -24,7 +24,7 @@ from cod.client import SITE_FILE, ApiError, path
 
 if TYPE_CHECKING:
     from cod.policy.hardware.bmc_match import BmcMatch
-    from cod.power.sweep.look import Sweep, Swept
+    from cod.power.sweep.probe import Sweep, Swept
 
 MOST = 1 << 16  # addresses in one sweep
 PATIENCE = 90.0  # seconds for one BMC
@@ -106,7 +106,7 @@ def sweep(
       cod bmc sweep 10.1.0.0/24 --account rack1 --pin --take --power-on 10 --every 30
     """
     from cod.policy.hardware.bmc_match import match
-    from cod.power.sweep.look import Sweep
+    from cod.power.sweep.probe import Sweep
 
     hosts = _hosts(network)
     if sum((ca is not None, pin, insecure)) > 1:
@@ -206,7 +206,7 @@ def _swept(
     from twisted.internet.defer import TimeoutError
 
     from cod.doctor.asking import answers
-    from cod.power.sweep.look import Swept
+    from cod.power.sweep.probe import Swept
     from cod.power.sweep.ssdp import search
 
     if ssdp:

@@ -2,14 +2,14 @@
 
 An order spares the disks that are marked when it is given, and marks may go while it is carried
 out. Until its end the node's stored report has all disks as kept that the order may spare
-(`policy.hardware.keep.also_kept`). At its end the report is marked as the rules are then, and a
+(`policy.hardware.keep_marks.also_kept`). At its end the report is marked as the rules are then, and a
 disk that is kept no longer has to be erased before anybody gets the node.
 """
 
 from __future__ import annotations
 
 from cod.model import Node, Site
-from cod.policy.hardware import equal, keep
+from cod.policy.hardware import equal, keep_marks
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, types
 from cod.store.scheduler import reservations
@@ -20,13 +20,13 @@ def remark(tx: Tx, node: Node, site: Site, now: float) -> Node:
     now, of another type where its marks changed."""
     if not node.attributes:
         return node
-    marks = keep.marks(node.keep, site.keep, node.name, node.boot_mac)
-    report = keep.marked(node.attributes, keep.also_kept(marks, node))
+    marks = keep_marks.marks(node.keep, site.keep, node.name, node.boot_mac)
+    report = keep_marks.marked(node.attributes, keep_marks.also_kept(marks, node))
     if report == node.attributes:
         return node
     canonical = equal.canonical(report, site.types)
     kind = types.of(tx, canonical, now, system=equal.system(canonical))
     if kind.id != node.type_id:
         reservations.drop(tx, [node.id])
-    changed = keep.changed(node, report)
+    changed = keep_marks.changed(node, report)
     return nodes.change(tx, node, attributes=report, type_id=kind.id, **changed)

@@ -8,7 +8,8 @@ from typing import Any
 
 from cod.core.people import posix as numbers
 from cod.model import Identity, PosixRules, Refused, Role, SshKey, User
-from cod.policy.people import delivery, directory, signin
+from cod.policy import notice_delivery
+from cod.policy.people import directory, signin
 from cod.policy.people import sshkeys as keys
 from cod.store.engine import Tx
 from cod.store.people import audit, groups, invitations, people, sshkeys
@@ -68,7 +69,7 @@ def follow(tx: Tx, user: User, identity: Identity, now: float, *, take: bool = F
         "absent_at": None,
     }
     with suppress(Refused):  # an address that nobody can write to tells nothing
-        columns["email"] = delivery.check_address(identity.email) or user.email
+        columns["email"] = notice_delivery.check_address(identity.email) or user.email
     if identity.directory == "ldap":
         columns |= {
             "shell": directory.shell(identity.shell),

@@ -44,7 +44,7 @@ from cod.model import (
     owner_of,
 )
 from cod.orders import BurninPlan, Deposit, Order, current_id, look_id
-from cod.policy.hardware import keep, wiping
+from cod.policy.hardware import keep_marks, wiping
 from cod.policy.nodes import capture, inner_vcm, place, prime, seed, template
 from cod.policy.nodes import host_keys as host_key_policy
 from cod.policy.people import kerberos
@@ -87,8 +87,8 @@ def current(
     priming.
     """
     order_id = f"{node.id}.{node.generation}"
-    spared = keep.for_order(
-        node.attributes, keep.marks(node.keep, site.keep, node.name, node.boot_mac)
+    spared = keep_marks.for_order(
+        node.attributes, keep_marks.marks(node.keep, site.keep, node.name, node.boot_mac)
     )
     action = _ACTIONS.get(NodeState(node.state), "wait")
     if node.state == NodeState.TRAMPOLINE and stories.is_asked(tx, node.id):
@@ -153,10 +153,10 @@ def _prime(
     address: str,
 ) -> Order:
     there = images.meant(tx, template.image_names(configuration), owner_of(wanted.name))
-    report = keep.marked(
-        node.attributes or "", keep.marks(node.keep, site.keep, node.name, node.boot_mac)
+    report = keep_marks.marked(
+        node.attributes or "", keep_marks.marks(node.keep, site.keep, node.name, node.boot_mac)
     )
-    if report and (why := keep.in_the_way(configuration.disk, report)):
+    if report and (why := keep_marks.in_the_way(configuration.disk, report)):
         raise Refused("conflict", why, KEEP)
     subnet, cache = _subnet(site, address), _mirror(tx, node, site, address)
     base, *others = [f"http://{each}:{site.boot.http_port}/images" for each in subnet.servers]
@@ -167,7 +167,7 @@ def _prime(
     # A disk that was wiped and not written since needs no second wipe, nor does one that holds its
     # own group's data alone; anything else does, such as one that was kept.
     clean = node.disk == Disk.CLEAN or wiping.is_kept_for(node, wanted.group_id)
-    clean = clean and not keep.unkept(node.attributes, report)
+    clean = clean and not keep_marks.unkept(node.attributes, report)
     return Order(
         order_id,
         "prime",

@@ -10,7 +10,7 @@ from cod.core import notices
 from cod.core.networks import switch_ports
 from cod.core.nodes import boot_evidence, burnins, node_places, transitions
 from cod.model import Effect, Node, NodeType, Peer, Refused, Result, Site
-from cod.policy.hardware import equal, identity, keep
+from cod.policy.hardware import equal, identity, keep_marks
 from cod.policy.nodes import lifecycle, place
 from cod.states import UNAPPROVED, NodeEvent, NodeState, Step
 from cod.store import stories, watermarks
@@ -62,7 +62,7 @@ def report(
     stored = nodes.change(
         tx,
         node,
-        **keep.changed(node, document),
+        **keep_marks.changed(node, document),
         attributes=document,
         reported_at=now,
         last_seen=now,
@@ -184,14 +184,16 @@ def _record(tx: Tx, node: Node, about: str, now: float) -> None:
 def _kept(tx: Tx, owner: Node, joining: identity.Joining) -> str:
     """Return the marks of disks to keep, of `owner` and of the nodes that it absorbs."""
     shadows = (nodes.get(tx, node_id) for node_id in joining.absorb)
-    return keep.together((owner.keep, *(shadow.keep for shadow in shadows if shadow is not None)))
+    return keep_marks.together(
+        (owner.keep, *(shadow.keep for shadow in shadows if shadow is not None))
+    )
 
 
 def _marked(document: str, owner: Node, kept: str, site: Site) -> str:
     """Return the report with the disks marked that are kept: by `kept`, by the site's rules, or
     because the order that `owner` is working on spares them."""
-    marks = keep.marks(kept, site.keep, owner.name, owner.boot_mac)
-    return keep.marked(document, keep.also_kept(marks, owner))
+    marks = keep_marks.marks(kept, site.keep, owner.name, owner.boot_mac)
+    return keep_marks.marked(document, keep_marks.also_kept(marks, owner))
 
 
 def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeType:
@@ -215,8 +217,8 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
     """
     if before.type_id is None or before.attributes is None:
         return
-    marks = keep.marks(after.keep, site.keep, after.name, after.boot_mac)
-    was = equal.canonical(keep.marked(before.attributes, marks), site.types)
+    marks = keep_marks.marks(after.keep, site.keep, after.name, after.boot_mac)
+    was = equal.canonical(keep_marks.marked(before.attributes, marks), site.types)
     changes = equal.differences(was, kind.attributes)
     about = f"{after.name}: {equal.sentence(changes)}"
     if not changes or not conflicts.add_once(

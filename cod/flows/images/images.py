@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 
-from cod.core import image_users, quota
+from cod.core import image_quota, image_users
 from cod.model import (
     Effect,
     Image,
@@ -21,14 +21,14 @@ from cod.model import (
     Refused,
     Result,
 )
+from cod.policy import image_uploads as policy
 from cod.policy.people import names
-from cod.policy.people import uploads as policy
 from cod.store import claims, servers
 from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.people import groups
 
-room = quota.room
+room = image_quota.room
 
 _CLAIM, _CLAIM_SECONDS = "ingest", 30.0
 RULES = ImageRules()
@@ -85,7 +85,7 @@ def take(
     """Return the image that the server `owner` takes in now, or goes on with, and renew the
     server's claim. None: there is nothing to do, or another server has the claim.
 
-    busy, served  groups, as for `policy.people.uploads.next_turn`
+    busy, served  groups, as for `policy.image_uploads.next_turn`
     absent        images, by id, whose files the server does not have
 
     Each call also records that an image server runs (`is_served`).
@@ -111,7 +111,7 @@ def let_go(tx: Tx, *, owner: str, now: float) -> None:
 def left(tx: Tx, *, image: Image, rules: ImageRules) -> int | None:
     """Return the bytes that the served form of an image may take by its group's quota; None: any
     number."""
-    return quota.left(tx, image.group_id, rules, image.stored)
+    return image_quota.left(tx, image.group_id, rules, image.stored)
 
 
 def _runs(tx: Tx, owner: str, now: float) -> None:
@@ -150,7 +150,7 @@ def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RUL
     """
     image = images.get(tx, image_id)
     if image is not None and image.state == "ingesting" and image.group_id is not None:
-        quota.check(tx, image.group_id, ingested.stored, rules, image.stored)
+        image_quota.check(tx, image.group_id, ingested.stored, rules, image.stored)
         image_users.check(tx, replace(image, state="ready", **asdict(ingested)))
     images.change(tx, image_id, state="ready", source="", reason="", **asdict(ingested))
 

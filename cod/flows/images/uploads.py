@@ -9,10 +9,10 @@ sees half of a file as an image, or an image without its file.
 
 from __future__ import annotations
 
-from cod.core import quota
+from cod.core import image_quota
 from cod.model import Effect, Image, ImageRules, Refused, Result, Upload
+from cod.policy.image_uploads import believed, wanted_content
 from cod.policy.people import names
-from cod.policy.people.uploads import believed, wanted_content
 from cod.store.engine import Tx
 from cod.store.images import images, uploads
 from cod.store.people import groups
@@ -51,8 +51,8 @@ def create(
     owner = groups.owner_id(tx, group)
     name = names.full(groups.prefix(tx, owner), name)
     images.check_free(tx, name, owner)
-    quota.check(tx, owner, size, rules)
-    quota.check_upload(tx, owner, rules)
+    image_quota.check(tx, owner, size, rules)
+    image_quota.check_upload(tx, owner, rules)
     uploads.add(
         tx,
         id=upload_id,

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 
 from cod import notice_texts
 from cod.choices import CANNOT_SWITCH_OFF
-from cod.core import image_users, notices, quota
+from cod.core import image_quota, image_users, notices
 from cod.core.nodes import transitions
 from cod.model import (
     Capture,
@@ -86,8 +86,8 @@ def want(
     image = names.full(prefix, image, "image")
     wanted = names.full(prefix, wanted, "template") if wanted else ""
     images.check_free(tx, image, owner)
-    quota.check(tx, owner, 1, context.site.images)
-    quota.check_capture(tx, owner, context.site.images)
+    image_quota.check(tx, owner, 1, context.site.images)
+    image_quota.check_capture(tx, owner, context.site.images)
     captures.put(
         tx,
         node.id,
@@ -225,7 +225,7 @@ def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
 def room(tx: Tx, *, order: str, address: str, secret: str, rules: ImageRules) -> int | None:
     """Return bytes that the image may take in its served form; None: no limit. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
-    return quota.left(tx, row.group_id, rules)
+    return image_quota.left(tx, row.group_id, rules)
 
 
 def note_digest(tx: Tx, *, order: str, address: str, secret: str, digest: str) -> None:
@@ -255,7 +255,7 @@ def keep(
         ingested = replace(ingested, content="partition", ends_at=0)
     node = nodes.get(tx, row.node_id, lock=True)
     assert node is not None
-    quota.check(tx, row.group_id, ingested.stored, rules)
+    image_quota.check(tx, row.group_id, ingested.stored, rules)
     captures.end(tx, node.id, CaptureState.DONE, "", now)
     images.make_room(tx, row.image, row.group_id)
     columns = {"name": row.image, "group_id": row.group_id, "created_at": now, **asdict(ingested)}

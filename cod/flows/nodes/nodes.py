@@ -11,7 +11,7 @@ from cod.core import preemption
 from cod.core.nodes import burnins, kept_disks, node_settings, transitions
 from cod.model import Effect, Node, NodePlace, NodeView, Policy, PowerAction, Refused, Result, Site
 from cod.policy.hardware import equal
-from cod.policy.hardware import keep as policy
+from cod.policy.hardware import keep_marks as policy
 from cod.policy.hardware import phrase as phrases
 from cod.policy.nodes import lifecycle, place
 from cod.policy.people import names

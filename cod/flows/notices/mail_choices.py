@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from cod import notice_texts
 from cod.choices import NoticeMail
 from cod.model import Refused, Who
-from cod.policy.people import delivery, rights
+from cod.policy import notice_delivery
+from cod.policy.people import rights
 from cod.store.engine import Tx
 from cod.store.notices import mail_choices, notices
 from cod.store.people import people
@@ -66,13 +67,13 @@ def choose(tx: Tx, *, who: Who, chosen: Mapping[str, NoticeMail], now: float) ->
 
 def digests_due(tx: Tx, hour: int, now: float) -> bool:
     """Return whether `send_digests` has something to do."""
-    return mail_choices.waits(tx, delivery.digest_before(now, hour))
+    return mail_choices.waits(tx, notice_delivery.digest_before(now, hour))
 
 
 def send_digests(tx: Tx, hour: int, now: float) -> int:
     """Write the daily mails that are due, which are delivered as notices are; return how many. Of
     several servers that do so at once one does it: the others find nothing that waits."""
-    before = delivery.digest_before(now, hour)
+    before = notice_delivery.digest_before(now, hour)
     return sum(
         _send_digest(tx, user_id, before, now)
         for user_id in mail_choices.waiting(tx, before, AT_A_TIME)

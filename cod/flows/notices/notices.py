@@ -14,8 +14,8 @@ from cod import notice_texts
 from cod.choices import NoticeFormat
 from cod.core import notices
 from cod.model import ALL, Effect, Listed, Notice, NoticeView, Page, Refused, Result, Send
-from cod.policy.people import delivery as policy
-from cod.policy.people.delivery import Target, addresses, host, may_reach, without
+from cod.policy import notice_delivery as policy
+from cod.policy.notice_delivery import Target, addresses, host, may_reach, without
 from cod.store import lists
 from cod.store.engine import Tx
 from cod.store.notices import mail_choices

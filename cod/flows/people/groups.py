@@ -25,7 +25,8 @@ from cod.model import (
     described,
     set_by,
 )
-from cod.policy.people import delivery, rights
+from cod.policy import notice_delivery
+from cod.policy.people import rights
 from cod.policy.scheduler import preemption
 from cod.quantity import exact_span
 from cod.store.engine import Tx
@@ -226,9 +227,9 @@ def _checked(
             "grace",
         )
     if "email" in columns:
-        columns["email"] = delivery.check_email(columns["email"])
+        columns["email"] = notice_delivery.check_email(columns["email"])
     if "webhook" in columns:
-        columns["webhook"] = delivery.check_webhook(columns["webhook"], rules)
+        columns["webhook"] = notice_delivery.check_webhook(columns["webhook"], rules)
     if "events" in columns:
         columns["webhook_events"] = " ".join(sorted(set(columns.pop("events")), key=EVENTS.index))
     after = {**before, **columns}

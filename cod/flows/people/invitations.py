@@ -7,7 +7,8 @@ A link's secret comes from the caller, as its digest: it is shown once and not k
 from __future__ import annotations
 
 from cod.model import POSIX, Invitation, PosixRules, Refused, Role, SignInRules, User, Who
-from cod.policy.people import delivery, signin
+from cod.policy import notice_delivery
+from cod.policy.people import signin
 from cod.store.engine import Tx
 from cod.store.people import audit, groups, invitations, people, signins
 
@@ -40,7 +41,7 @@ def invite(
         now,
         group_id=into.id if into else None,
         role=Role(role).value if into else "",
-        email=delivery.check_address(email),
+        email=notice_delivery.check_address(email),
         invited_by=who,
         expires_at=now + (lifetime or rules.invitation),
     )
@@ -141,7 +142,7 @@ def accept(
         name,
         now,
         full_name=full_name,
-        email=delivery.check_address(email or found.email),
+        email=notice_delivery.check_address(email or found.email),
         password=password,
         posix=posix,
     )

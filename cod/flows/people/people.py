@@ -7,7 +7,8 @@ from typing import Any
 
 from cod.core.people import posix as numbers
 from cod.model import POSIX, Group, Member, PosixRules, Refused, Role, SingleRight, User, Who
-from cod.policy.people import delivery, rights, signin
+from cod.policy import notice_delivery
+from cod.policy.people import rights, signin
 from cod.store.engine import Tx
 from cod.store.people import audit, groups, invitations, ldap_rows, people, signins
 
@@ -33,7 +34,7 @@ def set_profile(tx: Tx, who: Who, changes: Mapping[str, Any]) -> tuple[User | No
     """Change full_name and email of the one who asks. Raises `Refused`."""
     user_id, columns = rights.account(who), dict(changes)
     if "email" in columns:
-        columns["email"] = delivery.check_address(columns["email"])
+        columns["email"] = notice_delivery.check_address(columns["email"])
     people.change(tx, user_id, **columns)
     return me(tx, who)
 
@@ -59,7 +60,7 @@ def create(
         name,
         now,
         full_name=full_name,
-        email=delivery.check_address(email),
+        email=notice_delivery.check_address(email),
         admin=admin,
         posix=posix,
     )
@@ -77,7 +78,7 @@ def change(
     user = people.named(tx, name)
     columns = dict(changes)
     if "email" in columns:
-        columns["email"] = delivery.check_address(columns["email"])
+        columns["email"] = notice_delivery.check_address(columns["email"])
     for number, put in (("uid", numbers.set_uid), ("gid", numbers.set_primary_gid)):
         if number in columns:
             put(tx, people.named(tx, name), columns.pop(number), now)

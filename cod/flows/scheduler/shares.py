@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from cod.core import entitlements as core_entitlements
 from cod.core import node_hours as core_node_hours
 from cod.model import Effect, Group, Refused, Result, Site, TypeTerms
-from cod.policy import buckets
+from cod.policy import usage_buckets
 from cod.policy.nodes import energy_accounting
 from cod.policy.scheduler.snapshot import OTHERS, Sharing
 from cod.policy.sharing import (
@@ -292,7 +292,7 @@ def used(tx: Tx, name: str, *, site: Site, now: float, days: int = 30) -> GroupU
     `Refused`."""
     standing = one(tx, name, site=site, now=now)
     since = now - days * DAY
-    starts = buckets.starts(since, now, buckets.DAYS)
+    starts = usage_buckets.starts(since, now, usage_buckets.DAYS)
     order = {
         each.name: "own" if each.name == name else _priority(each.priority, standing.priority)
         for each in groups.every(tx)
@@ -300,14 +300,14 @@ def used(tx: Tx, name: str, *, site: Site, now: float, days: int = 30) -> GroupU
     sums: dict[str, dict[int, float]] = defaultdict(lambda: dict.fromkeys(starts, 0.0))
     holders: dict[str, set[str]] = defaultdict(set)
     for holder, start, seconds in usage.held(
-        tx, buckets.DAYS, starts[0], starts[-1], "group", None
+        tx, usage_buckets.DAYS, starts[0], starts[-1], "group", None
     ):
         part = order.get(holder, "equal")
         sums[part][start] += seconds
         if seconds:
             holders[part].add(holder)
     there = dict.fromkeys(starts, 0.0)
-    for state, start, seconds in usage.by_state(tx, buckets.DAYS, starts[0], starts[-1]):
+    for state, start, seconds in usage.by_state(tx, usage_buckets.DAYS, starts[0], starts[-1]):
         if state not in NOT_IN_SERVICE:
             there[start] += seconds
     taken = {at: sum(sums[part][at] for part in ("own", *PRIORITIES)) for at in starts}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from cod.model import Refused
-from cod.policy import buckets
+from cod.policy import usage_buckets
 from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.people import replies
@@ -42,8 +42,8 @@ def note(tx: Tx, counted: Count) -> bool:
     if not watermarks.move(tx, watermarks.POOL, counted.before, counted.now):
         return False
     if counted.before is not None:
-        usage.add(tx, counted.rows, list(buckets.pieces(counted.before, counted.now)))
-    for span, kept in buckets.KEPT.items():
+        usage.add(tx, counted.rows, list(usage_buckets.pieces(counted.before, counted.now)))
+    for span, kept in usage_buckets.KEPT.items():
         usage.forget(tx, span, counted.now - kept)
     replies.forget(tx, counted.now - KEPT_REPLIES)
     return True
@@ -112,15 +112,17 @@ def states(
 
 def _spans(since: float | None, until: float | None, now: float) -> tuple[int, list[int]]:
     until = now if until is None else until
-    since = until - buckets.DAYS if since is None else since
+    since = until - usage_buckets.DAYS if since is None else since
     if since > until:
         raise Refused("invalid", "'from' should not be after 'to'", "from")
-    if until - since > buckets.LONGEST:
+    if until - since > usage_buckets.LONGEST:
         raise Refused(
-            "invalid", f"at most {buckets.LONGEST // buckets.DAYS} days at a time", "from"
+            "invalid",
+            f"at most {usage_buckets.LONGEST // usage_buckets.DAYS} days at a time",
+            "from",
         )
-    span = buckets.span_for(since, until, now)
-    return span, buckets.starts(since, until, span)
+    span = usage_buckets.span_for(since, until, now)
+    return span, usage_buckets.starts(since, until, span)
 
 
 def _series(

@@ -18,7 +18,7 @@ from twisted.internet.task import Cooperator
 
 from cod.flows.boot import zones
 from cod.model import SiteRef
-from cod.net.dns.questions import Questions
+from cod.net.dns.query_client import QueryClient
 from cod.periodic import Periodic
 from cod.pool import Pool
 from cod.wire import dns as wire
@@ -61,7 +61,7 @@ class SecondaryWatch(Periodic):
     ) -> None:
         super().__init__(reactor, pool, log, "asking secondaries for serials", period)
         self._site, self._name, self._clock = site, name, clock
-        self._questions = Questions(reactor)
+        self._queries = QueryClient(reactor)
         self._asking = Cooperator(scheduler=partial(reactor.callLater, PAUSE))
         # since when each zone has had its serials, the oldest first
         self._serials: dict[str, list[tuple[float, int]]] = {}
@@ -72,14 +72,14 @@ class SecondaryWatch(Periodic):
         self._begun = False
 
     def startService(self) -> None:
-        self._questions.start()
+        self._queries.start()
         self._asking.start()
         super().startService()
 
     def stopService(self) -> Any:
         """End. What is not answered yet is asked again at the next start."""
         self._asking.stop()
-        self._questions.stop()
+        self._queries.stop()
         return super().stopService()
 
     async def look(self) -> None:
@@ -101,7 +101,7 @@ class SecondaryWatch(Periodic):
         self._answers = {secondary: {} for secondary in site.dns.secondaries}
         self._asked = {secondary: list(self._serials) for secondary in site.dns.secondaries}
         self._wrong = {one: at for one, at in self._wrong.items() if one in self._asked}
-        self._questions.forget()
+        self._queries.forget()
         self._asking.cooperate(self._round(self._answers))
 
     def _round(self, answers: dict[Secondary, dict[str, int | None]]) -> Iterator[None]:
@@ -119,7 +119,7 @@ class SecondaryWatch(Periodic):
         def answered(data: bytes) -> None:
             answers[name] = wire.serial(data, name)
 
-        self._questions.ask(partial(wire.serial_question, name), secondary, answered)
+        self._queries.ask(partial(wire.serial_question, name), secondary, answered)
 
     def _keep(self, serials: Mapping[str, int], now: float) -> None:
         kept: dict[str, list[tuple[float, int]]] = {}

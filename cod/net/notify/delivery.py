@@ -3,7 +3,7 @@ tries again later.
 
 At least once: a server that dies between sending and writing leaves a claim that runs out, and the
 notice is sent again under the same id. What each delivery keeps waiting is decided in
-`policy.people.delivery`.
+`policy.notice_delivery`.
 """
 
 from __future__ import annotations

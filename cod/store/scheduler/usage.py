@@ -15,7 +15,7 @@ from cod.store.rows import theirs, upsert
 _n, _s, _h, _v, _k = t.nodes.c, t.pool_states.c, t.pool_held.c, t.vclusters.c, t.node_types.c
 
 Piece = tuple[int, int, float]
-"""(span, start, seconds), see `policy.buckets`."""
+"""(span, start, seconds), see `policy.usage_buckets`."""
 
 
 def counts(tx: Tx) -> list[tuple[int, int, str, int]]:

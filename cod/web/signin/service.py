@@ -30,7 +30,7 @@ from cod.model import (
     Who,
 )
 from cod.pool import Pool
-from cod.security import passwords
+from cod.security import password_hash
 from cod.web.signin import directory, directory_sync
 from cod.web.signin.oidc import Provider
 
@@ -178,7 +178,7 @@ class SignIn:
         if user.id != who.user_id:
             raise signin.wrong()
         signin.check_password(new, user.name)
-        anew = await self._slowly(passwords.hashed, new)
+        anew = await self._slowly(password_hash.hashed, new)
         return await self._once(people.set_password, who=who, password=anew, but=keep)
 
     async def _verified(self, name: str, password: str, address: str) -> User:
@@ -195,8 +195,8 @@ class SignIn:
             await self._once(signin.failed, name=name, address=address)
             raise signin.wrong()
         anew = (
-            await self._slowly(passwords.hashed, password)
-            if tried.hash and passwords.outdated(tried.hash)
+            await self._slowly(password_hash.hashed, password)
+            if tried.hash and password_hash.outdated(tried.hash)
             else None
         )
         await self._pool.run(
@@ -213,7 +213,7 @@ class SignIn:
         if ldap.url and (tried.user is None or tried.user.directory == "ldap"):
             identity = await self._in_turn(self._away, directory.verify, ldap, name, password)
             return None if identity is None else await self._known(identity, ldap.create, address)
-        right = await self._slowly(passwords.matches, tried.hash, password)
+        right = await self._slowly(password_hash.matches, tried.hash, password)
         return tried.user if right else None
 
     def _once(self, flow: Callable[..., T], **asked: Any) -> Deferred[T]:
@@ -261,7 +261,7 @@ class SignIn:
         """Do what a link is for: an account, or a new password. Raises `Refused`."""
         link = await self.invitation(secret)
         signin.check_password(password, link.user or name)
-        kept = await self._slowly(passwords.hashed, password)
+        kept = await self._slowly(password_hash.hashed, password)
         return await self._once(
             invitations.accept,
             digest=digest(secret),

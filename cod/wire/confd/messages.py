@@ -97,7 +97,7 @@ class Done:
     """Agent: the order is carried out. `figures` are measurements by name (bytes_written, seconds,
     write_seconds …); `results` those of a burn-in's tests; `erased` the erased disks; `namesakes`
     volumes of other disks with names that were written, too; `disks` the findings of an order to
-    look (`trampoline.look`)."""
+    look (`trampoline.disk_contents`)."""
 
     order: str
     figures: Mapping[str, float] = field(default_factory=dict)

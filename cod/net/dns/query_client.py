@@ -1,4 +1,4 @@
-"""A UDP socket for questions to other name servers, and who waits for which answer."""
+"""A UDP client for queries to other name servers: matches each answer with its query."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from twisted.internet.protocol import DatagramProtocol
 log = logging.getLogger("cod.dns")
 
 
-class Questions(DatagramProtocol):
-    """Questions under way, by number: an answer counts from the address that was asked alone."""
+class QueryClient(DatagramProtocol):
+    """QueryClient under way, by number: an answer counts from the address that was asked alone."""
 
     transport: Any
 

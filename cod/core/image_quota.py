@@ -4,7 +4,7 @@ it may have under way at once. The site's own group is its administrators', and 
 from __future__ import annotations
 
 from cod.model import ImageRules, Refused
-from cod.policy.people.uploads import check_quota
+from cod.policy.image_uploads import check_quota
 from cod.store.engine import Tx
 from cod.store.images import uploads
 from cod.store.nodes import captures

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from trampoline import purge
+from trampoline import nvme
 
 LIST, CONTROLLER, NAMESPACE = 2, 1, 0
 
@@ -52,7 +52,7 @@ class Nvme:
 def test_a_format_keeps_sectors_and_protection(flbas: int, dps: int, cdw10: int) -> None:
     disk = Nvme()
     disk.pages[NAMESPACE][26], disk.pages[NAMESPACE][29] = flbas, dps
-    assert purge.purge(disk)
+    assert nvme.purge(disk)
     (told,) = disk.formats
     assert told == struct.pack("<BBHI32xI20xII", 0x80, 0, 0, 3, cdw10, 240_000, 0)
 
@@ -75,19 +75,19 @@ def test_no_other_namespace_is_erased(
     """Other namespaces may be marked keep, and are wiped by themselves where they are not."""
     disk = Nvme(active=active)
     disk.pages[CONTROLLER][524], disk.pages[CONTROLLER][76] = fna, cmic
-    assert purge.purge(disk) == bool(formats)
+    assert nvme.purge(disk) == bool(formats)
     assert len(disk.formats) == formats
 
 
 def test_a_disk_that_cannot_format_is_left_alone() -> None:
     disk = Nvme()
     disk.pages[CONTROLLER][256] = 0b101
-    assert not purge.purge(disk)
+    assert not nvme.purge(disk)
     assert disk.formats == []
 
 
 def test_a_format_that_fails_is_none() -> None:
-    assert not purge.purge(Nvme(status=0x2002))
+    assert not nvme.purge(Nvme(status=0x2002))
 
 
 def test_a_disk_that_is_no_nvme_is_none() -> None:
@@ -95,4 +95,4 @@ def test_a_disk_that_is_no_nvme_is_none() -> None:
         def command(self, request: int, argument: bytearray) -> int:
             raise OSError(25, "Inappropriate ioctl for device")
 
-    assert not purge.purge(Other())
+    assert not nvme.purge(Other())

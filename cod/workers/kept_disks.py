@@ -18,7 +18,7 @@ from cod.flows.nodes import nodes
 from cod.model import Effect, SiteRef
 from cod.pool import Pool
 
-log = logging.getLogger("cod.keeps")
+log = logging.getLogger("cod.kept_disks")
 
 
 class KeepWatch(Service):

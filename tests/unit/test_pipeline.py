@@ -1,4 +1,4 @@
-"""The meter of a crew's work."""
+"""The meter of a pipeline: bytes done, and the rate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from cod.wire import xmldoc
 from cod.wire.confd.messages import Progress, encode
-from trampoline.crew import Meter
+from trampoline.pipeline import Meter
 
 
 def test_what_is_taken_back_makes_no_rate_that_the_server_refuses(
@@ -16,7 +16,7 @@ def test_what_is_taken_back_makes_no_rate_that_the_server_refuses(
 ) -> None:
     """A disk that shows data after it was discarded is gone through again."""
     clock = [0.0]
-    monkeypatch.setattr("trampoline.crew.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("trampoline.pipeline.time", SimpleNamespace(monotonic=lambda: clock[0]))
     meter, told = Meter("wipe", 300), list[Progress]()
 
     def tell(phase: str, done: int, total: int, rate: float) -> None:

@@ -17,7 +17,7 @@ _TICK = 0.5
 
 
 class Stopped(Exception):
-    """Raised in a thread of the crew when another one has failed: nothing to say, just an end."""
+    """Raised in a thread of a pipeline to end it, because another thread has failed. Has no message."""
 
 
 class Meter:
@@ -57,7 +57,7 @@ class Meter:
         progress(self.phase, self.done, self.total, rate)
 
 
-class Crew:
+class Pipeline:
     """Runs `produce(put)` in one thread and `work(item)` in `workers` others."""
 
     def __init__(self, workers: int, depth: int = 8) -> None:

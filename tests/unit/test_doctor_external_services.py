@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cod.doctor.checks import dhcp, outside
-from cod.doctor.checks.outside import OutsideServer
+from cod.doctor.checks import dhcp, external_services
+from cod.doctor.checks.external_services import OutsideServer
 from cod.model import FileServer, KerberosRules, Ldap, Mail, Oidc, Site
 from cod.security import webcert
 
@@ -37,22 +37,23 @@ def listening(greeting: bytes = b"") -> Iterator[int]:
 
 def test_a_server_that_answers_and_one_that_does_not() -> None:
     with listening() as port:
-        assert outside.fault(OutsideServer("x", "127.0.0.1", port)) == ""
-    assert outside.fault(OutsideServer("x", "127.0.0.1", port)) == "Connection refused"
+        assert external_services.fault(OutsideServer("x", "127.0.0.1", port)) == ""
+    assert external_services.fault(OutsideServer("x", "127.0.0.1", port)) == "Connection refused"
 
 
 def test_a_name_that_dns_cannot_have_is_one_servers_fault() -> None:
     """A group's webhook hides no other server's finding."""
     assert (
-        outside.fault(OutsideServer("x", f"{'a' * 64}.example", 80)) == "this is no name of a host"
+        external_services.fault(OutsideServer("x", f"{'a' * 64}.example", 80))
+        == "this is no name of a host"
     )
 
 
 def test_a_server_says_what_it_is() -> None:
     with listening(b"220 mail\r\n") as port:
-        assert outside.fault(OutsideServer("x", "127.0.0.1", port, banner=b"220")) == ""
+        assert external_services.fault(OutsideServer("x", "127.0.0.1", port, banner=b"220")) == ""
     with listening(b"SSH-2.0-x\r\n") as port:
-        said = outside.fault(OutsideServer("x", "127.0.0.1", port, banner=b"220"))
+        said = external_services.fault(OutsideServer("x", "127.0.0.1", port, banner=b"220"))
     assert said == "it says b'SSH-2.0-x\\r\\n', which is no such service"
 
 
@@ -74,7 +75,9 @@ def test_a_certificate_that_nobody_trusts(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        said = outside.fault(OutsideServer("x", "127.0.0.1", server.getsockname()[1], tls=True))
+        said = external_services.fault(
+            OutsideServer("x", "127.0.0.1", server.getsockname()[1], tls=True)
+        )
         thread.join(30)
     assert said.startswith("its certificate is not trusted: ")
 
@@ -94,7 +97,7 @@ def test_each_server_of_the_site_file_is_asked(site: Site) -> None:
         dns=replace(site.dns, secondaries=(("10.0.0.6", 53),)),
         kerberos=KerberosRules("EXAMPLE.ORG", ("kdc1", "kdc2:750")),
     )
-    assert [(peer.host, peer.port, peer.tls) for peer in outside.named(leaning)] == [
+    assert [(peer.host, peer.port, peer.tls) for peer in external_services.named(leaning)] == [
         ("10.0.0.5", 2049, False),
         ("files", 2222, False),
         ("dir", 389, False),
@@ -113,11 +116,11 @@ def test_a_command_for_keytabs_that_nobody_can_run_is_told(site: Site, tmp_path:
         if mode is not None:
             command.write_text("#!/bin/sh\n")
             command.chmod(mode)
-        assert bool(list(outside.keytab_command(told))) == bad
+        assert bool(list(external_services.keytab_command(told))) == bad
     command.unlink()
     command.mkdir()
-    assert list(outside.keytab_command(told)), "a folder"
-    assert not list(outside.keytab_command(site))
+    assert list(external_services.keytab_command(told)), "a folder"
+    assert not list(external_services.keytab_command(site))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,7 @@ def test_links_begin_with_a_name_that_others_can_look_up(
     site: Site, named: bool, addresses: list[str], state: str
 ) -> None:
     signin = replace(site.signin, url="https://head:8443", named=named)
-    [found] = outside.links(replace(site, signin=signin), lambda _host: addresses)
+    [found] = external_services.links(replace(site, signin=signin), lambda _host: addresses)
     assert found.state == state
     assert bool(found.remedy) == (state != "good")
 

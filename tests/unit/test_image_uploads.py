@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cod.model import Refused
-from cod.policy.people.uploads import believed, check_quota
+from cod.policy.image_uploads import believed, check_quota
 from cod.wire import tus
 
 # ---------------------------------------------------------------- quotas

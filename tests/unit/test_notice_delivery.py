@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from cod import notice_texts as notices
 from cod.model import MaintenanceWindow, NoticeRules, Refused, Vcluster
-from cod.policy.people import delivery
-from cod.policy.people.delivery import AT_ONCE, GIVEN_UP, LONGEST_PAUSE, OF_ONE_HOST, Target
+from cod.policy import notice_delivery
+from cod.policy.notice_delivery import AT_ONCE, GIVEN_UP, LONGEST_PAUSE, OF_ONE_HOST, Target
 
 WEB = Vcluster(
     id=7,
@@ -252,7 +252,7 @@ def test_many_nodes_are_counted_not_listed() -> None:
     ],
 )
 def test_addresses(text: str, found: tuple[str, ...]) -> None:
-    assert delivery.addresses(text) == found
+    assert notice_delivery.addresses(text) == found
 
 
 @pytest.mark.parametrize(
@@ -287,18 +287,18 @@ def test_addresses(text: str, found: tuple[str, ...]) -> None:
 )
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match="should be an e-mail address"):
-        delivery.addresses(text)
+        notice_delivery.addresses(text)
 
 
 def test_not_too_many_addresses() -> None:
     with pytest.raises(ValueError, match="at most 20"):
-        delivery.addresses(", ".join(f"a{n}@x.org" for n in range(21)))
+        notice_delivery.addresses(", ".join(f"a{n}@x.org" for n in range(21)))
 
 
 @given(st.text(max_size=40))
 def test_no_address_can_end_a_header_line(text: str) -> None:
     try:
-        found = delivery.addresses(text)
+        found = notice_delivery.addresses(text)
     except ValueError:
         return
     assert all(
@@ -308,9 +308,9 @@ def test_no_address_can_end_a_header_line(text: str) -> None:
 
 
 def test_a_groups_addresses_are_kept_tidy() -> None:
-    assert delivery.check_email(" a@x.org,b@y.org ") == "a@x.org, b@y.org"
+    assert notice_delivery.check_email(" a@x.org,b@y.org ") == "a@x.org, b@y.org"
     with pytest.raises(Refused) as caught:
-        delivery.check_email("nonsense")
+        notice_delivery.check_email("nonsense")
     assert (caught.value.code, caught.value.field) == ("invalid", "email")
 
 
@@ -326,7 +326,7 @@ def test_a_groups_addresses_are_kept_tidy() -> None:
     ],
 )
 def test_good_webhooks(url: str) -> None:
-    assert delivery.check_webhook(url, NoticeRules()) == url
+    assert notice_delivery.check_webhook(url, NoticeRules()) == url
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_good_webhooks(url: str) -> None:
 )
 def test_bad_webhooks(url: str, words: str) -> None:
     with pytest.raises(Refused, match=words) as caught:
-        delivery.check_webhook(url, NoticeRules())
+        notice_delivery.check_webhook(url, NoticeRules())
     assert (caught.value.code, caught.value.field) == ("invalid", "webhook")
 
 
@@ -380,21 +380,21 @@ def test_bad_webhooks(url: str, words: str) -> None:
     ],
 )
 def test_the_server_itself_is_out_of_reach_unless_the_site_says_so(address: str) -> None:
-    assert not delivery.may_reach(address, False, ["10.77.0.1"])
-    assert delivery.may_reach(address, True, ["10.77.0.1"])
+    assert not notice_delivery.may_reach(address, False, ["10.77.0.1"])
+    assert notice_delivery.may_reach(address, True, ["10.77.0.1"])
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "::ffff:224.0.0.1"])
 def test_what_is_no_host_is_never_reached(address: str) -> None:
-    assert not delivery.may_reach(address, False)
-    assert not delivery.may_reach(address, True)
+    assert not notice_delivery.may_reach(address, False)
+    assert not notice_delivery.may_reach(address, True)
 
 
 @pytest.mark.parametrize(
     "address", ["10.0.0.9", "192.168.1.1", "8.8.8.8", "2001:db8::1", "fd00::1", "64:ff9b::a00:9"]
 )
 def test_others_are_reached(address: str) -> None:
-    assert delivery.may_reach(address, False, ["10.77.0.1"])
+    assert notice_delivery.may_reach(address, False, ["10.77.0.1"])
 
 
 @pytest.mark.parametrize(
@@ -410,15 +410,15 @@ def test_others_are_reached(address: str) -> None:
 )
 def test_closed_networks_are_closed_whatever_else_is_open(address: str, reached: bool) -> None:
     closed = ("10.9.0.0/16", "fd00::/8")
-    assert delivery.may_reach(address, False, (), closed) == reached
-    assert delivery.may_reach(address, True, (), closed) == reached
+    assert notice_delivery.may_reach(address, False, (), closed) == reached
+    assert notice_delivery.may_reach(address, True, (), closed) == reached
     rules = NoticeRules(local_webhooks=True, closed_networks=closed)
     url = f"http://[{address}]/" if ":" in address else f"http://{address}/"
     if reached:
-        assert delivery.check_webhook(url, rules) == url
+        assert notice_delivery.check_webhook(url, rules) == url
     else:
         with pytest.raises(Refused, match="closed to webhooks"):
-            delivery.check_webhook(url, rules)
+            notice_delivery.check_webhook(url, rules)
 
 
 @given(st.ip_addresses(v=4, network="127.0.0.0/8"))
@@ -429,7 +429,7 @@ def test_no_spelling_of_loopback_is_reached(address: ipaddress.IPv4Address) -> N
         f"64:ff9b::{address}",
         f"2002:{int(address) >> 16:x}:{int(address) & 0xFFFF:x}::1",
     ):
-        assert not delivery.may_reach(spelt, False)
+        assert not notice_delivery.may_reach(spelt, False)
 
 
 # ---------------------------------------------------------------- which and when
@@ -440,19 +440,19 @@ def hook(host: str, path: int = 0) -> Target:
 
 
 def test_one_at_a_time_to_a_target() -> None:
-    assert delivery.pick([hook("a"), hook("b"), hook("a")], [hook("b")]) == [hook("a")]
+    assert notice_delivery.pick([hook("a"), hook("b"), hook("a")], [hook("b")]) == [hook("a")]
 
 
 def test_a_host_is_not_given_all_the_room() -> None:
     due = [hook("dead", n) for n in range(50)] + [hook("good")]
-    picked = delivery.pick(due, [hook("dead", 99)])
+    picked = notice_delivery.pick(due, [hook("dead", 99)])
     assert len([each for each in picked if "dead" in each[1]]) == OF_ONE_HOST - 1
     assert hook("good") in picked
 
 
 def test_mail_goes_through_one_server() -> None:
     due = [("email", f"a{n}@x.org") for n in range(9)]
-    assert delivery.pick(due, []) == due[:OF_ONE_HOST]
+    assert notice_delivery.pick(due, []) == due[:OF_ONE_HOST]
 
 
 @given(
@@ -463,39 +463,41 @@ def test_the_limits_hold_whatever_is_due(
     due: list[tuple[int, int]], running: set[tuple[int, int]]
 ) -> None:
     wanted, busy = [hook(f"h{h}", p) for h, p in due], [hook(f"h{h}", p) for h, p in running]
-    picked = delivery.pick(wanted, busy)
+    picked = notice_delivery.pick(wanted, busy)
     together = picked + busy
     assert len(set(together)) == len(together) <= AT_ONCE
     for h in range(21):
-        of_host = [each for each in together if delivery.host(each) == f"h{h}"]
+        of_host = [each for each in together if notice_delivery.host(each) == f"h{h}"]
         assert len(of_host) <= max(OF_ONE_HOST, sum(host == h for host, _ in running))
     left = [each for each in wanted if each not in together]
     full = len(together) >= AT_ONCE
     assert all(
-        full or sum(delivery.host(o) == delivery.host(each) for o in together) >= OF_ONE_HOST
+        full
+        or sum(notice_delivery.host(o) == notice_delivery.host(each) for o in together)
+        >= OF_ONE_HOST
         for each in left
     )
 
 
 def test_what_was_due_longest_goes_first() -> None:
     due = [hook(f"h{n}") for n in range(AT_ONCE + 5)]
-    assert delivery.pick(due, []) == due[:AT_ONCE]
+    assert notice_delivery.pick(due, []) == due[:AT_ONCE]
 
 
 def test_the_host_of_a_broken_url() -> None:
-    assert delivery.host(("webhook", "https://[::1/")) == "?"
+    assert notice_delivery.host(("webhook", "https://[::1/")) == "?"
 
 
 def test_pauses_double_up_to_an_hour_and_end_after_a_day() -> None:
-    assert [delivery.retry_after(n, 0.0) for n in (1, 2, 3, 4)] == [2.0, 4.0, 8.0, 16.0]
-    assert delivery.retry_after(12, 10_000.0) == LONGEST_PAUSE
-    assert delivery.retry_after(10**9, GIVEN_UP - 1) == LONGEST_PAUSE
-    assert delivery.retry_after(1, GIVEN_UP) is None
-    assert delivery.retry_after(1, -100.0) == 2.0  # the clock was set back
+    assert [notice_delivery.retry_after(n, 0.0) for n in (1, 2, 3, 4)] == [2.0, 4.0, 8.0, 16.0]
+    assert notice_delivery.retry_after(12, 10_000.0) == LONGEST_PAUSE
+    assert notice_delivery.retry_after(10**9, GIVEN_UP - 1) == LONGEST_PAUSE
+    assert notice_delivery.retry_after(1, GIVEN_UP) is None
+    assert notice_delivery.retry_after(1, -100.0) == 2.0  # the clock was set back
 
 
 @given(st.integers(1, 10**6), st.floats(0, GIVEN_UP, exclude_max=True))
 def test_a_pause_is_never_long_nor_none_before_a_day_is_over(attempts: int, age: float) -> None:
-    pause = delivery.retry_after(attempts, age)
+    pause = notice_delivery.retry_after(attempts, age)
     assert pause is not None
     assert 2.0 <= pause <= LONGEST_PAUSE

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cod.policy.buckets import DAYS, HOURS, MINUTES, SPANS, UNKNOWN, pieces, span_for, starts
+from cod.policy.usage_buckets import DAYS, HOURS, MINUTES, SPANS, UNKNOWN, pieces, span_for, starts
 
 NOW = 20_000.0 * DAYS
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cod.model import KeepRule, Refused
-from cod.policy.hardware import keep
+from cod.policy.hardware import keep_marks
 from trampoline import disks as agent
 from trampoline import inventory
 from trampoline.inventory import Disk
@@ -44,14 +44,14 @@ REPORT = report(
 def test_marked_disks_are_not_local_and_go_back(
     marks: tuple[str, ...], kept: tuple[str, ...]
 ) -> None:
-    marked = keep.marked(REPORT, marks)
-    assert keep.kept(marked) == kept
+    marked = keep_marks.marked(REPORT, marks)
+    assert keep_marks.kept(marked) == kept
     assert marked.count('local="yes"') == 2 - len(kept)
-    assert keep.marked(marked, marks) == marked
-    back = keep.marked(marked, ())
-    assert (back.count('local="yes"'), keep.kept(back)) == (2, ())
-    assert keep.unkept(marked, back) == kept
-    assert keep.unkept(marked, marked) == ()
+    assert keep_marks.marked(marked, marks) == marked
+    back = keep_marks.marked(marked, ())
+    assert (back.count('local="yes"'), keep_marks.kept(back)) == (2, ())
+    assert keep_marks.unkept(marked, back) == kept
+    assert keep_marks.unkept(marked, marked) == ()
 
 
 def test_marks_are_a_nodes_own_and_the_sites() -> None:
@@ -60,13 +60,13 @@ def test_marks_are_a_nodes_own_and_the_sites() -> None:
         KeepRule("52:54:00:AA:*", "path:/dev/sdz"),
         KeepRule("x", "serial:9"),
     ]
-    assert keep.marks("serial:A1\nserial:B2", rules, "rack1-7", "52:54:00:aa:00:01") == (
+    assert keep_marks.marks("serial:A1\nserial:B2", rules, "rack1-7", "52:54:00:aa:00:01") == (
         "serial:A1",
         "serial:B2",
         "model:INTEL*",
         "path:/dev/sdz",
     )
-    assert keep.marks("", rules, "y", "52:54:00:bb:00:01") == ()
+    assert keep_marks.marks("", rules, "y", "52:54:00:bb:00:01") == ()
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_marks_are_a_nodes_own_and_the_sites() -> None:
 )
 def test_what_is_no_mark(mark: str) -> None:
     with pytest.raises(Refused, match="should be serial:SERIAL"):
-        keep.check(mark)
+        keep_marks.check(mark)
 
 
 def test_the_agent_spares_what_is_meant_and_what_shows_up_late() -> None:
-    told = keep.for_order(REPORT, ("serial:LATE", "model:INTEL*", "model:TOSHIBA"))
+    told = keep_marks.for_order(REPORT, ("serial:LATE", "model:INTEL*", "model:TOSHIBA"))
     assert told == ("serial:LATE", "model:INTEL*", "model:TOSHIBA", "serial:A1", "path:/dev/sdb")
     found = [
         Disk(name, f"/dev/{name}", 1000, "ata", serial=serial)
@@ -99,7 +99,7 @@ def test_the_agent_spares_what_is_meant_and_what_shows_up_late() -> None:
 
 
 def test_a_mark_of_a_model_spares_a_disk_that_shows_up_after_the_report() -> None:
-    told = keep.for_order(REPORT, ("model:INTEL*",))
+    told = keep_marks.for_order(REPORT, ("model:INTEL*",))
     found = [
         Disk(name, f"/dev/{name}", 1000, "ata", serial=serial, model=model)
         for name, serial, model in (
@@ -111,17 +111,18 @@ def test_a_mark_of_a_model_spares_a_disk_that_shows_up_after_the_report() -> Non
     ]
     assert [disk.name for disk in agent.erasable(found, told)] == ["sde", "sdf"]
     assert [
-        disk.name for disk in agent.erasable(found[1:], keep.for_order(None, ("model:INTEL*",)))
+        disk.name
+        for disk in agent.erasable(found[1:], keep_marks.for_order(None, ("model:INTEL*",)))
     ] == ["sde", "sdf"]
 
 
 @pytest.mark.parametrize("path", ["path:/dev/cciss!c0d0", "path:/dev/cciss/c0d0"])
 def test_a_path_with_a_folder_may_be_written_as_the_kernels_name(path: str) -> None:
     there = report(("cciss!c0d0", "", "P400", "yes"), ("sda", "A1", "x", "yes"))
-    assert keep.kept(keep.marked(there, (keep.check(path),))) == ("cciss!c0d0",)
-    assert keep.in_the_way("path:/dev/cciss/c0d0", keep.marked(there, (path,)))
+    assert keep_marks.kept(keep_marks.marked(there, (keep_marks.check(path),))) == ("cciss!c0d0",)
+    assert keep_marks.in_the_way("path:/dev/cciss/c0d0", keep_marks.marked(there, (path,)))
     for marks in ((path,), ("model:P400",)):
-        told = keep.for_order(there, marks)
+        told = keep_marks.for_order(there, marks)
         assert [
             disk.name
             for disk in agent.erasable(
@@ -154,7 +155,7 @@ def test_a_path_with_a_folder_may_be_written_as_the_kernels_name(path: str) -> N
     ],
 )
 def test_what_is_in_the_way_of_a_template(marks: tuple[str, ...], select: str, words: str) -> None:
-    said = keep.in_the_way(select, keep.marked(REPORT, marks))
+    said = keep_marks.in_the_way(select, keep_marks.marked(REPORT, marks))
     assert said.startswith(words)
     assert bool(said) == bool(words)
 
@@ -172,11 +173,11 @@ def test_a_mark_of_any_path_spares_the_disk(mark: str) -> None:
     for disk in (first, second, third):
         inventory._add_disk(root, disk)
     there = ElementTree.tostring(root, "unicode")
-    marked = keep.marked(there, (mark,))
-    assert keep.kept(marked) == ("sda (serial P1)",)
-    assert keep.marked(marked, (mark,)) == marked
-    assert keep.marked(marked, ()) == there
-    told = keep.for_order(marked, (mark,))
+    marked = keep_marks.marked(there, (mark,))
+    assert keep_marks.kept(marked) == ("sda (serial P1)",)
+    assert keep_marks.marked(marked, (mark,)) == marked
+    assert keep_marks.marked(marked, ()) == there
+    told = keep_marks.for_order(marked, (mark,))
     assert agent.erasable([first, second, third], told) == [third]
 
 
@@ -188,7 +189,7 @@ def test_a_mark_of_one_of_two_disks_with_a_copied_wwn_spares_that_one() -> None:
     root = ElementTree.Element("node")
     for disk in shown:
         inventory._add_disk(root, disk)
-    marked = keep.marked(ElementTree.tostring(root, "unicode"), ("path:/dev/sda",))
-    assert keep.kept(marked) == ("sda (serial sda)",)
-    assert keep.marked(marked, ("path:/dev/sda",)) == marked
+    marked = keep_marks.marked(ElementTree.tostring(root, "unicode"), ("path:/dev/sda",))
+    assert keep_marks.kept(marked) == ("sda (serial sda)",)
+    assert keep_marks.marked(marked, ("path:/dev/sda",)) == marked
     assert agent.erasable(shown, ("path:/dev/sda",)) == [shown[1]]
