@@ -65,8 +65,8 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """What belongs to one backup; `missing`: digests of images that the site itself has lost or
-    that are damaged."""
+    """The members of one backup. `missing`: digests of images that the site has lost, or whose
+    files are damaged."""
 
     name: str
     site: str
@@ -83,7 +83,7 @@ class Set:
 
 @dataclass(slots=True)
 class Done:
-    """What a backup or a restore did: the set, images copied, bytes copied, and sentences for
+    """The result of a backup or a restore: the set, images copied, bytes copied, and sentences for
     people."""
 
     set: Set

@@ -148,7 +148,7 @@ WITH_CONSOLES = frozenset(kind.value for kind in PowerDriverKind if kind.can.con
 
 
 class PowerVerb(Choice):
-    """What a node's power can be wished to do."""
+    """A change of a node's power that people can order."""
 
     ON = "on", "switch it on"
     OFF = "off", "switch it off at once"
@@ -157,7 +157,7 @@ class PowerVerb(Choice):
 
 
 class NodeAction(Choice):
-    """What can be done to many nodes at once."""
+    """An action that can be applied to many nodes at once."""
 
     APPROVE = "approve", "accept new machines into the site"
     POWER = "power", "switch them on or off"
@@ -173,7 +173,7 @@ class NodeAction(Choice):
 
 
 class NodeLabel(Choice):
-    """What the last report of a node names, and people look for. The values are kept."""
+    """A label from a node's last report that people search for. The values are stored."""
 
     PART = "part", "serial number of a disk or of the board"
     BMC = "reported_bmc", "address or MAC of its BMC, in its own words"
@@ -243,7 +243,7 @@ class FileServerDriverKind(Choice):
 
 
 class DeliveryState(Choice):
-    """How the delivery of a notice goes."""
+    """The state of a notice's delivery."""
 
     WAITING = "waiting"
     DELIVERED = "delivered"
@@ -251,7 +251,7 @@ class DeliveryState(Choice):
 
 
 class NoticeFormat(Choice):
-    """What a webhook expects to be posted."""
+    """The format of the body that a webhook expects."""
 
     JSON = "json", "the notice's fields, for programs"
     SLACK = "slack", "a message of Slack"
@@ -270,7 +270,7 @@ class BurninTest(Choice):
 
 
 class Wipe(Choice):
-    """How disks are erased, the strictest last."""
+    """A way to erase disks, the strictest last."""
 
     TABLES = "tables", "partition tables at once, everything before another group gets the node"
     ZERO = "zero", "every byte zeroed"
@@ -278,7 +278,7 @@ class Wipe(Choice):
 
 
 class Role(Choice):
-    """What somebody is in a group, the strongest first."""
+    """A member's role in a group, the strongest first."""
 
     OWNER = "owner", "manages members and settings, and uses the group's resources"
     MEMBER = "member", "uses the group's resources"
@@ -286,7 +286,7 @@ class Role(Choice):
 
 
 class SingleRight(Choice):
-    """What an owner lets a member do beside the member's role."""
+    """A right that an owner gives a member beside the member's role."""
 
     RESIZE = "resize", "resizes clusters, extends leases, releases nodes"
     CONSOLES = "consoles", "reads the consoles of nodes"
@@ -295,7 +295,7 @@ class SingleRight(Choice):
 
 
 class NoticeMail(Choice):
-    """When a kind of notices comes to a person by mail."""
+    """The time at which a kind of notices comes to a person by mail."""
 
     DEFAULT = "default", "to the addresses that the group or the site names"
     AT_ONCE = "at-once", "at once, a mail for each"

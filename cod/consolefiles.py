@@ -67,7 +67,7 @@ class State:
 
 
 def append(root: Path, node_id: int, tenure: str, data: bytes, size: int) -> None:
-    """Put down what came, in files of about `size` bytes. Raises OSError."""
+    """Append a console's output, in files of about `size` bytes each. Raises OSError."""
     folder = _made(root, node_id)
     kept = stretches(folder)
     last = kept[-1] if kept else None
@@ -156,7 +156,7 @@ def stretches(folder: Path) -> list[Stretch]:
 
 
 def note(root: Path, node_id: int, state: State) -> None:
-    """Put down how the recording goes. Raises OSError."""
+    """Record the state of a console's recording. Raises OSError."""
     folder = _made(root, node_id)
     made = folder / "state.new"
     made.write_text(json.dumps(asdict(state)))
@@ -165,7 +165,7 @@ def note(root: Path, node_id: int, state: State) -> None:
 
 
 def noted(root: Path, node_id: int) -> State | None:
-    """Return how the recording goes, as it was last put down; None: it never began."""
+    """Return the recorded state of a console's recording; None: it was never recorded."""
     try:
         return State(**json.loads((_folder(root, node_id) / "state").read_text()))
     except (OSError, ValueError, TypeError):

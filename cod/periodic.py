@@ -106,7 +106,7 @@ class Claimer(Periodic):
         self._looking = self._again = False
 
     def wake(self) -> None:
-        """Look now; if a look is under way, once more after it."""
+        """Look now. While a look is under way: look again after it."""
         self._again = True
         if self.running and not self._looking:
             self.begin(self._look())

@@ -195,9 +195,9 @@ class Supervisor:
                     self._ended(part, os.waitstatus_to_exitcode(status))
 
     def _watch(self, now: float) -> None:
-        """Kill parts that have not been heard for too long; `_reap` finds them ended. After a time
-        in which the supervisor itself was stopped, as the whole host may have been, all parts have
-        another chance."""
+        """Kill each part that has given no sign of life for `HUNG` seconds; `_reap` then sees its
+        end. After a pause of the supervisor itself, such as a suspended host, every part gets that
+        time again."""
         awake, self._watched = now - self._watched < STOPPED, now
         for part in self._parts:
             with suppress(BlockingIOError):

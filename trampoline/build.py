@@ -58,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def build(flavour: str, out: Path, cache: Path) -> Path:
-    """Make one flavour unless it is up to date; returns its folder."""
+    """Build one flavour of the trampoline below `out`, unless the one there is up to date. Return
+    its folder."""
     folder = out / flavour
     with packages.alone(cache):
         wanted = packages.wanted()

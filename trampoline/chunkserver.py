@@ -164,11 +164,12 @@ class _Child:
 
 
 class ChunkServer:
-    """Serves a node's `ring` as an order says. `sent`: bytes of chunks that were sent.
+    """A TCP server that passes the chunks in a node's `ring` on to other nodes, as an order says.
+    `sent`: bytes of chunks sent so far.
 
-    address  that is listened on; '' all of the node's
-    port     may be 0 in the order (tests); `port` then says which was taken, or 0 if somebody else
-             has the port: then nothing is passed on
+    address  to listen on; '': every address of the node
+    port     the port listened on; an order may name port 0 (tests). 0 after the start: another
+             program has the port, and nothing is passed on
     """
 
     def __init__(self, order: PassOn, ring: ChunkRing, address: str = "") -> None:

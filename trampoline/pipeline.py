@@ -17,7 +17,7 @@ _TICK = 0.5
 
 
 class Stopped(Exception):
-    """Raised in a thread of a pipeline to end it, because another thread has failed. Has no message."""
+    """Raised in a pipeline's threads to end them, because another of its threads has failed."""
 
 
 class Meter:

@@ -264,8 +264,15 @@ class Client:
         key: str | None = None,
         match: str | None = None,
     ) -> Any:
-        """Send one request with a JSON body. Return the JSON reply; None if the reply has no body.
-        Raises `ApiError` and `Unreachable`."""
+        """Send one request and return the JSON reply; None if the reply has no body.
+
+        body   sent as JSON; None: no body
+        key    Idempotency-Key of a POST; None: a random one
+        match  If-Match, the tag that the resource must still have
+
+        Raises `ApiError`, `Unreachable`, and `WouldChange` instead of changing anything in a dry
+        run.
+        """
         if self.dry_run and method != "GET":
             path += f"{'&' if '?' in path else '?'}dry_run=true"
         headers = {"Content-Type": "application/json"} if body is not None else {}

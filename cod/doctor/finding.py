@@ -30,10 +30,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every check is told.
+    """The arguments of every check.
 
     interfaces  by name; None where they cannot be listed
-    root        may see other users' processes and open raw sockets
+    root        whether the program may see other users' processes and open raw sockets
     """
 
     site: Site

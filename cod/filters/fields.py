@@ -25,7 +25,7 @@ _SEPARATORS = re.compile(r"[:.-]")
 
 
 class ValueKind(StrEnum):
-    """What is compared with a field."""
+    """The kind of value that a field is compared with."""
 
     TEXT = "text"
     NUMBER = "number"

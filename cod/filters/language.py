@@ -65,21 +65,21 @@ class FreeWord:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """What all parts mean."""
+    """A filter whose parts all match."""
 
     parts: tuple[Filter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """What one part means at least."""
+    """A filter of which at least one part matches."""
 
     parts: tuple[Filter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """What the part does not mean."""
+    """A filter whose part does not match."""
 
     part: Filter
 

@@ -210,7 +210,7 @@ def end_of(head: bytes) -> int:
 
 
 class Source(Protocol):
-    """What `unpack` reads from."""
+    """A readable file for `unpack`."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 

@@ -17,8 +17,8 @@ from cod.wire.manifest import BadManifest, Chunk, Manifest
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What reading an image found: how many chunks (used ones and holes), and a phrase for each
-    fault."""
+    """The result of reading an image: how many chunks there are (used ones and holes), and a phrase
+    for each fault."""
 
     chunks: int
     bad: tuple[str, ...]

@@ -134,8 +134,8 @@ def console(name: str, node: str) -> Path:
 
 
 def run_inside(name: str, argv: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start `argv` in the lab's namespace; `options` are those of Popen. It ends with the lab, if
-    not before."""
+    """Start `argv` in the lab's network namespace and return the process, which is killed when the
+    lab ends. `options`: those of `subprocess.Popen`."""
     record.load(name)
     return subprocess.Popen(network.inside(record.namespace(name), argv), **options)
 

@@ -252,9 +252,8 @@ def add_address(namespace: str, address: str) -> None:
 
 
 def stand_for(namespace: str, lab: str, address: str, far: str) -> None:
-    """Make the namespace, which `plug` made, the machines of the network `far`: each address of
-    that is its own. In the lab's network it has `address`, by which the lab's server reaches
-    them."""
+    """Have a namespace that `plug` made answer for every address of the network `far`. In the lab's
+    network the namespace has `address`, through which the lab's server reaches `far`."""
     server = record.load(lab).spec.address
     via = address.partition("/")[0]
     _batch(

@@ -48,7 +48,7 @@ def socket_path(name: str) -> Path:
 
 @dataclass(slots=True)
 class Record:
-    """What was made for a lab. `nodes` holds the QEMU process of each node that is on."""
+    """The processes and files of a lab. `nodes` holds the QEMU process of each node that is on."""
 
     spec: LabSpec
     accel: str

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class FieldKind(StrEnum):
-    """What a field's value is, for those who show it or read it."""
+    """The kind of a field's value, by which doors read and show it."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -40,7 +40,7 @@ class FieldKind(StrEnum):
 
 
 class FieldLevel(StrEnum):
-    """Where a field is seen at first."""
+    """The view in which a field is first shown."""
 
     LIST = "list"
     WIDE = "wide"

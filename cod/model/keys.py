@@ -24,7 +24,7 @@ DOMAIN = f"^{DNS_NAME}$"
 
 
 class SiteTable:
-    """What all tables of the site file share: keys that are not known are refused."""
+    """A table of the site file. Unknown keys are refused."""
 
     __slots__ = ()
     __pydantic_config__: ClassVar = {"extra": "forbid"}
@@ -54,7 +54,7 @@ def needed(description: str, **limits: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """What the values of a type may be, in pydantic's words."""
+    """The bounds of a type's values, in pydantic's words."""
 
     said: dict[str, Any]
 

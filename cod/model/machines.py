@@ -185,7 +185,7 @@ class BmcSystem:
 
 
 class EntryOutcome(StrEnum):
-    """What became of a machine that an administrator entered."""
+    """The outcome of entering a machine."""
 
     ADDED = "added"
     CHANGED = "changed"
@@ -195,7 +195,8 @@ class EntryOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EnteredMachine:
-    """What became of a `KnownMachine`. `about`: what changed, or why it was refused; '' else."""
+    """The outcome of entering a `KnownMachine`. `about`: what changed, or why the machine was
+    refused; else ''."""
 
     name: str
     outcome: EntryOutcome
@@ -203,7 +204,7 @@ class EnteredMachine:
 
 
 class ActionOutcome(StrEnum):
-    """What became of an action for one of many nodes."""
+    """The outcome of an action for one of many nodes."""
 
     DONE = "done"
     REFUSED = "refused"

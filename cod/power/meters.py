@@ -22,5 +22,5 @@ class Meters(Poller):
         return await driver.watts(target)
 
     async def record(self, meter: flows.Meter, answer: float | None) -> None:
-        """Write down what the machine draws."""
+        """Record the watts that a machine draws."""
         await self._pool.run(flows.measured, meter, answer)

@@ -24,6 +24,7 @@ class PowerPoll(Poller):
         return None if seen == "unknown" else seen
 
     async def record(self, meter: flows.Meter, answer: str | None) -> None:
-        """Write down what was seen. Without an answer the last one stays, and gets older."""
+        """Record the power state that was seen. Without an answer the last state stays, and
+        ages."""
         if answer is not None:
             await self._pool.run(flows.seen, meter, answer, self._clock())

@@ -71,7 +71,7 @@ class Poller(Service, ABC):
 
     @abstractmethod
     async def record(self, meter: flows.Meter, answer: Any) -> None:
-        """Write the answer down; None: there was none."""
+        """Record a machine's answer; None: no answer came."""
 
     def startService(self) -> None:
         """Begin."""

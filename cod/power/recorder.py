@@ -302,7 +302,8 @@ class Recorder(Service):
         )
 
     def _gave_up(self, console: Console) -> None:
-        """Closed by us: because it was not heard, or for good."""
+        """Record the failure that made COD itself close a console's connection: no data came, or
+        the recording was given up. Does nothing if the connection was closed on purpose."""
         if console.line is not None:
             self._failed(console, PowerError(console.given_up))
 

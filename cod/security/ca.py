@@ -141,8 +141,8 @@ class Ca:
         return self._secret("SSH host key of a node", words)
 
     def chunk_key(self, order_id: str) -> str:
-        """Return the key with which the node that has this order checks who may have its image's
-        chunks, 64 hexadecimal digits."""
+        """Return the key of this order, 64 hexadecimal digits: its node checks with the key whether
+        a peer may have chunks of its image."""
         return self._secret("chunks of a node's images", order_id).hex()
 
     def keytab_key(self) -> bytes:

@@ -130,8 +130,8 @@ def prepare(site: Site, settings: Settings) -> None:
 
 
 def join(settings: Settings) -> None:
-    """Use what `cod permissions` has prepared, which the part of this process could not make.
-    Raises `BadService`."""
+    """Check that this part can write to the folders that `cod permissions` made, and keep its
+    metrics there. Raises `BadService`."""
     os.umask(0o027)  # the parts read each other's files, and write none of them
     counters = counters_folder(settings)
     for folder in (settings.run, counters):

@@ -89,10 +89,11 @@ class SimMachine:
 
 
 class ClusterOwner(Protocol):
-    """Who asked for a virtual cluster, and is told of what becomes of it. None of these may raise.
+    """The owner of a simulated virtual cluster, called when something happens to it. No method may
+    raise.
 
-    `lost` is told after the machine has left; `why` is 'taken' (by a reclaim), 'broken' or 'over'
-    (the lease).
+    `lost` is called after the machine has left. `why` is 'taken' (by a reclaim), 'broken' or 'over'
+    (the lease has ended).
     """
 
     def granted(self, request: ClusterRequest) -> None: ...

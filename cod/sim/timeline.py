@@ -13,7 +13,7 @@ from cod.policy.nodes import energy_accounting
 
 
 class HeldTimeline:
-    """Nodes that were held, by type and hour."""
+    """A record of how many nodes were held, by type and hour, for forecasts of the reserve."""
 
     def __init__(self, rules: Energy, types: Iterable[int]) -> None:
         self._rules, self._types = rules, tuple(types)
@@ -22,7 +22,8 @@ class HeldTimeline:
         self._held: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
 
     def count(self, nodes: Counter[int], now: float) -> None:
-        """Put down what was held until now; from now on it is `nodes`, by type."""
+        """Record the node-hours held until `now` (simulated seconds). From `now` on, `nodes` are
+        held, by type."""
         while self._at < now:
             hour = int(self._at // HOUR)
             until = min(now, (hour + 1) * HOUR)

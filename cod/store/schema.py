@@ -235,7 +235,7 @@ def _pass_over(connection: Connection) -> None:
 
 
 def _mark_oldest(engine: Engine) -> None:
-    """Put down `oldest`. The table may be that of an older schema, which has fewer columns."""
+    """Store `oldest`. The table may be that of an older schema, which has fewer columns."""
     name: ColumnClause[str] = column("name")
     marks = table(t.marks.name, name, column("at"))
     with engine.begin() as tx:

@@ -48,7 +48,7 @@ def running(tx: Tx, now: float) -> list[ServerVersion]:
 
 
 def hold(tx: Tx, server: str, names: Collection[str]) -> None:
-    """Put down which files the host has."""
+    """Record which image files the host has."""
     before = set(tx.scalars(select(_h.name).where(_h.server == server)))
     release(tx, [(server, name) for name in before - set(names)])
     if new := sorted(set(names) - before):

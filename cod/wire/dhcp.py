@@ -198,11 +198,12 @@ def _relay_info(value: bytes) -> tuple[str | None, str | None]:
 
 
 def stage(options: Mapping[int, bytes]) -> str:
-    """Return the stage of the client: see `model.DhcpQuery`.
+    """Return the client's boot stage: see `model.DhcpQuery`.
 
-    iPXE tells itself by its user class (with or without RFC 3004's length byte) and by option 175,
-    however it was loaded. PXELINUX uses the firmware that loaded it, but requests its own options
-    209 and 210."""
+    iPXE is recognised by its user class (with or without RFC 3004's length byte) or by option 175,
+    however it was loaded. PXELINUX keeps the vendor class of the firmware that loaded it, and is
+    recognised by the options 209 and 210 that it requests.
+    """
     vendor = options.get(VENDOR_CLASS, b"")
     if vendor.startswith(b"cod-trampoline"):
         return "trampoline"

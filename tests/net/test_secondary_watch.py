@@ -76,9 +76,9 @@ def watching(
     engine: Engine, pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site
 ) -> Iterator[Watched]:
     there = Watched(engine, pool, reactor, in_reactor, site)
-    in_reactor(there.watch._questions.start)
+    in_reactor(there.watch._queries.start)
     yield there
-    in_reactor(there.watch._questions.stop)
+    in_reactor(there.watch._queries.stop)
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
-"""What marks of kept disks mean for a node that has reported.
+"""The effect of marks of kept disks on a node that has reported.
 
 An order spares the disks that are marked when it is given, and marks may go while it is carried
-out. Until its end the node's stored report has all disks as kept that the order may spare
-(`policy.hardware.keep_marks.also_kept`). At its end the report is marked as the rules are then, and a
-disk that is kept no longer has to be erased before anybody gets the node.
+out. Until its end, the node's stored report shows all disks as kept that the order may spare
+(`policy.hardware.keep_marks.also_kept`). At its end the report is marked by the rules of then, and
+a disk that is no longer kept has to be erased before anybody gets the node.
 """
 
 from __future__ import annotations

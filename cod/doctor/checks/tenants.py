@@ -9,8 +9,8 @@ from cod.doctor.finding import GOOD, WARNING, Context, Finding
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding on the network that nodes boot on, and one on each rule that believes
-    machines too easily where it is shared."""
+    """Yield a finding on whether clusters share the provisioning network, one if machines are
+    approved automatically, and one if power drivers cannot tell whether a machine is on."""
     site = context.site
     if site.isolates:
         yield Finding(GOOD, "clusters are isolated unless they ask not to be")

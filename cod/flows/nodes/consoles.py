@@ -55,7 +55,7 @@ class Readable:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedInput:
-    """What was taken for a node's console: its bytes are counted."""
+    """Input that was accepted for a node's console, with its bytes counted."""
 
     node: str
     bytes: int

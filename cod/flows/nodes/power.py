@@ -61,8 +61,8 @@ def command(task: PowerTask, power: str) -> str | None:
 
 
 def began(tx: Tx, server: str, now: float) -> None:
-    """The server has only begun: what it claimed before it died nobody carries out. A command that
-    it had started may still be on its way for a moment."""
+    """Have the claims of a server whose edge has just started end soon: nobody carries out what it
+    claimed before. A command that it had sent may still be under way for a moment."""
     store.shorten(tx, server, now + LINGERS)
 
 

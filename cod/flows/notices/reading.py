@@ -16,7 +16,7 @@ MOST = 100  # that are counted
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """How many notices a person has not read, `MOST` at most."""
+    """The number of a person's unread notices, at most `MOST`."""
 
     unread: int
 

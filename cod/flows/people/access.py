@@ -117,8 +117,8 @@ class StoppedWork:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a change would do: values as they are and as they would be, as the audit would have
-    them, and whose work would stop."""
+    """The effect that a change would have: values before and after, as the audit would store them,
+    and the holders whose work would stop."""
 
     before: dict[str, Any] | None
     after: dict[str, Any] | None

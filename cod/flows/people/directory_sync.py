@@ -26,8 +26,7 @@ HELD, NORMAL = "directory-held", "directory-normal"
 
 
 def note(tx: Tx, *, who: Who, asked: Mapping[str, Any], now: float, run: str | None = None) -> None:
-    """Put down that an administrator has the users compared with the directory. Raises
-    `Refused`."""
+    """Record that an administrator has the users compared with the directory. Raises `Refused`."""
     rights.require(who, Right.ADMIN, Owned(), "")
     audit.by(tx, who, "user sync", "", now=now, after=asked, run=run)
 

@@ -176,10 +176,10 @@ def new_secret(tx: Tx, name: str) -> Group:
 
 
 def delete(tx: Tx, name: str, *, admin: bool = True, now: float = 0.0) -> None:
-    """Remove a group whose vclusters have ended and that has no images and templates any more, with
-    its notices. Owners who are no `admin` remove groups that users created, a day later at the
-    earliest, and not in a month of whose limited node-hours the group has used some. Raises
-    `Refused`."""
+    """Delete a group and its notices. The group may own no active vclusters or series, and no
+    images, volumes or active templates. Without `admin`, only a group that a user created can be
+    deleted, `YOUNGEST` seconds after its creation at the earliest, and not in a month in which the
+    group has used limited node-hours. Raises `Refused`."""
     group = one(tx, name)
     if not admin and group.created_by is None:
         raise Refused("forbidden", "only the site's administrators may do that")

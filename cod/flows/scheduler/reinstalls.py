@@ -151,7 +151,8 @@ def _labels(text: str) -> list[str]:
 
 
 def _check_hardware(tx: Tx, meant: Sequence[Node], chosen: Template | None) -> None:
-    """Check that the template that is chosen runs on the nodes. Raises `Refused`."""
+    """Raise `Refused` if a type of the nodes lacks hardware that the chosen template needs. None:
+    no template was chosen."""
     if chosen is None:
         return
     document = templates.for_matching(tx, [chosen.id])[chosen.id]

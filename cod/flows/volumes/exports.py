@@ -25,7 +25,8 @@ LINGERS = 5.0  # seconds that a command of a server that died may still take
 
 
 def began(tx: Tx, server: str, now: float) -> None:
-    """The server has only begun: what it claimed before it died nobody carries out."""
+    """Have the claims of a server whose edge has just started end in `LINGERS` seconds: nobody
+    carries out what it claimed before."""
     store.shorten(tx, server, now + LINGERS)
 
 

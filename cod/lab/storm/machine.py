@@ -240,7 +240,7 @@ class Machine:
             self.idle.set()
 
     def hardware(self) -> str:
-        """Return its report."""
+        """Return the machine's hardware report."""
         return _REPORT.format(uuid=uuid.uuid5(_UUIDS, self._mac_text), mac=self._mac_text)
 
     def side(self, secret: protocol.Secret) -> protocol.AgentSide:

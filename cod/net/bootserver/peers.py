@@ -108,7 +108,7 @@ class Peers(Claimer):
     # ------------------------------------------------------------ fetching
 
     async def look(self) -> None:
-        """Put down what is here, and begin to fetch an image that is not."""
+        """Record which images are here, and begin to fetch one that is missing."""
         present = store.digests(self._root) if self._root.is_dir() else frozenset()
         await self._note(present)
         if self._pulling:

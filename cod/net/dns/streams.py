@@ -1,5 +1,5 @@
-"""TCP connections of DNS clients (RFC 7766): how many there may be, how long they may be silent,
-and no more answers in memory than the client takes."""
+"""TCP connections of DNS clients (RFC 7766), with limits on their number, their idle time, and the
+answers held in memory for a client."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ Asked = Callable[[bytes, str, "Stream"], object]
 
 
 class Stream(Int16StringReceiver, TimeoutMixin):
-    """A client's connection: questions and answers, each behind its length.
+    """A client's TCP connection: queries and answers, each preceded by its length.
 
-    Reading stops while the client does not take its answers, or while too many of its questions
-    wait. A zone transfer then waits, too."""
+    Reading pauses while the client does not take its answers, or while `PIPELINE` of its queries
+    are unanswered. A zone transfer then pauses, too.
+    """
 
     MAX_LENGTH = LONGEST
     transport: Any

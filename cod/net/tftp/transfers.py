@@ -153,7 +153,7 @@ class Transfers:
         transfer.send(session.start(self._reactor.seconds()))
 
     def end(self, transfer: Transfer, outcome: str) -> None:
-        """Forget a transfer; once more does nothing."""
+        """Forget a transfer. A repeated call does nothing."""
         if self._all.get(transfer.peer) is not transfer:
             return
         del self._all[transfer.peer]

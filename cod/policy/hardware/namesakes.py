@@ -1,4 +1,5 @@
-"""What is told of volumes on other disks of a node that have the name of one that was written."""
+"""The warning about volumes on a node's other disks that have the same names as volumes of the
+installed disk."""
 
 from __future__ import annotations
 
@@ -22,5 +23,5 @@ def sentence(found: Sequence[Namesake]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return what an agent says that a disk says, on one line."""
+    """Return the text of a disk on one line: an unprintable character becomes a space."""
     return "".join(c if c.isprintable() else " " for c in text)

@@ -297,8 +297,8 @@ class Backfill:
         )
 
     def _spread(self, want: Want, rooms: Mapping[NodeKind, _Room]) -> Counter[NodeKind] | None:
-        """Return the nodes that are there now, of all kinds; for the missing ones, those that
-        return first."""
+        """Return how many nodes of each kind the request gets: free nodes first, then those that
+        return first. None: too few nodes return."""
         demands = want.demands()
         shares = fill(demands, {kind: room.now for kind, room in rooms.items()})
         left = {kind: [*room.ends] for kind, room in rooms.items()}

@@ -18,8 +18,8 @@ from cod.policy.scheduler.snapshot import USABLE, WARM, Cache, FreeNodes, NodeKi
 
 @dataclass(slots=True)
 class Own:
-    """What is reserved for one request, by kind: free nodes, those on their way, those still to be
-    given back."""
+    """The nodes that are reserved for one request, by kind: `free` ones, ones on their way
+    (`coming`), and ones that their holders have yet to give back (`taking`)."""
 
     free: Counter[NodeKind] = field(default_factory=Counter)
     coming: Counter[NodeKind] = field(default_factory=Counter)
@@ -27,7 +27,7 @@ class Own:
 
     @property
     def kinds(self) -> frozenset[NodeKind]:
-        """The kinds that the request has something of."""
+        """Return the kinds of which nodes are reserved for the request."""
         return frozenset(+self.free) | frozenset(+self.coming) | frozenset(+self.taking)
 
 

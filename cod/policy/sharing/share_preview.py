@@ -15,8 +15,8 @@ LITTLE_IDLE = 0.001  # of the site
 
 @dataclass(frozen=True, slots=True)
 class GroupWait:
-    """How long a group's requests wait on the average until their systems run, in seconds, as
-    things are and with the change."""
+    """The average time that a group's requests wait until their systems run, in seconds: `before`
+    the change and `after` it."""
 
     group: str
     requests: int

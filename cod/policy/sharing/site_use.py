@@ -1,5 +1,5 @@
-"""Why a group had what it had: its part of the site over some days beside the others' and what was
-free, in sentences, and what would change it. Pure."""
+"""Explanations, in sentences, of a group's part of the site over some days: beside the other
+groups' parts and the free nodes, and with what would change it. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ DAY = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class OthersPart:
-    """What other groups of higher, equal or lower priority held: `part` of the site, 0 to 1, by so
-    many `groups`."""
+    """What other groups of higher, equal or lower priority held: `groups` of them, and their `part`
+    of the site's node-hours, 0 to 1."""
 
     priority: str
     groups: int

@@ -126,7 +126,7 @@ class PermanentOwner(BaseOwner):
 
     @property
     def cluster(self) -> Cluster | None:
-        """Return its vcluster."""
+        """Return the owner's vcluster."""
         return self._cluster
 
     def keep(self, cluster: Cluster) -> None:

@@ -68,7 +68,7 @@ def clients(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
 
 
 def write_locations(tx: Tx, heard: Sequence[DhcpClient]) -> None:
-    """Write down through which relay, and from which switch port, those clients were heard now."""
+    """Record the relay and the switch port through which those clients were heard now."""
     tx.execute(
         _HEARD,
         [

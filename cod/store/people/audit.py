@@ -37,8 +37,8 @@ def add(
     run: str | None = None,
     now: float,
 ) -> None:
-    """Put down that somebody did something. `before` and `after`: what changed, without secrets;
-    None: nothing. `run`: see `has_run`."""
+    """Add a row to the audit: an actor's change of a thing. `before` and `after`: the fields that
+    changed, without secrets; None: none. `run`: see `has_run`."""
     tx.execute(
         insert(t.audit).values(
             at=now,

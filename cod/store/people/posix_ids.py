@@ -57,5 +57,6 @@ def holder(tx: Tx, kind: str, number: int) -> str | None:
 
 
 def claim(tx: Tx, kind: str, number: int, holder: str, now: float) -> None:
-    """Put down that `holder` has the number from now on. IntegrityError: somebody has or had it."""
+    """Record that `holder` has the number from now on. Raises IntegrityError: the number is or was
+    another's."""
     tx.execute(insert(t.posix_ids).values(kind=kind, number=number, holder=holder, given_at=now))

@@ -45,7 +45,7 @@ def begin(tx: Tx, key: str, question: str, now: float) -> Kept | None:
 
 
 def keep(tx: Tx, key: str, status: int, body: str) -> None:
-    """Put down the answer to a question that was begun in this transaction."""
+    """Store the reply to a request that was begun in this transaction."""
     _ROWS.set(tx, key, status=status, body=body)
 
 

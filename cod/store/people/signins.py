@@ -1,4 +1,4 @@
-"""Browsers that are signed in, and failed attempts at it."""
+"""Rows of web sessions (signed-in browsers) and of failed sign-in attempts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _THERE = (
 
 
 def counts(tx: Tx, keys: Iterable[str]) -> dict[str, tuple[int, float, float]]:
-    """Return (failures, last, when the next is listened to) by key; locked until the commit, also
-    where there was none: of two first attempts at once the second sees the first."""
+    """Return (failures, time of the last failure, time from which the next attempt is accepted) by
+    key, times in seconds since the epoch. Each key's row is made if missing and locked until the
+    commit, so that of two first attempts at once the second sees the first."""
     wanted = sorted(keys)
     tx.execute(
         _THERE, [{"key": key, "failures": 0, "last_at": 0.0, "open_at": 0.0} for key in wanted]
@@ -41,7 +42,7 @@ def counts(tx: Tx, keys: Iterable[str]) -> dict[str, tuple[int, float, float]]:
 
 
 def put(tx: Tx, counts: Mapping[str, tuple[int, float, float] | None]) -> None:
-    """Write counts down; None: the count goes."""
+    """Replace the counts of the keys; None deletes a key's row."""
     tx.execute(delete(t.sign_ins).where(_s.key.in_(sorted(counts))))
     rows = [
         dict(key=key, failures=count[0], last_at=count[1], open_at=count[2])

@@ -19,7 +19,7 @@ def every(tx: Tx) -> set[Thing]:
 
 
 def add(tx: Tx, things: Collection[Thing]) -> None:
-    """Put down more of them."""
+    """Add rows of named things."""
     if things:
         rows = [{"kind": kind, "name": name} for kind, name in sorted(things)]
         tx.execute(insert(t.site_documents), rows)

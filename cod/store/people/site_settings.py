@@ -31,6 +31,6 @@ def history(tx: Tx, name: str, most: int | None = None) -> list[SettingChange]:
 
 
 def add(tx: Tx, *, name: str, value: str | None, actor: str, now: float) -> None:
-    """Put down a change."""
+    """Add a change of a setting."""
     row = {"at": now, "actor": actor[:80], "name": name, "value": value}
     tx.execute(insert(t.setting_changes).values(row))

@@ -76,8 +76,8 @@ def occurrences(tx: Tx, after: float, series_id: int | None = None) -> list[Occu
 
 
 def decide(tx: Tx, one: Occurrence, forget: float) -> None:
-    """Put down what was decided of a start, in place of what was decided before, and forget the
-    starts of its series before `forget`."""
+    """Store what was decided of a series' start, in place of an earlier decision, and delete the
+    series' decisions on starts before `forget`."""
     same = (_o.series_id == one.series_id, _o.starts_at == one.starts_at)
     old = (_o.series_id == one.series_id, _o.starts_at < forget)
     for gone in (same, old):

@@ -26,7 +26,7 @@ def counts(tx: Tx) -> list[tuple[int, int, str, int]]:
 
 
 def add(tx: Tx, counted: Iterable[tuple[int, int, str, int]], pieces: Sequence[Piece]) -> None:
-    """Put down what was counted, for the time of these pieces."""
+    """Add what was counted to the rows of those spans."""
     states: dict[tuple[int, str], int] = {}
     held: dict[tuple[int, int], int] = {}
     for holder, kind, state, count in counted:

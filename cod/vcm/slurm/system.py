@@ -294,8 +294,9 @@ class SlurmSystem:
         """Do nothing: slurmd ends with its machine."""
 
     def expel(self, name: str, lost: bool) -> None:
-        """Delete its record. Where jobs do not end, they are taken for lost at the second attempt.
-        A node that is planned is only waited for."""
+        """Delete a node's record from Slurm. Raises `StillPlanned` while the backfill scheduler
+        counts on the node, and `NotYet` while its jobs have not ended. With `lost`, or from the
+        second attempt on, the node is set down first, which ends its jobs."""
         with self._changing:
             host = self.host(name)
             try:

@@ -217,8 +217,8 @@ class SignIn:
         return tried.user if right else None
 
     def _once(self, flow: Callable[..., T], **asked: Any) -> Deferred[T]:
-        """Run a flow that puts down in the audit what it does: once, whether or not the answer of
-        its commit is lost."""
+        """Run a flow that writes to the audit, once. The audit row has a random run id: where the
+        answer to the commit is lost, that row shows that the flow has run."""
         run, now = secrets.token_hex(16), self._clock()
         done = partial(has_run, run=run, now=now)
         return self._pool.run_once(done, flow, **asked, now=now, run=run)

@@ -106,7 +106,8 @@ class EntryReplies(Items[EntryReply]):
 
 
 class CheckReplies(EntryReplies):
-    """What would become of each machine. `digest`: for `checked` of POST /inventory."""
+    """The reply to a check of an inventory: what entering each machine would do. `digest`: the
+    value for `checked` of POST /inventory."""
 
     digest: str
 

@@ -152,8 +152,8 @@ class Lifecycle(Reply):
 
 
 class Health(Reply):
-    """The server answers and its database too; `counts` by thing and label, empty for callers
-    without a token."""
+    """The health of the server, which answers, and of its database. `counts` by thing and label;
+    empty for callers without a token."""
 
     ok: bool
     counts: dict[str, dict[str, int]]

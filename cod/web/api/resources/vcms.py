@@ -116,7 +116,7 @@ def _enrol(ask: _Ask) -> Flow[VcmEnrolled]:
 
 
 def _issued(ask: _Ask, tx: Tx) -> Flow[VcmEnrolled]:
-    """Issue a certificate, and write its number down with the same stroke."""
+    """Issue a certificate, and store its serial number in the same transaction."""
     name, address = ask.names.name, ask.body.address or ""
     if ask.body.inside:
         return _inside(ask, name)

@@ -75,15 +75,15 @@ class FileBody(Body):
 
 
 class Flow(Connection):
-    """A request's connection, for the piece that comes over it."""
+    """The connection of a request whose body is a piece of an upload."""
 
     def __init__(self, request: WebRequest) -> None:
         self._request = request
 
     @property
     def _channel(self) -> Any:
-        """Return None where the connection is gone; Twisted takes it from a request that was
-        answered, too."""
+        """Return the request's HTTP channel; None if the connection is lost, or the request was
+        answered and Twisted has taken the channel back."""
         return None if self._request.gone else getattr(self._request, "channel", None)
 
     def hold(self) -> None:

@@ -101,7 +101,8 @@ def offset(header: Header) -> int:
 
 
 def checksum(header: Header) -> tuple[str, bytes] | None:
-    """Return the piece's own checksum, if it has one. Raises `HttpProblem` (400)."""
+    """Return (algorithm, digest) of the header Upload-Checksum; None without that header. Raises
+    `HttpProblem` (400)."""
     text = header("upload-checksum")
     return None if text is None else _read(tus.checksum, text)
 

@@ -63,8 +63,9 @@ async def _leave(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
 
 
 async def _return(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """Sign in who comes back from the provider. The next page is our own page's doing, not the
-    redirect's: else the new cookie, which is strict, would stay behind."""
+    """Finish a sign-in at the OpenID Connect provider, and return a page that opens the page asked
+    for before. A redirect would not do: browsers send no SameSite=Strict cookie on a redirect that
+    began at another site."""
     found = sessions.cookies(asked.header("cookie")).get(sessions.AWAY, "")
     query = {name: values[0] for name, values in fields.values.items()}
     cookie, back = await portal.context.signin.oidc_finish(

@@ -102,7 +102,7 @@ class DocumentChange(Reply):
 
 
 class LeftThing(Reply):
-    """A thing that an earlier application named, and the documents do not."""
+    """A thing that an earlier application of documents named, and the present documents do not."""
 
     kind: str
     thing: str

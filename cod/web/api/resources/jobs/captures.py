@@ -76,7 +76,7 @@ class CaptureQuery(Paged):
 
 
 class CaptureList(ListPage[CaptureReply]):
-    """Captures, by their nodes' names."""
+    """A page of captures, sorted by their nodes' names."""
 
 
 def _wants(ask: Call[Named, CaptureWish]) -> Sequence[RequiredRight]:
