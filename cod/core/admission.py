@@ -96,7 +96,7 @@ def check_possible(
     for (kind, its_own), count in counts.items():
         own[kind.type] += count * its_own
     request = PendingRequest(
-        whatif.NOBODYS,
+        whatif.NEW_VCLUSTER,
         vcluster.id,
         0,
         0.0,

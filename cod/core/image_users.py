@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cod.model import Image, Refused, meant, owner_of
+from cod.model import Image, Refused, owner_of, possible_names
 from cod.policy.nodes import prime, template
 from cod.store.engine import Tx
 from cod.store.images import images, templates
@@ -19,8 +19,8 @@ def check(tx: Tx, image: Image) -> None:
             continue
         configuration = template.parse(row.document)
         named = template.image_names(configuration)
-        there = images.meant(tx, named, group)
-        then = there | {name: image for name in named if image.name in meant(name, group)}
+        there = images.resolve(tx, named, group)
+        then = there | {name: image for name in named if image.name in possible_names(name, group)}
         why = (
             _fault(configuration, then)
             if then != there and not _fault(configuration, there)

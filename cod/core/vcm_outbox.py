@@ -21,7 +21,7 @@ def granted(
 ) -> None:
     """Owe the VCM the news that its request is satisfied with those nodes."""
     if vcms.get(tx, vcluster.id) is not None:
-        vcms.owe(
+        vcms.enqueue(
             tx,
             vcluster.id,
             "grant",
@@ -38,7 +38,7 @@ def granted(
 def refused(tx: Tx, request: Request, reason: str, now: float) -> None:
     """Owe the VCM the news that its request is rejected, or was withdrawn."""
     if vcms.get(tx, request.vcluster_id) is not None:
-        vcms.owe(
+        vcms.enqueue(
             tx,
             request.vcluster_id,
             "refusal",
@@ -50,7 +50,7 @@ def refused(tx: Tx, request: Request, reason: str, now: float) -> None:
 def moved(tx: Tx, node: Node, vcluster_id: int | None, state: str, reason: str, now: float) -> None:
     """Owe the VCM a node's new state: one of its lifecycle, or 'lost'."""
     if vcluster_id is not None and vcms.get(tx, vcluster_id) is not None:
-        vcms.owe(
+        vcms.enqueue(
             tx,
             vcluster_id,
             "node-state",
@@ -70,7 +70,7 @@ def reclaimed(
 ) -> None:
     """Owe the VCM a reclaim; `candidates` are all nodes that would do."""
     if vcms.get(tx, reclaim.vcluster_id) is not None:
-        vcms.owe(
+        vcms.enqueue(
             tx,
             reclaim.vcluster_id,
             "reclaim",
@@ -88,12 +88,16 @@ def reclaimed(
 
 def over(tx: Tx, reclaim: Reclaim, state: str, now: float) -> None:
     """Owe the VCM the news that the reclaim is done or cancelled."""
-    vcms.owe(tx, reclaim.vcluster_id, "reclaim-over", {"reclaim": reclaim.id, "state": state}, now)
+    vcms.enqueue(
+        tx, reclaim.vcluster_id, "reclaim-over", {"reclaim": reclaim.id, "state": state}, now
+    )
 
 
 def leased(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
     """Tell the VCM what happened to the lease: warning, draining, extended or ended."""
-    vcms.owe(tx, vcluster.id, "lease", {"event": event, "expires": vcluster.expires_at or now}, now)
+    vcms.enqueue(
+        tx, vcluster.id, "lease", {"event": event, "expires": vcluster.expires_at or now}, now
+    )
 
 
 def _key(tx: Tx, request_id: int) -> str:

@@ -74,10 +74,10 @@ def node_list(
     if who is not None:
         tree = selection.filter_of(where, who, now)
         if names.strip():
-            meant = selection.named(tx, names, who)
-            if meant.missing:
-                raise Refused("invalid", meant.missing[0][1], "names")
-            ids = [node_id for node_id, _ in meant.nodes]
+            chosen = selection.named(tx, names, who)
+            if chosen.missing:
+                raise Refused("invalid", chosen.missing[0][1], "names")
+            ids = [node_id for node_id, _ in chosen.nodes]
     found = lists.nodes(
         tx,
         page,

@@ -21,7 +21,7 @@ def owner_of(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-def meant(name: str, group: str) -> tuple[str, ...]:
+def possible_names(name: str, group: str) -> tuple[str, ...]:
     """Return the full names that `name` may stand for in what belongs to `group` ('': the site),
     the best first.
 

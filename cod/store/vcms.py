@@ -14,12 +14,12 @@ from typing import Any
 
 from sqlalchemy import and_, delete, insert, or_, select, update
 
-from cod.model import Owed, Vcm, VcmInvitation, dotted
+from cod.model import OutboxMessage, Vcm, VcmInvitation, dotted
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.rows import Rows, found_in
 
-MOST_OWED = 5000  # messages for one VCM
+MOST_UNACKNOWLEDGED = 5000  # messages for one VCM
 
 _v, _o, _i = t.vcms.c, t.outbox.c, t.vcm_invitations.c
 ROWS = Rows(Vcm, t.vcms)
@@ -144,12 +144,12 @@ def admit(tx: Tx, vcm: Vcm, *, serial: str, ends_at: float | None, key: str, now
 # ---------------------------------------------------------------- the outbox
 
 
-def owe(tx: Tx, vcluster_id: int, verb: str, body: Mapping[str, Any], now: float) -> bool:
+def enqueue(tx: Tx, vcluster_id: int, verb: str, body: Mapping[str, Any], now: float) -> bool:
     """Put a message for the vcluster's VCM in its outbox; False where it has none."""
     vcm = get(tx, vcluster_id, lock=True)
     if vcm is None:
         return False
-    if vcm.sequence - vcm.acked >= MOST_OWED:
+    if vcm.sequence - vcm.acked >= MOST_UNACKNOWLEDGED:
         tx.execute(delete(t.outbox).where(_o.vcluster_id == vcluster_id))
         change(tx, vcm, acked=vcm.sequence, epoch=vcm.epoch + 1, server=None)
     change(tx, vcm, sequence=vcm.sequence + 1)
@@ -165,10 +165,12 @@ def owe(tx: Tx, vcluster_id: int, verb: str, body: Mapping[str, Any], now: float
     return True
 
 
-def owed(tx: Tx, after: Mapping[int, int], limit: int = 100, most: int = 1000) -> list[Owed]:
+def unacknowledged(
+    tx: Tx, after: Mapping[int, int], limit: int = 100, most: int = 1000
+) -> list[OutboxMessage]:
     """Return messages for those vclusters, each after a sequence number, in order; at most `limit`
     for each, and not many more than `most` in all."""
-    found: list[Owed] = []
+    found: list[OutboxMessage] = []
     for vcluster_id, sequence in after.items():
         if len(found) >= most:
             break
@@ -176,15 +178,15 @@ def owed(tx: Tx, after: Mapping[int, int], limit: int = 100, most: int = 1000) -
             _o.vcluster_id == vcluster_id, _o.sequence > sequence
         )
         found += [
-            Owed(*row[:3], json.loads(row[3]))
+            OutboxMessage(*row[:3], json.loads(row[3]))
             for row in tx.execute(query.order_by(_o.sequence).limit(limit))
         ]
     return found
 
 
-def untold(tx: Tx, vcluster_id: int) -> set[str]:
-    """Return nodes (the site's names) whose grants the vcluster's VCM has not acknowledged: it
-    cannot mean them yet."""
+def unacknowledged_grants(tx: Tx, vcluster_id: int) -> set[str]:
+    """Return the nodes (names at the site) whose grants the vcluster's VCM has not acknowledged,
+    and so cannot name yet."""
     query = select(_o.body).where(_o.vcluster_id == vcluster_id, _o.verb == "grant")
     return {member["node"] for body in tx.scalars(query) for member in json.loads(body)["members"]}
 

@@ -36,7 +36,7 @@ class Accountant(Periodic):
         reading = await self._pool.read(energy.count, site.energy, self._clock())
         if reading is None:
             return
-        if reading.anew:
+        if reading.clock_reset:
             log.warning(
                 "energy was last counted at %.0f, now it is %.0f: the clock was wrong, counting"
                 " begins now",

@@ -86,7 +86,7 @@ def owe(url: str, count: int, total: int) -> None:
     with engine.begin() as tx:
         for n in range(count):
             for _ in range(total // count):
-                vcms.owe(tx, n + 1, "lease", {"event": "warning", "expires": 1.0}, 0.0)
+                vcms.enqueue(tx, n + 1, "lease", {"event": "warning", "expires": 1.0}, 0.0)
     engine.dispose()
 
 

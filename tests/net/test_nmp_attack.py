@@ -18,7 +18,7 @@ from twisted.internet.task import Clock
 
 from cod.flows.vcms import vcms
 from cod.flows.vcms.vcms import Greeted
-from cod.model import Owed, Refused, Site, SiteRef
+from cod.model import OutboxMessage, Refused, Site, SiteRef
 from cod.net.nmp import server as nmp
 from cod.net.nmp import tls
 from cod.net.nmp.connection import GREETING, LINGER
@@ -95,7 +95,7 @@ def test_a_vcm_that_does_not_read_costs_little_and_holds_nobody_up(
     for number in range(30):
         in_transaction(
             engine,
-            store.owe,
+            store.enqueue,
             1,
             "grant",
             {"request": number, "key": "k", "members": members, "expires": 1.0},
@@ -173,7 +173,7 @@ def test_nothing_is_done_for_who_was_revoked_a_moment_ago(
 
     until(lambda: in_reactor(held))
     enrolled(engine, ca)
-    in_transaction(engine, store.owe, 1, "lease", {"event": "warning", "expires": 1.0}, NOW)
+    in_transaction(engine, store.enqueue, 1, "lease", {"event": "warning", "expires": 1.0}, NOW)
     refused = vcm.answer(b.RequestNodes("k", (b.Wanted(1),)))
     assert isinstance(refused, b.Error)
     assert refused.code == "identity"
@@ -183,12 +183,12 @@ def test_nothing_is_done_for_who_was_revoked_a_moment_ago(
 def test_enrolled_anew_the_numbers_begin_anew(client: Make, engine: Engine, ca: Ca) -> None:
     in_transaction(engine, vcms.revoke, vcluster="pool")
     enrolled(engine, ca)
-    in_transaction(engine, store.owe, 1, "lease", {"event": "warning", "expires": 1.0}, NOW)
+    in_transaction(engine, store.enqueue, 1, "lease", {"event": "warning", "expires": 1.0}, NOW)
     vcm = client(enrolled(engine, ca), hello=False)
     welcome = vcm.answer(b.Hello("pool", "test", 811))
     assert isinstance(welcome, b.Welcome)
     assert welcome.sequence == 1  # it has dealt with 811, it says; the last one is 1
-    in_transaction(engine, store.owe, 1, "lease", {"event": "ended", "expires": 1.0}, NOW)
+    in_transaction(engine, store.enqueue, 1, "lease", {"event": "ended", "expires": 1.0}, NOW)
     heard = vcm.hear()
     assert heard is not None
     assert (heard[0].sequence, heard[1]) == (2, b.Lease("ended", 1.0))
@@ -293,7 +293,7 @@ class Told:
     def has_room(self) -> bool:
         return True
 
-    def tell(self, row: Owed) -> None:
+    def tell(self, row: OutboxMessage) -> None:
         if row.verb == "poison":
             raise KeyError(row.verb)
         self.said.append(row.sequence)
@@ -340,8 +340,8 @@ def still(site: Site) -> NmpServer:
     return served
 
 
-def row(sequence: int, vcluster_id: int = 1, verb: str = "lease") -> Owed:
-    return Owed(vcluster_id, sequence, verb, {})
+def row(sequence: int, vcluster_id: int = 1, verb: str = "lease") -> OutboxMessage:
+    return OutboxMessage(vcluster_id, sequence, verb, {})
 
 
 def test_what_was_read_for_one_connection_is_not_sent_on_the_next(still: Any) -> None:

@@ -389,12 +389,12 @@ def test_what_is_owed_is_sent_until_it_is_acknowledged(
     vcm = client()
     for number in range(3):
         in_transaction(
-            engine, store.owe, 1, "lease", {"event": "warning", "expires": float(number)}, NOW
+            engine, store.enqueue, 1, "lease", {"event": "warning", "expires": float(number)}, NOW
         )
     heard = [vcm.hear() for _ in range(3)]
     assert [one[0].sequence for one in heard if one] == [1, 2, 3]
     vcm.send(b.Ack(2))
-    until(lambda: in_transaction(engine, store.owed, {1: 0})[0].sequence == 3)
+    until(lambda: in_transaction(engine, store.unacknowledged, {1: 0})[0].sequence == 3)
     vcm.close()
     again = client(seen=2)
     one = again.hear()
@@ -406,11 +406,11 @@ def test_an_acknowledgement_from_the_future_is_refused(
     client: Callable[..., Client], engine: Engine
 ) -> None:
     vcm = client(seen=10**9)  # nor is such a memory believed
-    in_transaction(engine, store.owe, 1, "lease", {"event": "ended", "expires": 1.0}, NOW)
+    in_transaction(engine, store.enqueue, 1, "lease", {"event": "ended", "expires": 1.0}, NOW)
     assert vcm.hear() is not None
     vcm.send(b.Ack(7))
     assert vcm.error().code == "out-of-state"
-    assert len(in_transaction(engine, store.owed, {1: 0})) == 1
+    assert len(in_transaction(engine, store.unacknowledged, {1: 0})) == 1
 
 
 def test_the_newest_connection_wins(client: Callable[..., Client]) -> None:

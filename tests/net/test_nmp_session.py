@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from cod.flows.vcms import vcms
 from cod.flows.vcms.vcms import Greeted
-from cod.model import Owed, Refused, Site, SiteRef, Vcluster
+from cod.model import OutboxMessage, Refused, Site, SiteRef, Vcluster
 from cod.net.nmp import limits
 from cod.net.nmp.connection import BACKLOG, GREETING, LINGER, STALLED
 from cod.net.nmp.limits import BYTES, HELLOS, Quotas
@@ -357,8 +357,8 @@ def test_the_same_question_twice(line: Line) -> None:
 # ---------------------------------------------------------------- a peer that does not read
 
 
-def owed(number: int) -> Owed:
-    return Owed(1, number, "lease", {"event": "warning", "expires": 1.0})
+def owed(number: int) -> OutboxMessage:
+    return OutboxMessage(1, number, "lease", {"event": "warning", "expires": 1.0})
 
 
 def test_nothing_more_is_said_to_who_does_not_read(line: Line) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import insert
 from cod.flows.scheduler import starts
 from cod.model import Role
 from cod.store import tables as t
-from cod.store.scheduler.starts import Told
+from cod.store.scheduler.starts import StartRow
 from cod.web.api import metrics
 from tests.net.apiserver import NOW, Served, as_json, said
 from tests.net.credentials import as_user
@@ -43,7 +43,7 @@ def waiting(tx: Any) -> None:
             request_id=REQUEST, position=0, count=4, template_id=1, attributes=""
         )
     )
-    starts.tell(tx, [Told(REQUEST, NOW + 2 * HOUR, "", 3, NOW + HOUR)], NOW)
+    starts.tell(tx, [StartRow(REQUEST, NOW + 2 * HOUR, "", 3, NOW + HOUR)], NOW)
     begun = [
         {
             "request_id": 1000 + number,

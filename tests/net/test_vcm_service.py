@@ -77,7 +77,7 @@ def story(lab: Lab) -> None:
 
 def calm(lab: Lab) -> bool:
     state = lab.service.state
-    owed = in_transaction(lab.engine, vcms.owed, {1: 0})
+    owed = in_transaction(lab.engine, vcms.unacknowledged, {1: 0})
     return not (
         state.requests
         or state.reclaims
@@ -305,7 +305,7 @@ def test_the_lease_is_extended_also_by_one_who_dies_over_it(pool: Lab, step: str
 
 
 def _warn(tx: Tx, now: float) -> None:
-    vcms.owe(tx, 1, "lease", {"event": "warning", "expires": now + 60}, now)
+    vcms.enqueue(tx, 1, "lease", {"event": "warning", "expires": now + 60}, now)
 
 
 def _expires(tx: Tx) -> float:

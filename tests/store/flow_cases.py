@@ -81,7 +81,7 @@ from cod.store.nodes import bindings, nodes
 from cod.store.nodes import consoles as console_rows
 from cod.store.people import groups, people, signins
 from cod.store.scheduler import reclaims
-from cod.store.scheduler.starts import Told
+from cod.store.scheduler.starts import StartRow
 from cod.wire.nmp import bodies as b
 from tests.contexts import flow_context
 from tests.store.agentlab import KEY, NOW, TEMPLATE, Lab, hardware, mac
@@ -927,8 +927,8 @@ def scheduler__series__reserve(lab: Lab) -> Call:
     )
 
 
-def expected(lab: Lab) -> list[Told]:
-    return [Told(waiting(lab), lab.now + 99, "", None, None)]
+def expected(lab: Lab) -> list[StartRow]:
+    return [StartRow(waiting(lab), lab.now + 99, "", None, None)]
 
 
 @case
@@ -1173,7 +1173,7 @@ def grown(lab: Lab, vcluster: int) -> None:
     owner_flows.resize(lab.tx, flow_context(lab.site, lab.now), name="pool", size=3)
     run_pass(lab.tx, lab.site, lab.now)
     arrive(lab.tx, lab.now)
-    told = vcm_rows.owed(lab.tx, {vcluster: 0})
+    told = vcm_rows.unacknowledged(lab.tx, {vcluster: 0})
     vcm_rows.acknowledge(lab.tx, vcluster, told[-1].sequence)
 
 

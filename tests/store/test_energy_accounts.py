@@ -238,7 +238,7 @@ def test_a_clock_set_back_is_waited_for_and_one_that_was_far_off_begins_anew(tx:
     assert (accounts(tx), watermarks.at(tx, watermarks.ENERGY)) == ({}, NOON - 2 * DAY)
     reading = flow.count(tx, RULES, NOON + 40 * DAY)
     assert reading is not None
-    assert (reading.anew, reading.uses) == (True, ())
+    assert (reading.clock_reset, reading.uses) == (True, ())
 
 
 def test_a_mark_comes_back_from_the_database_to_the_bit(tx: Tx) -> None:

@@ -56,7 +56,7 @@ def refusal(call: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[str, s
 
 
 def meant(tx: Tx, name: str, group: str) -> str | None:
-    found = image_rows.meant(tx, [name], group).get(name)
+    found = image_rows.resolve(tx, [name], group).get(name)
     return found.name if found else None
 
 

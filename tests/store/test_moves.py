@@ -469,7 +469,9 @@ def test_the_vcm_is_told_the_deadline_and_may_promise(tx: Tx, site: Site) -> Non
     vcm_flows.enrol(tx, vcluster="new", serial="a2", address="", now=50.0)
     asked = move(tx, site, 2)
     old, new = vcluster_id(tx, "old"), vcluster_id(tx, "new")
-    (said,) = [row.body for row in vcms.owed(tx, {old: 0}, limit=100) if row.verb == "reclaim"]
+    (said,) = [
+        row.body for row in vcms.unacknowledged(tx, {old: 0}, limit=100) if row.verb == "reclaim"
+    ]
     assert (said["count"], said["deadline"], said["reason"]) == (
         2,
         DUE,
@@ -490,7 +492,9 @@ def test_the_vcm_is_told_the_deadline_and_may_promise(tx: Tx, site: Site) -> Non
     )
     rest(tx, site, 491.0, step=10.0)
     assert progress(tx, asked.request.id) == ("pending", 1, 1)
-    grants = [row.body for row in vcms.owed(tx, {new: 0}, limit=100) if row.verb == "grant"]
+    grants = [
+        row.body for row in vcms.unacknowledged(tx, {new: 0}, limit=100) if row.verb == "grant"
+    ]
     assert [(one["request"], one["key"], len(one["members"])) for one in grants] == [
         (asked.request.id, "", 1)
     ]
@@ -498,7 +502,7 @@ def test_the_vcm_is_told_the_deadline_and_may_promise(tx: Tx, site: Site) -> Non
     assert progress(tx, asked.request.id) == ("granted", 2, 0)
     over = [
         row.body["state"]
-        for row in vcms.owed(tx, {old: 0}, limit=100)
+        for row in vcms.unacknowledged(tx, {old: 0}, limit=100)
         if row.verb == "reclaim-over"
     ]
     assert over == ["done"]

@@ -13,7 +13,7 @@ from cod.flows.people import groups
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedNodes, AskedTuple, AskedVcluster, Owed, Site
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, OutboxMessage, Site
 from cod.store import tables as t
 from cod.store import vcms as store
 from cod.store.engine import Tx
@@ -47,7 +47,7 @@ def _told(verb: str, words: str) -> str:
     return f"{verb} {found[1]}" if found else verb
 
 
-def said(row: Owed) -> str:
+def said(row: OutboxMessage) -> str:
     """A message of the outbox, by its verb and what it says has happened."""
     what = {"node-state": "state", "lease": "event", "reclaim-over": "state"}.get(row.verb)
     return f"{row.verb} {row.body[what]}" if what else row.verb
@@ -76,7 +76,7 @@ class Lab:
         world.arrive(self.tx, now)
 
     def owed(self) -> list[str]:
-        rows = store.owed(self.tx, {self.pool: 0}, limit=1000)
+        rows = store.unacknowledged(self.tx, {self.pool: 0}, limit=1000)
         if rows:
             store.acknowledge(self.tx, self.pool, rows[-1].sequence)
         return [said(row) for row in rows]

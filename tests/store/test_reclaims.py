@@ -144,7 +144,7 @@ def test_an_answer_repeated_does_not_mean_the_node_that_has_got_the_name_since(
     if over:
         answer(tx, quiet, one.id, "node0", "node3")
     before = reclaim(tx, one.id)
-    vcms.owe(tx, one.vcluster_id, "grant", {"members": [{"node": "node1"}]}, 104.0)
+    vcms.enqueue(tx, one.vcluster_id, "grant", {"members": [{"node": "node1"}]}, 104.0)
     for names, later in ((["n2"], {}), (["node1"], {}), ([], {"n2": 110.0, "node1": 110.0})):
         flow.answer(
             tx,

@@ -272,7 +272,9 @@ def test_what_was_told_first_is_compared_with_what_happens(house: House) -> None
     in_tx(
         house.engine,
         lambda tx: starts.tell(
-            tx, [start_rows.Told(house.request, first.starts_at + 900.0, "", None, None)], NOW + 60
+            tx,
+            [start_rows.StartRow(house.request, first.starts_at + 900.0, "", None, None)],
+            NOW + 60,
         ),
     )
     decide(house, "granted", first.starts_at + 240.0)
@@ -289,14 +291,14 @@ def test_what_was_told_first_is_compared_with_what_happens(house: House) -> None
 
 def test_a_request_that_has_begun_meanwhile_is_told_nothing(house: House) -> None:
     decide(house, "granted", NOW)
-    told = [start_rows.Told(house.request, NOW + 600.0, "", None, None)]
+    told = [start_rows.StartRow(house.request, NOW + 600.0, "", None, None)]
     in_tx(house.engine, starts.tell, told, NOW + 60)
     assert house.row() is None
 
 
 def test_who_is_told_a_start_later_is_compared_with_that(house: House) -> None:
     for at, when in ((None, NOW), (NOW + 600.0, NOW + 60), (NOW + 900.0, NOW + 120)):
-        told = [start_rows.Told(house.request, at, "" if at else "no lease", None, None)]
+        told = [start_rows.StartRow(house.request, at, "" if at else "no lease", None, None)]
         in_tx(house.engine, starts.tell, told, when)
     row = house.row()
     assert (row.first_at, row.first_told_at) == (NOW + 600.0, NOW + 60)
@@ -306,7 +308,7 @@ def test_who_is_told_a_start_later_is_compared_with_that(house: House) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["withdrawn", "rejected"])
 def test_a_request_that_ends_otherwise_is_forgotten(house: House, state: str) -> None:
-    told = [start_rows.Told(house.request, NOW + 600.0, "", None, None)]
+    told = [start_rows.StartRow(house.request, NOW + 600.0, "", None, None)]
     in_tx(house.engine, starts.tell, told, NOW)
     decide(house, state, NOW + 60)
     in_tx(house.engine, starts.settle, NOW + 120)
@@ -326,7 +328,7 @@ OLD = {"request_id": 2, "told_at": 1.0, "why": "", "began_at": NOW}
 
 
 def test_a_start_that_hardly_moves_is_not_told_anew(house: House) -> None:
-    told = start_rows.Told(house.request, NOW + 600.0, "", 2, NOW + 300)
+    told = start_rows.StartRow(house.request, NOW + 600.0, "", 2, NOW + 300)
     in_tx(house.engine, starts.tell, [told], NOW)
     assert in_tx(house.engine, starts.changed, [told._replace(starts_at=NOW + 620.0)]) == []
     moved = told._replace(starts_at=NOW + 700.0)

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedNodes, AskedTuple, AskedVcluster, Owed, Site
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, OutboxMessage, Site
 from cod.net.nmp import verbs
 from cod.store import tables as t
 from cod.store import vcms as store
@@ -45,11 +45,11 @@ def pool(tx: Tx, site: Site) -> int:
     return found
 
 
-def heard(tx: Tx, pool: int) -> list[Owed]:
+def heard(tx: Tx, pool: int) -> list[OutboxMessage]:
     """What it is owed, each checked as it would be said; acknowledged."""
-    rows = store.owed(tx, {pool: 0}, limit=1000)
+    rows = store.unacknowledged(tx, {pool: 0}, limit=1000)
     for row in rows:
-        said = xml.write(verbs.owed(row))
+        said = xml.write(verbs.outbox_body(row))
         assert xml.write(xml.read(Message(row.verb, "1", said, sequence=row.sequence))) == said
     if rows:
         store.acknowledge(tx, pool, rows[-1].sequence)

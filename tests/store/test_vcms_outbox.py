@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from cod.flows.scheduler import requests, vclusters
 from cod.flows.vcms import vcms
-from cod.model import AskedNodes, AskedTuple, AskedVcluster, Owed, Refused, Site, Vcm
+from cod.model import AskedNodes, AskedTuple, AskedVcluster, OutboxMessage, Refused, Site, Vcm
 from cod.pool import Pool, in_transaction
 from cod.store import tables as t
 from cod.store import vcms as store
@@ -55,7 +55,9 @@ def pool(tx: Tx) -> int:
 
 def owe(tx: Tx, count: int = 1) -> None:
     for number in range(count):
-        assert store.owe(tx, pool(tx), "lease", {"event": "warning", "expires": float(number)}, NOW)
+        assert store.enqueue(
+            tx, pool(tx), "lease", {"event": "warning", "expires": float(number)}, NOW
+        )
 
 
 def known(tx: Tx) -> Vcm:
@@ -65,7 +67,7 @@ def known(tx: Tx) -> Vcm:
 
 
 def numbers(tx: Tx) -> list[int]:
-    return [row.sequence for row in store.owed(tx, {pool(tx): 0}, limit=10_000)]
+    return [row.sequence for row in store.unacknowledged(tx, {pool(tx): 0}, limit=10_000)]
 
 
 def greet(tx: Tx, seen: int = 0, server: str = "cod1") -> vcms.Greeted:
@@ -93,7 +95,9 @@ def test_what_is_owed_stands_or_falls_with_its_cause(engine: Engine, site: Site)
             tx, flow_context(site, NOW), vcluster="pool", asked=AskedNodes([AskedTuple(1)])
         )
         world.run_pass(tx, site, NOW)
-        assert "grant" in [row.verb for row in store.owed(tx, {pool(tx): before[0].sequence})]
+        assert "grant" in [
+            row.verb for row in store.unacknowledged(tx, {pool(tx): before[0].sequence})
+        ]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -104,7 +108,7 @@ def test_what_is_owed_stands_or_falls_with_its_cause(engine: Engine, site: Site)
 def test_the_story_of_a_node_is_told_in_its_order(tx: Tx, site: Site) -> None:
     furnished(tx, site)
     vclusters.release(tx, flow_context(site, NOW, "x"), name="pool", nodes_=["n2"])
-    owed = store.owed(tx, {pool(tx): 0})
+    owed = store.unacknowledged(tx, {pool(tx): 0})
     told = [(row.verb, row.body.get("hostname", ""), row.body.get("state", "")) for row in owed]
     assert [verb for verb, _, _ in told].count("grant") == 1
     about = [state for verb, hostname, state in told if verb == "node-state" and hostname == "n2"]
@@ -115,7 +119,7 @@ def test_a_vcluster_without_a_vcm_is_owed_nothing(tx: Tx, site: Site) -> None:
     furnished(tx, site)
     vcms.revoke(tx, vcluster="pool")
     vclusters.release(tx, flow_context(site, NOW, "x"), name="pool", nodes_=["n2"])
-    assert not store.owe(tx, pool(tx), "lease", {}, NOW)
+    assert not store.enqueue(tx, pool(tx), "lease", {}, NOW)
     assert tx.scalar(select(func.count()).select_from(t.outbox)) == 0
 
 
@@ -180,8 +184,8 @@ def outcome(flow: Deferred[None]) -> list[type[BaseException] | None]:
     return ended
 
 
-def after(tx: Tx, seen: int) -> list[Owed]:
-    return store.owed(tx, {pool(tx): seen}, limit=10_000)
+def after(tx: Tx, seen: int) -> list[OutboxMessage]:
+    return store.unacknowledged(tx, {pool(tx): seen}, limit=10_000)
 
 
 @ON_MARIADB
@@ -232,7 +236,7 @@ def test_a_vcm_that_is_away_for_too_long_is_owed_the_newest_only(
     tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     furnished(tx, site)
-    monkeypatch.setattr(store, "MOST_OWED", 10)
+    monkeypatch.setattr(store, "MOST_UNACKNOWLEDGED", 10)
     connected = greet(tx)
     owe(tx, 30)
     left = numbers(tx)
@@ -269,8 +273,8 @@ def test_what_is_read_at_once_is_limited(
 ) -> None:
     furnished(tx, site)
     owe(tx, 300)
-    assert len(store.owed(tx, {pool(tx): 0, pool(tx) + 1: 0})) == 100
-    assert len(store.owed(tx, {pool(tx): 0, pool(tx) + 1: 0}, limit=10, most=10)) == 10
+    assert len(store.unacknowledged(tx, {pool(tx): 0, pool(tx) + 1: 0})) == 100
+    assert len(store.unacknowledged(tx, {pool(tx): 0, pool(tx) + 1: 0}, limit=10, most=10)) == 10
 
 
 @pytest.mark.parametrize(
@@ -325,7 +329,7 @@ def ended(tx: Tx, site: Site) -> None:
     vcluster = vcluster_rows.get(tx, pool(tx))
     assert vcluster is not None
     # until then it is told
-    assert {"lost"} <= {row.body.get("state") for row in store.owed(tx, {pool(tx): 0})}
+    assert {"lost"} <= {row.body.get("state") for row in store.unacknowledged(tx, {pool(tx): 0})}
     vcluster_rows.end(tx, vcluster, NOW)
 
 
@@ -377,7 +381,7 @@ def test_a_grant_has_the_attributes_of_each_type_once(tx: Tx, site: Site) -> Non
     )
     vcms.enrol(tx, vcluster="pool", serial="a1", address="", now=NOW)
     world.run_pass(tx, site, NOW)
-    grant = next(row.body for row in store.owed(tx, {pool(tx): 0}) if row.verb == "grant")
+    grant = next(row.body for row in store.unacknowledged(tx, {pool(tx): 0}) if row.verb == "grant")
     members = grant["members"]
     assert len({member["type"] for member in members}) == 2
     given = [member["attributes"] for member in members if member["attributes"]]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cod.vcm.batch.commands import CommandFailed
-from cod.vcm.batch.pool import LEAVING, MOST_TOLD, STALE
+from cod.vcm.batch.pool import LEAVING, MOST_LOGGED, STALE
 from cod.vcm.gridengine.view import Running, View, Waiting
 from cod.vcm.pool import GivenUp, NotYet
 from cod.wire.nmp.bodies import Reclaim
@@ -67,7 +67,7 @@ def test_very_many_jobs_that_no_node_could_run_do_not_fill_the_log(
     )
     for _ in range(2):
         ground.look()
-    assert len(caplog.messages) == MOST_TOLD + 1
+    assert len(caplog.messages) == MOST_LOGGED + 1
     assert caplog.messages[-1] == "no node of this pool could run 900 jobs more"
 
 

@@ -15,9 +15,9 @@ from cod.policy.nodes.energy_accounting import (
     Draw,
     Measured,
     Nodes,
-    anew,
     days,
     draws,
+    is_clock_reset,
     month,
     months,
     uses,
@@ -127,7 +127,7 @@ def test_midnight_divides() -> None:
     ],
 )
 def test_a_clock_that_is_far_off_begins_anew(passed: float, wrong: bool) -> None:
-    assert anew(1e9, 1e9 + passed) is wrong
+    assert is_clock_reset(1e9, 1e9 + passed) is wrong
 
 
 moments = st.floats(0, 4e9, allow_nan=False)

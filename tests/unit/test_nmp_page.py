@@ -73,8 +73,8 @@ NUMBERS: list[tuple[str, float]] = [
     (r"at most ([\d,]+) headers", frames.MOST_HEADERS),
     (r"A body that a VCM sends has at most (\d+) KiB", frames.LONGEST_BODY / 1024),
     (r"KiB \((\d+) KiB before it is welcomed\)", frames.LONGEST_HELLO / 1024),
-    (r"one that COD sends at most (\d+) MiB", frames.LONGEST_TOLD / 2**20),
-    (r"more than\s([\d,]+) messages were owed", store.MOST_OWED),
+    (r"one that COD sends at most (\d+) MiB", frames.LONGEST_SENT / 2**20),
+    (r"more than\s([\d,]+) messages were owed", store.MOST_UNACKNOWLEDGED),
     (r"Each side may have (\d+) questions", protocol.MOST_OPEN),
     (r"A VCM may say (\d+) messages a second", limits.RATE),
     (r"messages a second \((\d+) at once\)", limits.BURST),
@@ -87,7 +87,7 @@ NUMBERS: list[tuple[str, float]] = [
     (r"may say `hello` once a second \((\d+) at once\)", limits.HELLOS[1]),
     (r"it, and (\d+) connections from one address", limits.MOST_STRANGERS),
     (r"COD sends at most (\d+) numbered messages", session.WINDOW),
-    (r"more than (\d+) messages were owed and were dropped: ask", store.MOST_OWED),
+    (r"more than (\d+) messages were owed and were dropped: ask", store.MOST_UNACKNOWLEDGED),
 ]
 
 

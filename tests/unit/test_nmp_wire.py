@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cod.wire.nmp import bodies as b
 from cod.wire.nmp import xml
-from cod.wire.nmp.frames import LONGEST_LINE, LONGEST_TOLD, Decoder, Fault, Message, encode
+from cod.wire.nmp.frames import LONGEST_LINE, LONGEST_SENT, Decoder, Fault, Message, encode
 from cod.wire.nmp.protocol import MOST_OPEN, VERBS, Conversation, Side, State
 
 # ---------------------------------------------------------------- frames
@@ -69,9 +69,9 @@ def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(
             "sequence",
         ),
         (
-            b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: %d\r\n\r\n" % (LONGEST_TOLD + 1),
+            b"NMP/1.0 ping\r\nMessage-Id: 1\r\nContent-Length: %d\r\n\r\n" % (LONGEST_SENT + 1),
             "too-large",
-            f"the body has {LONGEST_TOLD + 1} bytes, a body has at most {LONGEST_TOLD}",
+            f"the body has {LONGEST_SENT + 1} bytes, a body has at most {LONGEST_SENT}",
         ),
         (b"NMP/1.0 ping\r\n folded: line\r\n\r\n", "malformed", "header line"),
         (b"NMP/1.0 ping\r\nMessage-Id: \xff\r\n\r\n", "malformed", "header line"),
@@ -205,7 +205,7 @@ def test_the_largest_picture_is_read_by_whoever_it_is_sent_to() -> None:
     )
     body = b.Vcluster("pool", "active", len(members), 3, 1763643600.0, members)
     written = xml.write(body)
-    assert 4 * 2**20 < len(written) < LONGEST_TOLD
+    assert 4 * 2**20 < len(written) < LONGEST_SENT
     assert xml.read(Message("vcluster", "1", written)) == body
 
 

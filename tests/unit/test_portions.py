@@ -144,5 +144,5 @@ def test_a_limit_bounds_what_a_group_wants() -> None:
 
 def test_a_request_that_nobody_has_made_has_its_share_too() -> None:
     seen = replace(idle_beside_busy(2), requests=[])
-    asked = whatif.supposed(seen, request(whatif.NOBODYS, 7, group_id=11), 7, {})
-    assert explain.explain(asked, POLICY, NOW, whatif.NOBODYS).code == "taking"
+    asked = whatif.supposed(seen, request(whatif.NEW_VCLUSTER, 7, group_id=11), 7, {})
+    assert explain.explain(asked, POLICY, NOW, whatif.NEW_VCLUSTER).code == "taking"

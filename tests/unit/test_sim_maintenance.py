@@ -13,7 +13,18 @@ from cod.sim.check.rules import broken
 from cod.sim.run import Simulation, simulate
 from cod.sim.scenario.tables import BadScenario
 from cod.states import NodeState
-from tests.unit.sim_site import BOOT, EXACT, LOOK, PRIME, RESET, WIPE, Told, audit, scenario, world
+from tests.unit.sim_site import (
+    BOOT,
+    EXACT,
+    LOOK,
+    PRIME,
+    RESET,
+    WIPE,
+    Told,
+    audit,
+    scenario,
+    world,
+)
 
 BEGINS, ENDS = 10_000.0, 15_000.0
 TWO = [{"name": "node", "blocks": [2, 2], "times": EXACT}]

@@ -10,7 +10,7 @@ from cod.model import Remedy, RequestTuple
 from cod.policy.scheduler.explain import Chance, Explanation, explain
 from cod.policy.scheduler.snapshot import Allocation, PendingRequest, SiteSnapshot
 from cod.policy.scheduler.whatif import (
-    NOBODYS,
+    NEW_VCLUSTER,
     OTHERS,
     at_once,
     expected,
@@ -23,12 +23,18 @@ from tests.unit.policy_sites import BIG, BIG_ONLY, NOW, POLICY, free, holder, ki
 
 def asked(count: int, attributes: str = "", template: int = 1, priority: int = 0) -> PendingRequest:
     return PendingRequest(
-        NOBODYS, NOBODYS, priority, NOW, 1, "", (RequestTuple(count, attributes, template),)
+        NEW_VCLUSTER,
+        NEW_VCLUSTER,
+        priority,
+        NOW,
+        1,
+        "",
+        (RequestTuple(count, attributes, template),),
     )
 
 
 def ask(seen: SiteSnapshot, wanted: PendingRequest) -> Explanation:
-    return explain(supposed(seen, wanted, 1, {}), POLICY, NOW, NOBODYS)
+    return explain(supposed(seen, wanted, 1, {}), POLICY, NOW, NEW_VCLUSTER)
 
 
 def test_what_can_be_had_is_granted() -> None:

@@ -15,7 +15,7 @@ from cod.client import path
 
 OVER = ("passed", "failed", "cancelled")
 # Figures that people look at first, by test: (name, text after it).
-_TOLD = {
+_FIGURES = {
     "memory": (("rounds", " rounds"), ("tested_mib", " MiB")),
     "disk": (
         ("tested_percent", " % tested"),
@@ -174,5 +174,5 @@ def measured(result: Any) -> str:
     """Return the figures of a test that people look at first: '100 % tested, 512 MB/s read'."""
     figures = result["figures"]
     return ", ".join(
-        f"{figures[name]:.0f}{text}" for name, text in _TOLD[result["test"]] if name in figures
+        f"{figures[name]:.0f}{text}" for name, text in _FIGURES[result["test"]] if name in figures
     )

@@ -24,7 +24,7 @@ AGAIN = 600.0  # seconds before nodes that began to wait since are told of, all 
 def look(tx: Tx, now: float) -> bool:
     """Tell of parts that nodes have waited for long enough, and of those that none waits for any
     more; return whether there was one. Switches are told of by their sessions."""
-    has_told = False
+    has_notified = False
     for part, away, back in (
         (POWER_CONTROL, _power_control, notice_texts.power_control_back),
         (IMAGE_SERVER, _image_server, notice_texts.images_served),
@@ -32,15 +32,15 @@ def look(tx: Tx, now: float) -> bool:
     ):
         waiting = nodes.waiting_for(tx, part)
         if not waiting:
-            has_told |= end(tx, part, back(), now)
+            has_notified |= end(tx, part, back(), now)
             continue
         told = watermarks.at(tx, _mark(part))
         new = [one for one in waiting if told is None or (one.waits_since or now) > told]
         patient = told is not None and now < told + AGAIN
         if new and not patient and now >= (new[0].waits_since or now) + TOLD_AFTER:
             begin(tx, part, away(new), now)
-            has_told = True
-    return has_told
+            has_notified = True
+    return has_notified
 
 
 def _power_control(waiting: Sequence[Node]) -> NoticeText:

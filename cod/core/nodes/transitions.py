@@ -187,7 +187,7 @@ def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Nod
     step = lifecycle.settle(
         node,
         None if node.vcluster_id is None else holding.assignment(tx, node),
-        *burnins.owed(tx, node.id),
+        *burnins.waiting_work(tx, node.id),
         tables=policy.wipe == "tables",
     )
     if stories.holds(tx, node.id):

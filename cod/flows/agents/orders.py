@@ -152,7 +152,7 @@ def _prime(
     site: Site,
     address: str,
 ) -> Order:
-    there = images.meant(tx, template.image_names(configuration), owner_of(wanted.name))
+    there = images.resolve(tx, template.image_names(configuration), owner_of(wanted.name))
     report = keep_marks.marked(
         node.attributes or "", keep_marks.marks(node.keep, site.keep, node.name, node.boot_mac)
     )
@@ -255,7 +255,7 @@ def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
     disk = capture.where(None, {})
     if source is not None:
         configuration = template.parse(source.document)
-        there = images.meant(tx, template.image_names(configuration), owner_of(source.name))
+        there = images.resolve(tx, template.image_names(configuration), owner_of(source.name))
         disk = capture.where(configuration, there)
     return Order(
         order_id,

@@ -7,7 +7,7 @@ one opens nothing."""
 
 from __future__ import annotations
 
-from cod.model import Refused, meant, owner_of
+from cod.model import Refused, owner_of, possible_names
 from cod.policy.nodes import template
 from cod.store.engine import Tx
 from cod.store.images import images, templates
@@ -28,7 +28,11 @@ def may_fetch(tx: Tx, *, address: str, digest: str) -> bool:
         return False
     # All that a bare name may stand for: another image may come to be meant while an order's is
     # being written.
-    wanted = {full for name in names for full in meant(name, owner_of(row.name))} if row else set()
+    wanted = (
+        {full for name in names for full in possible_names(name, owner_of(row.name))}
+        if row
+        else set()
+    )
     return any(
         image.digest == digest and image.state == "ready"
         for image in images.named(tx, wanted).values()

@@ -68,7 +68,7 @@ def _plan(
     )
     configuration = template.parse(row.document) if row else None
     named = (
-        images.meant(tx, template.image_names(configuration), owner_of(row.name))
+        images.resolve(tx, template.image_names(configuration), owner_of(row.name))
         if row and configuration
         else {}
     )

@@ -58,7 +58,7 @@ def add(
 
 def _check_images(tx: Tx, configuration: template.Configuration, owner: str) -> None:
     prime.check_images(
-        configuration, images.meant(tx, template.image_names(configuration), owner, lock=True)
+        configuration, images.resolve(tx, template.image_names(configuration), owner, lock=True)
     )
 
 

@@ -22,7 +22,7 @@ from cod.store.nodes import nodes
 from cod.store.scheduler import vclusters
 
 Act = Callable[[Tx, str, int], Result[NodeView]]
-"""The action for the node of that name, the how-many-th (from 0) of those that are meant. Raises
+"""The action for the node of that name, the how-many-th (from 0) of those that are chosen. Raises
 `Refused`."""
 
 
@@ -51,16 +51,16 @@ class ManyNodes:
 
 def carry_out(tx: Tx, context: FlowContext, *, many: ManyNodes) -> Result[ActedNodes]:
     """Do something to each of the nodes that are meant; the value says what became of each."""
-    meant = selection.selected(tx, many.names, many.where, context.who, context.now)
+    chosen = selection.selected(tx, many.names, many.where, context.who, context.now)
     if many.to:
-        _check_count(many.to, len(meant.nodes), many.spare)
-    before = {node.id: node for node in nodes.lock(tx, [node_id for node_id, _ in meant.nodes])}
+        _check_count(many.to, len(chosen.nodes), many.spare)
+    before = {node.id: node for node in nodes.lock(tx, [node_id for node_id, _ in chosen.nodes])}
     holders = vclusters.names(
         tx, {node.vcluster_id for node in before.values() if node.vcluster_id is not None}
     )
     done: list[ActedNode] = []
     effects: list[Effect] = []
-    for place, (node_id, name) in enumerate(meant.nodes):
+    for place, (node_id, name) in enumerate(chosen.nodes):
         held = holders.get(before[node_id].vcluster_id or 0) if many.stops else None
         try:
             # somebody who asked first has confirmed what stopped then
@@ -74,7 +74,7 @@ def carry_out(tx: Tx, context: FlowContext, *, many: ManyNodes) -> Result[ActedN
         effects += acted.effects
         node = acted.value.node
         done.append(ActedNode(node.name, ActionOutcome.DONE, "", node.state, held))
-    done += [_refused(name, Refused("not_found", why)) for name, why in meant.missing]
+    done += [_refused(name, Refused("not_found", why)) for name, why in chosen.missing]
     return Result(ActedNodes(many.action, tuple(done)), tuple(dict.fromkeys(effects)))
 
 

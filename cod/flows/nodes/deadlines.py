@@ -56,8 +56,8 @@ def run(
             moved = transitions.apply(tx, node, step, now=now, actor="deadline", policy=site.policy)
             effects += transitions.wakes(node, moved)
     advanced = reinstalls.advance(tx, now=now, policy=site.policy)
-    has_told = outages.look(tx, now)
-    if claim is not None and (has_written or advanced.value or has_told):
+    has_notified = outages.look(tx, now)
+    if claim is not None and (has_written or advanced.value or has_notified):
         claims.confirm(tx, claim)
     return list(dict.fromkeys([*effects, *advanced.effects]))
 
@@ -87,7 +87,7 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
                 lifecycle.settle(
                     node,
                     holding.assignment(tx, node),
-                    *burnins.owed(tx, node.id),
+                    *burnins.waiting_work(tx, node.id),
                     tables=site.policy.wipe == "tables",
                 ),
             )

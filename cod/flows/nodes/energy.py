@@ -37,14 +37,14 @@ FREE = Energy()  # without prices
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What has been used since `before` (None: nobody has ever counted), until `now`. `anew`: the
-    clock was wrong. `held`: (vcluster, type, nodes) of that time."""
+    """What was used from `before` until `now`; `before` is None at the first count. `clock_reset`:
+    the clock was wrong, and counting starts again. `held`: (vcluster, type, nodes) of that time."""
 
     before: float | None
     now: float
     uses: tuple[EnergyUse, ...] = ()
     vclusters: tuple[VclusterEnergy, ...] = ()
-    anew: bool = False
+    clock_reset: bool = False
     held: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -52,8 +52,8 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
     """Return what was used since the last time, if nodes have been all that time as they are; None:
     nothing is due."""
     before = watermarks.at(tx, watermarks.ENERGY)
-    if before is None or energy_accounting.anew(before, now):
-        return Reading(before, now, anew=before is not None)
+    if before is None or energy_accounting.is_clock_reset(before, now):
+        return Reading(before, now, clock_reset=before is not None)
     if now <= before:
         return None
     drawn, carbon = _draws(tx, rules, now), energy_curve.carbon(tx, rules, before, now)
@@ -121,7 +121,7 @@ def _tell(tx: Tx, uses: Sequence[EnergyUse], prices: Energy, now: float) -> None
 def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float) -> None:
     """Let what groups have used fade until now. Of a group whose usage was not followed until the
     last count, it is made anew out of the accounts: each day counts as used at its middle."""
-    seconds = 0.0 if reading.before is None or reading.anew else reading.now - reading.before
+    seconds = 0.0 if reading.before is None or reading.clock_reset else reading.now - reading.before
     costs: Mapping[int, float] = {}
     if seconds:
         group_rows.fade(

@@ -34,7 +34,7 @@ KINDS = {
     "energy-curve": "the curve of energy's price or carbon is too old",
     "site-held": "the database may have forgotten what machines run: nothing is granted or erased",
 }
-_TOLD = {
+_NOTICED_FAULTS = {
     "switch": ("switch", "switch ", "/faults#switch-"),
     "power-control": ("power-control", POWER_CONTROL, "/faults#power-control"),
     "image-server": ("image-server", IMAGE_SERVER, "/faults#the-image-server"),
@@ -110,7 +110,7 @@ def _begun(told: Iterable[Notice], kind: str) -> dict[str, float]:
 
 
 def _rest(kind: str, link: str) -> str:
-    return unquote(link.removeprefix(_TOLD[kind][2]))
+    return unquote(link.removeprefix(_NOTICED_FAULTS[kind][2]))
 
 
 def _switches(tx: Tx) -> Iterator[OutsideFault]:
@@ -243,7 +243,7 @@ def _standing(told: Sequence[Notice], *kinds: str) -> Iterator[OutsideFault]:
             last[begins, each.link] = each
     for (begins, link), each in last.items():
         if each.kind == begins:
-            kind, what, _ = _TOLD[begins]
+            kind, what, _ = _NOTICED_FAULTS[begins]
             name = what + _rest(begins, link)
             yield OutsideFault(kind, name, each.at, None, (), (), each.subject)
 
@@ -265,7 +265,7 @@ def _ended(told: Sequence[Notice], now: float) -> Iterator[OutsideFault]:
             begun[each.kind, each.link] = each.at
             found.pop((each.kind, each.link), None)
         elif each.at > now - ENDED:
-            kind, what, link = _TOLD[begins]
+            kind, what, link = _NOTICED_FAULTS[begins]
             rest = _rest(begins, each.link)
             found[begins, each.link] = OutsideFault(
                 kind,

@@ -23,7 +23,7 @@ from cod.store.nodes import switch_ports as ports
 from cod.store.nodes import switches as store
 
 LINGERS = 5.0  # seconds that a session of a server that died may still take
-TOLD = 5  # sessions that fail in a row before it is told: half a minute
+FAILURES_BEFORE_NOTICE = 5  # sessions that fail in a row before it is told: half a minute
 BATCH = 64  # ports that one session changes or verifies
 MOVED = (Effect("wake", "orders"), Effect("wake", "manager"))
 NEIGHBOUR = "<neighbour "
@@ -178,7 +178,7 @@ def failed(tx: Tx, task: SwitchTask, error: str, now: float) -> tuple[Effect, ..
     for node in waiting:
         if NODE_RULES[NodeState(node.state)].kind == "motion" and not node.waits_for:
             nodes.change(tx, node, waits_for=f"switch {task.switch.name}", waits_since=now)
-    if failures == TOLD and waiting:
+    if failures == FAILURES_BEFORE_NOTICE and waiting:
         names = [node.name for node in waiting]
         told = notice_texts.switch_away(task.switch.name, names, error)
         outages.begin(tx, f"switch {task.switch.name}", told, now)

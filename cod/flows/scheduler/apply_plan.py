@@ -44,7 +44,7 @@ ACTOR = "manager"
 SWITCHED = 50  # nodes woken or put to sleep by one transaction: tens of milliseconds
 GRANTED = 200  # nodes given by one transaction, where many requests are granted
 TAKEN = 100  # preemptions carried out by one transaction
-TOLD = 100  # requests
+REFUSALS_AT_ONCE = 100  # requests
 Claim = claims.Claim
 Lost = claims.Lost
 Stale = nodes.Stale
@@ -111,9 +111,10 @@ def acts(plan: PassPlan, site: Site, *, bulk: bool = False) -> list[Act]:
         ),
         *(
             Act(
-                "tell requests why not", partial(tell, refusals=plan.refusals[start : start + TOLD])
+                "tell requests why not",
+                partial(tell, refusals=plan.refusals[start : start + REFUSALS_AT_ONCE]),
             )
-            for start in range(0, len(plan.refusals), TOLD)
+            for start in range(0, len(plan.refusals), REFUSALS_AT_ONCE)
         ),
         *(
             Act(

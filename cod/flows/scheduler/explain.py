@@ -340,8 +340,8 @@ def _pending_request(
         source = sources.choose(tx, site, [wanted], isolated=asked.isolated)
         subnet = source.name if many else ""
         return PendingRequest(
-            whatif.NOBODYS,
-            whatif.NOBODYS,
+            whatif.NEW_VCLUSTER,
+            whatif.NEW_VCLUSTER,
             effective(owner.priority, asked.preemptible),
             now,
             owner.id,
@@ -353,7 +353,7 @@ def _pending_request(
         )
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=holder.id))
     return PendingRequest(
-        whatif.NOBODYS,
+        whatif.NEW_VCLUSTER,
         holder.id,
         effective(owner.priority, holder.preemptible),
         now,

@@ -153,7 +153,7 @@ def plan(tx: Tx, context: FlowContext, *, asked: AskedWindow) -> Result[WindowVi
     """Plan a window, and tell those that hold nodes of it when it begins. Raises `Refused`."""
     site, now = context.site, context.now
     policy.check(asked, now)
-    meant = _meant(tx, asked.names, asked.where, context.who, now)
+    chosen_nodes = _chosen_nodes(tx, asked.names, asked.where, context.who, now)
     late = _failing(tx, site, now)
     window = rows.add(
         tx,
@@ -171,7 +171,7 @@ def plan(tx: Tx, context: FlowContext, *, asked: AskedWindow) -> Result[WindowVi
         created_at=now,
         created_by=context.actor,
     )
-    rows.put(tx, window, meant)
+    rows.put(tx, window, chosen_nodes)
     if asked.begins_at is not None:
         _warned(tx, window, site.policy, now)
     _tell(tx, window, notice_texts.maintenance, site.policy, now)
@@ -238,7 +238,7 @@ def _check_open(window: MaintenanceWindow) -> None:
         raise Refused("conflict", f"the maintenance is {window.state}", "id")
 
 
-def _meant(tx: Tx, names: str, where: str, who: Who, now: float) -> list[int]:
+def _chosen_nodes(tx: Tx, names: str, where: str, who: Who, now: float) -> list[int]:
     """Return the ids of the nodes that are meant; all of the site where neither says which. Raises
     `Refused`, also where a name means no node."""
     if not names.strip() and not where.strip():
@@ -345,7 +345,7 @@ def _begin(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> Mainten
 def _still_meant(tx: Tx, window: MaintenanceWindow, now: float) -> list[int]:
     """Return the nodes that are named now; none where a name has gone."""
     try:
-        return _meant(tx, window.names, "", Who(ACTOR, admin=True), now)
+        return _chosen_nodes(tx, window.names, "", Who(ACTOR, admin=True), now)
     except Refused:
         return []
 

@@ -79,8 +79,10 @@ def answer(
     reclaim = reclaims.get(tx, reclaim_id, lock=True)
     if reclaim is None or vcluster is None:
         raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
-    untold = vcms.untold(tx, vcluster.id) if passing_over else set()
-    leaving = [node for node in _named(tx, reclaim, vcluster, nodes_) if node.name not in untold]
+    unacknowledged = vcms.unacknowledged_grants(tx, vcluster.id) if passing_over else set()
+    leaving = [
+        node for node in _named(tx, reclaim, vcluster, nodes_) if node.name not in unacknowledged
+    ]
     effects: tuple[Effect, ...] = ()
     if leaving:
         _check(reclaim, vcluster, leaving)
@@ -101,7 +103,7 @@ def answer(
         promised = {
             node.id: (node, min(at, end))
             for name, at in later.items()
-            if (node := held.get(name)) is not None and node.name not in untold
+            if (node := held.get(name)) is not None and node.name not in unacknowledged
         }
         preemption.promise(tx, reclaim, list(promised.values()), now)
     return Result(show(tx, reclaim_id, context.who.groups), effects)

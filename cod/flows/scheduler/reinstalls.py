@@ -67,22 +67,22 @@ def want(
     if vcluster.state != VclusterState.ACTIVE or vcluster.drain_until is not None:
         raise Refused("conflict", f"vcluster {name} has no nodes, or its lease is over", "name")
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
-    meant = _meant(tx, context, vcluster, held, nodes_, where)
+    chosen_nodes = _chosen_nodes(tx, context, vcluster, held, nodes_, where)
     chosen = templates.usable(tx, template, vcluster.group_id) if template else None
-    for node in meant:
+    for node in chosen_nodes:
         reinstall.check(node)
-    _check_hardware(tx, meant, chosen)
+    _check_hardware(tx, chosen_nodes, chosen)
     rows = [
         Reinstall(
             node.id, vcluster.id, template_id, at_once, context.actor, context.now, begun_at=None
         )
-        for node in meant
+        for node in chosen_nodes
         if (template_id := chosen.id if chosen else node.template_id) is not None
     ]
     reinstalls.put(tx, rows)
-    if chosen is not None and len(meant) == len(held):
+    if chosen is not None and len(chosen_nodes) == len(held):
         vclusters.change(tx, vcluster, context.now, template_id=chosen.id)
-    ids = {node.id for node in meant}
+    ids = {node.id for node in chosen_nodes}
     shown = [one for node_id, one in _shown(tx, vcluster) if node_id in ids]
     return Result(shown, (Effect("wake", "manager"),))
 
@@ -113,7 +113,7 @@ def withdraw(tx: Tx, context: FlowContext, *, name: str) -> Result[list[Reinstal
 # ---------------------------------------------------------------- steps
 
 
-def _meant(
+def _chosen_nodes(
     tx: Tx,
     context: FlowContext,
     vcluster: Vcluster,
@@ -150,13 +150,13 @@ def _labels(text: str) -> list[str]:
         raise Refused("invalid", f"at character {fault.place + 1}: {fault}", "nodes") from None
 
 
-def _check_hardware(tx: Tx, meant: Sequence[Node], chosen: Template | None) -> None:
+def _check_hardware(tx: Tx, chosen_nodes: Sequence[Node], chosen: Template | None) -> None:
     """Raise `Refused` if a type of the nodes lacks hardware that the chosen template needs. None:
     no template was chosen."""
     if chosen is None:
         return
     document = templates.for_matching(tx, [chosen.id])[chosen.id]
-    for type_id, count in Counter(node.type_id for node in meant).items():
+    for type_id, count in Counter(node.type_id for node in chosen_nodes).items():
         if type_id is None:
             continue
         kind = types.get(tx, type_id)

@@ -17,7 +17,7 @@ from cod.policy.reservations import starts as policy
 from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.scheduler import starts
-from cod.store.scheduler.starts import Told
+from cod.store.scheduler.starts import StartRow
 
 Claim = claims.Claim
 usually = request_starts.usually
@@ -54,19 +54,21 @@ def question(seen: Observed, site: Site, now: float) -> bytes:
     return pickle.dumps((seen.site, site.policy, now, groups))
 
 
-def answer(said: bytes) -> list[Told]:
+def answer(said: bytes) -> list[StartRow]:
     """Return the computed starts as they are stored."""
     found: list[policy.Start] = pickle.loads(said)
-    return [Told(one.request_id, one.at, one.why, *(one.sooner or (None, None))) for one in found]
+    return [
+        StartRow(one.request_id, one.at, one.why, *(one.sooner or (None, None))) for one in found
+    ]
 
 
-def changed(tx: Tx, told: Iterable[Told]) -> list[Told]:
+def changed(tx: Tx, told: Iterable[StartRow]) -> list[StartRow]:
     """Return the starts that differ from those stored for their requests."""
     known = starts.waiting(tx)
     return [one for one in told if _differs(one, known.get(one.request_id))]
 
 
-def tell(tx: Tx, told: Sequence[Told], now: float) -> None:
+def tell(tx: Tx, told: Sequence[StartRow], now: float) -> None:
     """Store the starts in `told`."""
     starts.tell(tx, told, starts.waiting(tx), now)
 
@@ -83,7 +85,7 @@ def gauges(tx: Tx, now: float) -> tuple[dict[str, float], dict[str, int]]:
     return policy.quantiles(errors), {"yes": told, "no": begun - told}
 
 
-def _differs(one: Told, known: Told | None) -> bool:
+def _differs(one: StartRow, known: StartRow | None) -> bool:
     if known is None or (one.starts_at is None) != (known.starts_at is None):
         return True
     return (

@@ -217,11 +217,11 @@ def release(
     """
     vcluster = _active(tx, name)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
-    untold = vcms.untold(tx, vcluster.id) if passing_over else set()
+    unacknowledged = vcms.unacknowledged_grants(tx, vcluster.id) if passing_over else set()
     there = {one for node in held for one in (node.hostname, node.name)}
     wanted = [one for one in dict.fromkeys(nodes_) if not passing_over or one in there]
     named = dict.fromkeys(_member(vcluster, held, one) for one in wanted)
-    leaving = [node for node in named if node.name not in untold]
+    leaving = [node for node in named if node.name not in unacknowledged]
     if not leaving:
         return Result(_shown(tx, vcluster, context.site))
     if vcluster.size - len(leaving) < (0 if vcluster.preemptible else 1):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cod.core import preemption
-from cod.model import Owed, Reclaim, Refused, Request, Vcluster, VcmView
+from cod.model import OutboxMessage, Reclaim, Refused, Request, Vcluster, VcmView
 from cod.policy.nodes import inner_vcm, template
 from cod.policy.people import names
 from cod.policy.sharing import parked
@@ -93,15 +93,15 @@ def check(tx: Tx, vcluster: str) -> None:
 
 
 def enrol_inside(
-    tx: Tx, *, vcluster: str, head: str | None, now: float, anew: bool = True
+    tx: Tx, *, vcluster: str, head: str | None, now: float, replace_enrolled: bool = True
 ) -> tuple[VcmView, bool]:
     """Enrol a VCM on the vcluster's node of that host name (None: the first), which is invited when
     it is primed. Return its view, and whether the invitation is still to come. Raises `Refused`.
 
-    anew  False: a VCM that is enrolled already stays
+    replace_enrolled  False: a VCM that is enrolled already stays
     """
     found = _vcluster(tx, vcluster)
-    if not anew and vcms.get(tx, found.id) is not None:
+    if not replace_enrolled and vcms.get(tx, found.id) is not None:
         return show(tx, vcluster), False
     held = {
         node.hostname: node.state for node in nodes.every(tx, vcluster_id=found.id) if node.hostname
@@ -268,7 +268,7 @@ def spoken(tx: Tx, greeted: Greeted, flow: Callable[[Tx], T]) -> T:
 
 
 def why_over(tx: Tx, greeted: Greeted) -> str:
-    """Return why a connection may not speak for its vcluster any more, '' while it may."""
+    """Return why a connection may no longer speak for its vcluster; '' while it may."""
     known = vcms.get(tx, greeted.vcluster_id)
     if known is None:
         found = vclusters.get(tx, greeted.vcluster_id)
@@ -287,14 +287,13 @@ def why_over(tx: Tx, greeted: Greeted) -> str:
             if inner_vcm
             else "the VCM was enrolled anew"
         )
-    return (
-        f"more than {vcms.MOST_OWED} messages were owed and were dropped: ask for the whole picture"
-    )
+    most = vcms.MOST_UNACKNOWLEDGED
+    return f"more than {most} messages were owed and were dropped: ask for the whole picture"
 
 
 def fresh(
     tx: Tx, server: str, sent: Mapping[int, tuple[Greeted, int | None]]
-) -> tuple[list[Owed], dict[int, str]]:
+) -> tuple[list[OutboxMessage], dict[int, str]]:
     """Return what is owed to a server's connections, and why some of them are over.
 
     server  name of the server that holds the connections
@@ -313,7 +312,7 @@ def fresh(
         for one, (_, last) in sent.items()
         if last is not None and one not in over and heads[one][1] > last
     }
-    return vcms.owed(tx, behind, MOST_EACH, MOST_AT_ONCE), over
+    return vcms.unacknowledged(tx, behind, MOST_EACH, MOST_AT_ONCE), over
 
 
 # ---------------------------------------------------------------- how things are

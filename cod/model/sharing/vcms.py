@@ -58,7 +58,7 @@ class Inviter:
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class OutboxMessage:
     """A row of `outbox`: `body` has the fields of the message's body by name."""
 
     vcluster_id: int

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from cod.flows.people.access import has_run
 from cod.flows.vcms import certificates, vcms
-from cod.model import Effect, Owed, Refused
+from cod.model import Effect, OutboxMessage, Refused
 from cod.net.nmp import connection, verbs
 from cod.net.nmp.connection import NmpConnection
 from cod.net.nmp.limits import Quotas
@@ -289,8 +289,8 @@ class VcmSession(NmpConnection):
 
     # ------------------------------------------------------------ telling
 
-    def tell(self, row: Owed) -> None:
-        if self.say(verbs.owed(row), sequence=row.sequence):
+    def tell(self, row: OutboxMessage) -> None:
+        if self.say(verbs.outbox_body(row), sequence=row.sequence):
             self.sent = row.sequence
 
     def show(self, node: str, phase: str, done: int, total: int) -> None:

@@ -14,7 +14,7 @@ from cod.model import (
     AskedNodes,
     AskedTuple,
     FlowContext,
-    Owed,
+    OutboxMessage,
     Result,
     Site,
     Who,
@@ -174,7 +174,7 @@ _FLOWS: dict[type[Any], Callable[..., Any]] = {
 }
 
 
-def owed(row: Owed) -> b.Body:
+def outbox_body(row: OutboxMessage) -> b.Body:
     """Return a message of the outbox as a record."""
     fields = dict(row.body)
     nested: Sequence[tuple[str, Any]] = (("members", b.Member), ("nodes", b.Named))

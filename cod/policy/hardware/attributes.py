@@ -123,7 +123,7 @@ PARTICULAR = frozenset(
 
 # What trampolines of former versions did not report: that a report begins to tell it is no change
 # of the machine.
-TOLD_SINCE = ("pci", "gpu")
+REPORTED_LATER = ("pci", "gpu")
 
 
 def kind(path: str) -> str | None:

@@ -16,11 +16,11 @@ from xml.etree import ElementTree
 
 from cod.model import Refused, TypeRules
 from cod.policy.hardware import quantity
-from cod.policy.hardware.attributes import PARTICULAR, TOLD_SINCE, kind
+from cod.policy.hardware.attributes import PARTICULAR, REPORTED_LATER, kind
 from cod.quantity import first_few
 
 LARGEST = 2048  # elements of a canonical form
-TOLD = 5  # differences that are told
+MOST_DIFFERENCES = 5  # differences that are told
 _PATHS = ' paths="'  # of disks
 # the order in a line
 _PCI = ("class", "vendor", "device", "subvendor", "subdevice", "driver", "slot")
@@ -194,9 +194,9 @@ def _as_before(before: str, after: str) -> tuple[ElementTree.Element, bool]:
     """Return `after` without what the trampoline that reported `before` did not report, and whether
     it has any of that."""
     new = ElementTree.fromstring(after)
-    pci = "<pci " in after and not any(f"<{tag} " in before for tag in TOLD_SINCE)
+    pci = "<pci " in after and not any(f"<{tag} " in before for tag in REPORTED_LATER)
     for element in list(new) if pci else ():
-        if element.tag in TOLD_SINCE:
+        if element.tag in REPORTED_LATER:
             new.remove(element)
     # how many paths a disk has follows from the disks that are there
     several = [] if _PATHS in before else [disk for disk in new if "paths" in disk.attrib]
@@ -207,7 +207,7 @@ def _as_before(before: str, after: str) -> tuple[ElementTree.Element, bool]:
 
 def sentence(phrases: Sequence[str]) -> str:
     """Return the first few of them, and how many more there are."""
-    return first_few(phrases, TOLD, "; ")
+    return first_few(phrases, MOST_DIFFERENCES, "; ")
 
 
 def _differences(

@@ -11,7 +11,7 @@ from cod.quantity import first_few
 from cod.states import Disk, NodeEvent, NodeState, Step
 
 FREE = (NodeState.INACTIVE, NodeState.OFF, NodeState.TRAMPOLINE, NodeState.WIPE)
-TOLD = 3  # failures that a reason names
+MOST_NAMED = 3  # failures that a reason names
 
 
 def check(node: Node) -> None:
@@ -96,4 +96,4 @@ def problems(results: Sequence[TestResult], wanted: Sequence[str], rules: Burnin
 def sentence(found: Sequence[str]) -> str:
     """Return the reason of a node that has not passed: the first few problems, and how many more
     there are."""
-    return f"burn-in failed: {first_few(found, TOLD, '; ')}"
+    return f"burn-in failed: {first_few(found, MOST_NAMED, '; ')}"

@@ -188,7 +188,7 @@ def cost(rules: Energy, seconds: float, joules: float) -> float | None:
     return seconds / 3600 * rules.price_node_hour + joules / KWH * rules.price_kwh
 
 
-def anew(before: float, now: float) -> bool:
+def is_clock_reset(before: float, now: float) -> bool:
     """Return whether counting starts again, because the clock must have been wrong. After a clock
     was set back by less than a day, counting waits until it is past the time that is counted
     already."""

@@ -19,7 +19,7 @@ from cod.policy.scheduler.reasons import nodes
 from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, SiteSnapshot, VclusterHolder
 from cod.policy.sharing.entitlements import shared
 
-NOBODYS = -1
+NEW_VCLUSTER = -1
 """The id of the request, and of the vcluster that it is for where there is none yet: no row has
 it."""
 ANYTHING = '<template name="any"><image target="disk" name="any"/></template>'

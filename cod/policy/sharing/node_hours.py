@@ -14,7 +14,7 @@ from cod.policy.nodes import energy_accounting
 from cod.quantity import span
 
 HOUR = 3600.0
-TOLD = (80, 100)
+WARNING_PERCENTS = (80, 100)
 """Per cent of its node-hours at which a group is told."""
 
 
@@ -72,7 +72,7 @@ def sentence(limit: float, found: Bound, nodes: int, until: float, now: float) -
 
 
 def reached(limit: float | None, used: float) -> int:
-    """Return the largest per cent of `TOLD` that the node-hours used are at least; 0: none."""
+    """Return the largest of `WARNING_PERCENTS` that the node-hours used have reached; 0: none."""
     if limit is None:
         return 0
-    return max((part for part in TOLD if used * 100.0 >= limit * part), default=0)
+    return max((part for part in WARNING_PERCENTS if used * 100.0 >= limit * part), default=0)

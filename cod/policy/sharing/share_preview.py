@@ -9,8 +9,8 @@ from cod.policy.sharing.site_use import percent
 from cod.quantity import span
 
 LISTED = 4  # groups in the sentence
-LITTLE = 60.0  # seconds on the average: less is no difference
-LITTLE_IDLE = 0.001  # of the site
+NEGLIGIBLE = 60.0  # seconds on the average: less is no difference
+NEGLIGIBLE_IDLE = 0.001  # of the site
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def sentence(waits: Sequence[GroupWait], idle_before: float, idle_after: float) 
     """Return what would have been otherwise. `idle_before`, `idle_after`: the part of the site's
     nodes that nobody held, 0 to 1."""
     moved = sorted(
-        (one for one in waits if abs(one.longer) >= LITTLE),
+        (one for one in waits if abs(one.longer) >= NEGLIGIBLE),
         key=lambda one: (-abs(one.longer), one.group),
     )
     parts = [
@@ -46,7 +46,7 @@ def sentence(waits: Sequence[GroupWait], idle_before: float, idle_after: float) 
         parts.append(f"{len(moved) - LISTED} other groups otherwise, too")
     said = ", ".join(parts) or "no group would have waited longer or less"
     idle = idle_after - idle_before
-    if abs(idle) >= LITTLE_IDLE:
+    if abs(idle) >= NEGLIGIBLE_IDLE:
         said += f"; {percent(abs(idle))} {'more' if idle > 0 else 'fewer'} nodes idle"
     return f"With these shares {said}."
 

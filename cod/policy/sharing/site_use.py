@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cod.quantity import span
 
-LITTLE = 0.005  # of the site: less is none
+NEGLIGIBLE = 0.005  # of the site: less is none
 DAY = 86400.0
 
 
@@ -60,7 +60,7 @@ def sentence(use: SiteUse) -> str:
     if use.share is not None:
         parts.append(f"its share is {percent(use.share)}")
     parts += [
-        f"{_groups(one)} used {percent(one.part)}" for one in use.others if one.part >= LITTLE
+        f"{_groups(one)} used {percent(one.part)}" for one in use.others if one.part >= NEGLIGIBLE
     ]
     return "; ".join([*parts, f"{percent(use.free)} were free"]) + "."
 
@@ -73,16 +73,16 @@ def changes(use: SiteUse, now: GroupNow) -> Iterator[str]:
         yield "Its node-hours of the month are used: an administrator can raise them."
     above = next((one for one in use.others if one.priority == "higher"), None)
     wants = f"{now.waiting} of its requests wait." if now.waiting else "No request of it waits."
-    if use.free >= LITTLE and not now.waiting:
+    if use.free >= NEGLIGIBLE and not now.waiting:
         yield f"{wants} {percent(use.free)} of the site were free: request more nodes."
-    elif use.free >= LITTLE:
+    elif use.free >= NEGLIGIBLE:
         yield (
             f"{wants} Nodes were free, too, but may not match: the request's page says which"
             " requirement, block or type it waits for."
         )
     elif now.waiting:
         yield f"{wants} Nothing was free."
-    if above is not None and above.part >= LITTLE:
+    if above is not None and above.part >= NEGLIGIBLE:
         yield (
             "Groups of higher priority go first whatever the shares: a guarantee is not taken for"
             " them, and a higher priority is set by an administrator."

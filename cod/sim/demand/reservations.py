@@ -16,7 +16,7 @@ from cod.sim.scenario.records import Reservations
 from cod.sim.world import World
 from cod.states import VclusterState
 
-NOBODYS = -1  # the id of a vcluster that is not there yet
+NEW_VCLUSTER = -1  # the id of a vcluster that is not there yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ReservationOwner(BaseOwner):
             return "no lease of the group lasts so long"
         request = PendingRequest(
             admission.LAST,
-            NOBODYS,
+            NEW_VCLUSTER,
             group.priority,
             now,
             group.id,

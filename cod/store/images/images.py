@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from sqlalchemy import select
 
 from cod.model import Image, Refused
-from cod.model import meant as full_names
+from cod.model import possible_names as full_names
 from cod.states import CaptureState
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -25,7 +25,7 @@ def named(tx: Tx, names: Collection[str], *, lock: bool = False) -> dict[str, Im
     return {image.name: image for image in ROWS.every(tx, _c.name.in_(names), lock=lock)}
 
 
-def meant(tx: Tx, names: Collection[str], group: str, *, lock: bool = False) -> dict[str, Image]:
+def resolve(tx: Tx, names: Collection[str], group: str, *, lock: bool = False) -> dict[str, Image]:
     """Return the images that `names` stand for in what belongs to `group` ('': the site), by the
     names as given."""
     return meant_by(tx, {group: names}, lock=lock)[group]

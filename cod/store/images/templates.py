@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from sqlalchemy import select
 
-from cod.model import Image, Refused, Template, meant, owner_of
+from cod.model import Image, Refused, Template, owner_of, possible_names
 from cod.states import UNDECIDED, VclusterState
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -41,7 +41,7 @@ def usable(tx: Tx, name: str, group_id: int, field: str = "template") -> Templat
     unknown one, so that it tells nothing."""
     group = groups.get(tx, group_id).name
     own, at, revision = name.partition("@")
-    live = next((row for full in meant(own, group) if (row := find(tx, full))), None)
+    live = next((row for full in possible_names(own, group) if (row := find(tx, full))), None)
     found = find(tx, f"{live.name}{at}{revision}") if live and at else live
     if found is None or found.retired_at is not None:
         raise Refused(

@@ -16,7 +16,7 @@ OPEN = (BurninState.WANTED, BurninState.RUNNING)
 _b = t.burnins.c
 ROWS = Rows(Burnin, t.burnins)
 change = ROWS.set
-_OWED = select(
+_WAITING_WORK = select(
     select(t.captures.c.state).where(t.captures.c.node_id == bindparam("node")).scalar_subquery(),
     exists().where(_b.node_id == bindparam("node"), _b.state.in_(OPEN)),
 )
@@ -34,10 +34,10 @@ def wanted(tx: Tx, node_id: int) -> Burnin | None:
     return found if found is not None and found.state == BurninState.WANTED else None
 
 
-def owed(tx: Tx, node_id: int) -> tuple[bool, Burnin | None]:
-    """Return whether the node waits to be captured in the trampoline, and the burn-in that it owes,
-    as of `wanted`."""
-    capture, tested = tx.execute(_OWED, {"node": node_id}).one()
+def waiting_work(tx: Tx, node_id: int) -> tuple[bool, Burnin | None]:
+    """Return whether the node is to be captured in the trampoline, and the burn-in that it is to
+    begin, as `wanted` returns it."""
+    capture, tested = tx.execute(_WAITING_WORK, {"node": node_id}).one()
     return capture == CaptureState.WANTED, wanted(tx, node_id) if tested else None
 
 

@@ -26,8 +26,8 @@ from cod.store.scheduler.node_kinds import (
     AT_HAND,
     FREE,
     KIND,
-    NOBODYS,
     TOGETHER,
+    UNHELD,
     Apart,
     FreeKey,
     NodeKindRow,
@@ -49,7 +49,7 @@ _ON_THE_WAY = (NodeState.TRAMPOLINE, NodeState.WIPE, NodeState.CAPTURE, NodeStat
 NOT_OURS = (*sorted(UNAPPROVED), NodeState.RETIRED)
 
 
-_COMING = and_(NOBODYS, _n.state.in_(_ON_THE_WAY), ANSWERS)
+_COMING = and_(UNHELD, _n.state.in_(_ON_THE_WAY), ANSWERS)
 
 
 _CLEAN_SOON = and_(_n.released == 0, _n.state == NodeState.TRAMPOLINE, _n.disk != Disk.DIRTY)
@@ -225,7 +225,7 @@ def waking(tx: Tx) -> int:
 def silent(tx: Tx, type_ids: Collection[int]) -> int:
     """Return how many nodes of those types without a holder are passed over because their power
     driver does not answer."""
-    return nodes.ROWS.count(tx, ~ANSWERS, NOBODYS, _n.type_id.in_(list(type_ids)))
+    return nodes.ROWS.count(tx, ~ANSWERS, UNHELD, _n.type_id.in_(list(type_ids)))
 
 
 def held_nodes(by: AssignedBy, apart: Apart = TOGETHER) -> Select[Any]:

@@ -20,13 +20,13 @@ from cod.store.nodes import switch_ports
 
 _n = t.nodes.c
 _READY = (NodeState.INACTIVE, NodeState.OFF)
-NOBODYS = and_(_n.vcluster_id.is_(None), _n.type_id.is_not(None))
+UNHELD = and_(_n.vcluster_id.is_(None), _n.type_id.is_not(None))
 # What no switch can wake stays asleep until somebody presses its button.
 AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
 # What does not answer its power commands is passed over: nobody knows when it is there.
 _silent = t.nodes.alias("silent").c
 ANSWERS = _n.id.not_in(select(_silent.id).where(_silent.waits_for == POWER_CONTROL))
-ABLE = and_(NOBODYS, _n.released == 0, AT_HAND, ANSWERS)
+ABLE = and_(UNHELD, _n.released == 0, AT_HAND, ANSWERS)
 FREE = and_(ABLE, _n.state.in_(_READY))
 PORT_USABLE = switch_ports.usable(_n.boot_mac)
 _m = t.maintenance_nodes.c

@@ -31,8 +31,8 @@ from cod.store.scheduler.node_kinds import (
     ALIKE,
     FREE,
     IN_NO_WINDOW,
-    NOBODYS,
     PORT_USABLE,
+    UNHELD,
     FreeKey,
     NodeKindRow,
     Operand,
@@ -178,7 +178,7 @@ def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
     """Return how many nodes without a holder, equal as of `key` except for their state, entered
     `state` exactly at `at`."""
     came = _n.state == state, _n.since == at
-    return nodes.ROWS.count(tx, NOBODYS, _n.released == 0, *came, _alike(key, many))
+    return nodes.ROWS.count(tx, UNHELD, _n.released == 0, *came, _alike(key, many))
 
 
 def _alike(key: FreeKey, many: bool, value: Operand = literal) -> ColumnElement[bool]:

@@ -15,8 +15,8 @@ from cod.store.rows import Rows
 _s, _r = t.request_starts.c, t.node_requests.c
 
 
-class Told(NamedTuple):
-    """A row: what is told of a request's start."""
+class StartRow(NamedTuple):
+    """A row: the expected start of a waiting request, as people were told."""
 
     request_id: int
     starts_at: float | None
@@ -25,7 +25,7 @@ class Told(NamedTuple):
     sooner_at: float | None
 
 
-_TOLD = Rows(Told, t.request_starts)
+_STARTS = Rows(StartRow, t.request_starts)
 
 
 class Begun(NamedTuple):
@@ -37,9 +37,9 @@ class Begun(NamedTuple):
     began_at: float
 
 
-def waiting(tx: Tx) -> dict[int, Told]:
+def waiting(tx: Tx) -> dict[int, StartRow]:
     """Return what is told of requests that wait, by request."""
-    return {one.request_id: one for one in _TOLD.every(tx, _s.began_at.is_(None))}
+    return {one.request_id: one for one in _STARTS.every(tx, _s.began_at.is_(None))}
 
 
 class Expected(NamedTuple):
@@ -71,9 +71,9 @@ def expected(tx: Tx) -> list[Expected]:
     return [Expected(row[0], row[1], row[2], int(row[3])) for row in tx.execute(query)]
 
 
-def tell(tx: Tx, told: Sequence[Told], known: Mapping[int, Told], now: float) -> None:
-    """Put down what is told anew of those requests that still wait. `known`: what `waiting` says of
-    these requests."""
+def tell(tx: Tx, told: Sequence[StartRow], known: Mapping[int, StartRow], now: float) -> None:
+    """Store the expected starts of those requests that still wait. `known`: the result of `waiting`
+    for these requests."""
     still: set[int] = set()
     for part in slices([one.request_id for one in told]):
         pending = _r.state == RequestState.PENDING
@@ -92,12 +92,12 @@ def tell(tx: Tx, told: Sequence[Told], known: Mapping[int, Told], now: float) ->
     if new:
         tx.execute(insert(t.request_starts), new)
     changed = [
-        {"own": one.request_id, **dict(zip(Told._fields[1:], one[1:], strict=True))}
+        {"own": one.request_id, **dict(zip(StartRow._fields[1:], one[1:], strict=True))}
         for one in told
         if one.request_id in known
     ]
     if changed:
-        columns: dict[str, Any] = {name: bindparam(name) for name in Told._fields[1:]}
+        columns: dict[str, Any] = {name: bindparam(name) for name in StartRow._fields[1:]}
         tx.execute(
             update(t.request_starts)
             .where(_s.request_id == bindparam("own"))

@@ -26,7 +26,7 @@ from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim, Window
 
 # seconds at most for which a node that leaves when its jobs have ended is not looked at again
 STALE = 5.0
-MOST_TOLD = 100  # lines of the log about jobs, at a look
+MOST_LOGGED = 100  # lines of the log about jobs, at a look
 LEAVING = 30.0  # seconds for jobs to be put back into the queue and a node to be taken out
 
 log = logging.getLogger("cod.vcm")
@@ -42,7 +42,7 @@ class BatchPool:
         self._idle_since: dict[str, float] = {}
         self._unheard_since: dict[str, float] = {}
         self._wanted_at: dict[str, float] = {}
-        self._told_impossible: set[str] = set()
+        self._logged_impossible: set[str] = set()
         self._joining: dict[str, float] = {}  # since when each is being added
         self._begun: set[str] = set()  # which of them the batch system was told of
         self._drained_by: dict[str, float] = {}
@@ -123,12 +123,12 @@ class BatchPool:
         return tuple(sorted(name for name, began in since.items() if now >= began + limit))
 
     def _log_impossible_jobs(self, wants: Wants) -> None:
-        new = [sentence for sentence in wants.never if sentence not in self._told_impossible]
-        for sentence in new[:MOST_TOLD]:
+        new = [sentence for sentence in wants.never if sentence not in self._logged_impossible]
+        for sentence in new[:MOST_LOGGED]:
             log.warning("no node of this pool could run %s", sentence)
-        if len(new) > MOST_TOLD:
-            log.warning("no node of this pool could run %d jobs more", len(new) - MOST_TOLD)
-        self._told_impossible = set(wants.never)
+        if len(new) > MOST_LOGGED:
+            log.warning("no node of this pool could run %d jobs more", len(new) - MOST_LOGGED)
+        self._logged_impossible = set(wants.never)
 
     def ending(self, left: float, members: Mapping[str, Member]) -> None:
         """Send jobs the signal that they want before their end: the lease ends."""

@@ -54,7 +54,7 @@ class HostPool:
         self._recalled: set[str] = set()
         self._held: dict[str, float] = {}  # machines that are not started before then
         self._blind_until = 0.0  # nor any machine before that
-        self._told_blind = ""
+        self._logged_blind = ""
         # one changes at a time: two at once could put one machine onto two nodes
         self._alone = Lock()
 
@@ -78,7 +78,7 @@ class HostPool:
         if unseen or now < self._blind_until:
             self._say_blind(unseen)
             return Demand()
-        self._told_blind = ""
+        self._logged_blind = ""
         self._held = {name: until for name, until in self._held.items() if now < until}
         wanted = {
             name: machine.size for name, (machine, _) in documents.items() if name not in self._held
@@ -141,9 +141,9 @@ class HostPool:
             if unseen
             else "no machine is started until the power of a node that is gone has been cut"
         )
-        if sentence != self._told_blind:
+        if sentence != self._logged_blind:
             log.warning("%s", sentence)
-        self._told_blind = sentence
+        self._logged_blind = sentence
 
     def _documents(self) -> dict[str, tuple[Machine, str]]:
         """Return the machines that should run, with their documents. Raises where the folder cannot

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from cod.vcm.batch.pool import MOST_TOLD
+from cod.vcm.batch.pool import MOST_LOGGED
 from cod.vcm.slurm.view import SlurmJob
 
 PREFIXES = ("Assoc", "QOS")  # of the reasons that are limits
@@ -113,7 +113,7 @@ class AccountingLimits:
             self._unlimited.discard(key)
             length = min(before.length * 2, LONGEST_PAUSE) if before else FIRST_PAUSE
             self._pauses[key] = Pause(length, now + length)
-        for job in in_vain[:MOST_TOLD]:
+        for job in in_vain[:MOST_LOGGED]:
             one, others = _remembered(job)
             log.warning(
                 "job %s waits for a limit (%s), not for nodes: without a node in the partition"

@@ -160,7 +160,7 @@ def uploads(route: Route, operation: dict[str, Any]) -> dict[str, Any]:
         }
     answers = operation["responses"]
     answers[str(route.status)].setdefault("headers", {}).update(
-        {name: {"description": about, "schema": _TEXT} for name, about in _TOLD.items()}
+        {name: {"description": about, "schema": _TEXT} for name, about in _HEADERS.items()}
     )
     return more | {
         "responses": answers | {code: _problem(about) for code, about in _UPLOAD_ERRORS.items()}
@@ -195,7 +195,7 @@ _ASKED = {
         ),
     ),
 }
-_TOLD = {
+_HEADERS = {
     "Tus-Resumable": "the protocol's version",
     "Upload-Offset": "bytes that are on the server's disk",
     "Upload-Length": "bytes of the file",

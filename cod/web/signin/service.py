@@ -178,8 +178,8 @@ class SignIn:
         if user.id != who.user_id:
             raise signin.wrong()
         signin.check_password(new, user.name)
-        anew = await self._slowly(password_hash.hashed, new)
-        return await self._once(people.set_password, who=who, password=anew, but=keep)
+        new_hash = await self._slowly(password_hash.hashed, new)
+        return await self._once(people.set_password, who=who, password=new_hash, but=keep)
 
     async def _verified(self, name: str, password: str, address: str) -> User:
         """Return the user of that name, whose password this is. Raises `Refused`."""
@@ -194,13 +194,13 @@ class SignIn:
         if user is None:
             await self._once(signin.failed, name=name, address=address)
             raise signin.wrong()
-        anew = (
+        new_hash = (
             await self._slowly(password_hash.hashed, password)
             if tried.hash and password_hash.outdated(tried.hash)
             else None
         )
         await self._pool.run(
-            signin.right, user_id=user.id, name=name, address=address, rehashed=anew, now=now
+            signin.right, user_id=user.id, name=name, address=address, rehashed=new_hash, now=now
         )
         return user
 

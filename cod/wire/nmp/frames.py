@@ -33,7 +33,7 @@ MOST_HEADERS = 32
 LONGEST_HELLO = 4 * 1024  # bytes of a body before the connection is open
 LONGEST_BODY = 64 * 1024  # bytes of what a VCM says: checking it against the schema takes time
 # bytes of what COD says: pictures of vclusters with thousands of nodes
-LONGEST_TOLD = 16 * 1024 * 1024
+LONGEST_SENT = 16 * 1024 * 1024
 
 
 class Fault(PeerError):
@@ -93,7 +93,7 @@ def encode(message: Message) -> bytes:
 class Decoder:
     """Bytes in, messages out. `longest`: bytes of a body."""
 
-    longest: int = LONGEST_TOLD
+    longest: int = LONGEST_SENT
     _lines: list[bytes] = field(default_factory=list)
     _rest: bytearray = field(default_factory=bytearray)
     _head: _Head | None = None

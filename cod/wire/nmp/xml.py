@@ -18,7 +18,7 @@ from lxml import etree
 
 from cod.wire import xmldoc
 from cod.wire.nmp.bodies import Body
-from cod.wire.nmp.frames import LONGEST_TOLD, Fault, Message
+from cod.wire.nmp.frames import LONGEST_SENT, Fault, Message
 
 LONGEST_SENTENCE = 2000  # as the schema has it; what COD says of the world may be longer
 _EMBEDDED = ("requires", "attributes")  # documents; the latter is a hardware report's `node`
@@ -51,7 +51,7 @@ def read(message: Message) -> Body:
     if record is None:
         raise Fault("unknown-verb", f"there is no verb {message.verb!r}", about=message.id)
     try:
-        root = xmldoc.parse(message.body, "nmp", limit=LONGEST_TOLD)
+        root = xmldoc.parse(message.body, "nmp", limit=LONGEST_SENT)
     except xmldoc.BadDocument as fault:
         raise Fault("invalid", fault.reason, line=fault.line, about=message.id) from None
     if root.tag != message.verb:

@@ -196,8 +196,8 @@ def _done(
         case NodeAction.RESTORE:
             return nodes.restore(tx, **said)
         case NodeAction.BURNIN:
-            wish = {} if body.burnin is None else body.burnin.said
-            wanted = burnins.want(tx, ask.context, name=name, **wish)
+            asked = {} if body.burnin is None else body.burnin.said
+            wanted = burnins.want(tx, ask.context, name=name, **asked)
             return Result(views.node(tx, name, ask.site.policy), wanted.effects)
         case NodeAction.MOVED:
             return nodes.moved(tx, name=name, site=ask.site, now=ask.now)

@@ -298,7 +298,9 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
     def with_vcm(tx: Tx) -> Result[_Shown]:
         """Create a vcluster with its VCM in one transaction: before its node is primed."""
         made = create(tx)
-        vcms.enrol_inside(tx, vcluster=ask.body.name, head=None, now=ask.now, anew=False)
+        vcms.enrol_inside(
+            tx, vcluster=ask.body.name, head=None, now=ask.now, replace_enrolled=False
+        )
         return made
 
     return with_vcm

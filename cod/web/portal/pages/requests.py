@@ -18,7 +18,7 @@ from cod.web.portal.pages.wizard import own_groups
 from cod.web.portal.record_fields import columns_of, facts_of
 
 SHOWN = "/requests/{id}"
-TOLD_ABOVE = {
+SHOWN_ABOVE = {
     *("id", "vcluster", "kind", "state", "reason", "priority", "submitted_at", "decided_at"),
     *("may_wait", "starts_at", "duration"),
 }
@@ -30,7 +30,7 @@ def _list(tx: Tx, ask: PageCall[Names, RequestQuery]) -> dict[str, Any]:
         "groups": own_groups(tx, ask.who),
         "states": [(str(state), formatting.state_word(state)) for state in RequestState],
         "usually": starts.usually(tx, ask.now),
-        "more": columns_of(RequestView, ask, TOLD_ABOVE),
+        "more": columns_of(RequestView, ask, SHOWN_ABOVE),
     }
 
 
@@ -52,7 +52,7 @@ def _one(tx: Tx, ask: PageCall[Numbered]) -> dict[str, Any]:
         "r": view.request,
         "owner": owner,
         "why": ExplainReply.of(found),
-        "told": facts_of(view, ask.now, without=TOLD_ABOVE),
+        "told": facts_of(view, ask.now, without=SHOWN_ABOVE),
         "watches": requests.watches(tx, ask.who, view.request.id),
     }
 

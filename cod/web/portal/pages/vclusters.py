@@ -56,7 +56,7 @@ from cod.web.portal.record_fields import columns_of, facts_of
 FEW = Part(limit=10)
 MOST = 50  # nodes on one page
 SHOWN = "/vclusters/{name}"
-TOLD_ABOVE = {
+SHOWN_ABOVE = {
     *("name", "state", "size", "group", "template", "attributes", "lease_time", "expires_at"),
     *("drain_until", "ready_at", "created_at", "ended_at", "isolated", "waits"),
     *("description", "tags"),
@@ -75,7 +75,7 @@ def _list(tx: Tx, ask: PageCall[Names, VclusterQuery]) -> dict[str, Any]:
     return {
         "found": VCLUSTERS[0].call(ask)(tx),
         "groups": [one.name for one in groups.every(tx, ask.who.groups)],
-        "more": columns_of(VclusterView, ask, TOLD_ABOVE),
+        "more": columns_of(VclusterView, ask, SHOWN_ABOVE),
     }
 
 
@@ -84,7 +84,7 @@ def _one(tx: Tx, ask: PageCall[Named, MembersQuery]) -> dict[str, Any]:
     view = views.vcluster_alone(tx, name)
     nodes, wrong = _members(tx, view, ask)
     rest: dict[str, Any] = {
-        "told": facts_of(view, ask.now, without=TOLD_ABOVE),
+        "told": facts_of(view, ask.now, without=SHOWN_ABOVE),
         "requests": views.request_list(tx, vcluster=name, page=FEW, groups=seen),
         "reclaims": reclaims.every(tx, vcluster=name, page=FEW, groups=seen),
         "notices": notices.every(tx, vcluster=name, page=FEW, groups=seen),

@@ -21,7 +21,7 @@ from cod.web.portal.page import Page, PageCall, act
 from cod.web.portal.pages.wizard import own_groups
 from cod.web.portal.record_fields import columns_of, facts_of
 
-TOLD_ABOVE = {"name", "kind", "reason", "state", "deleted_at", "purge_at"}
+SHOWN_ABOVE = {"name", "kind", "reason", "state", "deleted_at", "purge_at"}
 HELD = {
     "": "not known yet",
     "none": "nothing: the file system has no quotas",
@@ -84,7 +84,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         and offered(ask.who, Right.MANAGE, one.vcluster.group_id)
     ]
     words = {"enforced": HELD.get(view.volume.enforced), "sec": SECURITIES[view.volume.sec]}
-    told = facts_of(view, ask.now, without=TOLD_ABOVE, words=words)
+    told = facts_of(view, ask.now, without=SHOWN_ABOVE, words=words)
     return {
         "view": view,
         "v": view.volume,

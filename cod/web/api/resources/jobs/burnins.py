@@ -42,8 +42,8 @@ class BurninWish(Body):
     @property
     def said(self) -> dict[str, Any]:
         """Return what is said, as the flow takes it."""
-        wish = {"tests": self.tests, "seconds": self.seconds, "erase": self.erase}
-        return {name: value for name, value in wish.items() if value}
+        asked = {"tests": self.tests, "seconds": self.seconds, "erase": self.erase}
+        return {name: value for name, value in asked.items() if value}
 
 
 class TestReply(Reply):

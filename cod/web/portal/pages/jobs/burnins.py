@@ -83,7 +83,7 @@ def chart(past: Sequence[BurninView]) -> Markup | None:
     )
 
 
-def _wish(fields: Fields) -> dict[str, Any]:
+def _request_body(fields: Fields) -> dict[str, Any]:
     """Return the body: what was ticked, which cannot be nothing; minutes that are left empty are as
     the site file says."""
     made: dict[str, Any] = {"erase": bool(fields.one("erase")), "tests": fields.all("tests")}
@@ -94,6 +94,6 @@ def _wish(fields: Fields) -> dict[str, Any]:
 
 PAGES = (Page(SHOWN, "burnin.html", _one, see("node"), nav="/nodes"),)
 ACTIONS = (
-    act(SHOWN, "POST", SHOWN, "{reply.node} is being tested.", body=_wish),
+    act(SHOWN, "POST", SHOWN, "{reply.node} is being tested.", body=_request_body),
     act(SHOWN + "/cancel", f"DELETE {SHOWN}", SHOWN, "The burn-in of {reply.node} is cancelled."),
 )

@@ -60,7 +60,7 @@ PAGES = (
 )
 
 
-def _wish(fields: Fields) -> dict[str, Any]:
+def _request_body(fields: Fields) -> dict[str, Any]:
     """Return the body. An empty name asks for no template, and a part of the disk gets none."""
     made = body_of(CaptureWish, Fields({"image": fields.all("image")}), {})
     part = fields.one("part").strip()
@@ -73,7 +73,11 @@ def _wish(fields: Fields) -> dict[str, Any]:
 
 ACTIONS = (
     act(
-        SHOWN, "POST", SHOWN, "{reply.node} is being made into the image {reply.image}.", body=_wish
+        SHOWN,
+        "POST",
+        SHOWN,
+        "{reply.node} is being made into the image {reply.image}.",
+        body=_request_body,
     ),
     act(
         SHOWN + "/cancel",
