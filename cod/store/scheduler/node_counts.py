@@ -240,7 +240,7 @@ def reserve_nodes(idle_since: float, apart: Apart = TOGETHER) -> Select[Any]:
     that they tell them apart by."""
     columns = _n.id, _n.released, *ALIKE, _n.power_driver, _n.since
     flags = (case((one, 1), else_=0) for one in (ANSWERS, is_idle(idle_since)))
-    return select(*columns, *flags, *apart.columns).where(NOBODYS)
+    return select(*columns, *flags, *apart.columns).where(UNHELD)
 
 
 def reserved() -> Select[Any]:
