@@ -50,7 +50,7 @@ def keep_login(login: Login) -> None:
 
 
 def forget_login() -> None:
-    """Remove the login that is kept."""
+    """Delete the stored login, if there is one."""
     login_file().unlink(missing_ok=True)
 
 

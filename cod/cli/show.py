@@ -339,8 +339,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def live(make: Callable[[], Any], period: float = 1.0) -> None:
-    """Show what `make` makes, again each `period` seconds, until Ctrl-C; in a pipe, again whenever
-    it is another."""
+    """Show the result of `make`, renewed each `period` seconds, until Ctrl-C. In a pipe, print the
+    result whenever it changes."""
     from rich.live import Live
 
     if not sys.stdout.isatty():

@@ -24,7 +24,7 @@ FAR_BEHIND = 1 << 20  # bytes: what is longer than that is passed over
 
 
 class LabConsoles:
-    """Follows files that labs name."""
+    """A console driver that reads the files in which labs keep their machines' console output."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

@@ -83,7 +83,7 @@ class Settings:
 
     @property
     def images(self) -> Path:
-        """Folders of the served images, by digest."""
+        """Return the folder of the served images, which are named by digest."""
         return self.data / "images"
 
     @property

@@ -42,7 +42,7 @@ def follow(
 
 
 class _Lines:
-    """A line for each change of state, or none."""
+    """A printer of one line for each change of state; prints nothing if `quiet`."""
 
     def __init__(self, noun: str, quiet: bool) -> None:
         self._noun, self._quiet, self._last = noun, quiet, ("", "")

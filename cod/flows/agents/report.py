@@ -251,7 +251,8 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
 def _unite(
     tx: Tx, node: Node, peer: Peer, joining: identity.Joining, site: Site, now: float
 ) -> tuple[Node, Peer]:
-    """Return the node that all the rows belong to now, locked, and its connection."""
+    """Merge the rows that belong to one machine. Return its node, locked, and its agent's
+    connection."""
     if joining.heir is not None:
         heir = nodes.get(tx, joining.heir, lock=True)
         assert heir is not None

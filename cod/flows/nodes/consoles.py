@@ -107,8 +107,9 @@ def readable(tx: Tx, *, name: str, rules: ConsoleRules, everything: bool, now: f
 def type_(
     tx: Tx, *, name: str, text: str, rules: ConsoleRules, everything: bool, now: float
 ) -> Result[AcceptedInput]:
-    """Have text typed on a node's console, by the server that follows it, which is woken where it
-    is this one. `everything`: by an administrator. Raises `Refused`."""
+    """Store text to be typed on a node's console by the server that follows the console; wake that
+    server if it is this one. `everything`: the one who types is an administrator. Raises
+    `Refused`."""
     node = nodes.named(tx, name, lock=True)
     found = readable(tx, name=name, rules=rules, everything=everything, now=now)
     why = found.untyped or ("" if found.server else "no server follows consoles now")

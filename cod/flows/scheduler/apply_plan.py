@@ -154,7 +154,7 @@ def _take(one: Preempt, plan: PassPlan, site: Site) -> Act:
 
 
 def _taken_in_bulk(plan: PassPlan, site: Site) -> Iterator[Act]:
-    """Yield acts of `TAKEN` preemptions each."""
+    """Yield acts that carry out the plan's preemptions, `TAKEN` in one transaction."""
     for start in range(0, len(plan.preemptions), TAKEN):
         some = plan.preemptions[start : start + TAKEN]
         alone = tuple(_take(one, plan, site) for one in some)

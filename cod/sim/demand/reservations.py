@@ -21,7 +21,8 @@ NEW_VCLUSTER = -1  # the id of a vcluster that is not there yet
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """What is asked for `at` a time: `size` nodes from `start` on for `length` seconds."""
+    """A reservation requested `at` a time: `size` nodes from `start` on for `length` seconds. Times
+    are simulated seconds."""
 
     at: float
     size: int

@@ -173,7 +173,7 @@ class Nothing(Body):
 
 
 class NoQuery(Query):
-    """The query string of a question that takes none."""
+    """The query string of a request that takes no parameters."""
 
 
 class Paged(Filtered):
