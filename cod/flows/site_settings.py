@@ -23,15 +23,12 @@ from cod.store.people import site_settings
 FIRST_SCHEMA = 69  # programs for older ones obey the site file alone
 SHOWN = 50  # changes of a setting
 WAKES = (Effect("wake", "settings"),)
-
-
-def current(tx: Tx) -> list[SettingChange]:
-    """Return the newest change of each setting, by id."""
-    return site_settings.current(tx)
+current = site_settings.current
 
 
 def changed(tx: Tx, *, seen: int) -> list[SettingChange] | None:
-    """Return the same; None where nothing was changed after the change `seen` (its id)."""
+    """Return the newest change of each setting; None where nothing was changed after the change
+    `seen` (its id)."""
     return None if site_settings.newest(tx) == seen else site_settings.current(tx)
 
 
@@ -40,9 +37,12 @@ def every(tx: Tx, *, rules: SettingRules) -> list[SiteSetting]:
     return rules.settings(site_settings.current(tx))
 
 
-def show(tx: Tx, *, name: str, rules: SettingRules) -> SettingView:
+def show(tx: Tx, name: str, rules: SettingRules, *, written: bool = False) -> SettingView:
     """Return a setting with its changes. Raises `Refused`."""
-    return _view(tx, name, rules)
+    setting = rules.setting(name, site_settings.current(tx))
+    history = site_settings.history(tx, name, SHOWN)
+    texts = tuple(map(rules.text, history))
+    return SettingView(setting, tuple(history), texts, written)
 
 
 def put(
@@ -57,9 +57,9 @@ def put(
     _refuse_older(tx, context.now)
     new = None if value is None else json.dumps(rules.checked(name, value, changes))
     if new == (setting.change.value if setting.change else None):
-        return Result(_view(tx, name, rules))
+        return Result(show(tx, name, rules))
     site_settings.add(tx, name=name, value=new, actor=context.actor, now=context.now)
-    return Result(_view(tx, name, rules, written=True), WAKES)
+    return Result(show(tx, name, rules, written=True), WAKES)
 
 
 def undo(
@@ -71,13 +71,6 @@ def undo(
         raise Refused("not_found", f"there is no change {change} of {name}", "change")
     before = next((row for row in rows if row.id < change), None)
     return put(tx, context, name=name, value=before and before.read(), rules=rules)
-
-
-def _view(tx: Tx, name: str, rules: SettingRules, *, written: bool = False) -> SettingView:
-    setting = rules.setting(name, site_settings.current(tx))
-    history = site_settings.history(tx, name, SHOWN)
-    texts = tuple(map(rules.text, history))
-    return SettingView(setting, tuple(history), texts, written)
 
 
 def _refuse_older(tx: Tx, now: float) -> None:

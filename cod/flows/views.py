@@ -18,7 +18,6 @@ from cod.model import (
     NoticeView,
     Page,
     Policy,
-    ProposedBmc,
     Refused,
     RequestView,
     Siblings,
@@ -115,7 +114,10 @@ def node_in_full(
     view = replace(
         view,
         host_keys=tuple(host_keys.of_nodes(tx, [view.node.id]).get(view.node.id, ())),
-        bmcs=_bmcs(tx, view.node) if groups is None else (),
+        bmcs=tuple(
+            bmcs.used(each, nodes.switched_by(tx, each.address))
+            for each in (bmcs.proposed(view.node.attributes) if groups is None else ())
+        ),
         siblings=_siblings(tx, view.node),
     )
     if groups is not None:
@@ -140,14 +142,6 @@ def _siblings(tx: Tx, node: Node) -> Siblings | None:
         return None
     differences = equal.beside_siblings(usual.attributes, own.attributes)
     return Siblings(usual.name, usual.nodes, tuple(differences))
-
-
-def _bmcs(tx: Tx, node: Node) -> tuple[ProposedBmc, ...]:
-    """Return the BMCs that a node reported of itself, with the nodes that are switched by them."""
-    return tuple(
-        bmcs.used(each, nodes.switched_by(tx, each.address))
-        for each in bmcs.proposed(node.attributes)
-    )
 
 
 def node_history(

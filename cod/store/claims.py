@@ -41,15 +41,11 @@ class Claim:
 
 
 _ROWS = Rows(Claim, t.claims)
+find = _ROWS.get
 
 
 class Lost(Exception):
     """The claim belongs to somebody else. Nothing may be committed."""
-
-
-def find(tx: Tx, name: str) -> Claim | None:
-    """Return the claim; None if it was never held."""
-    return _ROWS.get(tx, name)
 
 
 def hold(

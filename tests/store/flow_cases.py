@@ -20,7 +20,7 @@ from cod.core import notices as core_notices
 from cod.core.networks import switch_ports as core_ports
 from cod.flows import pruning, servers
 from cod.flows.agents import orders, progress, report, sessions
-from cod.flows.boot import dhcp, networks, script, zones
+from cod.flows.boot import dhcp, script, zones
 from cod.flows.images import holders, images, uploads
 from cod.flows.nodes import (
     captures,
@@ -294,8 +294,8 @@ def boot__dhcp__answer(lab: Lab) -> Call:
 
 
 @case
-def boot__networks__networks(lab: Lab) -> Call:
-    return bound(networks.networks, lab.site)
+def core__networks__isolation__subnets(lab: Lab) -> Call:
+    return bound(dhcp.networks, lab.site)
 
 
 def switched(lab: Lab) -> tuple[power.PowerTask, Any]:

@@ -40,7 +40,7 @@ ELSEWHERE = {
 }
 READS = {
     "agents.sessions.lookup",
-    "boot.networks.networks",
+    "core.networks.isolation.subnets",
     "nodes.captures.room",
     "store.nodes.sessions.peers_of",
     "vcms.vcms.spoken RequestStatus",

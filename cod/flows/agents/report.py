@@ -51,8 +51,11 @@ def report(
     if joining.refused:
         return Result(joining.refused)
     owner = (nodes.get(tx, joining.heir) if joining.heir is not None else None) or node
-    kept = _kept(tx, owner, joining)
-    document = _marked(equal.steady(document, node.attributes), owner, kept, site)
+    absorbed = [each for one in joining.absorb if (each := nodes.get(tx, one)) is not None]
+    kept = keep_marks.together(each.keep for each in (owner, *absorbed))
+    marks = keep_marks.marks(kept, site.keep, owner.name, owner.boot_mac)
+    document = equal.steady(document, node.attributes)
+    document = keep_marks.marked(document, keep_marks.also_kept(marks, owner))
     try:
         kind = _type_of(tx, owner, document, site, now)
     except Refused as refused:
@@ -179,21 +182,6 @@ def _record(tx: Tx, node: Node, about: str, now: float) -> None:
         subnet=node.subnet,
         mac=node.boot_mac,
     )
-
-
-def _kept(tx: Tx, owner: Node, joining: identity.Joining) -> str:
-    """Return the marks of disks to keep, of `owner` and of the nodes that it absorbs."""
-    shadows = (nodes.get(tx, node_id) for node_id in joining.absorb)
-    return keep_marks.together(
-        (owner.keep, *(shadow.keep for shadow in shadows if shadow is not None))
-    )
-
-
-def _marked(document: str, owner: Node, kept: str, site: Site) -> str:
-    """Return the report with the disks marked that are kept: by `kept`, by the site's rules, or
-    because the order that `owner` is working on spares them."""
-    marks = keep_marks.marks(kept, site.keep, owner.name, owner.boot_mac)
-    return keep_marks.marked(document, keep_marks.also_kept(marks, owner))
 
 
 def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeType:

@@ -50,6 +50,7 @@ DOUBTED_FOR = 300.0  # the same, where a machine says so that has never reported
 MOST_LEFT = 4  # addresses that the systems of one held node may keep
 # a held node, of which no agent has said that it is as the database says
 _IN_DOUBT = (StoryVerdict.SILENT, StoryVerdict.DIFFERS)
+networks = isolation.subnets  # of isolated vclusters, where the server answers, too
 
 
 def answer(

@@ -59,7 +59,10 @@ def transfer(tx: Tx, name: str, site: Site) -> Transfer | None:
     elif zone.kind == "vcluster":
         records = _vcluster(tx, zone.key, site)
     else:
-        records = _reverse(tx, zone, site)
+        records = (
+            DnsRecord(dns.reverse_name(address, zone), "PTR", full_name(*named, site))
+            for address, named in dns_names.named_between(tx, zone.span[0], zone.span[-1]).items()
+        )
     return Transfer(
         serial, dns.name_servers(site)[0][0], (*zone_records.apex(name, serial, site), *records)
     )
@@ -124,13 +127,6 @@ def _vcluster(tx: Tx, name: str, site: Site) -> Iterator[DnsRecord]:
         yield from zone_records.of_host(full_name(hostname, name, site), host, keys)
     for one in vcluster_names.of(tx, vcluster.id).values():
         yield zone_records.alias(one, name, site)
-
-
-def _reverse(tx: Tx, zone: Zone, site: Site) -> Iterator[DnsRecord]:
-    for address, (hostname, vcluster) in dns_names.named_between(
-        tx, zone.span[0], zone.span[-1]
-    ).items():
-        yield DnsRecord(dns.reverse_name(address, zone), "PTR", full_name(hostname, vcluster, site))
 
 
 def _catalog(catalog: Zone, zones: list[Zone]) -> Iterator[DnsRecord]:

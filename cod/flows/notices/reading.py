@@ -12,6 +12,7 @@ from cod.store.engine import Tx
 from cod.store.notices import notices, reading
 
 MOST = 100  # that are counted
+newest = notices.newest  # who marks all means those up to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,6 @@ def among(tx: Tx, who: Who, notice_ids: Collection[int]) -> set[int]:
     """Return which of these notices the one who asks has not read."""
     reader = _reader(who)
     return set() if reader is None else reading.unread(tx, reader, notice_ids)
-
-
-def newest(tx: Tx) -> int:
-    """Return the id of the newest notice to anybody: who marks all means those up to it."""
-    return notices.newest(tx)
 
 
 def mark(tx: Tx, *, who: Who, ids: Sequence[int], until: int | None) -> Unread:

@@ -209,7 +209,8 @@ def change(
         _warned(tx, changed, site.policy, now)
     if (changed.begins_at, changed.ends_at) != (window.begins_at, window.ends_at):
         _tell(tx, changed, notice_texts.maintenance_moved, site.policy, now, before=window)
-        _say_until(tx, changed)
+        if changed.state == WindowState.RUNNING:  # nodes that are out of service say until when
+            rows.set_reason(tx, changed.id, policy.out(changed))
     delayed = _tell_late(tx, changed, late, site, now)
     made = show(tx, window_id=window.id, site=site, now=now)
     return Result(replace(made, late=delayed), WAKES)
@@ -405,9 +406,3 @@ def _return(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[t
     else:
         rows.clear(tx, window.id, [node.id for node in due])
     return moved
-
-
-def _say_until(tx: Tx, window: MaintenanceWindow) -> None:
-    """Say at nodes that are out of service until when they are."""
-    if window.state == WindowState.RUNNING:
-        rows.set_reason(tx, window.id, policy.out(window))

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.threads import deferToThreadPool
 
-from cod.flows.boot import networks as flow
+from cod.flows.boot import dhcp as flow
 from cod.model import SiteRef, Subnet
 from cod.net.socketservice import why
 from cod.periodic import Periodic

@@ -174,7 +174,7 @@ class NmpConnection(protocol.Protocol, ABC):
         )
         # that question still has its own answer to come
         about = "" if fault.code == "repeated" else fault.about
-        self.answer(b.Error(fault.code, fault.sentence[:2000], fault.line), about)
+        self.say(b.Error(fault.code, fault.sentence[:2000], fault.line), answers=about)
         if ends:
             self.leave("too many faults" if enough else fault.sentence)
 
@@ -195,11 +195,6 @@ class NmpConnection(protocol.Protocol, ABC):
 
     # ------------------------------------------------------------ saying
 
-    def answer(self, body: b.Body, question: str) -> None:
-        """Send an answer to the message with the id `question`. This is '' if the id could not be
-        read, or if another answer follows."""
-        self.say(body, answers=question)
-
     def filled(self, full: bool) -> None:
         """Stop sending while the transport's buffer is full, or go on."""
         now = self._host.reactor.seconds()
@@ -210,7 +205,10 @@ class NmpConnection(protocol.Protocol, ABC):
             self._host.poll()
 
     def say(self, body: b.Body, *, answers: str = "", sequence: int = 0) -> bool:
-        """Send a message. Return False if the connection is closing or may not send it now."""
+        """Send a message. Return False if the connection is closing or may not send it now.
+
+        answers  the id of the question; '' for none, or where it could not be read
+        """
         if self._closing:
             return False
         verb = xml.verb(body)

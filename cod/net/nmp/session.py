@@ -121,8 +121,9 @@ class VcmSession(NmpConnection):
                 self._server.quiet.warning((self.name, "unavailable"), sentence)
             else:
                 log.error("%s", sentence, exc_info=True)
-            self.answer(
-                b.Error("unavailable", "this could not be looked up now: ask again"), message.id
+            self.say(
+                b.Error("unavailable", "this could not be looked up now: ask again"),
+                answers=message.id,
             )
             if not self.is_open:  # a VCM says hello once in a connection
                 self.leave("come again later")
@@ -164,7 +165,9 @@ class VcmSession(NmpConnection):
         if older is not None:
             older.leave("a newer connection has taken its place")
         keepalive = server.site.current.nmp.keepalive
-        self.answer(b.Welcome(hello.vcluster, server.server, keepalive, greeted.acked), message.id)
+        self.say(
+            b.Welcome(hello.vcluster, server.server, keepalive, greeted.acked), answers=message.id
+        )
         log.info("VCM of %s (%s) is connected", hello.vcluster, hello.vcm)
         server.poll()
         return None
@@ -196,7 +199,7 @@ class VcmSession(NmpConnection):
             asked.vcluster,
             self.address,
         )
-        self.answer(b.Enrolled(b64encode(issued.der()).decode()), message.id)
+        self.say(b.Enrolled(b64encode(issued.der()).decode()), answers=message.id)
         self.leave("")
 
     async def _renew(self, message: Message, asked: b.Renew, peer: VcmPeer) -> None:
@@ -224,8 +227,9 @@ class VcmSession(NmpConnection):
         )
         log.info("the VCM of %s has renewed its certificate", peer.vcluster)
         ours = server.authority.der()
-        self.answer(
-            b.Renewed(b64encode(issued.der()).decode(), b64encode(ours).decode()), message.id
+        self.say(
+            b.Renewed(b64encode(issued.der()).decode(), b64encode(ours).decode()),
+            answers=message.id,
         )
 
     async def _deal_with(self, message: Message, body: b.Body, peer: VcmPeer) -> None:
@@ -233,7 +237,7 @@ class VcmSession(NmpConnection):
         if isinstance(body, b.Ack):
             await self._acknowledged(body, peer)
         elif isinstance(body, b.Ping):
-            self.answer(b.Pong(), message.id)
+            self.say(b.Pong(), answers=message.id)
         elif isinstance(body, b.Bye):
             self.leave("")
         elif isinstance(body, b.Error):
@@ -256,7 +260,7 @@ class VcmSession(NmpConnection):
                 self._server.quiet.info(
                     (peer.vcluster, about), f"VCM of {peer.vcluster}: {about}: {body.reason}"
                 )
-            self.answer(result.value, message.id)
+            self.say(result.value, answers=message.id)
 
     async def _acknowledged(self, ack: b.Ack, peer: VcmPeer) -> None:
         if ack.sequence > self.sent:

@@ -165,7 +165,7 @@ def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
     there: set[int] = set()
     for start in range(0, len(every), _BLOCKS):
         there |= _taken(tx, every[start : start + _BLOCKS], now)
-    free = {of: _free(tx, each, there, now) for of, each in blocks.items()}
+    free = {of: _free(tx, each, there) for of, each in blocks.items()}
     made: list[Binding] = []
     for node_id, mac, vcluster, hostname in wanted:
         address, subnet = next(free.get(vcluster.id, iter(())), (None, ""))
@@ -192,9 +192,7 @@ def _taken(tx: Tx, blocks: Sequence[AddressBlock], now: float) -> set[int]:
     return set(map(int, found.split(","))) if found else set()
 
 
-def _free(
-    tx: Tx, blocks: Iterable[AddressBlock], there: Set[int], now: float
-) -> Iterator[tuple[int, str]]:
+def _free(tx: Tx, blocks: Iterable[AddressBlock], there: Set[int]) -> Iterator[tuple[int, str]]:
     """Yield the free addresses of the blocks, in order, with their subnets; then those that a
     system has left, the one left longest ago first. `there`: the assigned ones."""
     for block in blocks:

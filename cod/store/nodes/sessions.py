@@ -29,7 +29,7 @@ from cod.store.rows import Rows, remove_all
 
 _s = t.sessions.c
 ROWS = Rows(AgentSession, t.sessions)
-get, forget = ROWS.get, ROWS.remove
+get, forget, count = ROWS.get, ROWS.remove, ROWS.count
 _SENT = (
     update(t.sessions)
     .where(_s.node_id == bindparam("node"), _s.epoch == bindparam("begun"))
@@ -87,11 +87,6 @@ def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
     if not node_ids:
         return set()
     return set(tx.scalars(select(_s.node_id).where(_s.node_id.in_(node_ids))))
-
-
-def count(tx: Tx) -> int:
-    """Return how many agents are connected."""
-    return ROWS.count(tx)
 
 
 def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
