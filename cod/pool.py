@@ -220,9 +220,8 @@ class Pool:
             name = f"{own.__module__.rpartition('.')[2]}.{getattr(own, '__name__', '?')}"
             try:
                 self._observe(name, time.monotonic() - call.queued, succeeded)
-            except (
-                Exception
-            ):  # counting shall not end the thread, which would be the end of every flow
+            except Exception:
+                # counting shall not end the thread, which would be the end of every flow
                 log.exception("%s could not be counted", name)
 
     def close(self) -> None:

@@ -86,9 +86,8 @@ def install(disk: Disk, span: Span, table: str) -> None:
             f"partition {span.number} is to start the system, but its image has neither a boot"
             " sector nor GRUB's core image at its beginning"
         )
-    elif (
-        head[0] in (0xEB, 0xE9) and head[11:13] == b"\0\x02"
-    ):  # a FAT or NTFS with sectors of 512 bytes
+    elif head[0] in (0xEB, 0xE9) and head[11:13] == b"\0\x02":
+        # a FAT or NTFS with sectors of 512 bytes
         struct.pack_into("<I", head, 28, first & 0xFFFFFFFF)
     disk.write(memoryview(bytes(head)), span.start)
     disk.write(memoryview(code(first, table, grub) + disk.read(512, 0)[SPACE:]), 0)

@@ -17,7 +17,7 @@ from typing import Any
 
 from cod.orders import Deposit
 from trampoline.errors import PrimeError
-from trampoline.fetch import Patience, split
+from trampoline.fetch import Patience, split, words
 
 _END = 900.0  # seconds for the server to bring a large image to its disk
 _TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
@@ -116,15 +116,9 @@ class Sender:
             status, said = response.status, response.read(1 << 16)
         except TimeoutError:
             raise _Broken(f"no answer for {stall:g} seconds") from None
-        except (
-            OSError,
-            HTTPException,
-            ValueError,
-            AttributeError,
-        ) as error:  # the last two: closed by another thread
-            raise _Broken(
-                getattr(error, "strerror", None) or str(error) or type(error).__name__
-            ) from None
+        except (OSError, HTTPException, ValueError, AttributeError) as error:
+            # the last two: closed by another thread
+            raise _Broken(words(error)) from None
         if response.will_close:
             self._drop()
         # What an answer means. Raises _Broken, Behind and PrimeError.

@@ -55,13 +55,8 @@ def arrange(disk: Disk, efivars: Path = EFIVARS) -> str:
             _file(efivars, own[0]).write_bytes(content)
         network, _ = _put(efivars, options, own)
         return f"boot order: {network} of the network, then {NAME if own else 'as it was'}"
-    except (
-        OSError,
-        struct.error,
-        ValueError,
-        OverflowError,
-        PrimeError,
-    ) as error:  # what is on the disk is anybody's
+    except (OSError, struct.error, ValueError, OverflowError, PrimeError) as error:
+        # what is on the disk is anybody's
         return f"boot order: not changed ({error})"
 
 

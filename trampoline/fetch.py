@@ -161,13 +161,9 @@ class Download:
             data = self._response.read1(min(len(view), end - self.at, BLOCK))
         except TimeoutError:
             raise _Broken(f"nothing came for {self._patience.stall:g} seconds") from None
-        except (
-            OSError,
-            HTTPException,
-            ValueError,
-            AttributeError,
-        ) as error:  # the last two: closed by another thread
-            raise _Broken(_words(error)) from None
+        except (OSError, HTTPException, ValueError, AttributeError) as error:
+            # the last two: closed by another thread
+            raise _Broken(words(error)) from None
         if not data:
             raise _Broken("the connection ended early")
         view[: len(data)] = data
@@ -208,7 +204,7 @@ class Download:
         except TimeoutError:
             raise _Broken(f"no answer for {self._patience.stall:g} seconds") from None
         except (OSError, HTTPException) as error:
-            raise _Broken(_words(error)) from None
+            raise _Broken(words(error)) from None
 
     def _accept(self, response: HTTPResponse) -> HTTPResponse:
         status, length = response.status, response.getheader("Content-Length")
@@ -293,5 +289,6 @@ def split(url: str) -> tuple[str, int, str]:
     return host.strip("[]"), int(port), slash + path or "/"
 
 
-def _words(error: BaseException) -> str:
+def words(error: BaseException) -> str:
+    """Return what an error says of itself, else its name."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -150,9 +150,8 @@ class Snmp:
                 asked,
                 lookupMib=False,
             )
-        except (
-            Exception
-        ) as problem:  # names that are not found, passwords that are too short for a key
+        except Exception as problem:
+            # names that are not found, passwords that are too short for a key
             raise PowerError(
                 f"the outlet cannot be asked: {' '.join(str(problem).split())[:200]}"
             ) from None

@@ -259,9 +259,8 @@ class SnmpSession:
                 *objects,
                 lookupMib=False,
             )
-        except (
-            Exception
-        ) as problem:  # names that are not found, passwords that are too short for a key
+        except Exception as problem:
+            # names that are not found, passwords that are too short for a key
             raise SwitchError(
                 f"the switch cannot be asked: {' '.join(str(problem).split())[:200]}"
             ) from None

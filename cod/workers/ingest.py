@@ -108,9 +108,8 @@ class Ingester(Periodic):
         if self._busy and self._clock() - self._renewed >= RENEW:
             self._renewed = self._clock()
             await self._pool.run(images.renew, owner=self._server, now=self._clock())
-        elif (
-            not self._busy and self._clock() - self._swept > SWEEP
-        ):  # folders of images that were deleted
+        elif not self._busy and self._clock() - self._swept > SWEEP:
+            # folders of images that were deleted
             present = store.digests(self._root)
             unneeded = await self._pool.run(
                 images.unneeded,

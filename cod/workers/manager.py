@@ -236,9 +236,8 @@ class Manager(Service):
                 await self._pool.run(apply_plan.waits, act.request_id, refused, self._clock())
         except apply_plan.Lost:
             raise
-        except (
-            Exception
-        ) as error:  # what is wrong with the rows of one must not keep all others waiting for ever
+        except Exception as error:
+            # what is wrong with the rows of one must not keep all others waiting for ever
             if self._pool.is_away(error):
                 raise
             log.exception("%s failed", act.name)

@@ -69,9 +69,8 @@ class Worker:
     def _run(self) -> None:
         try:
             self._work(self._step)
-        except (
-            Exception
-        ) as error:  # one part that cannot be tested must not end the tests of others
+        except Exception as error:
+            # one part that cannot be tested must not end the tests of others
             self.error = f"{type(error).__name__}: {error}"
 
     def _step(self) -> None:

@@ -546,9 +546,8 @@ def keep(
         try:
             value = api.patch(path("nodes", name), {"keep": own}, match=seen)
             break
-        except (
-            ApiError
-        ) as error:  # the node changed between the two requests, perhaps in other respects
+        except ApiError as error:
+            # the node changed between the two requests, perhaps in other respects
             if error.status != 412 or attempt == ATTEMPTS - 1:
                 raise
     marked = {"name": name, "keep": value["keep"], "kept": value["kept"]}

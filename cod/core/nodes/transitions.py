@@ -139,9 +139,8 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         moved = replace(moved, power_wanted=power, power_seq=moved.power_seq + 1)
         if power == "on":  # should it be up after all, its agent has to come back and report
             sessions.forget(tx, node.id)
-        elif (
-            target is not NodeState.OFF
-        ):  # there its agent is told to power down, and has time for it
+        elif target is not NodeState.OFF:
+            # there its agent is told to power down, and has time for it
             sessions.forget_report(tx, node.id)
     return moved
 

@@ -143,9 +143,8 @@ class Connection(Protocol):
                     self._begin()
             elif self._wanted is not None and isinstance(event, h11.EndOfMessage | h11.Data):
                 self._take(event)
-            elif isinstance(
-                event, h11.EndOfMessage | h11.Data
-            ):  # nobody takes its body: answer without reading it
+            elif isinstance(event, h11.EndOfMessage | h11.Data):
+                # nobody takes its body: answer without reading it
                 self._begin()
             else:  # the client closed its side, or asked for another protocol
                 self.transport.loseConnection()

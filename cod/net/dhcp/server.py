@@ -124,9 +124,8 @@ class DhcpServer(SocketService):
                 data = receive(LONGEST)
             except BlockingIOError:
                 break
-            except (
-                OSError
-            ) as error:  # such as ENETDOWN: the interface is down; what comes later may be fine
+            except OSError as error:
+                # such as ENETDOWN: the interface is down; what comes later may be fine
                 log.warning("%s: %s", self._name, error)
                 break
             try:
@@ -223,8 +222,7 @@ class DhcpServer(SocketService):
             return
         try:
             self._socket.sendto(wire.encode(reply), (host, self._reply_ports.get(port, port)))
-        except (
-            OSError
-        ) as error:  # its buffer is full, or the interface is down: the client will ask again
+        except OSError as error:
+            # its buffer is full, or the interface is down: the client will ask again
             self.counts["dropped", "unsent"] += 1
             log.warning("not sent to %s: %s", host, error)

@@ -147,9 +147,8 @@ class NmpServer(Service):
         for session in list(self.connected):
             try:
                 session.look_after(now)
-            except (
-                Exception
-            ):  # a bug that one connection brings to light shall not leave the others alone
+            except Exception:
+                # a bug that one connection brings to light shall not leave the others alone
                 log.exception("VCM at %s is cut off", session.address)
                 session.transport.abortConnection()
         self.quiet.flush()

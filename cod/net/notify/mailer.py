@@ -91,15 +91,11 @@ class SmtpSession:
             raise DeliveryError(
                 f"the mail server refused the mail: {_said(error)}", lasting=_final(error.smtp_code)
             ) from None
-        except (
-            smtplib.SMTPResponseException
-        ) as error:  # greeting, sign-in, sender: no other mail would fare better
+        except smtplib.SMTPResponseException as error:
+            # greeting, sign-in, sender: no other mail would fare better
             raise DeliveryError(f"the mail server refused: {_said(error)}", dead=True) from None
-        except (
-            OSError,
-            ValueError,
-            secretfile.Unreadable,
-        ) as error:  # SMTPException and SSLError are OSErrors
+        except (OSError, ValueError, secretfile.Unreadable) as error:
+            # SMTPException and SSLError are OSErrors
             what = f"no end within {ATTEMPT:.0f} s" if self.late else brief(error)
             raise DeliveryError(f"the mail server cannot be used: {what}", dead=True) from None
 

@@ -121,9 +121,8 @@ class Decoder:
                 self._lines.append(line)
                 if len(self._lines) > MOST_HEADERS + 1:
                     raise Fault("malformed", f"more than {MOST_HEADERS} header lines", fatal=True)
-            elif (
-                self._lines
-            ):  # an empty line before a start line is passed over (RFC 9112 section 2.2)
+            elif self._lines:
+                # an empty line before a start line is passed over (RFC 9112 section 2.2)
                 self._head, self._lines = _head(self._lines, self.longest), []
         return self._whole(self._head)
 
