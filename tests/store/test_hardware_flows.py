@@ -15,12 +15,12 @@ from cod.flows.agents import report
 from cod.flows.boot import dhcp
 from cod.flows.nodes import blocks as block_flows
 from cod.flows.nodes import types as type_flows
-from cod.model import DhcpQuery, Energy, Refused, Siblings, Site, TypeRules
+from cod.model import DhcpQuery, Energy, Refused, Result, Siblings, Site, TypeRules
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import blocks, conflicts, nodes, types
-from tests.store.agentlab import NOW, Lab, hardware, mac
+from tests.store.agentlab import NOW, Lab, hardware, mac, uuid
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
@@ -100,6 +100,20 @@ def test_a_node_is_compared_to_most_nodes_of_its_product(lab: Lab) -> None:
     assert siblings(1) == Siblings(usual, 2, ())
     assert siblings(3) == Siblings(usual, 2, ("memory/mib: 4096 MiB; siblings have 8192 MiB",))
     assert siblings(7) is None
+
+
+def test_a_repeated_report_wakes_nobody_and_is_compared_with_what_has_come_up(lab: Lab) -> None:
+    reserve(lab, 1, serial="SN-4711", uuid=uuid(1))
+    peer = lab.again(1)
+    said = {"serial": "SN-4711", "uuid": uuid(1)}
+    first, lab.now = lab.report(peer, **said), lab.now + 5
+    assert "orders" in {effect.what for effect in first.effects}
+    assert lab.report(peer, **said) == Result(peer)
+    assert (lab.node(1).reported_at, conflicts.every(lab.tx)) == (lab.now, [])
+    lab.machine(2, "expected", attributes=None, serial="SN-4711")
+    lab.report(peer, **said)
+    (told_,) = conflicts.every(lab.tx)
+    assert "reports the serial number of node2" in told_["about"]
 
 
 def test_the_holder_is_told_too_and_of_what_it_lacks(lab: Lab) -> None:
