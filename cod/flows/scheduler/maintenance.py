@@ -19,6 +19,7 @@ from cod import notice_texts
 from cod.core import advance_reservations, notices
 from cod.core.nodes import selection, transitions
 from cod.model import (
+    IN_MAINTENANCE,
     AskedWindow,
     Effect,
     FlowContext,
@@ -390,7 +391,7 @@ def _return(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[t
     others = rows.in_others(tx, window.id, [node.id for node in due])
     moved = []
     for node in due:
-        if node.state != NodeState.QUARANTINED or not node.reason.startswith(policy.OUT):
+        if node.state != NodeState.QUARANTINED or not node.reason.startswith(IN_MAINTENANCE):
             continue  # an administrator, or another rule, has decided otherwise
         if node.id in others:
             rows.set_taken(tx, others[node.id], [node.id])

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
+IN_MAINTENANCE = "maintenance"
+"""How the reason begins with which a node is out of service for a window, in its history, too."""
+
+
 @dataclass(frozen=True, slots=True)
 class MaintenanceWindow:
     """A row of `maintenance_windows`: nodes are out of service from `begins_at` to `ends_at`.

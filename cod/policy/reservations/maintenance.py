@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cod.model import AskedWindow, MaintenanceWindow, Policy, Refused
+from cod.model import IN_MAINTENANCE, AskedWindow, MaintenanceWindow, Policy, Refused
 from cod.policy.scheduler.reasons import at
 from cod.policy.scheduler.snapshot import WindowTimes
 
@@ -84,14 +84,13 @@ def warning(window: MaintenanceWindow, policy: Policy, now: float) -> float | No
     return reached
 
 
-OUT = "maintenance"
 AFTER = "after maintenance"
 
 
 def out(window: MaintenanceWindow) -> str:
     """Return the reason with which nodes of the window are out of service."""
     until = "" if window.ends_at is None else f" until {at(window.ends_at)}"
-    return f"{OUT}{until}: {window.reason}"
+    return f"{IN_MAINTENANCE}{until}: {window.reason}"
 
 
 def begun(window: MaintenanceWindow, now: float) -> bool:

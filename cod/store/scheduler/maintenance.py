@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import case, delete, func, insert, or_, select, update
 
-from cod.model import MaintenanceWindow, Node, RecordedWindow
-from cod.policy.reservations.maintenance import OUT
+from cod.model import IN_MAINTENANCE, MaintenanceWindow, Node, RecordedWindow
 from cod.states import OWN_SYSTEM, UNAPPROVED, WORKING, NodeState, WindowState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -54,7 +53,8 @@ def recorded(tx: Tx, since: float, until: float) -> list[RecordedWindow]:
             ids = select(h.node_id).where(
                 h["at"].between(window.created_at, window.ends_at),
                 h.to_state == NodeState.QUARANTINED,
-                h.cause.startswith(OUT) & h.cause.endswith(f": {window.reason}", autoescape=True),
+                h.cause.startswith(IN_MAINTENANCE),
+                h.cause.endswith(f": {window.reason}", autoescape=True),
             )
         query = select(_n.type_id, _n.block_id, func.count()).where(
             _n.id.in_(ids), _n.type_id.is_not(None), _n.state.not_in(_NOT_OURS)
