@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-
 IN_MAINTENANCE = "maintenance"
 """How the reason begins with which a node is out of service for a window, in its history, too."""
 
