@@ -30,6 +30,7 @@ from cod.flows.scheduler import vclusters as owner_flows
 from cod.flows.vcms import vcms as vcm_flows
 from cod.flows.volumes import volumes as volume_flows
 from cod.model import (
+    IN_MAINTENANCE,
     AskedVcluster,
     AskedVolume,
     AskedWindow,
@@ -41,7 +42,6 @@ from cod.model import (
     Who,
 )
 from cod.policy.histories import Histories, NodeTransition
-from cod.policy.reservations.maintenance import OUT
 from cod.pool import Pool
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, WrongEvent
 from cod.store import tables as t
@@ -700,7 +700,7 @@ class World:
         with self.engine.connect() as tx:
             n = t.nodes.c
             is_out = n.state == NodeState.QUARANTINED
-            maintained = tx.scalars(select(n.name).where(is_out, n.reason.startswith(OUT))).all()
+            maintained = tx.scalars(select(n.name).where(is_out, n.reason.startswith(IN_MAINTENANCE))).all()
             names = set(tx.scalars(select(n.name).where(is_out))) - set(maintained)
         self.seen["nodes seen in maintenance"] += len(maintained)
         self._restored |= names

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from urllib.parse import unquote
 
 from cod import notice_texts
-from cod.model import FailedNode, FailureGroup, NodeView, Notice, OutsideFault
+from cod.model import IN_MAINTENANCE, FailedNode, FailureGroup, NodeView, Notice, OutsideFault
 from cod.policy import volumes as volume_policy
 from cod.policy.nodes import blame, power
-from cod.policy.reservations import maintenance
 from cod.states import IMAGE_SERVER, KERBEROS, POWER_CONTROL
 from cod.store import energy_curve, views, volumes, watermarks
 from cod.store.engine import Tx
@@ -84,7 +83,7 @@ def failed(tx: Tx, *, by: str) -> list[FailureGroup]:
     """Return the nodes that are out of service because something failed, grouped by a key of `BY`:
     the largest group first. Nodes in maintenance are not in it."""
     groups = defaultdict(list)
-    for one in failures.failed(tx, maintenance.OUT):
+    for one in failures.failed(tx, IN_MAINTENANCE):
         groups[BY[by](one)].append(one)
     return [
         FailureGroup(key, tuple(some))
