@@ -50,7 +50,7 @@ def follow(there: Served) -> Iterator[Callable[[Browser], Any]]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Who]:
-    """The people whom pages are read for."""
+    """Return a list that gets whoever a page is read for."""
     asked: list[Who] = []
     read = shared_loads._read
 

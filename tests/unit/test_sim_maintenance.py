@@ -194,6 +194,7 @@ def test_a_scenario_without_windows_is_as_ever() -> None:
     ("windows", "says"),
     [
         ([window(blocks=[3])], "window.power feed.blocks: there is no block 3, the last is 2"),
+        ([window(counts=[1, 2])], "window.power feed.counts: there should be one for each of"),
         ([window(), window()], "window: 'power feed' is used twice"),
         ([window(length=0)], "window.power feed.length: should be at least 1"),
         ([{"name": "x"}], "window.x.begins: "),
