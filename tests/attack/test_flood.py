@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from cod.flows.scheduler import vclusters as flows
 from cod.model import AskedVcluster, Refused, Site
 from cod.store.engine import Tx
@@ -41,6 +43,7 @@ def flood(tx: Tx, site: Site, attempts: int) -> Counter[str]:
     return answers
 
 
+@pytest.mark.slow
 def test_a_flood_of_requests_ends_no_addresses_and_delays_nobody(tx: Tx, site: Site) -> None:
     few = replace(site.subnets[0], block_pool=("10.77.128.0", "10.77.129.255"))  # 8 blocks
     site = replace(site, subnets=(few,), policy=replace(site.policy, pending_requests=50))

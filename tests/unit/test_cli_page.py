@@ -121,6 +121,7 @@ def test_shells_are_given_their_completion(shell: str) -> None:
     assert f"_COD_COMPLETE={shell}_complete" in result.stdout
 
 
+@pytest.mark.slow  # a process for each
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [

@@ -26,6 +26,7 @@ MESSAGES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(MESSAGES, max_size=4), st.lists(st.integers(1, 60), min_size=1))
 def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(
     messages: list[Message], cuts: list[int]
