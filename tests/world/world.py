@@ -700,7 +700,9 @@ class World:
         with self.engine.connect() as tx:
             n = t.nodes.c
             is_out = n.state == NodeState.QUARANTINED
-            maintained = tx.scalars(select(n.name).where(is_out, n.reason.startswith(IN_MAINTENANCE))).all()
+            maintained = tx.scalars(
+                select(n.name).where(is_out, n.reason.startswith(IN_MAINTENANCE))
+            ).all()
             names = set(tx.scalars(select(n.name).where(is_out))) - set(maintained)
         self.seen["nodes seen in maintenance"] += len(maintained)
         self._restored |= names
