@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (4, 6, 10, 20))]
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (4, 6, 10, 20, 50))]
 )
 def test_a_world_comes_to_rest_with_nothing_wrong(seed: int) -> None:
     outcome = live(seed)

@@ -408,11 +408,15 @@ class World:
         log.propagate = False
         log.setLevel(logging.WARNING)
         globalLogPublisher.addObserver(self._unhandled)
+        # Coroutines of a killed process would go through their `finally` when they are collected,
+        # which is at another moment each time.
+        gc.disable()
         try:
             with seams(self):
                 self._run(skip)
                 gc.collect(0)  # a Deferred tells of an error that nobody took when it is deleted
         finally:
+            gc.enable()
             globalLogPublisher.removeObserver(self._unhandled)
             log.removeHandler(handler)
             log.propagate = propagate
@@ -541,16 +545,17 @@ class World:
             self.trouble(f"requests {wanted} wait, and {free} nodes of a type are free")
 
     def _counted(self) -> dict[str, tuple[int, int]] | None:
-        """Return size and nodes of each virtual cluster at rest; None where that depends on how
-        quickly each was served: nodes were too few for all, or a clock was ahead, so that leases
-        ended early."""
+        """Return size and nodes of each virtual cluster at rest, without those of a short lease,
+        which begins when its nodes are granted; None where all depends on how quickly each was
+        served: nodes were too few for all, or a clock was ahead, so that leases ended early."""
         with self.engine.connect() as tx:
             v, n, r, k = t.vclusters.c, t.nodes.c, t.node_requests.c, t.reclaims.c
             pending = select(func.count()).where(r.state == "pending")
             if self._furthest or tx.scalar(pending) or tx.scalar(select(func.count(k.id))):
                 return None
             held = select(v.name, v.size, func.count(n.id)).outerjoin_from(t.vclusters, t.nodes)
-            found = tx.execute(held.where(v.state == "active").group_by(v.id).order_by(v.id))
+            lasting = v.state == "active", v.lease_time > REST
+            found = tx.execute(held.where(*lasting).group_by(v.id).order_by(v.id))
             return {name: (size, count) for name, size, count in found}
 
     def _history(self) -> list[Told]:
