@@ -1,5 +1,6 @@
 """The schema's version: upgrading it, and refusing to run against one that this program cannot work
-with. Migrations live in `schema/`.
+with. Migrations live in `schema/`. An empty database gets its tables at once, as the migrations
+would leave them (`tests/store/test_schema.py`).
 
 A migration only expands, so that servers of the release before work on; what nothing has used since
 a release may go, by a migration that names this release in `unused_since` (docs/upgrading).
@@ -22,9 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import (
+    Column,
     ColumnClause,
     Connection,
     Engine,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
     column,
     event,
     insert,
@@ -55,6 +61,15 @@ _UNLESS = tuple(
     )
 )
 """MariaDB's statements that change tables, and what makes each pass over what is done already."""
+
+
+VERSION = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)
+"""The table of Alembic, which has one row: the database's revision."""
 
 
 class SchemaMismatch(Exception):
@@ -105,11 +120,10 @@ def head() -> str:
 
 def current(engine: Engine) -> str | None:
     """Return the database's revision; None when it is empty."""
-    version = table("alembic_version", column("version_num"))
     with engine.connect() as connection:
-        if not inspect(connection).has_table(version.name):
+        if not inspect(connection).has_table(VERSION.name):
             return None
-        revision: str | None = connection.scalar(select(version.c.version_num))
+        revision: str | None = connection.scalar(select(VERSION.c.version_num))
         return revision
 
 
@@ -126,8 +140,9 @@ def first() -> str:
 def oldest() -> str:
     """Return the oldest schema whose programs work with `head()`."""
     made = releases()
-    named = filter(None, (getattr(script.module, "unused_since", "") for script in _scripts()))
-    return max((first(), *(made[release]["schema"] for release in named)))
+    texts = (path.read_text() for path in data.path("schema/migrations").glob("[0-9]*.py"))
+    named = filter(None, (re.search(r'^unused_since = "(.+)"$', text, re.M) for text in texts))
+    return max((first(), *(made[release[1]]["schema"] for release in named)))
 
 
 def pending(engine: Engine) -> list[Migration]:
@@ -207,16 +222,43 @@ def check_own(engine: Engine) -> None:
 def upgrade(engine: Engine) -> str:
     """Bring the schema to `head()`; returns the revision. Safe to repeat. Raises `SchemaMismatch`
     where it is newer."""
-    if pending(engine):
-        _mark_oldest(engine)  # before an older program can meet what it does not work with
+    if current(engine) is None:
+        _create(engine)
+    else:
+        if pending(engine):
+            _mark_oldest(engine)  # before an older program can meet what it does not work with
+        migrate(engine)
+    _mark_oldest(engine)
+    return head()
+
+
+def _create(engine: Engine) -> None:
+    """Give a database without a version all tables, and today's version last. MariaDB keeps each
+    table at once: a creation that was killed goes on, unless it was another program's."""
+    with engine.begin() as tx:
+        there = {
+            name: {each["name"] for each in inspect(tx).get_columns(name)}
+            for name in t.metadata.tables.keys() & set(inspect(tx).get_table_names())
+        }
+        for name, columns in there.items():
+            if columns != set(t.metadata.tables[name].columns.keys()):
+                raise SchemaMismatch(
+                    f"the database has no version, and a table {name} of another version of COD:"
+                    " name an empty database, or restore the backup"
+                )
+        t.metadata.create_all(tx)
+        VERSION.create(tx, checkfirst=True)
+        tx.execute(insert(VERSION).values(version_num=head()))
+
+
+def migrate(engine: Engine, revision: str = "head") -> None:
+    """Run the migrations that the database lacks, up to `revision`."""
     from alembic import command
 
     with engine.connect() as connection, _unbound(connection):
         _pass_over(connection)
-        command.upgrade(_config(connection), "head")
+        command.upgrade(_config(connection), revision)
         connection.commit()
-    _mark_oldest(engine)
-    return head()
 
 
 def _pass_over(connection: Connection) -> None:

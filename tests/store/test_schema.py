@@ -5,18 +5,19 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Engine, Table, delete, event, insert, inspect, select, text
+from sqlalchemy import Connection, Engine, Table, delete, event, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
 from cod.flows.people import invitations, people, signin
@@ -27,38 +28,91 @@ from cod.store import tables as t
 from cod.store.engine import connect
 from cod.store.nodes import nodes
 from tests.conftest import upgrade
+from tests.later import CONTRACTS, later
 from tests.mariadb import MariaDB
 
 pytestmark = [pytest.mark.slow, pytest.mark.mariadb_always]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("mariadb", marks=pytest.mark.mariadb)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database without any table."""
+def url_of(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """Makes empty databases without any table, by name."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/new.db"
+        return lambda name: f"sqlite:///{tmp_path}/{name}.db"
     server: MariaDB = request.getfixturevalue("mariadb")
-    return server.url("upgraded")
+    return server.url
 
 
-def test_upgraded_schema_equals_fresh_schema(url: str) -> None:
+@pytest.fixture
+def url(url_of: Callable[[str], str]) -> str:
+    """An empty database without any table."""
+    return url_of("upgraded")
+
+
+def test_upgraded_schema_equals_fresh_schema(url_of: Callable[[str], str]) -> None:
     """Also where MariaDB is told each change of a table twice, as after an upgrade that was killed
-    anywhere."""
-    engine = connect(url)
-    if engine.dialect.name != "sqlite":
-        event.listen(engine, "after_cursor_execute", change_again)
+    anywhere. Columns may differ in their order: nothing reads them by their place."""
+    upgraded, fresh = (connect(url_of(name)) for name in ("upgraded", "fresh"))
+    if upgraded.dialect.name != "sqlite":
+        event.listen(upgraded, "after_cursor_execute", change_again)
     with pytest.raises(schema.SchemaMismatch, match="empty"):
+        schema.check(upgraded)
+    schema.migrate(upgraded)
+    for engine in (upgraded, fresh):
+        assert schema.upgrade(engine) == schema.head()
+        schema.upgrade(engine)  # again: harmless
         schema.check(engine)
+    with upgraded.connect() as one, fresh.connect() as other:
+        assert definitions(one) == definitions(other)
+        seen = MigrationContext.configure(one, opts={"compare_type": True})
+        assert compare_metadata(seen, t.metadata) == []
+        for table in (t.marks, schema.VERSION):
+            assert one.execute(select(table)).all() == other.execute(select(table)).all()
+    upgraded.dispose()
+    fresh.dispose()
+
+
+def definitions(connection: Connection) -> dict[str, list[str]]:
+    """Return what the database says of each table and index: its definition's parts, sorted."""
+    if connection.dialect.name != "sqlite":
+        made = {
+            name: connection.execute(text(f"SHOW CREATE TABLE `{name}`")).one()[1]
+            for name in inspect(connection).get_table_names()
+        }
+        return {
+            name: sorted(line.strip().rstrip(",") for line in sql.splitlines())
+            for name, sql in made.items()
+        }
+    rows = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE sql <> ''"))
+    plain = {
+        name: re.sub(r"DEFAULT \('(.*?)'\)", r"DEFAULT '\1'", sql).replace('"', "")
+        for name, sql in rows
+    }
+    return {name: sorted(re.split(r",?\s*\n\s*|, ", sql)) for name, sql in plain.items()}
+
+
+@pytest.mark.parametrize("killed", ["a table", "the version"])
+def test_a_creation_that_was_killed_goes_on(url: str, killed: str) -> None:
+    """MariaDB keeps each table at once."""
+    engine = connect(url)
+    with engine.begin() as tx:
+        t.users.create(tx) if killed == "a table" else t.metadata.create_all(tx)
+        if killed == "the version":
+            schema.VERSION.create(tx)
     assert schema.upgrade(engine) == schema.head()
-    schema.upgrade(engine)  # again: harmless
     schema.check(engine)
     with engine.connect() as connection:
-        assert (
-            compare_metadata(
-                MigrationContext.configure(connection, opts={"compare_type": True}), t.metadata
-            )
-            == []
-        )
+        assert t.metadata.tables.keys() < set(inspect(connection).get_table_names())
+    engine.dispose()
+
+
+def test_the_tables_of_another_version_are_not_taken_for_today_s(url: str) -> None:
+    engine = connect(url)
+    with engine.begin() as tx:
+        tx.execute(text("CREATE TABLE users (id INTEGER PRIMARY KEY)"))
+    with pytest.raises(schema.SchemaMismatch, match="a table users of another version"):
+        schema.upgrade(engine)
+    assert schema.current(engine) is None
     engine.dispose()
 
 
@@ -72,9 +126,7 @@ def change_again(_connection: object, cursor: Any, statement: str, *_: object) -
 def test_an_upgrade_that_is_killed_after_each_migration_goes_on(mariadb: MariaDB) -> None:
     """MariaDB keeps each change of a table at once: what is to be done again is there already."""
     engine, killed = connect(mariadb.url("killed")), set[object]()
-    with engine.connect() as connection:
-        command.upgrade(schema._config(connection), schema.first())
-        connection.commit()
+    schema.migrate(engine, schema.first())
 
     def kill(_c: object, _k: object, statement: str, values: Any, _x: object, _m: object) -> None:
         if "alembic_version SET" in statement and statement not in killed:
@@ -91,29 +143,6 @@ def test_an_upgrade_that_is_killed_after_each_migration_goes_on(mariadb: MariaDB
         seen = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(seen, t.metadata) == []
     engine.dispose()
-
-
-def test_upgraded_tables_have_the_same_columns_and_keys(tmp_path: Path) -> None:
-    fresh, upgraded = (connect(f"sqlite:///{tmp_path}/{name}.db") for name in ("fresh", "upgraded"))
-    t.metadata.create_all(fresh)
-    schema.upgrade(upgraded)
-
-    def shape(engine: Engine) -> dict[str, object]:
-        found = inspect(engine)
-        # A column that a migration added stands last; nothing reads columns by their place.
-        return {
-            table: (
-                sorted(
-                    (c["name"], str(c["type"]), c["nullable"]) for c in found.get_columns(table)
-                ),
-                sorted(str(u["column_names"]) for u in found.get_unique_constraints(table)),
-                sorted(str(i["column_names"]) for i in found.get_indexes(table)),
-            )
-            for table in found.get_table_names()
-            if table != "alembic_version"
-        }
-
-    assert shape(fresh) == shape(upgraded)
 
 
 def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
@@ -146,9 +175,7 @@ def test_an_older_schema_is_refused_and_says_whether_servers_may_go_on(
     tmp_path: Path, have: str, servers: str
 ) -> None:
     engine = connect(f"sqlite:///{tmp_path}/older.db")
-    with engine.connect() as connection:
-        command.upgrade(schema._config(connection), have)
-        connection.commit()
+    schema.migrate(engine, have)
     with pytest.raises(schema.SchemaMismatch, match=f"the older schema {have}.*{servers}"):
         schema.check(engine)
     schema.upgrade(engine)
@@ -170,15 +197,10 @@ def test_a_server_looks_at_its_schema_without_the_tools_of_an_upgrade(tmp_path: 
     assert done.stdout == "False\n", done.stderr
 
 
-def test_a_contraction_makes_its_releases_schema_the_oldest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    releases = {"1": {"schema": "0039"}, "2": {"schema": "0055"}}
-    monkeypatch.setattr(schema, "releases", lambda: releases)
+def test_a_contraction_makes_its_releases_schema_the_oldest(tmp_path: Path) -> None:
     assert schema.oldest() == "0039"
-    drops = SimpleNamespace(module=SimpleNamespace(unused_since="2"))
-    monkeypatch.setattr(schema, "_scripts", lambda: [drops])
-    assert schema.oldest() == "0055"
+    with later(tmp_path / "schema", CONTRACTS, unused_since="0.2"):
+        assert schema.oldest() == schema.revisions()[-2]
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from alembic import command
 from sqlalchemy import Engine, text
 
 from cod.flows.images import images
@@ -57,9 +56,7 @@ def before(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     else:
         server: MariaDB = request.getfixturevalue("mariadb")
         engine = connect(server.url("older"))
-    with engine.connect() as connection:
-        command.upgrade(schema._config(connection), "0002")
-        connection.commit()
+    schema.migrate(engine, "0002")
     with engine.begin() as tx:
         for line in BEFORE:
             tx.execute(text(line))
@@ -168,19 +165,15 @@ SOFTWARE = (
 
 def test_names_of_groups_things_come_through_the_upgrade_in_full(before: Engine) -> None:
     """And templates go on with the images that their documents call by bare names."""
-    with before.connect() as connection, schema._unbound(connection):
-        command.upgrade(schema._config(connection), "0008")
-        connection.commit()
+    schema.migrate(before, "0008")
     with before.begin() as tx:
         for table in ("notices", "api_tokens", "group_permissions", "`groups`"):
             tx.execute(text(f"DELETE FROM {table}"))
         for line in SOFTWARE:
             tx.execute(text(line))
-    with before.connect() as connection, schema._unbound(connection):
-        command.upgrade(schema._config(connection), "0009")
-        # MariaDB commits each table by itself: what was broken off
-        command.stamp(schema._config(connection), "0008")
-        connection.commit()
+    schema.migrate(before, "0009")
+    with before.begin() as tx:  # MariaDB commits each table by itself: what was broken off
+        tx.execute(text("UPDATE alembic_version SET version_num = '0008'"))
     schema.upgrade(before)
     with before.begin() as tx:
         names = lambda column, table: list(tx.scalars(text(f"SELECT {column} FROM {table}")))  # noqa: E731

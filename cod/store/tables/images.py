@@ -11,6 +11,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    false,
 )
 
 from cod.store.tables.base import Document, FullName, Id, Time, not_null, table
@@ -38,7 +39,11 @@ images = table(
         "source", Text, default="", comment="while ingesting: the server's file that is taken in"
     ),
     not_null(
-        "sector", Integer, default=0, comment="bytes of its disks' logical sectors; 0: any will do"
+        "sector",
+        Integer,
+        default=0,
+        server_default="0",
+        comment="bytes of its disks' logical sectors; 0: any will do",
     ),
     not_null(
         "table",
@@ -81,7 +86,11 @@ uploads = table(
     not_null("sha256", String(64), default="", comment="what it must be; '': nobody said"),
     not_null("plain", Boolean, default=False, comment="serve it as it is: a kernel or ramdisk"),
     not_null(
-        "raw", Boolean, default=False, comment="neither partition table nor file system is wanted"
+        "raw",
+        Boolean,
+        default=False,
+        server_default=false(),
+        comment="neither partition table nor file system is wanted",
     ),
     not_null("actor", String(80)),
     not_null("created_at", Time),

@@ -193,6 +193,7 @@ nodes = table(
         "keep",
         String(1000),
         default="",
+        server_default="",
         comment=(
             "its disks that are never written, as marks with newlines between: see policy/keep.py"
         ),
@@ -565,7 +566,7 @@ console_input = table(
 burnins = table(
     "burnins",
     Column("id", Id, primary_key=True),
-    not_null("node_id", Id, ForeignKey("nodes.id")),
+    not_null("node_id", Id, ForeignKey("nodes.id", name="fk_burnins_node_id_nodes")),
     not_null("state", String(16), comment="see states.BurninState"),
     not_null("cause", String(200), comment="why it was asked for: on demand, new machine …"),
     not_null("tests", String(40), comment="memory, disk, network, with commas between"),
