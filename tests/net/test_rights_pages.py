@@ -108,6 +108,7 @@ def test_nobody_sees_what_is_not_theirs(walk: Walk) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.slow
 def test_a_hole_in_a_page_would_be_seen(walk: Walk) -> None:
     page = next(replace(page, claims=ANYBODY) for page in PAGES if page.path == "/vclusters/{name}")
     api = walk.served.server._apis[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import Engine, func, select
 
 from cod.core.nodes import transitions
@@ -343,6 +344,7 @@ def test_each_driver_has_its_room_and_a_full_one_does_not_hold_up_others(tx: Tx)
     assert [task.node for task in claim(tx, 10.0, ipmi=9, lab=0)] == ["n3", "n4", "n5"]
 
 
+@pytest.mark.slow
 def test_many_dead_wishes_do_not_hide_a_live_one(engine: Engine) -> None:
     def fill(tx: Tx) -> None:
         node = machine(tx)

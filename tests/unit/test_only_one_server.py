@@ -98,6 +98,7 @@ def test_parts_of_their_own_users_start_in_folders_that_were_given_to_them(
     preparation.join(settings)
 
 
+@pytest.mark.slow
 def test_signals_reach_a_program_in_a_labs_network(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     script = f"trap 'exit 7' TERM; : > {ready}; while :; do sleep 0.05; done"

@@ -36,6 +36,7 @@ def test_waits_are_those_of_the_demand_with_jobs_that_never_started(
     assert made["between"] == pytest.approx(60 * 2)
 
 
+@pytest.mark.slow
 def test_slurm_and_the_simulator_are_given_the_same_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_slice, "HOURS", 2.0)
     jobs = bench_slice.jobs(1)

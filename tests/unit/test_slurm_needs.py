@@ -250,6 +250,7 @@ def test_hosts_where_a_job_could_start_some_time() -> None:
     assert not could_run((), node("n2"), RULES)
 
 
+@pytest.mark.slow
 def test_a_long_queue_is_counted_quickly_and_up_to_the_limit() -> None:
     queue = [job(number, tasks=1 + number % 2, cpus=1 + number % 2) for number in range(20_000)]
     found = planned(
