@@ -248,6 +248,7 @@ def settle(tree: Path, fstab: str, kernel: str, words: str, prefix: str, boot: s
         made.unlink()
     for name in MASKED:
         unit = tree / "etc/systemd/system" / name
+        unit.parent.mkdir(parents=True, exist_ok=True)
         unit.unlink(missing_ok=True)
         unit.symlink_to("/dev/null")
     for name in ("etc/passwd", "usr/bin/bash"):
