@@ -118,7 +118,10 @@ class _RawImage:
         """Return all facts."""
         found = list(self._partitions())
         firmware = self._firmware(found)
-        devices = re.findall(r"\((?:loop0,\w+|lvm/[^)]+)\)", self._grub("ls").decode())
+        disks = self._grub("ls").decode()
+        if "(loop0)" not in disks:
+            raise BadFile("grub-fstest does not read the image: try again, or run it by hand")
+        devices = re.findall(r"\((?:loop0,\w+|lvm/[^)]+)\)", disks)
         root, release = self._root(devices)
         boot, kernels = self._kernels(devices, root) if root else ("", [])
         system = self._system(root, release, boot, kernels) if root else {}
@@ -244,7 +247,8 @@ class _RawImage:
 
     def _grub(self, *words: str, most: int = TEXT) -> bytes:
         """Return what grub-fstest prints; nothing where that is more than `most` bytes: a file of
-        the image may say that it has any size. Raises BadFile when the time is over."""
+        the image may say that it has any size. Raises BadFile when the time is over, or when a
+        signal ended it."""
         left = self._end - time.monotonic()
         command = ("timeout", str(max(left, 0.1)), "grub-fstest", self.path, *words)
         with subprocess.Popen(
@@ -260,6 +264,8 @@ class _RawImage:
                 return b""
         if process.returncode == 124:  # timeout's own
             raise BadFile(f"looking into the image took more than {SECONDS // 60} min")
+        if process.returncode < 0:  # with 1 it says, too, that there is no such file
+            raise BadFile(f"grub-fstest was ended by signal {-process.returncode}")
         return found
 
     def _text(self, path: str) -> str:
@@ -282,8 +288,13 @@ def _content(head: bytes) -> str:
 
 def warnings(firmware: list[str], system: dict[str, Any]) -> Iterator[str]:
     """Yield what would keep a node from booting the system, or people from using it, with a
-    remedy. Nothing is said of a disk without a system that is known."""
+    remedy. Nothing is said of a disk that no firmware boots and that has no known system."""
     if not system:
+        if firmware:
+            yield (
+                "No system is found on it (no /etc/os-release that GRUB reads): say in the template"
+                " yourself when a node is ready, and what it is given."
+            )
         return
     if not firmware:
         yield "No firmware boots it: there is no boot code in the MBR and no EFI/BOOT on an ESP."

@@ -265,3 +265,24 @@ def test_the_systems_name_holds_no_command_for_a_terminal_or_a_parser() -> None:
 
 def test_nothing_is_said_of_a_disk_without_a_system() -> None:
     assert [*inspection.warnings([], {})] == []
+
+
+def test_a_disk_that_boots_a_system_that_is_not_known_is_warned_of() -> None:
+    (said,) = inspection.warnings(["bios"], {})
+    assert "No system is found" in said
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("exit 1", "does not read the image"), ("kill -SEGV $$", "ended by signal 11")],
+)
+def test_a_tool_that_fails_is_not_taken_for_a_disk_without_a_system(
+    script: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool, disk = tmp_path / "grub-fstest", tmp_path / "disk"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    disk.write_bytes(bytes(1 << 20))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(inspection.BadFile, match=said):
+        inspection.inspect(disk)
