@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import calendar
@@ -381,3 +381,22 @@ def test_what_a_window_took_is_known_afterwards(tx: Tx, rules: Site) -> None:
     assert had(0.0, ENDS + 1) == planned
     assert had(ENDS + 1, ENDS + 2) == {other.window.id: {(kind, None): 1}}
     assert had(0.0, NOW - 1) == {}
+
+
+def test_windows_of_one_reason_have_each_their_own_nodes(tx: Tx, rules: Site) -> None:
+    """A maintenance that goes from rack to rack; and what is out of service anyway is not taken."""
+    first, alone = nodes.every(tx)[0], nodes.every(tx)[5]
+    assert first.type_id is not None
+    rack = blocks.by_name(tx, "r12")
+    one = ask(tx, rules)
+    two = ask(tx, rules, begins_at=ENDS + 10, ends_at=ENDS + 20, names=alone.name)
+    broken = update(t.nodes).where(t.nodes.c.id == first.id).values(state=NodeState.QUARANTINED)
+    tx.execute(broken)
+    expected = {
+        one.window.id: {(first.type_id, rack): 3},
+        two.window.id: {(first.type_id, None): 1},
+    }
+    for now in (NOW, BEGINS, ENDS, ENDS + 10, ENDS + 20):
+        carry_on(tx, rules, now)
+        found = maintenance.recorded(tx, 0.0, now + 1)
+        assert {each.window.id: dict(each.nodes) for each in found} == expected, now

@@ -130,6 +130,13 @@ def test_maintenance_that_is_planned_keeps_leases_off_its_nodes() -> None:
     assert waited([runs]) < 1
 
 
+def test_a_window_that_was_ended_before_it_began_took_nothing() -> None:
+    """One that drains is over then, not cancelled."""
+    begins = NOW - DAY + 3 * HOUR
+    drained = window(begins, begins - 2 * HOUR, 4, drain=True)
+    assert question([ONE], windows=[drained])["scenario"]["window"] == []
+
+
 def test_a_window_names_the_blocks_of_the_scenario() -> None:
     other = replace(TYPE, id=2, name="other")
     gone = replace(TYPE, id=3, name="gone")

@@ -95,7 +95,7 @@ def _windows(
     now: float,
 ) -> Iterator[dict[str, Any]]:
     """Yield windows as a scenario has them, whose types' blocks are `blocks`. One that nobody knows
-    the end of lasts beyond `now`."""
+    the end of lasts beyond `now`; one that was ended before it began has taken nothing."""
     for one in windows:
         window = one.window
         taken = {place: one.nodes[key] for place, key in enumerate(blocks, 1) if key in one.nodes}
@@ -103,6 +103,8 @@ def _windows(
             continue
         begins = max(window.begins_at, since)
         ends = max(window.begins_at, now) + DAY if window.ends_at is None else window.ends_at
+        if ends <= window.begins_at:
+            continue
         yield {
             "name": f"{window.id}: {window.reason}",
             "begins": begins - since,

@@ -13,6 +13,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
 from cod.store.rows import Rows
+from cod.store.scheduler import node_counts
 
 OPEN = (WindowState.PLANNED, WindowState.RUNNING)
 _w, _m, _n = t.maintenance_windows.c, t.maintenance_nodes.c, t.nodes.c
@@ -38,7 +39,8 @@ def every(tx: Tx, since: float) -> list[MaintenanceWindow]:
 def recorded(tx: Tx, since: float, until: float) -> list[RecordedWindow]:
     """Return windows with a beginning that are not over, or ended after `since`, and were made
     before `until`, by their ids; those that took no node are left out. Which nodes one had that is
-    over says the history: those that were put out of service for its reason."""
+    over says the history: those that were put out of service for its reason. Those that are out
+    of service otherwise are left out, as `node_counts.by_type_and_block` does."""
     h = t.node_history.c
     found = []
     for window in _ROWS.every(
@@ -51,16 +53,12 @@ def recorded(tx: Tx, since: float, until: float) -> list[RecordedWindow]:
         ids = select(_m.node_id).where(_m.window_id == window.id)
         if window.state == WindowState.OVER:
             ids = select(h.node_id).where(
-                h["at"].between(window.created_at, window.ends_at),
+                h["at"].between(window.since, window.ends_at),
                 h.to_state == NodeState.QUARANTINED,
                 h.cause.startswith(IN_MAINTENANCE),
                 h.cause.endswith(f": {window.reason}", autoescape=True),
             )
-        query = select(_n.type_id, _n.block_id, func.count()).where(
-            _n.id.in_(ids), _n.type_id.is_not(None), _n.state.not_in(_NOT_OURS)
-        )
-        rows = tx.execute(query.group_by(_n.type_id, _n.block_id))
-        if nodes_of := {(row[0], row[1]): row[2] for row in rows}:
+        if nodes_of := node_counts.in_service(tx, ids):
             found.append(RecordedWindow(window, nodes_of))
     return found
 

@@ -371,17 +371,24 @@ def by_type(tx: Tx, held: Iterable[Held] | None = None) -> dict[int, int]:
 def by_type_and_block(tx: Tx) -> dict[int, dict[int | None, int]]:
     """Return how many nodes in service the site has of each type in each block; None: in none.
     Those count that maintenance brings back."""
+    counts: dict[int, dict[int | None, int]] = {}
+    for (type_id, block_id), count in in_service(tx).items():
+        counts.setdefault(type_id, {})[block_id] = count
+    return counts
+
+
+def in_service(tx: Tx, ids: Select[tuple[int]] | None = None) -> dict[tuple[int, int | None], int]:
+    """Return what `by_type_and_block` does, by both; of those nodes alone whose ids `ids` finds."""
     m = t.maintenance_nodes.c
     returning = _n.id.in_(select(m.node_id).where(m.taken))
     query = select(_n.type_id, _n.block_id, func.count()).where(
         _n.type_id.is_not(None),
         _n.state.not_in(NOT_OURS),
         or_(_n.state != NodeState.QUARANTINED, returning),
+        *([] if ids is None else [_n.id.in_(ids)]),
     )
-    counts: dict[int, dict[int | None, int]] = {}
-    for type_id, block_id, count in tx.execute(query.group_by(_n.type_id, _n.block_id)):
-        counts.setdefault(type_id, {})[block_id] = count
-    return counts
+    rows = tx.execute(query.group_by(_n.type_id, _n.block_id))
+    return {(type_id, block_id): count for type_id, block_id, count in rows}
 
 
 def expected(tx: Tx) -> int:
