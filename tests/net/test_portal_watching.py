@@ -174,6 +174,24 @@ def test_what_a_browser_has_is_not_sent_again(there: Served) -> None:
     assert "it is loud" in changed.text
 
 
+def test_who_signs_in_anew_is_sent_forms_that_are_theirs(there: Served) -> None:
+    """The page of before is still open in another tab: its forms would be refused."""
+    known = {"If-None-Match": browse(there, name="ann").get(BATCH, part="change").headers["ETag"]}
+    anew = browse(there, name="ann")
+    assert anew.ask("GET", f"{BATCH}?part=change", headers=known).status == 200
+
+
+def test_questions_that_nobody_asks_twice_are_not_all_kept(
+    there: Served, follow: Callable[[Browser], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_loads, "MOST", 3)
+    browser = browse(there)
+    follow(browser)
+    for limit in range(1, 8):
+        assert browser.get(BATCH, part="top", limit=limit).status == 200
+    assert len(there.server._apis[1].portal._loads._loads) == 3
+
+
 def test_of_one_part_the_answer_has_a_tag(there: Served) -> None:
     browser = browse(there)
     first = browser.get(BATCH, part="nodes")

@@ -200,8 +200,10 @@ class Portal:
         headers = {"X-Live-Apart": str(values["apart"])}
         if values["last_event"] is not None:
             headers["X-Live-After"] = str(values["last_event"])
+        # of each session its own: the tokens of another's forms are refused
+        session = asked.visit.who and asked.visit.who.session
         tags = {
-            name: tag(_EACH_TIME.sub(rb"\1\2", f"{name}\n{text}".encode()))
+            name: tag(_EACH_TIME.sub(rb"\1\2", f"{session} {name}\n{text}".encode()))
             for name, text in texts.items()
         }
         known = representations.tags(asked.header("if-none-match") or "")

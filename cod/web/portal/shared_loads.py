@@ -27,6 +27,7 @@ from cod.web.api.events import SELDOM
 from cod.web.portal.page import Page, PageCall
 
 OLDEST = 15.0  # seconds: what changes without an event is shown after so long
+MOST = 100  # that are kept: each question has its own
 PART = 4  # of the time between two fetches, for which what was read is used despite events
 
 
@@ -53,11 +54,12 @@ class SharedLoads:
         the read (`now`) and the last event that it knows of (`last_event`); and whether something
         has happened since."""
         clock = self._context.reactor.seconds
-        self._loads = {
-            key: load
+        fresh = [
+            (key, load)
             for key, load in self._loads.items()
             if load.turn.locked or clock() - load.began < OLDEST
-        }
+        ]
+        self._loads = dict(fresh[1 - MOST :])
         load = self._loads.setdefault(_key(page, ask), _Load())
         await load.turn.acquire()
         try:
