@@ -201,16 +201,8 @@ def test_of_one_part_the_answer_has_a_tag(there: Served) -> None:
     assert browser.ask("GET", f"{BATCH}?part=requests", headers=known).status == 200
 
 
-def test_an_answer_that_is_older_than_an_event_says_so(
-    there: Served, follow: Callable[[Browser], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub = there.server._apis[1].context.hub
-    monkeypatch.setattr(hub, "apart", lambda: 1e6)
-    browser = browse(there)
-    stream = follow(browser)
-    first = browser.get(BATCH, part="nodes")
-    assert "X-Live-Again" not in first.headers
-    last = int(first.headers["X-Live-After"])
+def happen(there: Served) -> None:
+    """Write a transition of a node of the cluster once more."""
     there.tx(
         lambda tx: tx.execute(
             t.node_history.insert().from_select(
@@ -251,6 +243,37 @@ def test_an_answer_that_is_older_than_an_event_says_so(
             )
         )
     )
+
+
+def test_a_page_that_heard_it_from_another_server_sees_it(
+    there: Served, follow: Callable[[Browser], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = there.server._apis[1].context.hub
+    browser = browse(there)
+    follow(browser)
+    last = int(browser.get(BATCH, part="nodes").headers["X-Live-After"])
+    monkeypatch.setattr(hub, "told", lambda groups: 0.0)  # it looks twice a second
+    happen(there)
+    heard = {"X-Live-Heard": str(last + 1)}
+    assert (
+        int(browser.ask("GET", f"{BATCH}?part=nodes", headers=heard).headers["X-Live-After"]) > last
+    )
+    for wrong in ("", "x", "-1", "9" * 5000):
+        answer = browser.ask("GET", f"{BATCH}?part=nodes", headers={"X-Live-Heard": wrong})
+        assert answer.status == 200
+
+
+def test_an_answer_that_is_older_than_an_event_says_so(
+    there: Served, follow: Callable[[Browser], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = there.server._apis[1].context.hub
+    monkeypatch.setattr(hub, "apart", lambda: 1e6)
+    browser = browse(there)
+    stream = follow(browser)
+    first = browser.get(BATCH, part="nodes")
+    assert "X-Live-Again" not in first.headers
+    last = int(first.headers["X-Live-After"])
+    happen(there)
     until(lambda: b"event: transition" in stream.readline(), "the event was told")
     later = browser.get(BATCH, part="nodes")
     assert later.headers["X-Live-Again"] == "1"

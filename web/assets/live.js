@@ -90,7 +90,7 @@
     try {
       const known = free.map((name) => tags.get(name)).filter(Boolean).join(", ");
       const reply = await fetch(where, { redirect: "manual", headers: { "X-Requested-With":
-        "live", ...(known && { "If-None-Match": known }) } });
+        "live", "X-Live-Heard": latest, ...(known && { "If-None-Match": known }) } });
       if (leaving) return; // the form may have changed the page's address
       // signed out meanwhile, or the thing has another name
       if (reply.type === "opaqueredirect") return location.assign(body.dataset.home);
@@ -172,6 +172,7 @@
   // ------------------------------------------------ events
 
   const moved = new Map(); // the last transition of each node
+  let latest = 0; // the last transition of all
 
   function showState(badge, value) {
     const [word, tone] = STATES[value.to_state] || [value.to_state, "busy"];
@@ -184,6 +185,7 @@
   const told = {
     transition(value) {
       moved.set(value.node, value);
+      latest = Math.max(latest, value.id);
       for (const badge of named("data-node", value.node)) showState(badge, value);
       say(`${value.node} is ${(STATES[value.to_state] || [value.to_state])[0]}`);
     },

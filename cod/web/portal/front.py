@@ -160,7 +160,8 @@ class Portal:
         value: Mapping[str, Any]
         if part and page.shared and form is None:
             await self.context.pool.read(partial(read, flow=_nothing))
-            value, stale = await self._loads.of(page, ask)
+            heard = re.fullmatch(r"[0-9]{1,18}", asked.header("x-live-heard") or "")
+            value, stale = await self._loads.of(page, ask, int(heard[0]) if heard else 0)
         else:
             value = await self.context.pool.read(partial(read, flow=partial(_dated, page, ask)))
             stale = False

@@ -48,11 +48,12 @@ class SharedLoads:
         self._loads: dict[Hashable, _Load] = {}
 
     async def of(
-        self, page: Page[Any, Any], ask: PageCall[Any, Any]
+        self, page: Page[Any, Any], ask: PageCall[Any, Any], heard: int
     ) -> tuple[Mapping[str, Any], bool]:
         """Return what a page loads for a question whose rights were looked at, with the time of
         the read (`now`) and the last event that it knows of (`last_event`); and whether something
-        has happened since."""
+        has happened since. `heard`: the last event that the page knows of, maybe from another
+        server."""
         clock = self._context.reactor.seconds
         fresh = [
             (key, load)
@@ -63,25 +64,30 @@ class SharedLoads:
         load = self._loads.setdefault(_key(page, ask), _Load())
         await load.turn.acquire()
         try:
-            if not self._serves(load, ask.who):
+            if not self._serves(load, ask.who, heard):
                 began = clock()
                 nameless = replace(ask, who=_nameless(ask.who), host="")
                 load.values = await self._context.pool.read(partial(_read, page, nameless))
                 load.began = began
+                heard = 0  # it knows all that is there
         finally:
             load.turn.release()
-        return load.values, load.began < self._context.hub.told(ask.who.groups)
+        return load.values, self._is_stale(load, ask.who, heard)
 
     def clear(self) -> None:
         """Forget everything: somebody has sent a form, and wants to see what came of it."""
         self._loads = {}
 
-    def _serves(self, load: _Load, who: Who) -> bool:
+    def _is_stale(self, load: _Load, who: Who, heard: int) -> bool:
+        told = self._context.hub.told(who.groups)
+        return load.began < told or load.values.get("last_event", 0) < heard
+
+    def _serves(self, load: _Load, who: Who, heard: int) -> bool:
         hub = self._context.hub
         age = self._context.reactor.seconds() - load.began
         if not hub.streams or age >= OLDEST:
             return False
-        return load.began >= hub.told(who.groups) or age < (hub.apart() - SELDOM) / PART
+        return not self._is_stale(load, who, heard) or age < (hub.apart() - SELDOM) / PART
 
 
 def _read(page: Page[Any, Any], ask: PageCall[Any, Any], tx: Tx) -> dict[str, Any]:
