@@ -141,7 +141,7 @@ def connect(
 
 def _connection(dialect: Any, args: Any, options: dict[str, Any]) -> Any:
     """Return a connection that is not open yet."""
-    if "ssl" in options:  # it was told whom to trust
+    if any(name.startswith(("ssl", "read_default")) for name in options):  # told whom to trust
         return dialect.loaded_dbapi.connect(*args, **options, defer_connect=True)
     # The driver by itself would read all certificates of the system for each connection, to compare
     # the host's with none of them.

@@ -50,6 +50,22 @@ def test_connections_are_encrypted_and_compare_a_certificate_where_they_are_told
         cipher(f"{encrypted}?ssl_ca={Authority(tmp_path).ca}")
 
 
+@pytest.mark.parametrize("told", ["ssl_verify_identity=true", "ssl_verify_cert=true", "file"])
+def test_a_certificate_is_compared_also_without_an_authority_in_the_url(
+    encrypted: str, told: str, tmp_path: Path
+) -> None:
+    """Show that all options of the driver that tell whom to trust are heeded: none of those that
+    the system or the option file trusts has signed the host's certificate."""
+    options = tmp_path / "my.cnf"
+    options.write_text(f"[client]\nssl-ca = {Authority(tmp_path).ca}\n")
+    with pytest.raises(exc.OperationalError, match="certificate verify failed"):
+        cipher(f"{encrypted}?{told.replace('file', f'read_default_file={options}')}")
+
+
+def test_a_url_may_turn_encryption_off(encrypted: str) -> None:
+    assert cipher(f"{encrypted}?ssl_disabled=true") == ""
+
+
 def test_a_server_without_certificate_is_used_without_reading_the_systems(
     mariadb: MariaDB, monkeypatch: pytest.MonkeyPatch
 ) -> None:
