@@ -129,7 +129,6 @@ def connect(
         },
     )
     event.listen(engine, "handle_error", _leave_reader)
-    event.listen(engine, "connect", _notice_silence)
     if writer is not None:
         _follow(engine, urls, writer)
     elif len(urls) > 1:
@@ -141,13 +140,27 @@ def connect(
 
 def _connection(dialect: Any, args: Any, options: dict[str, Any]) -> Any:
     """Return a connection that is not open yet."""
+    kind = _watched(dialect.loaded_dbapi.Connection)
     if any(name.startswith(("ssl", "read_default")) for name in options):  # told whom to trust
-        return dialect.loaded_dbapi.connect(*args, **options, defer_connect=True)
+        return kind(*args, **options, defer_connect=True)
     # The driver by itself would read all certificates of the system for each connection, to compare
     # the host's with none of them.
-    made = dialect.loaded_dbapi.connect(*args, **options, ssl_disabled=True, defer_connect=True)
+    made = kind(*args, **options, ssl_disabled=True, defer_connect=True)
     made.ssl, made.ctx = True, _tls_without_proof()
     return made
+
+
+@cache
+def _watched(driver: Any) -> Any:
+    """Return the driver's class of connections, which notice silence from the host's greeting
+    on."""
+
+    class Watched(driver):  # type: ignore[misc]
+        def _get_server_information(self) -> None:
+            _notice_silence(self._sock)
+            super()._get_server_information()
+
+    return Watched
 
 
 @cache
@@ -163,11 +176,10 @@ def _open(dialect: Any, _record: Any, args: Any, options: dict[str, Any]) -> Any
     return connection
 
 
-def _notice_silence(connection: Any, _record: Any) -> None:
+def _notice_silence(line: socket.socket) -> None:
     """Have the kernel end a connection whose other end cannot be reached. By itself it would wait
     for a quarter of an hour where something was sent, and for two hours where an answer was lost:
     long after the link was mended."""
-    line = connection._sock
     if line.family == socket.AF_UNIX:
         return
     for option, value in (

@@ -7,6 +7,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -242,6 +243,24 @@ def test_flows_leave_a_connection_whose_link_was_cut(
     assert calls.result(done) == 2
     pool.close()
     holder.close()
+
+
+def test_a_connection_whose_link_is_cut_while_it_is_made_is_left_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Show that the host's greeting is not waited for for two hours."""
+    monkeypatch.setattr(database, "SILENT", 1)
+    with socket.create_server(("127.0.0.1", 0)) as host, ThreadPoolExecutor() as thread:
+        url = f"mysql+pymysql://cod@127.0.0.1:{host.getsockname()[1]}/cod"
+        made = thread.submit(database.connect(url).connect)
+        line, _ = host.accept()
+        cutlinks.cut(line)
+        try:
+            with pytest.raises(exc.OperationalError):
+                made.result(30)
+        finally:
+            cutlinks.mend(line)
+            line.close()
 
 
 @pytest.mark.mariadb
