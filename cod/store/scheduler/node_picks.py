@@ -137,7 +137,8 @@ def _lowest(shape: FreeKey, many: bool) -> CompoundSelect[Any]:
         # not `FREE`: a list of states is made anew for each of the many times that this is asked
         query = select(literal_column(str(place)).label("place"), _n.id, tables.label("tables"))
         # MariaDB takes six times as long to choose among four indexes as to read this one
-        query = query.with_hint(t.nodes, "FORCE INDEX (ix_nodes_counts)", "mysql")
+        for dialect in ("mysql", "mariadb"):  # as the database's URL calls it
+            query = query.with_hint(t.nodes, "FORCE INDEX (ix_nodes_counts)", dialect)
         query = query.where(ABLE, _n.state == value("state"), _alike(shape, many, value))
         first = query.order_by(tables.desc(), _n.id).limit(value("most"))
         parts.append(select(first.subquery()))
