@@ -146,4 +146,9 @@ def test_the_doctor_compares_this_host_with_the_others(tmp_path: Path, site: Sit
     assert found(**(again | {"part": "edge"}), started_at=NOW - 3700.0)[0][1].startswith(
         "no server"
     )
+    # all were started anew; web has not come to say so, or is not wanted any more
+    found(**again, started_at=NOW - 7200.0, seen_at=NOW - 20.0)
+    assert found(**(again | {"part": "edge"}), started_at=NOW - 11.0)[0][1].startswith("no server")
+    back = found(**(again | {"part": "edge"}), started_at=NOW + 9.0)  # its clock was set back
+    assert back[0][1].startswith("no server")
     engine.dispose()

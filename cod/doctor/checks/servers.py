@@ -83,7 +83,13 @@ def _restarted(parts: Sequence[HostPart], now: float) -> Iterator[Finding]:
     """Yield parts that run, and were lately started without the others of their host."""
     running = [each for each in parts if now - each.seen_at <= servers.SILENT]
     for part in running:
-        first = min(each.started_at for each in running if each.server == part.server)
+        # seen since: the others' rows say for a while what was before all were started anew
+        others = (
+            each.started_at
+            for each in running
+            if each.server == part.server and each.seen_at > part.started_at
+        )
+        first = min(others, default=part.started_at)
         if part.started_at > first + LATER and now - part.started_at < LATELY:
             yield Finding(
                 WARNING,
