@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from itertools import product
 from typing import Any
 from zlib import crc32
 
 import pytest
-from sqlalchemy import Engine, Select, literal, select, union_all, update
+from sqlalchemy import Engine, Select, exc, func, insert, literal, select, union_all, update
 
 from cod.core.nodes import transitions
 from cod.flows.scheduler import plan as flow
 from cod.policy.scheduler.preemption import assigned_by
 from cod.states import NodeEvent
 from cod.store import tables as t
-from cod.store.engine import Tx, snapshot
+from cod.store.engine import Tx, savepoint, snapshot
 from cod.store.nodes import nodes
-from cod.store.scheduler import node_counts, pass_rows, reclaims, reservations, vclusters
+from cod.store.scheduler import (
+    node_counts,
+    node_kinds,
+    pass_rows,
+    reclaims,
+    reservations,
+    vclusters,
+)
 from cod.store.scheduler import requests as request_rows
 from cod.store.scheduler.row_digest import digest
 from tests.bench.pass_world import DAY, NOW, SITE, Size, fill
@@ -374,3 +382,100 @@ def test_a_reservation_and_a_second_subnet_count_too(engine: Engine) -> None:
         after = in_tx(engine, flow.look, site, NOW, before)
         assert bare(after) == bare(in_tx(engine, flow.look, site, NOW))
         assert after.scene.held != before.scene.held
+
+
+def entangle(tx: Tx) -> None:
+    """Add reclaims, preemptible vclusters, maintenance windows, and switch ports."""
+    n, r = t.nodes.c, t.node_requests.c
+    asking = list(tx.scalars(select(r.id).where(r.state == "pending").limit(12)))
+    held = tx.execute(select(n.id, n.vcluster_id, n.type_id).where(n.vcluster_id.is_not(None)))
+    taken = held.all()[::6][: len(asking)]
+    for number, (request_id, (node_id, vcluster_id, type_id)) in enumerate(
+        zip(asking, taken, strict=True)
+    ):
+        key = reclaims.ReclaimKey(request_id, vcluster_id, type_id, None, "")
+        reclaims.add_all(tx, [reclaims.Opening(key, "", [node_id], NOW + number)], NOW)
+    free = tx.scalars(select(n.id).where(n.vcluster_id.is_(None)).limit(20))
+    reservations.add(tx, list(free)[::3], asking[0], None, NOW)
+    tx.execute(update(t.vclusters).where(t.vclusters.c.id % 5 == 0).values(preemptible=True))
+    window = {"state": "open", "reason": "", "names": "", "filter": "", "drain": False}
+    window |= {"stay_out": False, "created_at": NOW, "created_by": "a"}
+    tx.execute(insert(t.maintenance_windows), [window | {"id": n, "bit": n} for n in (1, 2)])
+    there = {"bit": 1, "taken": False}
+    tx.execute(
+        insert(t.maintenance_nodes),
+        [there | {"node_id": n, "window_id": 1 + n % 2} for n in range(1, 200, 7)],
+    )
+    tx.execute(insert(t.switches), [{"name": "a", "failures": 0}, {"name": "b", "failures": 1}])
+    port = {"source": "lldp", "seen_at": NOW}
+    macs = tx.execute(select(n.id, n.boot_mac).where(n.id % 2 == 0)).all()
+    tx.execute(
+        insert(t.switch_ports),
+        [port | {"switch": "ab"[n % 3 % 2], "port": str(n), "mac": mac} for n, mac in macs],
+    )
+
+
+ENTANGLED = {
+    t.nodes: "vcluster_id released state type_id block_id subnet disk cached_template_id"
+    " cached_group_id power_driver since assigned_at waits_for boot_mac",
+    t.vclusters: "state live_name group_id subnet preemptible isolated user_id warned drain_until",
+    t.node_requests: "state vcluster_id source_id starts_at duration reason priority",
+    t.reclaims: "state vcluster_id request_id type_id block_id count given deadline",
+    t.reservations: "node_id request_id reclaim_id",
+    t.maintenance_nodes: "node_id window_id bit",
+    t.switches: "failures",
+    t.switch_ports: "mac given_up switch",
+    t.groups: "priority",
+}
+OTHERS = {  # values that no row of the world has
+    "subnet": ("lab", "Lab", ""),
+    "released": (0.0, 1.0),
+    "waits_for": ("power control", "power", None),
+    "since": (NOW - 1.0, NOW - 1e-6, 0.1 + 0.2),
+    "assigned_at": (None, NOW - 299.999, NOW - 300.001),
+    "block_id": (None,),
+    "starts_at": (None, NOW + 60.0),
+    "reclaim_id": (None,),
+    "preemptible": (True, False),
+    "isolated": (True, False),
+    "failures": (0, 1),
+    "given_up": (True, False),
+}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_changes_are_seen_as_by_one_who_reads_all(engine: Engine, seed: int) -> None:
+    """Whatever column of a row gets the value of another row, or one that none has, and whatever
+    the nodes are told apart by: with what was read before it comes to the same."""
+    if engine.dialect.name == "sqlite":
+        return
+    fill(engine, SIZE)
+    dice = random.Random(seed)
+    before: pass_rows.PassRows | None = None
+    seen = 0
+    with engine.connect() as tx:
+        entangle(tx)
+        for step in range(100):
+            if step % 10 == 0:
+                ports, windows, times, many = dice.choices((False, True), k=4)
+                now = NOW + dice.choice((0.0, 250.0))
+                by = node_counts.AssignedBy(now - 300.0, dice.choice(({}, {5: now - 9e3})))
+                how: dict[str, Any] = {"many": many, "idle_since": now - 60.0, "month": 0}
+                how |= {"apart": node_kinds.Apart(ports, windows), "times": times}
+            table = dice.choices(list(ENTANGLED), [8, 3, 3, 3, 3, 2, 1, 2, 1])[0]
+            column = table.c[dice.choice(ENTANGLED[table].split())]
+            [key] = list(table.primary_key)[:1]
+            value = tx.scalars(select(column).order_by(func.rand(dice.random())).limit(1)).one()
+            value = dice.choice((value, *OTHERS.get(column.name, ())))
+            row = tx.scalars(select(key).order_by(func.rand(dice.random())).limit(1)).one()
+            try:
+                with savepoint(tx):
+                    tx.execute(update(table).where(key == row).values({column: value}))
+            except exc.IntegrityError:
+                continue
+            after = pass_rows.read(tx, by, before=before, again=True, **how)
+            full = pass_rows.read(tx, by, **how)
+            assert after._replace(digests=full.digests) == full, (table.name, column, value)
+            seen += before is not None and after.held is before.held
+            before = after
+    assert seen
