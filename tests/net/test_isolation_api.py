@@ -112,7 +112,7 @@ def test_the_portal_asks_for_one_and_shows_it(there: Served, site: Site) -> None
     done = page.send(
         SENT, name="fresh", template="debian", size=2, isolated="true", network_size="28"
     )
-    assert "fresh is asked for" in done.words
+    assert "fresh is requested" in done.words
     pending = browse(there).get("/vclusters/fresh").words
     assert "isolated; its VLAN comes with its nodes" in pending
     granted(there, "fresh", site)

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 
 from cod.flows.vcms import vcms
 from cod.flows.vcms.vcms import Greeted
-from cod.model import OutboxMessage, Refused, Site, SiteRef, Vcluster
+from cod.model import OutboxMessage, Refused, Result, Site, SiteRef
 from cod.net.nmp import limits
 from cod.net.nmp.connection import BACKLOG, GREETING, LINGER, STALLED
 from cod.net.nmp.limits import BYTES, HELLOS, Quotas
@@ -32,9 +32,6 @@ from cod.wire.nmp.frames import LONGEST_BODY, LONGEST_HELLO, Decoder, Message, e
 from cod.wire.nmp.protocol import MOST_OPEN
 
 KEEPALIVE = 30.0
-VCLUSTER = Vcluster(
-    1, "pool", 1, "active", 1, 1, 1, "", "lab", 60.0, None, None, None, None, 0.0, None
-)
 
 
 class Host:
@@ -82,7 +79,7 @@ class Host:
         if self.held is not None:
             self.held.append(done)
             return done
-        return succeed(vcms.Picture(VCLUSTER, [], [], {}, [], {}))
+        return succeed(Result(b.Vcluster("pool", "active", 1, 1, 0.0)))
 
 
 class Line:

@@ -28,7 +28,7 @@ def test_a_new_vcluster(there: Served) -> None:
     done = page.send(
         SENT, name="fresh", template="debian", size=2, lease="3d", memory="131072 MiB", cpus="32"
     )
-    assert "fresh is asked for" in done.words
+    assert "fresh is requested" in done.words
     made = vcluster(there, "fresh")
     assert (made.size, made.lease_time, made.state) == (2, 3 * 86400, "pending")
     assert (
@@ -356,7 +356,7 @@ def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None
     assert (
         dict(browser.get(ways["Allow several types and blocks"]).fields(SENT))["spread"] == "true"
     )
-    assert "fresh is asked for" in again.send(SENT).words
+    assert "fresh is requested" in again.send(SENT).words
     assert browse(there, group="web").get(ways["Change and send again"]).status == 404, (
         "of another group"
     )

@@ -69,7 +69,8 @@ class Pair:
         self.first.execute("CREATE USER cod", "GRANT ALL ON cod.* TO cod")
         self.hosts = [f"127.0.0.1:{server.port}" for server in (self.first, self.second)]
         self.url = f"mysql+pymysql://cod@{','.join(self.hosts)}/cod"
-        until(lambda: self._replica("Gtid_IO_Pos"))
+        written = self._variable("gtid_binlog_pos", self.first)
+        until(lambda: self._variable("gtid_slave_pos") == written)
 
     def start_first(self, *options: str) -> None:
         self._start(self.first, 1, "--rpl-semi-sync-master-enabled=ON", *options)
@@ -92,14 +93,14 @@ class Pair:
         rows = self._rows("SHOW SLAVE STATUS")
         return str(rows[0][name]) if rows else ""
 
-    def _variable(self, name: str) -> str:
-        return str(self._rows(f"SELECT @@{name} AS found")[0]["found"])
+    def _variable(self, name: str, server: MariaDB | None = None) -> str:
+        return str(self._rows(f"SELECT @@{name} AS found", server)[0]["found"])
 
-    def _rows(self, statement: str) -> list[dict[str, object]]:
+    def _rows(self, statement: str, server: MariaDB | None = None) -> list[dict[str, object]]:
         with (
             pymysql.connect(
                 host="127.0.0.1",
-                port=self.second.port,
+                port=(server or self.second).port,
                 user="root",
                 cursorclass=pymysql.cursors.DictCursor,
             ) as connection,

@@ -63,7 +63,7 @@ class World:
             Site.__new__(Site), self.reactor.seconds(), who, Path(), Named(name), None, query
         )
         found: list[Any] = []
-        ensureDeferred(self.loads.of(self.page, ask)).addBoth(found.append)
+        ensureDeferred(self.loads.of(self.page, ask, 0)).addBoth(found.append)
         return found
 
     def loaded(self, *asked: Any, **more: Any) -> tuple[int, bool]:
