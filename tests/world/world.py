@@ -178,7 +178,7 @@ class World:
         self._networks: dict[int, int] = {}  # VLAN -> the virtual cluster that had it last
         self.machines = [Machine(number, self) for number in range(plan.machines)]
         self.parts: dict[tuple[int, str], Part] = {}  # by server
-        self.calm, self._calm_at = bool(told), 0.0
+        self.calm, self._served_since = bool(told), 0.0
         self._checker = Histories()
         self._last = 0
         # node -> (since when, full name of the host that it is) of its holders
@@ -341,7 +341,7 @@ class World:
     def _check_leases(self) -> None:
         """Check that no vcluster has nodes long after its lease has ended."""
         v = t.vclusters.c
-        if self.clock.now < self._calm_at + LEASE_LATE:
+        if self.clock.now < self._served_since + LEASE_LATE:
             return
         with self.engine.connect() as tx:
             late = tx.execute(select(v.name, v.expires_at).where(self._over(LEASE_LATE))).all()
@@ -480,7 +480,7 @@ class World:
                 self.trouble(f"not {what} after {REST:.0f} s: {why}")
 
     def _calm_down(self) -> None:
-        self.calm, self._calm_at = True, self.clock.now
+        self.calm, self._served_since = True, self.clock.now
         self.say("from now on nothing goes wrong")
         self.network.weather = Weather()
         self.network.down.clear()
@@ -581,6 +581,8 @@ class World:
     def _start(self, server: int, name: str) -> None:
         self.parts[server, name] = part = Part(self, server, name, self.plan.threads)
         part.start()
+        if self.calm:  # its server was off until now
+            self._served_since = self.clock.now
 
     def _kill(self, server: int, name: str, *, again: bool = True, after: float = RESTART) -> None:
         part = self.parts.pop((server, name), None)
