@@ -314,7 +314,7 @@ def test_the_command_line_says_names_in_full(there: Served, owner: Client, tmp_p
             cod, ["--server", owner.server, "--token", str(owner._token), *words]
         )
         assert result.exit_code == code, result.output
-        return result.output
+        return result.output if code else result.stdout
 
     file = tmp_path / "web.xml"
     file.write_text('<template name="web"><image target="disk" name="execd"/></template>')

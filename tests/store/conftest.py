@@ -29,12 +29,24 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
 
 
 @pytest.fixture(scope="session")
-def mariadb_engine(mariadb: MariaDB) -> Iterator[Engine]:
-    """An engine on a MariaDB database with every table."""
+def mariadb_tables(mariadb: MariaDB) -> Iterator[Engine]:
+    """An engine on a MariaDB database with every table, and the rows of the test before."""
     engine = connect(mariadb.url("store"))
     tables.metadata.create_all(engine)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+def mariadb_engine(mariadb_tables: Engine) -> Engine:
+    """An engine on an empty MariaDB database with every table."""
+    with mariadb_tables.begin() as tx:
+        tx.execute(tables.groups.update().values(parent_id=None))  # a group refers to a group
+        filled = set(tx.exec_driver_sql(FILLED).scalars())
+        for table in reversed(tables.metadata.sorted_tables):
+            if table.name in filled:
+                tx.execute(table.delete())
+    return mariadb_tables
 
 
 @pytest.fixture(params=["sqlite", pytest.param("mariadb", marks=pytest.mark.mariadb)])
@@ -46,14 +58,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, empty_sqlite: Path) -
         yield engine
         engine.dispose()
         return
-    engine = request.getfixturevalue("mariadb_engine")
-    with engine.begin() as tx:
-        tx.execute(tables.groups.update().values(parent_id=None))  # a group refers to a group
-        filled = set(tx.exec_driver_sql(FILLED).scalars())
-        for table in reversed(tables.metadata.sorted_tables):
-            if table.name in filled:
-                tx.execute(table.delete())
-    yield engine
+    yield request.getfixturevalue("mariadb_engine")
 
 
 # The names of the tables that have rows: most are empty, and a statement for each costs more than

@@ -15,7 +15,6 @@ from cod.flows import pruning
 from cod.flows.people import people, signin
 from cod.model import Refused, Role
 from cod.states import NodeEvent
-from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups, signins
@@ -29,10 +28,7 @@ NOW = 1_000_000.0
 @pytest.fixture
 def two(mariadb_engine: Engine) -> Engine:
     """A database with two administrators, who are the owners of a group."""
-    tables.metadata.create_all(mariadb_engine)
     with mariadb_engine.begin() as tx:
-        for table in reversed(tables.metadata.sorted_tables):
-            tx.execute(table.delete())
         group = groups.add(tx, "physics", NOW)
         for name in ("ann", "bob"):
             rows.set_role(tx, group.id, rows.add(tx, name, NOW, admin=True).id, Role.OWNER)

@@ -15,7 +15,6 @@ from sqlalchemy import Engine, text
 from cod.flows.images import images, templates, uploads
 from cod.flows.people import groups
 from cod.model import Effect, Image, ImageRules, Ingested, Refused, Upload
-from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.images import images as rows
 from tests.store.busy_site import killed_at
@@ -140,7 +139,6 @@ def test_the_site_s_quota_is_for_groups_without_one(tx: Tx) -> None:
 @pytest.mark.mariadb
 def test_of_two_uploads_at_once_one_gets_the_last_of_a_quota(mariadb_engine: Engine) -> None:
     """The second waits at the group's row until the first has committed, and then sees it."""
-    tables.metadata.create_all(mariadb_engine)
     with mariadb_engine.begin() as tx:
         groups.create(tx, "quota-race", image_quota=1500, now=NOW)
     outcome: list[object] = []
