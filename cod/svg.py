@@ -47,7 +47,7 @@ class Axis:
     from_zero: bool = True
     moments: bool = False
     told: Callable[[float], str] | None = None
-    least: float = 0.0
+    least: float | None = None
 
 
 def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | None = None) -> str:
@@ -228,7 +228,7 @@ class _Scale:
             (lambda v: math.log10(max(v, 1e-9))) if axis.log else float
         )
         known = [*values, *(at for at, _ in axis.ticks or ())] or [0.0]
-        low, high = min(known), max(*known, axis.least)
+        low, high = min(known), max(known if axis.least is None else [*known, axis.least])
         if axis.log:
             low, high = (
                 10 ** math.floor(self._f(max(low, 1e-3))),

@@ -22,17 +22,11 @@ import ssl
 import statistics
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from sqlalchemy import insert
 
 from cod.flows.people.signin import digest
 from cod.model import Role
-from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from cod.store.people import people, signins
 from cod.web.portal.registry import PAGES
@@ -238,37 +232,9 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-@contextmanager
-def changing(url: str) -> Iterator[None]:
-    """Meanwhile nodes change state, `CHANGES` times a second."""
-    over = threading.Event()
-
-    def change() -> None:
-        engine = connect(url)
-        while not over.wait(1 / CHANGES):
-            with suppress(Exception), engine.begin() as tx:
-                tx.execute(
-                    insert(t.node_history).values(
-                        node_id=1 + secrets.randbelow(5000),
-                        at=time.time(),
-                        event="booted",
-                        from_state="boot",
-                        to_state="active",
-                        generation=1,
-                        vcluster_id=1 + secrets.randbelow(300),
-                        cause="bench",
-                        actor="bench",
-                    )
-                )
-        engine.dispose()
-
-    thread = threading.Thread(target=change)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+def booted(_tx: Tx) -> tuple[int, int, str, str]:
+    """Return any node and any vcluster, as one that becomes active in it."""
+    return 1 + secrets.randbelow(5000), 1 + secrets.randbelow(300), "boot", "active"
 
 
 def main() -> None:
@@ -293,7 +259,7 @@ def main() -> None:
                 for who, cookie in cookies.items()
                 for one in pages(portal.port, who, cookie, rounds)
             ]
-            with changing(url):
+            with large_site.changing(url, CHANGES, booted):
                 share, heard = asyncio.run(crowd(portal.port, watching, portal.pid))
         print(
             f"  {WATCHERS} watchers: {100 * share:.1f} % of a core; each heard of {heard}"

@@ -19,14 +19,12 @@ import re
 import ssl
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
 from cod.model import Role
 from cod.store import tables as t
@@ -263,51 +261,23 @@ def watchers(tx: Tx, now: float) -> list[tuple[str, str]]:
     return found
 
 
-@contextmanager
-def changing(url: str) -> Iterator[None]:
-    """Meanwhile nodes of all clusters fail their health check and are back, by turns, `CHANGES`
-    times a second."""
-    over = threading.Event()
+def turns(url: str) -> Callable[[Tx], tuple[int, int, str, str]]:
+    """Return what has a node of any cluster fail its health check, or be back: by turns."""
+    engine, dice = connect(url), random.Random(1)
+    n = t.nodes.c
+    with engine.begin() as tx:
+        query = select(n.id, n.vcluster_id).where(n.vcluster_id.is_not(None))
+        held = [tuple(row) for row in tx.execute(query)]
+    engine.dispose()
+    states = {node: "active" for node, _ in held}
 
-    def change() -> None:
-        engine, dice = connect(url), random.Random(1)
-        with engine.begin() as tx:
-            held = [
-                tuple(row)
-                for row in tx.execute(
-                    select(t.nodes.c.id, t.nodes.c.vcluster_id).where(
-                        t.nodes.c.vcluster_id.is_not(None)
-                    )
-                )
-            ]
-        states = {node: "active" for node, _ in held}
-        while not over.wait(1 / CHANGES):
-            node, vcluster = dice.choice(held)
-            was, states[node] = states[node], "boot" if states[node] == "active" else "active"
-            with suppress(Exception), engine.begin() as tx:
-                tx.execute(update(t.nodes).where(t.nodes.c.id == node).values(state=states[node]))
-                tx.execute(
-                    insert(t.node_history).values(
-                        node_id=node,
-                        at=time.time(),
-                        event="booted",
-                        from_state=was,
-                        to_state=states[node],
-                        generation=1,
-                        vcluster_id=vcluster,
-                        cause="bench",
-                        actor="bench",
-                    )
-                )
-        engine.dispose()
+    def draw(tx: Tx) -> tuple[int, int, str, str]:
+        node, vcluster = dice.choice(held)
+        was, states[node] = states[node], "boot" if states[node] == "active" else "active"
+        tx.execute(update(t.nodes).where(n.id == node).values(state=states[node]))
+        return node, vcluster, was, states[node]
 
-    thread = threading.Thread(target=change)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return draw
 
 
 def main() -> None:
@@ -324,7 +294,7 @@ def main() -> None:
         with portal:
             os.sched_setaffinity(portal.pid, {0})
             os.sched_setaffinity(0, {1})
-            with changing(url):
+            with large_site.changing(url, CHANGES, turns(url)):
                 share, seen = asyncio.run(crowd(portal, cookies))
     count, nodes = len(cookies), SIZE.nodes * 4 // 5 // SIZE.holders
     print(f"  answers {json.dumps(seen.statuses)}; each heard of {seen.events / count:.1f} events")

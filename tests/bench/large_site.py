@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import Engine, insert
 
 from cod.store import schema
 from cod.store import tables as t
-from cod.store.engine import connect
+from cod.store.engine import Tx, connect
 from tests.bench.pass_world import DAY, GROUPS, NOW, Size, fill
 
 # two of three requests are of vclusters that wait: 500 in all
@@ -90,6 +93,43 @@ def _step(number: int, history: int, dice: random.Random, size: Size) -> dict[st
         "vcluster_id": holder if after in ("prime", "boot", "active") else None,
         "actor": "agent",
     }
+
+
+@contextmanager
+def changing(
+    url: str, rate: float, draw: Callable[[Tx], tuple[int, int, str, str]]
+) -> Iterator[None]:
+    """Meanwhile a node's change of state is written `rate` times a second. `draw` returns the node,
+    its vcluster, its state before and after."""
+    over = threading.Event()
+
+    def change() -> None:
+        engine = connect(url)
+        while not over.wait(1 / rate):
+            with suppress(Exception), engine.begin() as tx:
+                node, vcluster, was, state = draw(tx)
+                tx.execute(
+                    insert(t.node_history).values(
+                        node_id=node,
+                        at=time.time(),
+                        event="booted",
+                        from_state=was,
+                        to_state=state,
+                        generation=1,
+                        vcluster_id=vcluster,
+                        cause="bench",
+                        actor="bench",
+                    )
+                )
+        engine.dispose()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def found(folder: Path) -> Path:

@@ -107,7 +107,7 @@ def test_a_physical_volume_has_the_newest_name_of_its_group(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("header", [41, 100, 511, 512, (1 << 32) - 1])
 def test_a_physical_volume_whose_header_lies_anywhere_is_read(header: int, tmp_path: Path) -> None:
-    """Whoever had a kept disk before must not be able to fail installations beside it."""
+    """The former holder of a kept disk cannot fail installations beside it."""
     disk = bytearray(group(b"vg0"))
     disk[512 + 20 : 512 + 24] = header.to_bytes(4, "little")
     (tmp_path / "disk").write_bytes(disk)

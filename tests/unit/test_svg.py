@@ -100,7 +100,7 @@ def test_the_numbers_are_in_the_drawing_for_a_page_that_draws_it_anew() -> None:
         "x": [1, 3],
         "series": [['a"<b', [2.123, 4]], ["c", [None, 5]]],
         "unit": "MB/s",
-        "least": 0.0,
+        "least": None,
         "stacked": False,
         "moments": False,
     }

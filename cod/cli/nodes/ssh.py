@@ -87,7 +87,8 @@ def ssh(
     where COD made the node's: a machine with another key is refused.
 
     NODE is named by its host name in CLUSTER, its name, a MAC, serial number or UUID. With --all
-    each line of output begins with the host name; the exit code is the largest.
+    each line of output begins with the host name; the exit code is the largest. A node that does
+    not answer is left after 20 s, also where ssh_config says otherwise: -o ConnectTimeout=60.
 
     \b
     Example:
