@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import exc
+from sqlalchemy import Engine, exc
 
 from cod.store.engine import connect
 from tests.mariadb import UNSYNCED, MariaDB
@@ -22,14 +22,15 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture
-def encrypted(mariadb: MariaDB, authority: Authority) -> Iterator[str]:
+def encrypted(mariadb: MariaDB, mariadb_tables: Engine, authority: Authority) -> Iterator[str]:
     """The URL of a database whose server has a certificate."""
     pem = authority.certificate("127.0.0.1")
     mariadb.stop()
     mariadb.start(f"--ssl-cert={pem}", f"--ssl-key={pem}", *UNSYNCED)
     yield mariadb.url("tls")
     mariadb.stop()
-    mariadb.start(*UNSYNCED)
+    mariadb.start("--innodb-flush-log-at-trx-commit=0", *UNSYNCED)
+    mariadb_tables.dispose()  # its connections ended with the server
 
 
 def cipher(url: str) -> str:
