@@ -14,12 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.bench.arena import PLOTS, RESULTS, page
+from tests.bench.arena import PLOTS, RESULTS, page, put_between_marks
 
 HERE = Path(__file__).resolve().parent
 NAMES = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
 PAGE = page("benchmarks")
-BEGIN, END = "<!-- table: made by make bench -->", "<!-- end of table -->"
 
 
 def main(words: list[str]) -> int:
@@ -105,10 +104,7 @@ def write_table(rows: list[dict[str, Any]]) -> None:
             f" {number(row['ratio'])} | {row['goal'] or ''} | {verdict} |"
         )
     print("\n".join(lines))
-    text = PAGE.read_text()
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    PAGE.write_text("\n".join([before + BEGIN, "", *lines, "", END + after]))
+    put_between_marks(PAGE, "table", lines)
 
 
 def plot(rows: list[dict[str, Any]]) -> None:

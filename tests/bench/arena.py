@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -44,6 +44,17 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 def page(name: str) -> Path:
     """Return the manual's page `name` below `OUT`. Raises `ValueError`."""
     return manual.page(name, OUT / "docs")
+
+
+def put_between_marks(
+    file: Path, name: str, lines: Iterable[str], maker: str = "make bench"
+) -> None:
+    """Write `lines` between a page's marks of that name, in place of what is there. Raises
+    `ValueError` where the marks are missing."""
+    begin, end = f"<!-- {name}: made by {maker} -->", f"<!-- end of {name} -->"
+    before, rest = file.read_text().split(begin)
+    _, after = rest.split(end)
+    file.write_text("\n".join([before + begin, "", *lines, "", end + after]))
 
 
 @dataclass

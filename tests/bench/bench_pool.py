@@ -19,13 +19,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tests.bench.arena import PLOTS, RESULTS, Measure, Smoke, page, write
+from tests.bench.arena import PLOTS, RESULTS, Measure, Smoke, page, put_between_marks, write
 from tests.system.pool_story import MACHINES, Story, story
 from tests.system.qemu import build_all
 
 JOB = 5.0  # seconds that each job takes
 PAGE, PLOT = page("gridengine-image"), PLOTS / "pool_way.svg"
-BEGIN, END = "<!-- way: made by make bench -->", "<!-- end of way -->"
 # Each stage ends when its words are seen first, after the stage before it; those that are not seen
 # are left out.
 STAGES = (
@@ -156,8 +155,7 @@ def tell(stages: dict[str, list[dict[str, float]]], idle: Sequence[float]) -> No
                 f"| **`qsub` to running** | {' | '.join(f'**{total:.1f}**' for total in sums)} |"
             )
     rows += ["", f"On a host that idles in the pool a job waits {statistics.median(idle):.1f} s."]
-    before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text("\n".join([before + BEGIN, "", *rows, "", END + rest.split(END)[1]]))
+    put_between_marks(PAGE, "way", rows)
 
 
 def draw(stages: dict[str, list[dict[str, float]]]) -> None:

@@ -28,7 +28,7 @@ from sqlalchemy import select
 
 from cod.store import tables as t
 from tests.bench import trading_stages as stages
-from tests.bench.arena import PLOTS, RESULTS, Measure, Smoke, page, write
+from tests.bench.arena import PLOTS, RESULTS, Measure, Smoke, page, put_between_marks, write
 from tests.bench.trading_day import (
     BEGIN,
     HOUR,
@@ -53,7 +53,6 @@ PAGE, PLOT, KEPT = (
     PLOTS / "trading.svg",
     RESULTS / "trading/day.json",
 )
-BEGINS, ENDS = "<!-- trading: made by make bench -->", "<!-- end of trading -->"
 COLOURS = {"office": "#0072b2", "nightly": "#d55e00"}
 SUBMIT = {"office": "qsub", "nightly": "sbatch"}
 TITLES = {load.name: f"{load.name} ({NAMES[load.batch]})" for load in LOADS}
@@ -78,10 +77,7 @@ def main() -> None:
     print("\n".join(day.lines()))
     if options.hours == HOURS:
         day.draw()
-        before, rest = PAGE.read_text().split(BEGINS)
-        PAGE.write_text(
-            "\n".join([before + BEGINS, "", *day.lines(), "", ENDS + rest.split(ENDS)[1]])
-        )
+        put_between_marks(PAGE, "trading", day.lines())
 
 
 # ---------------------------------------------------------------- running

@@ -132,16 +132,18 @@ def changing(
         thread.join()
 
 
-def found(folder: Path) -> Path:
-    """The site's SQLite database in `folder`, made if it is not there; it is copied by whoever
-    changes it."""
-    path = folder / f"large-{schema.head()}-{TABLES}.db"
+def found(folder: Path, size: Size | None = None, history: int = 0) -> Path:
+    """The SQLite database of a site of that size (None: `SIZE` and `HISTORY`) in `folder`, made if
+    it is not there; it is copied by whoever changes it."""
+    size, history = size or SIZE, history or HISTORY
+    shape = f"{size.nodes}-{size.requests}-{size.holders}-{history}"
+    path = folder / f"large-{shape}-{schema.head()}-{TABLES}.db"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         making = folder / f"making-{time.time_ns()}.db"
         engine = connect(f"sqlite:///{making}")
         schema.upgrade(engine)
-        furnish(engine, history=HISTORY)
+        furnish(engine, history=history, size=size)
         engine.dispose()
         making.rename(path)
     return path

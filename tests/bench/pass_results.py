@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tests.bench.arena import PLOTS, RESULTS, Measure, page
+from tests.bench.arena import PLOTS, RESULTS, Measure, page, put_between_marks
 from tests.bench.pass_world import Size
 from tests.bench.slurm_site import Cycles
 
@@ -21,7 +21,6 @@ SHARED = tuple(f"{one}, shares" for one in DATABASES)  # with all groups' entitl
 PEERS = (Size(1_000, 1_000), Size(10_000, 1_000))
 KEPT = RESULTS / "passes"
 PAGE, PLOT = page("benchmarks"), PLOTS / "pass_growth.svg"
-BEGIN, END = "<!-- passes: made by make bench -->", "<!-- end of passes -->"
 
 
 @dataclass
@@ -219,8 +218,7 @@ def write_table(results: Sequence[Result]) -> None:
             f"{1000 * one.look:.1f} ms",
         )
         lines.append(f"| {' | '.join(cells)} |")
-    before, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text("\n".join([before + BEGIN, "", *lines, "", END + rest.split(END)[1]]))
+    put_between_marks(PAGE, "passes", lines)
 
 
 def draw(results: Sequence[Result], cycles: Mapping[Size, list[Cycles]]) -> None:

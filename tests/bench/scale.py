@@ -19,9 +19,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tests.bench.arena import page
+from tests.bench.arena import page, put_between_marks
 
-BEGIN, END = "<!-- storm: made by tests.bench.scale -->", "<!-- end of storm -->"
 SIZES = (10_000, 100_000)  # machines
 MINUTES = 10  # within which all are to have their orders
 
@@ -99,9 +98,8 @@ def _table(heads: list[str], rows: Iterable[list[str]]) -> str:
 
 def main() -> None:
     path = page("scale")
-    before, _, rest = path.read_text().partition(BEGIN)
     made = text(*(json.loads(Path(name).read_text()) for name in sys.argv[1:3]))
-    path.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}")
+    put_between_marks(path, "storm", [made], "tests.bench.scale")
     print(made)
 
 

@@ -26,7 +26,7 @@ from cod.sim.run import Simulation
 from cod.sim.scenario import tables
 from cod.svg import Axis, Line, lines
 from tests.bench import systems
-from tests.bench.arena import PLOTS, page
+from tests.bench.arena import PLOTS, page, put_between_marks
 
 PAGE = page("science")
 FAIR = {"policy.fair_half_life": "86400"}
@@ -404,10 +404,7 @@ def put(name: str, part: Part, remark: str = "") -> None:
     """Put a table into the page, between its marks, with a remark below it, and write its charts."""
     made = "\n\n".join(filter(None, (markdown(part), remark)))
     print(made, flush=True)
-    text = PAGE.read_text()
-    begin, end = f"<!-- {name}: made by make science -->", f"<!-- end of {name} -->"
-    before, rest = text.split(begin)
-    PAGE.write_text("\n".join([before + begin, "", made, "", end + rest.split(end)[1]]))
+    put_between_marks(PAGE, name, [made], "make science")
     for file, chart in part.charts.items():
         PLOTS.joinpath(file).write_text(chart)
 
