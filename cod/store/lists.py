@@ -305,7 +305,10 @@ def history(
     if node is not None:
         query = query.where(h.node_id == select(n.id).where(n.name == node).scalar_subquery())
     if vcluster is not None:
-        query = query.where(h.vcluster_id.in_(select(v.id).where(*views.called(vcluster))))
+        # Nearly always one, and then the index has its transitions in order; of a subquery all would
+        # be sorted.
+        held_by = tx.scalars(select(v.id).where(*views.called(vcluster))).all()
+        query = query.where(h.vcluster_id.in_(held_by))
     query = query.where(*having(page.q, h.cause, h.actor))
     rows = page_of(tx, query, page, {"id": h.id}, "-id", h.id, count=False)
     names = *HISTORY, "node", "vcluster"
