@@ -2,14 +2,15 @@
 writes the table, ``--smoke NAME`` runs the smallest form of one benchmark, without the table.
 
 Each `bench_NAME.py` beside this file writes build/bench/NAME.json. The table in docs/benchmarks.md
-(between its marks) and docs/plots/ratios.svg are made from whatever results there are; results of
-benchmarks that were not run now stay.
+(between its marks) and docs/plots/ratios.svg are made from whatever results there are; the page's
+rows of benchmarks that have no results here stay.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ def main(words: list[str]) -> int:
             failed += 1
             print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr)
     rows = results()
+    rows += stayed(PAGE.read_text(), rows)
     write_table(rows)
     plot(rows)
     return failed
@@ -62,8 +64,41 @@ def smoke(name: str) -> None:
 
 def results() -> list[dict[str, Any]]:
     """Every measure that there is."""
-    files = sorted(RESULTS.glob("*.json"))
-    return [{"bench": path.stem, **row} for path in files for row in json.loads(path.read_text())]
+    files = {name: RESULTS / f"{name}.json" for name in NAMES}
+    return [
+        {"bench": name, **row}
+        for name, path in files.items()
+        if path.exists()
+        for row in json.loads(path.read_text())
+    ]
+
+
+def stayed(text: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of the page `text` that none of `rows` replaces: of benchmarks that have no
+    results here, as `rows` are written."""
+    names = {row["name"] for row in rows}
+    begins = tuple(start for bench in {row["bench"] for row in rows} for start in promised(bench))
+    found = []
+    for line in text.split(BEGIN)[1].split(END)[0].strip().splitlines()[2:]:
+        name, value, peer, ratio, goal, _ = (
+            cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]
+        )
+        if name in names or name.startswith(begins):
+            continue
+        amount, _, unit = value.partition(" ")
+        peer, _, peer_value = peer.rpartition(" ")
+        numbers = {"value": amount, "peer_value": peer_value, "ratio": ratio}
+        found.append(
+            {"name": name, "unit": unit, "peer": peer, "goal": goal}
+            | {key: float(n.replace(",", "")) if n else None for key, n in numbers.items()}
+        )
+    return found
+
+
+def promised(bench: str) -> tuple[str, ...]:
+    """Return how the names of a benchmark's measures begin, as far as it declares them."""
+    rows: tuple[str, ...] = module(bench).SMOKE.rows
+    return rows
 
 
 def met(row: dict[str, Any]) -> bool | None:

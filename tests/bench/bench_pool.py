@@ -13,13 +13,12 @@ docs/plots/pool_way.svg and the tables in docs/gridengine-image.
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from tests.bench.arena import PLOTS, RESULTS, Measure, Smoke, page, put_between_marks, write
+from tests.bench.arena import PLOTS, Measure, Smoke, page, put_between_marks, write
 from tests.system.pool_story import MACHINES, Story, story
 from tests.system.qemu import build_all
 
@@ -59,7 +58,6 @@ def main() -> None:
         pool.ended(*(pool.submit(JOB) for _ in MACHINES))
         idle = [wait_of_a_job(pool) for _ in range(3)]
     stages = {where: [durations(line) for line in each] for where, each in lines.items()}
-    (RESULTS / "pool-stages.json").write_text(json.dumps(stages, indent=1) + "\n")
     write(
         "pool",
         [
