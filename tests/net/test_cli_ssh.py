@@ -4,6 +4,7 @@ is the node's."""
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -124,19 +125,36 @@ def test_a_silent_host_is_left_after_a_time_that_the_user_may_change(
         ran = ssh(served, tmp_path, silent.getsockname()[1], "farm", "n1", *wait, "--", "true")
     assert (ran.stdout, ran.returncode) == ("", 255)
     assert "timed out" in ran.stderr
+
+
+def test_twenty_seconds_are_waited_unless_ssh_config_says_otherwise(
+    served: Served, tmp_path: Path
+) -> None:
+    """A stand-in shows how ssh is called; what a configuration means is asked of the real one."""
+    real, config = shutil.which("ssh"), tmp_path / "config"
     stand_in = tmp_path / "bin" / "ssh"
     stand_in.parent.mkdir()
-    stand_in.write_text('#!/bin/sh\necho "$@"\n')
-    stand_in.chmod(0o755)
-    shown = subprocess.run(
-        ssh_words(served, tmp_path, 1, "farm", "n1"),
-        env=environment(tmp_path) | {"PATH": f"{stand_in.parent}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+    stand_in.write_text(
+        f'#!/bin/sh\ncase " $* " in *" -G "*) exec {real} -F {config} "$@";; esac\necho "$@"\n'
     )
-    assert "-o ConnectTimeout=20" in shown.stdout
+    stand_in.chmod(0o755)
+    for said, waits in (
+        ("", True),
+        ("Host n1.farm\n  ConnectTimeout 45\n", False),
+        ("Host n2.farm\n  ConnectTimeout 45\n", True),
+    ):
+        config.write_text(said)
+        for words in (("farm", "n1"), ("--all", "pool", "--", "true")):
+            shown = subprocess.run(
+                ssh_words(served, tmp_path, 1, *words),
+                env=environment(tmp_path) | {"PATH": f"{stand_in.parent}:{os.environ['PATH']}"},
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+            limit = "-o ConnectTimeout=20" in shown.stdout
+            assert limit == (waits or "--all" in words), (said, shown.stdout)
 
 
 def test_a_machine_with_another_host_key_is_refused(

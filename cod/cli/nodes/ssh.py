@@ -21,7 +21,7 @@ from cod.cli.show import client, node_word
 from cod.cli.terminal_text import printable
 from cod.client import Client, path
 
-TIMEOUT = "ConnectTimeout=20"
+TIMEOUT = "ConnectTimeout=20"  # by itself ssh waits for a silent host for minutes
 MISSING = 255  # exit code of ssh(1) where it cannot connect
 LONGEST = 65536  # bytes of a line of output; a longer one is printed in pieces
 _COMMAND = "cod.ssh.command"
@@ -99,8 +99,7 @@ def ssh(
     """
     command: list[str] = ctx.meta[_COMMAND]
     api = client(ctx)
-    # ssh takes an option's first value, and by itself waits for a silent host for minutes
-    more = [word for option in (*options, TIMEOUT) for word in ("-o", option)]
+    more = [word for option in options for word in ("-o", option)]
     if add_keys and (command or not every):
         raise click.UsageError(
             "--add-keys wants --all and no command: cod ssh --all web --add-keys"
@@ -189,7 +188,7 @@ class _Hosts:
 def _exec(words: Sequence[str], node: Any, command: Sequence[str]) -> None:
     """Become ssh. Raises `click.ClickException` where there is none."""
     try:
-        os.execvp("ssh", [*words, "--", _host(node), *command])
+        os.execvp("ssh", [*_limited(words, node), "--", _host(node), *command])
     except FileNotFoundError:
         raise click.ClickException("there is no `ssh` here: install OpenSSH's client") from None
 
@@ -197,6 +196,20 @@ def _exec(words: Sequence[str], node: Any, command: Sequence[str]) -> None:
 def _host(node: Any) -> str:
     """Return the host as the user's ssh_config may name it."""
     return f"{node['hostname'] or node['name']}.{node['vcluster']}"
+
+
+def _limited(words: Sequence[str], node: Any) -> list[str]:
+    """Return the words of ssh with a limit for connecting, unless options or the user's ssh_config
+    name one for this host: OpenSSH tells what it would use. Raises `FileNotFoundError`."""
+    used = subprocess.run(
+        [*words, "-G", "--", _host(node)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # ssh itself says what is wrong with its configuration
+        check=False,
+    ).stdout.splitlines()
+    unset = b"connecttimeout none" in used or not used
+    return [*words, "-o", TIMEOUT] if unset else [*words]
 
 
 def _prefixed(
@@ -208,7 +221,7 @@ def _prefixed(
     host = str(node["hostname"] or node["name"])
     try:
         running = subprocess.Popen(
-            [*words, "--", _host(node), *command],
+            [*_limited(words, node), "--", _host(node), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
