@@ -39,6 +39,7 @@ NEEDED = {
     "rsync": "rsync",
 }
 """Debian's packages of the programs that databases need: the first two of any, all of Galera."""
+NOTICED = 20.0  # seconds after which Galera has given up a lost node: evs.inactive_timeout is 15
 SITE = """\
 # The site of a lab's servers. A real one is written by `cod init`, every key explained.
 name = "{lab}"
@@ -236,7 +237,7 @@ class LabHosts:
         database = self.databases.get(name)
         with _told():
             if isinstance(database, GaleraNode) and self._cluster is not None:
-                if self._cluster.size():
+                if self._quorum(self._cluster):
                     self._cluster.start(database)
                 else:  # without a quorum no node is ready: all begin at the last commit
                     for each in self.databases:
@@ -244,6 +245,16 @@ class LabHosts:
                     self._cluster.recover()
             elif database is not None:
                 database.start(*UNSYNCED)
+
+    def _quorum(self, cluster: GaleraCluster) -> bool:
+        """Return whether running nodes have a quorum, once they know which others are lost: some 5
+        s after a kill (evs.suspect_timeout). Until then they take no node in, and one that starts
+        gives up."""
+        running = sum(bool(processes.inside(_place(self._lab, each)[1])) for each in self.databases)
+        end = time.monotonic() + NOTICED
+        while (size := cluster.size()) > running and time.monotonic() < end:
+            time.sleep(0.2)
+        return size > 0
 
     def _kill(self, namespace: str) -> None:
         """SIGKILL, again and again until none has started another."""
