@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.bench.arena import PLOTS, RESULTS, page, put_between_marks
+from tests.bench.arena import PLOTS, RESULTS, marks, page, put_between_marks
 
 HERE = Path(__file__).resolve().parent
 NAMES = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
@@ -79,7 +79,8 @@ def stayed(text: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     names = {row["name"] for row in rows}
     begins = tuple(start for bench in {row["bench"] for row in rows} for start in promised(bench))
     found = []
-    for line in text.split(BEGIN)[1].split(END)[0].strip().splitlines()[2:]:
+    begin, end = marks("table")
+    for line in text.split(begin)[1].split(end)[0].strip().splitlines()[2:]:
         name, value, peer, ratio, goal, _ = (
             cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]
         )

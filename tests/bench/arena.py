@@ -46,12 +46,17 @@ def page(name: str) -> Path:
     return manual.page(name, OUT / "docs")
 
 
+def marks(name: str, maker: str = "make bench") -> tuple[str, str]:
+    """Return the lines between which a program writes into a page of the manual."""
+    return f"<!-- {name}: made by {maker} -->", f"<!-- end of {name} -->"
+
+
 def put_between_marks(
     file: Path, name: str, lines: Iterable[str], maker: str = "make bench"
 ) -> None:
     """Write `lines` between a page's marks of that name, in place of what is there. Raises
     `ValueError` where the marks are missing."""
-    begin, end = f"<!-- {name}: made by {maker} -->", f"<!-- end of {name} -->"
+    begin, end = marks(name, maker)
     before, rest = file.read_text().split(begin)
     _, after = rest.split(end)
     file.write_text("\n".join([before + begin, "", *lines, "", end + after]))
