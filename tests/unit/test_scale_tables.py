@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from tests.bench import scale
-from tests.bench.arena import page
+from tests.bench.arena import marks, page
+
+MARKS = marks("storm", "tests.bench.scale")
 
 
 def storm(**more: Any) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def test_the_tables_are_written_into_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, figures, fewer = (tmp_path / name for name in ("scale.md", "storm.json", "fewer.json"))
-    page.write_text(f"before\n{scale.BEGIN}\nold\n{scale.END}\nafter\n")
+    page.write_text("\n".join(["before", MARKS[0], "old", MARKS[1], "after", ""]))
     figures.write_text(json.dumps({"unknown": storm()}))
     fewer.write_text(json.dumps({"unknown": storm(machines=200)}))
     monkeypatch.setattr(scale, "page", lambda name: tmp_path / f"{name}.md")
@@ -64,4 +66,4 @@ def test_the_tables_are_written_into_the_page(
 
 def test_the_page_has_a_place_for_them() -> None:
     text = page("scale").read_text()
-    assert text.index(scale.BEGIN) < text.index(scale.END)
+    assert text.index(MARKS[0]) < text.index(MARKS[1])
