@@ -3,8 +3,9 @@ deadlines.
 
 Every second it asks the database whether anything has changed, and runs a pass if so; also when
 time alone may give it something to do (`flows.scheduler.plan.due`: a lease, a deadline or an
-inertia ends), and at least every ten seconds in any case. A wake-up makes it look at once. Only the
-server that holds the claim does anything: the others look every second whether it is over.
+inertia ends), and at least every ten seconds in any case. A wake-up makes it look at once, but for
+a while after a look, in which wake-ups gather. Only the server that holds the claim does anything:
+the others look every second whether it is over.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from cod.pool import Pool
 from cod.workers.claimkeeper import ClaimKeeper
 
 PERIOD = 1.0  # seconds between looks
+# after a look wake-ups gather so many times as long as it took, `PERIOD` at most: after an outage
+# each machine's report is one, and a look sees all of them
+GATHERED = 3
 PATIENCE = 10.0  # seconds after which a pass is run though nothing seems to have changed
 # seconds without a jump of the wall clock after which it is believed that a lease has run out
 CALM = 60.0
@@ -66,7 +70,7 @@ class Manager(Service):
         self._next_pass = 0.0
         self._started = self._calm_at = 0.0
         self._offset: float | None = None
-        self._woken = False
+        self._woken = self._gathers = False
         self._pause: Deferred[None] | None = None
         self._life: Deferred[None] | None = None
 
@@ -78,35 +82,46 @@ class Manager(Service):
     def stopService(self) -> Deferred[None] | None:
         """End after the act that is under way, and let another server take over at once."""
         super().stopService()  # type: ignore[no-untyped-call]
-        self.wake()
+        self._go_on()
         return self._life
 
     def wake(self) -> None:
         self._woken = True
+        if not self._gathers:
+            self._go_on()
+
+    def _go_on(self) -> None:
         if self._pause is not None:
             pause, self._pause = self._pause, None
             pause.callback(None)
 
     async def _live(self) -> None:
         while self.running:
+            began = self._reactor.seconds()
             try:
                 await self._look()
             except Exception as error:
                 away = self._pool.is_away(error)
                 log.error("the manager's pass failed: %s", error, exc_info=not away)
-            if self.running and not self._woken:
-                await self._rest()
+            took = self._reactor.seconds() - began
+            gathered = min(PERIOD, GATHERED * max(0.0, took))
+            self._gathers = True
+            await self._rest(gathered)
+            self._gathers = False
+            if not self._woken:
+                await self._rest(PERIOD - gathered)
         if self._keeper.claim is not None:
             await self._pool.run(plan.give_up, self._keeper.claim)
 
-    async def _rest(self) -> None:
+    async def _rest(self, seconds: float) -> None:
+        """Wait so long, or until `_go_on` is called."""
+        if not self.running or seconds <= 0:
+            return
         self._pause = Deferred()
-        call = self._reactor.callLater(PERIOD, self.wake)
+        call = self._reactor.callLater(seconds, self._go_on)
         await self._pause
         if call.active():
             call.cancel()
-        else:
-            self._woken = False  # nobody woke it but the clock
 
     async def _look(self) -> None:
         woken, self._woken = self._woken, False

@@ -97,6 +97,34 @@ def test_a_wake_up_makes_it_look_at_once(house: House, engine: Engine, site: Sit
     assert house.clock.getDelayedCalls()[1:] == []
 
 
+def test_wake_ups_gather_after_a_look_for_three_times_as_long_as_it_took(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(*asked: Any, **more: Any) -> Any:
+        house.clock.rightNow += 0.1
+        return real(*asked, **more)
+
+    real = plan.look
+    monkeypatch.setattr(plan, "look", look)
+    house.manager.startService()
+    for _ in range(5):
+        house.manager.wake()
+    house.clock.advance(0.29)
+    assert house.passes() == 1
+    house.clock.advance(0.02)
+    assert house.passes() == 2
+    house.clock.advance(0.31)
+    assert house.passes() == 2, "nobody woke it"
+    house.manager.wake()
+    assert house.passes() == 3
+    house.manager.wake()
+    ended = house.manager.stopService()
+    assert ended is not None
+    assert ended.called, "it ends at once"
+    assert house.passes() == 3
+    assert house.clock.getDelayedCalls() == []
+
+
 def test_an_unchanged_world_is_planned_every_ten_seconds_only(house: House) -> None:
     house.manager.startService()
     house.seconds(5)
