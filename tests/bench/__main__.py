@@ -15,11 +15,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.bench.arena import PLOTS, RESULTS, marks, page, put_between_marks
+from tests.bench.arena import PLOTS, RESULTS, between_marks, page, put_between_marks
 
 HERE = Path(__file__).resolve().parent
 NAMES = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
 PAGE = page("benchmarks")
+PARTLY = {"pass"}  # may be run for some of its sizes; the rows of the others stay
 
 
 def main(words: list[str]) -> int:
@@ -77,10 +78,10 @@ def stayed(text: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of the page `text` that none of `rows` replaces: of benchmarks that have no
     results here, as `rows` are written."""
     names = {row["name"] for row in rows}
-    begins = tuple(start for bench in {row["bench"] for row in rows} for start in promised(bench))
+    measured = {row["bench"] for row in rows} - PARTLY
+    begins = tuple(start for bench in measured for start in promised(bench))
     found = []
-    begin, end = marks("table")
-    for line in text.split(begin)[1].split(end)[0].strip().splitlines()[2:]:
+    for line in between_marks(text, "table")[2:]:
         name, value, peer, ratio, goal, _ = (
             cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]
         )

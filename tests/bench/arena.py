@@ -51,6 +51,12 @@ def marks(name: str, maker: str = "make bench") -> tuple[str, str]:
     return f"<!-- {name}: made by {maker} -->", f"<!-- end of {name} -->"
 
 
+def between_marks(text: str, name: str, maker: str = "make bench") -> list[str]:
+    """Return the lines that a page's text has between its marks of that name."""
+    begin, end = marks(name, maker)
+    return text.split(begin)[1].split(end)[0].strip().splitlines()
+
+
 def put_between_marks(
     file: Path, name: str, lines: Iterable[str], maker: str = "make bench"
 ) -> None:

@@ -6,15 +6,15 @@ Worlds of 1,000, 10,000 and 100,000 nodes with 100, 1,000 and 10,000 pending req
 first pass over a world that has never been planned, further passes until one finds nothing to do,
 with new requests in the place of those that were granted (as long as some are granted), and then
 passes over that unchanged world, as the manager runs them: it need not plan again what it has
-planned in vain. Acts are applied one transaction each, committed to disk.
+planned in vain. Acts are applied as the manager applies them, committed to disk.
 
 The peer is Slurm's scheduler on the same nodes, requests and priorities (tests/bench/slurm_site.py
 says what is left out): what its main and backfill loops need, by its own account, to look at the
 whole queue once.
 
 `--only NODESxREQUESTS` measures one size, `--no-peer` leaves Slurm out, `--peer` measures nothing
-else. What was measured before and is not measured now stays in the table and the picture. The
-largest world is also measured with shares, guarantees, limits by type and node-hours for all groups
+else. What is not measured now stays in the tables, and the picture is drawn when all sizes have
+been measured in this checkout. The largest world is also measured with shares, guarantees, limits by type and node-hours for all groups
 (`--shares` measures only that). `--fair`
 compares reading and planning of the largest world, and passes over it unchanged, with shares,
 guarantees and limits and without, and keeps nothing. `--apply NODESxREQUESTS` applies the first

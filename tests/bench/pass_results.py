@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tests.bench.arena import PLOTS, RESULTS, Measure, page, put_between_marks
+from tests.bench.arena import PLOTS, RESULTS, Measure, between_marks, page, put_between_marks
 from tests.bench.pass_world import Size
 from tests.bench.slurm_site import Cycles
 
@@ -117,9 +117,8 @@ def measures(
 ) -> list[Measure]:
     """The lines of the table of benchmarks."""
     by = {(one.database, one.size): one for one in results if one.database in DATABASES}
-    lines = _largest([one for one in results if one.database in SHARED])
+    lines = _largest([one for one in results if one.size == LARGEST])
     if len(by) == len(SIZES) * len(DATABASES):
-        lines = [*_largest([one for one in by.values() if one.size == LARGEST]), *lines]
         few, many = (
             by["SQLite", Size(NODES[0], REQUESTS[0])].first.plan,
             by["SQLite", Size(NODES[-1], REQUESTS[0])].first.plan,
@@ -183,7 +182,8 @@ def rounded(line: Measure) -> Measure:
 
 
 def write_table(results: Sequence[Result]) -> None:
-    """Put what each part took into the page, between its marks."""
+    """Put what each part took into the page, between its marks; rows of worlds that were not
+    measured here stay."""
     heads = (
         "Nodes",
         "Requests",
@@ -199,7 +199,8 @@ def write_table(results: Sequence[Result]) -> None:
         "Unchanged",
         "Look",
     )
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    stay = between_marks(PAGE.read_text(), "passes")[2:]
+    rows = {tuple(line.split(" | ")[:3]): line for line in stay}
     for one in results:
         first = one.first
         cells = (
@@ -217,12 +218,17 @@ def write_table(results: Sequence[Result]) -> None:
             f"{whole(one.still):.3f} s",
             f"{1000 * one.look:.1f} ms",
         )
-        lines.append(f"| {' | '.join(cells)} |")
+        line = f"| {' | '.join(cells)} |"
+        rows[tuple(line.split(" | ")[:3])] = line
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *rows.values()]
     put_between_marks(PAGE, "passes", lines)
 
 
 def draw(results: Sequence[Result], cycles: Mapping[Size, list[Cycles]]) -> None:
-    """How planning, and a pass over an unchanged world, grow with the nodes."""
+    """How planning, and a pass over an unchanged world, grow with the nodes. What was measured of a
+    few sizes only does not show it: the picture stays as it was."""
+    if {one.size for one in results} < set(SIZES):
+        return
     import matplotlib
 
     matplotlib.use("svg")

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.bench import __main__ as bench
+from tests.bench import pass_results
 from tests.bench.arena import page
+from tests.bench.pass_results import LARGEST, Pass, Result
 
 NEW = {
     "bench": "tftp",
@@ -37,3 +39,20 @@ def test_rows_of_a_benchmark_measured_now_are_replaced_also_by_others() -> None:
     after = bench.stayed(text, [NEW])
     assert any(row["name"].startswith("tftp ") for row in before)
     assert after == [row for row in before if not row["name"].startswith("tftp ")]
+
+
+def test_rows_of_passes_are_replaced_each_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = page("benchmarks").read_text()
+    monkeypatch.setattr(pass_results, "PAGE", tmp_path / "benchmarks.md")
+    pass_results.PAGE.write_text(text)
+    pass_results.write_table([])
+    assert pass_results.PAGE.read_text() == text
+    one = Pass(0.1, 0.2, 0.3)
+    pass_results.write_table([Result("MariaDB", LARGEST, one, one, one, 0.001, 1.0)])
+    now = pass_results.PAGE.read_text().splitlines()
+    changed = [pair for pair in zip(text.splitlines(), now, strict=True) if len(set(pair)) > 1]
+    ((old, new),) = changed
+    assert old.startswith("| 100,000 | 10,000 | MariaDB |")
+    assert new.startswith("| 100,000 | 10,000 | MariaDB | 0.100 s | 0.200 s | 0.30 s |")
