@@ -14,11 +14,11 @@ whole queue once.
 
 `--only NODESxREQUESTS` measures one size, `--no-peer` leaves Slurm out, `--peer` measures nothing
 else. What is not measured now stays in the tables, and the picture is drawn when all sizes have
-been measured in this checkout. The largest world is also measured with shares, guarantees, limits by type and node-hours for all groups
-(`--shares` measures only that). `--fair`
-compares reading and planning of the largest world, and passes over it unchanged, with shares,
-guarantees and limits and without, and keeps nothing. `--apply NODESxREQUESTS` applies the first
-plan of that world one act after the other, and in bulk, and keeps nothing.
+been measured in this checkout. The largest world is also measured with shares, guarantees, limits
+by type and node-hours for all groups (`--shares` measures only that). `--fair` compares reading and
+planning of the largest world, and passes over it unchanged, with shares, guarantees and limits and
+without, and keeps nothing. `--apply NODESxREQUESTS` applies the first plan of that world one act
+after the other, and in bulk, and keeps nothing.
 """
 
 from __future__ import annotations
