@@ -5,18 +5,19 @@ it what they may not see."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from cod.model import Who
 from cod.store import tables as t
 from cod.store.people import groups, people
-from cod.web.portal import shared_loads
+from cod.web.portal import nav, shared_loads
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import Browser, Shown, signed_in
@@ -25,6 +26,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow
 
 BATCH = "/vclusters/batch"
+WAITING = select(t.node_requests).where(t.node_requests.c.state == "pending").subquery()
 PARTS = "top,reclaims,nodes,names,change,requests,notices,history"
 
 
@@ -112,6 +114,26 @@ def test_forms_are_the_viewers_own(there: Served, follow: Callable[[Browser], An
     assert ben.post(f"{BATCH}/describe", form | {"csrf": tokens[1]}).status == 200
     # what was read before the form is not shown after it
     assert "for ben" in ann.get(BATCH, part="top").words
+
+
+def test_the_navigation_s_numbers_come_with_other_parts_and_alone(
+    there: Served, follow: Callable[[Browser], Any], reads: list[Who]
+) -> None:
+    """With parts they are read once for all who watch; alone nothing else of the page is read."""
+    ann, root = browse(there, name="ann"), signed_in(there, Who("user:root", admin=True))
+    follow(ann)
+    alone = ann.get("/vclusters/new", part="counts")
+    waiting = there.tx(lambda tx: tx.scalar(select(func.count()).select_from(WAITING)))
+    assert 0 < json.loads(alone.text)["/requests"] < waiting, "of the own groups alone"
+    assert reads == []
+    together = parts(ann.get(f"{BATCH}?part=top,counts"))
+    assert json.loads(together["counts"]) == json.loads(alone.text)
+    assert len(reads) == 1
+    assert set(json.loads(root.get("/nodes", part="counts").text)) == set(nav.COUNTED)
+    again = ann.ask(
+        "GET", "/vclusters/new?part=counts", headers={"If-None-Match": alone.headers["ETag"]}
+    )
+    assert again.status == 304
 
 
 def test_who_has_lost_a_role_sees_nothing_at_once(

@@ -6,6 +6,7 @@ codes."""
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from cod.core.nodes import transitions
 from cod.flows.people.signin import digest
 from cod.policy.nodes.console import tenure
 from cod.pool import in_transaction
-from cod.states import NodeEvent
+from cod.states import NodeEvent, NodeState
 from cod.store import tables
 from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes
@@ -86,6 +87,12 @@ def follows(page: Any, url: str) -> None:
 def _boots(tx: Tx, name: str) -> None:
     node = nodes.by_name(tx, name)
     transitions.move(tx, node, NodeEvent.PRIMED, now=time.time(), cause="primed", actor="agent")
+
+
+def _fails(tx: Tx) -> None:
+    node = next(each for each in nodes.every(tx) if each.state == NodeState.INACTIVE)
+    event = NodeEvent.QUARANTINED
+    transitions.move(tx, node, event, now=time.time(), cause="a fan stands", actor="root")
 
 
 def _is_at(tx: Tx, name: str, done: int) -> None:
@@ -253,6 +260,17 @@ def test_a_part_is_fetched_again_and_what_is_open_stays_open(
         ),
     )
     page.get_by_role("link", name="news <b>of today</b>").wait_for()
+
+
+def test_the_navigation_s_numbers_follow_on_a_page_without_live_parts(
+    portal: Portal, engine: Engine, page: Any
+) -> None:
+    follows(page, f"{portal.url}/audit")
+    badge = page.locator("nav [data-counted='/faults']").first
+    before = int(badge.inner_text().split()[0]) if badge.is_visible() else 0
+    in_transaction(engine, _fails)
+    expect(badge).to_have_text(re.compile(rf"^{before + 1}\b"))
+    assert badge.is_visible()
 
 
 def test_a_links_code_is_put_in_and_taken_out_of_the_address(portal: Portal, page: Any) -> None:

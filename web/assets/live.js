@@ -143,7 +143,18 @@
       const last = moved.get(badge.dataset.node);
       if (last?.id > since) showState(badge, last);
     }
+    if (part.dataset.part === "counts") showCounts(JSON.parse(part.textContent));
     tick();
+  }
+
+  // the numbers of the navigation, by the pages that they are of
+  function showCounts(counts) {
+    for (const [path, number] of Object.entries(counts)) {
+      for (const badge of named("data-counted", path)) {
+        badge.hidden = !number;
+        badge.firstChild.textContent = number;
+      }
+    }
   }
 
   // of an element that is changed in place: its part no longer shows what was fetched
@@ -257,7 +268,7 @@
   let words = [], pause = null;
 
   function say(text) {
-    if (!said || !document.querySelector("[data-part]")) return;
+    if (!said || !document.querySelector("[data-part]:not([hidden])")) return;
     words.push(text);
     pause ||= setTimeout(() => {
       said.textContent = words.length > 3

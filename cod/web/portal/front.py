@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 import secrets
@@ -158,7 +159,10 @@ class Portal:
         ask = self._ask(asked, named(page.path, names), query=query)
         read = partial(guarded, who=ask.who, claims=page.claims(ask))
         value: Mapping[str, Any]
-        if part and page.shared and form is None:
+        if part == nav.COUNTS:
+            flow = partial(_counted, page, ask)
+            value, stale = await self.context.pool.read(partial(read, flow=flow)), False
+        elif part and page.shared and form is None:
             await self.context.pool.read(partial(read, flow=_nothing))
             heard = re.fullmatch(r"[0-9]{1,18}", asked.header("x-live-heard") or "")
             value, stale = await self._loads.of(page, ask, int(heard[0]) if heard else 0)
@@ -192,7 +196,9 @@ class Portal:
         several each in a `template` element with its tag. Raises `HttpProblem`."""
         wanted = list(dict.fromkeys(part.split(",")))
         found = {
-            name: self.templates.part(page.template, name, values | {"part": name})
+            name: json.dumps(values["nav_counts"])
+            if name == nav.COUNTS
+            else self.templates.part(page.template, name, values | {"part": name})
             for name in wanted
         }
         texts = {name: text for name, text in found.items() if text is not None}
@@ -423,16 +429,22 @@ def _nothing(tx: Tx) -> None:
 
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
-    """Return what a page loads, how many notices are unread, the counts of the navigation, and the
-    last event that it knows of: its stream tells of later ones. Administrators are told on each
-    page that the site is held."""
+    """Return what a page loads, how many notices are unread, and what `_counted` returns.
+    Administrators are told on each page that the site is held."""
     shared = {
-        "last_event": views.last_event(tx),
         "site_hold": hold.counts(tx) if ask.who.admin else None,
         "unread": reading.count(tx, who=ask.who).unread,
+    }
+    return _counted(page, ask, tx) | shared | dict(page.load(tx, ask))
+
+
+def _counted(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
+    """Return the numbers of the navigation, and the last event that a page knows of: its stream
+    tells of later ones."""
+    return {
+        "last_event": views.last_event(tx),
         "nav_counts": {} if page.public else overview.attention(tx, groups=ask.who.groups),
     }
-    return shared | dict(page.load(tx, ask))
 
 
 def _can(who: Who | None, right: str, group_id: int | None = None, single: str = "") -> bool:

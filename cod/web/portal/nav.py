@@ -72,6 +72,8 @@ SITE = (
 )
 COUNTED = {"/requests": "waiting", "/nodes": "to approve", "/faults": "out of service"}
 """The pages whose entries have numbers, and what is counted there."""
+COUNTS = "counts"
+"""The live part of every page that has the numbers, as JSON by path."""
 
 
 def entries(who: Who | None, served: Iterable[str]) -> list[tuple[str, list[Entry]]]:

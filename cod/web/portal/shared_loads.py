@@ -20,6 +20,7 @@ from typing import Any
 from twisted.internet.defer import DeferredLock
 
 from cod.flows import views
+from cod.flows.scheduler import overview
 from cod.model import Who
 from cod.pool import Tx
 from cod.web.api.context import Context
@@ -91,7 +92,12 @@ class SharedLoads:
 
 
 def _read(page: Page[Any, Any], ask: PageCall[Any, Any], tx: Tx) -> dict[str, Any]:
-    return {"now": ask.now, "last_event": views.last_event(tx)} | dict(page.load(tx, ask))
+    shared = {
+        "now": ask.now,
+        "last_event": views.last_event(tx),
+        "nav_counts": overview.attention(tx, groups=ask.who.groups),
+    }
+    return shared | dict(page.load(tx, ask))
 
 
 def _nameless(who: Who) -> Who:
