@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -41,6 +41,8 @@ DISKS = ("ahci", "megaraid_sas", "mpt3sas", "nvme", "sd_mod", "virtio_blk")
 CARDS = ("bnxt_en", "i40e", "igb", "ixgbe", "mlx5_core", "tg3")
 # Where a Btrfs file system keeps the system: a folder at its top, or openSUSE's first snapshot.
 SUBVOLUMES = ("/@", "/@/.snapshots/1/snapshot", "/root")
+# What a FAT file system's own first sector says, which mkfs.fat and Windows write to any disk.
+_NO_LOADER = b"not a bootable disk"
 _KERNEL = re.compile(r"vmlinuz-(\d[\w.+~-]*)")
 _INITRAMFS = ("initramfs-{}.img", "initrd.img-{}", "initrd-{}")
 # of an entry in an archive: the sizes of its content and of its name (cpio, "newc")
@@ -110,7 +112,8 @@ class _RawImage:
         return self._file.read(length)
 
     def write(self, data: memoryview, offset: int) -> None:
-        raise NotImplementedError
+        """Refuse: the file is the administrator's. `partitions` writes to no disk that it reads."""
+        raise BadFile(f"{self.path} is only read")
 
     # ------------------------------------------------------------ what is there
 
@@ -154,7 +157,7 @@ class _RawImage:
     def _firmware(self, found: list[dict[str, Any]]) -> list[str]:
         """Return the kinds of firmware that it boots by."""
         esp = [f"(loop0,gpt{each['number']})" for each in found if each["type"] == "esp"]
-        kinds = ["bios"] if self.read(440, 0).strip(b"\0") else []
+        kinds = ["bios"] if starts_on_bios(self.read) else []
         if any(
             self._listed(f"{each}/EFI/BOOT") or self._listed(f"{each}/efi/boot") for each in esp
         ):
@@ -284,6 +287,19 @@ def _content(head: bytes) -> str:
     """Return which file system begins so: 'ext', 'xfs', 'btrfs' or ''."""
     known = (("xfs", 0, b"XFSB"), ("btrfs", 0x10040, b"_BHRfS_M"), ("ext", 0x438, b"\x53\xef"))
     return next((name for name, at, magic in known if head[at : at + len(magic)] == magic), "")
+
+
+def starts_on_bios(read: Callable[[int, int], bytes]) -> bool:
+    """Return whether a BIOS finds boot code on the disk that `read(length, offset)` reads, and GRUB's
+    first sector its second stage. Of other loaders' code no more is known than that it is there."""
+    sector = read(512, 0)
+    code = sector[:440]
+    if sector[510:] != b"\x55\xaa" or not code.strip(b"\0") or _NO_LOADER in code:
+        return False
+    if b"GRUB " not in code:
+        return True
+    core = int.from_bytes(code[0x5C:0x64], "little")  # kernel_sector of GRUB's boot.S
+    return bool(read(512, core * 512).strip(b"\0"))
 
 
 def warnings(firmware: list[str], system: dict[str, Any]) -> Iterator[str]:

@@ -148,6 +148,29 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
+BOOT_IMG = bytes(0x5C) + (34).to_bytes(8, "little") + bytes(284) + b"GRUB \0Geom\0Hard Disk\0"
+
+
+@pytest.mark.parametrize(
+    ("code", "signature", "starts"),
+    [
+        pytest.param(b"", b"\x55\xaa", False, id="a protective MBR"),
+        pytest.param(b"\xfa\x31\xc0", b"\x55\xaa", True, id="another loader"),
+        pytest.param(b"\xfa\x31\xc0", b"\0\0", False, id="a sector no BIOS starts"),
+        pytest.param(b"This is not a bootable disk.", b"\x55\xaa", False, id="a FAT's own"),
+        pytest.param(BOOT_IMG, b"\x55\xaa", True, id="GRUB"),
+    ],
+)
+def test_only_a_loader_starts_a_disk_on_bios(code: bytes, signature: bytes, starts: bool) -> None:
+    disk = code.ljust(510, b"\0") + signature + bytes(33 * 512) + b"core".ljust(512, b"\0")
+    assert inspection.starts_on_bios(lambda length, at: disk[at : at + length]) is starts
+
+
+def test_grub_without_its_second_stage_starts_nothing() -> None:
+    disk = BOOT_IMG.ljust(510, b"\0") + b"\x55\xaa" + bytes(40 * 512)
+    assert not inspection.starts_on_bios(lambda length, at: disk[at : at + length])
+
+
 @needs_tools
 @pytest.mark.slow
 @pytest.mark.parametrize(
