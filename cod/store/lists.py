@@ -305,8 +305,8 @@ def history(
     if node is not None:
         query = query.where(h.node_id == select(n.id).where(n.name == node).scalar_subquery())
     if vcluster is not None:
-        # Nearly always one, and then the index has its transitions in order; of a subquery all would
-        # be sorted.
+        # Nearly always one, whose transitions the index has in order; of a subquery all would be
+        # sorted.
         held_by = tx.scalars(select(v.id).where(*views.called(vcluster))).all()
         query = query.where(h.vcluster_id.in_(held_by))
     query = query.where(*having(page.q, h.cause, h.actor))

@@ -21,6 +21,7 @@ from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
 from tests.net.passed import Threads, files_passed, threads_at_work
 from tests.net.portalclient import ANN, signed_in
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +62,9 @@ def test_the_files_of_cod_that_a_vclusters_page_passes(
 ) -> None:
     browser = browse(there)
     browser.get("/vclusters/batch")  # templates are compiled once
+    # the server's first sweep of uploads goes through the same threads; it has ended once the next
+    # is scheduled
+    until(lambda: there.server._sweep.call)
     with files_passed(*threads_at_work) as found:
         assert browser.get("/vclusters/batch").status == 200
     # 30 is the goal: a page shows a dozen subjects of its vcluster, and the header's counts
