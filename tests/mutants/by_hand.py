@@ -33,7 +33,7 @@ def listed() -> list[ByHand]:
 
 
 def run(tree: Path, only: str) -> None:
-    """Run each fault against its tests in a copied tree. The ramdisk is built where it is booted."""
+    """Run each fault against its tests in a copied tree; the ramdisk is built for those it boots."""
     linked = tree / "build" / "trampoline"
     built = linked.resolve()
     linked.unlink()
