@@ -15,9 +15,9 @@ import pytest
 from cod.model import Site
 from cod.pool import Pool
 from cod.security import webcert
-from cod.web.http import channel
-from cod.web.http.channel import ConnectionCount
+from cod.web import server as web_server
 from cod.web.http.tls import WebTls
+from cod.web.server import ConnectionCount
 from tests.net.apiserver import serving
 from tests.waiting import until
 
@@ -31,7 +31,7 @@ def test_one_address_does_not_take_all_places() -> None:
 
 
 def test_a_proxy_s_places_are_everybody_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "MOST", 3)
+    monkeypatch.setattr(web_server, "MOST", 3)
     crowd = ConnectionCount(None)
     assert [crowd.enter("127.0.0.1") for _ in range(4)] == [True, True, True, False]
 
@@ -58,7 +58,7 @@ def test_one_too_many_is_cut_off_and_there_is_room_again_when_one_leaves(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(channel, "MOST", 2)
+    monkeypatch.setattr(web_server, "MOST", 2)
     tls = WebTls(partial(webcert.self_signed, tmp_path / "web", ["127.0.0.1"]))
     with serving(pool, reactor, in_reactor, site, tls=tls) as served:
         port, crowd = served.server.ports[0], served.server._apis[1].connections

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from cod.core import volumes
 from cod.core.networks import isolation as core_isolation
-from cod.model import Refused, Site, Subnet, Vcluster, room_of_blocks
+from cod.model import Refused, Site, Subnet, Vcluster
 from cod.policy.nodes import isolation
 from cod.states import RequestState
 from cod.store.engine import Tx
@@ -17,10 +17,9 @@ def check(tx: Tx, vcluster: Vcluster, size: int, site: Site, field: str = "size"
     give back. It gets them with its nodes (`extend`)."""
     subnet = next((one for one in site.subnets if one.name == vcluster.subnet), None)
     if subnet is not None and not vcluster.isolated:
-        room = room_of_blocks(subnet.block_pool, subnet.block_size)
-        if size <= room:
+        if size <= subnet.room:
             return
-        room = max(room, address_blocks.room(tx, vcluster.id))
+        room = max(subnet.room, address_blocks.room(tx, vcluster.id))
     else:
         room = address_blocks.room(tx, vcluster.id)
         if not room and (network := networks.of(tx, vcluster.id)) is not None:

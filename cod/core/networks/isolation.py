@@ -23,7 +23,6 @@ from cod.model import (
     Subnet,
     Vcluster,
     ipv4,
-    room_of_blocks,
 )
 from cod.policy.nodes import isolation
 from cod.states import OWN_SYSTEM
@@ -98,7 +97,7 @@ def asked_prefix(asked: AskedVcluster, count: int, site: Site) -> int | None:
             "only an isolated vcluster has a network whose size can be chosen",
             "network_size",
         )
-    most = max(room_of_blocks(one.block_pool, one.block_size) for one in site.subnets)
+    most = max(one.room for one in site.subnets)
     if count > most:
         raise Refused(
             "invalid",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cod.model import RequestTuple, Site, Subnet, room_of_blocks
+from cod.model import RequestTuple, Site, Subnet
 from cod.policy.scheduler import whatif
 from cod.policy.scheduler.feasibility import lacking
 from cod.store.engine import Tx
@@ -53,9 +53,5 @@ def choose(
             sum(known.get(subnet.name, {}).values()),
         )
 
-    roomy = [
-        one
-        for one in site.subnets
-        if isolated or room_of_blocks(one.block_pool, one.block_size) >= size
-    ]
+    roomy = [one for one in site.subnets if isolated or one.room >= size]
     return max(roomy or site.subnets, key=merit)

@@ -18,7 +18,6 @@ from cod.model import (
     RequestView,
     Result,
     Who,
-    set_values,
 )
 from cod.policy.people import rights
 from cod.policy.scheduler import leases, reasons
@@ -90,7 +89,7 @@ def submit(
         may_spread=asked.spread,
         starts_at=starts_at,
         duration=asked.duration,
-        options=set_values(Request, asked),
+        asked=asked,
     )
     if why and starts_at is not None:
         requests.explain(tx, {request.id: reasons.begins(starts_at, why)})
@@ -181,7 +180,7 @@ def change(
         now=request.submitted_at,
         may_wait=request.may_wait,
         may_spread=request.may_spread if spread is None else spread,
-        options=set_values(Request, request),
+        asked=request,
     )
     watchers.put(tx, made.id, watching)
     return Result(views.requests(tx, made.id, seen)[0], (Effect("wake", "manager"),))

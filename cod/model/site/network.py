@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from cod.model.addresses import room_of_blocks
 from cod.model.keys import (
     LABEL,
     AbsolutePath,
@@ -66,6 +67,11 @@ class Subnet(SiteTable):
     )
     # addresses of the site's other servers on it: `cod.site` takes them from `server`
     others: tuple[Address, ...] = field(default=(), metadata={"exclude": True})
+    # how many nodes all its blocks together have addresses for
+    room: int = field(init=False, repr=False, compare=False, metadata={"exclude": True})
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "room", room_of_blocks(self.block_pool, self.block_size))
 
     @property
     def servers(self) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -20,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from cod.model import RecordedRequest, Request, RequestTuple
+from cod.model import AskedNodes, RecordedRequest, Request, RequestTuple, described
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -36,6 +35,8 @@ _TUPLES_OF = (
     .order_by(_t.request_id, _t.position)
 )
 _END = update(t.node_requests).where(Among(_r.id, "requests"), _r.state.in_(UNDECIDED))
+# what people set of a request, beside what `add` is given by name
+_SET = tuple(each.name for each in described(Request) if each.about.set_by)
 _OF_VCM = "vcm"  # keys that VCMs gave begin with it
 lock_rows = ROWS.lock  # as `lock`, without tuples
 
@@ -55,7 +56,7 @@ def add(
     deadline: float | None = None,
     starts_at: float | None = None,
     duration: float | None = None,
-    options: Mapping[str, Any] = MappingProxyType({}),
+    asked: AskedNodes | Request | None = None,
 ) -> Request:
     """Return a new pending request. `kind` is create, grow, replace or move; `key` is unique (the
     caller looks first).
@@ -64,7 +65,7 @@ def add(
                 be of several blocks
     source_id, deadline  of a move, as in `model.Request`; starts_at, duration: of a reservation in
                          advance
-    options     what else people set of it
+    asked       has what else people set of it
     """
     made = ROWS.add(
         tx,
@@ -80,7 +81,7 @@ def add(
         deadline=deadline,
         starts_at=starts_at,
         duration=duration,
-        **options,
+        **({} if asked is None else {name: getattr(asked, name) for name in _SET}),
     )
     tx.execute(
         insert(t.request_tuples),
