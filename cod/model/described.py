@@ -13,7 +13,7 @@ there.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import Enum, StrEnum
 from functools import cache
 from operator import attrgetter
@@ -95,6 +95,7 @@ class RecordField:
     type      without None
     default   MISSING: it has none
     path      of attributes from the record to the field: 'node.name'
+    get       reads the field from the record
     """
 
     name: str
@@ -103,11 +104,10 @@ class RecordField:
     optional: bool
     default: Any
     path: str
+    get: Callable[[Any], Any] = field(init=False, repr=False, compare=False)
 
-    @property
-    def get(self) -> Callable[[Any], Any]:
-        """Return a function that reads the field from the record."""
-        return attrgetter(self.path)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "get", attrgetter(self.path))
 
     @property
     def clears(self) -> bool:

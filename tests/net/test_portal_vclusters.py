@@ -60,6 +60,7 @@ def test_the_list_shows_what_ones_groups_have(there: Served) -> None:
 def test_the_files_of_cod_that_a_vclusters_page_passes(
     there: Served, threads_at_work: Threads
 ) -> None:
+    until(lambda: there.server._sweep.call)  # the server's first sweep of uploads has ended
     browser = browse(there)
     browser.get("/vclusters/batch")  # templates are compiled once
     # the server's first sweep of uploads goes through the same threads; it has ended once the next
@@ -67,8 +68,8 @@ def test_the_files_of_cod_that_a_vclusters_page_passes(
     until(lambda: there.server._sweep.call)
     with files_passed(*threads_at_work) as found:
         assert browser.get("/vclusters/batch").status == 200
-    # 30 is the goal: a page shows a dozen subjects of its vcluster, and the header's counts
-    assert len(found) <= 66, sorted(found)
+    # 30 is the goal: a page shows a dozen subjects of its vcluster, and the header's counts (0082)
+    assert len(found) <= 60, sorted(found)
 
 
 def test_the_list_is_filtered_sorted_and_in_parts_on_the_server(there: Served) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from cod.web.http.errors import HttpProblem
 from cod.web.http.sessions import PortalSession
-from cod.web.portal.answers import PageRequest, packed
+from cod.web.portal.answers import PageRequest
 from cod.web.portal.manual import Manual
+from cod.web.portal.page_body import packed
 
 
 @pytest.fixture

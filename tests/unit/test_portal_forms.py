@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from cod.model import Who
 from cod.quantity import read_span
 from cod.web.api.calls import checked
 from cod.web.api.models import Body
@@ -205,24 +204,22 @@ def test_paths_of_this_site(path: str, local: bool) -> None:
 
 def test_the_navigation_is_for_whom_it_is_for() -> None:
     served = ["/", "/vclusters", "/nodes", "/audit"]
-    owner = nav.entries(Who("user:ann"), served)
+    owner = nav.entries(served, admin=False)
     assert [entry.path for _, part in owner for entry in part] == ["/", "/vclusters"]
-    assert "/nodes" in [
-        entry.path for _, part in nav.entries(Who("user:ann", admin=True), served) for entry in part
-    ]
-    assert nav.entries(None, served) == []
+    assert "/nodes" in [entry.path for _, part in nav.entries(served, admin=True) for entry in part]
+    clusters = nav.entries([*served, "/requests"], admin=False)[0][1][1]
+    assert clusters.paths == ("/vclusters", "/requests")
 
 
 def test_an_assets_name_is_of_its_content(tmp_path: Any) -> None:
     (tmp_path / "a.css").write_text("body{}" * 100)
     (tmp_path / "notes.txt").write_text("not served")
     assets = Assets(tmp_path)
-    path = assets.path("a.css")
+    path = assets.paths["a.css"]
     (tmp_path / "a.css").write_text("other")
-    assert Assets(tmp_path).path("a.css") != path
+    assert Assets(tmp_path).paths["a.css"] != path
     found = assets.get(path.removeprefix("/assets/"))
     assert found is not None
     assert 0 < len(found.packed) < len(found.content)
     assert assets.get("notes.txt") is assets.get("a.css") is None
-    with pytest.raises(KeyError):
-        assets.path("notes.txt")
+    assert "notes.txt" not in assets.paths

@@ -201,6 +201,21 @@ class Line:
     grams: float
     cost: float | None = None
 
+    @property
+    def node_hours(self) -> float:
+        """Return the hours of all nodes together."""
+        return self.seconds / 3600
+
+    @property
+    def kwh(self) -> float:
+        """Return the energy used."""
+        return self.joules / energy_accounting.KWH
+
+    @property
+    def kwh_saved(self) -> float:
+        """Return how much more it would have been had no node slept."""
+        return (self.always_on - self.joules) / energy_accounting.KWH
+
 
 @dataclass(frozen=True, slots=True)
 class Report:

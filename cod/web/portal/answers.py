@@ -3,7 +3,6 @@ have."""
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,7 +23,6 @@ SECURITY = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-WORTH_PACKING = 1000  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +50,6 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     cookies: list[str] = field(default_factory=list)
     secret: bool = False
-
-
-def packed(answer: Answer, accepts: str | None) -> Answer:
-    """Return the answer, by gzip where the browser takes that and it is worth it."""
-    fits = answer.kind == HTML and len(answer.body) >= WORTH_PACKING and not answer.secret
-    fits = fits and "Content-Encoding" not in answer.headers
-    if fits and "gzip" in (accepts or ""):
-        answer.body = gzip.compress(answer.body, 5, mtime=0)
-        answer.headers["Content-Encoding"] = "gzip"
-    if fits:
-        answer.headers["Vary"] = "Accept-Encoding"
-    return answer
 
 
 def redirect(path: str, *cookies: str) -> Answer:

@@ -36,23 +36,17 @@ class Asset:
 
 
 class Assets:
-    """The assets in `folders`. A file `style.css` is served as `style.0123456789abcdef.css`."""
+    """The assets in `folders`. `paths`: where each file is served, by its name: `style.css` at
+    `/assets/style.0123456789abcdef.css`."""
 
     def __init__(self, *folders: Path) -> None:
         paths = [path for folder in folders for path in sorted(folder.iterdir())]
         found = [read(path) for path in paths if path.suffix in KINDS]
         self._served = {each.name: each for each in found}
-        self._names = {
-            f"{each.name.split('.')[0]}.{each.name.rpartition('.')[2]}": each.name for each in found
+        self.paths = {
+            f"{each.name.split('.')[0]}.{each.name.rpartition('.')[2]}": f"/assets/{each.name}"
+            for each in found
         }
-
-    def path(self, name: str) -> str:
-        """Return where the file `name` is served. Raises KeyError."""
-        return f"/assets/{self._names[name]}"
-
-    def has(self, name: str) -> bool:
-        """Return whether there is a file `name`: the widgets' are not on every server."""
-        return name in self._names
 
     def get(self, name: str) -> Asset | None:
         """Return the file that is served under that name."""

@@ -36,7 +36,7 @@ from cod.web.http.representations import tag
 from cod.web.http.request import unquoted
 from cod.web.http.sessions import check_host, same_origin
 from cod.web.portal import assets, links, manual, nav
-from cod.web.portal.answers import Answer, PageRequest, packed, redirect
+from cod.web.portal.answers import Answer, PageRequest, redirect
 from cod.web.portal.forms import Fields, Form, body_of
 from cod.web.portal.page import Action, Page, SessionAction
 from cod.web.portal.render import Templates
@@ -70,7 +70,8 @@ class Portal:
         self.assets = assets.Assets(web / "assets", *([widgets] if widgets else []))
         self.templates = Templates(web / "templates", self.assets)
         self.manual = manual.Manual(data.built("manual"))
-        self._served = frozenset(page.path for page in pages)
+        served = [page.path for page in pages]
+        self._nav = {admin: nav.entries(served, admin=admin) for admin in (False, True)}
         self._loads = SharedLoads(context)
 
     async def answer(self, asked: PageRequest, refused: HttpProblem | None = None) -> Answer:
@@ -85,7 +86,7 @@ class Portal:
             answer = self._problem(asked, wrong)
         except Exception as error:
             answer = self._problem(asked, unexpected(error))
-        return packed(answer, asked.header("accept-encoding"))
+        return answer
 
     async def _found(self, asked: PageRequest) -> Answer:
         if asked.path.startswith("/assets/") and asked.method == "GET":
@@ -248,7 +249,7 @@ class Portal:
             "now": self.context.clock(),
             "path": asked.path,
             "place": place,
-            "nav": nav.entries(visit.who, self._served),
+            "nav": self._nav[visit.who.admin] if visit.who else [],
             "nav_counts": {},
             "flash": visit.flash,
             "forms": forms,

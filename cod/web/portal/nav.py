@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-
-from cod.model import Who
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """An entry of the navigation. `icon`: a symbol of web/templates/_icons.html; `below`: the pages
-    of a section, of which the first has the section's path."""
+    of a section, of which the first has the section's path; `paths`: of all pages that belong to
+    the entry."""
 
     path: str
     title: str
     icon: str
     below: tuple[Entry, ...] = ()
+    paths: tuple[str, ...] = field(init=False)
 
-    @property
-    def paths(self) -> list[str]:
-        """Return the paths of the pages that belong to the entry."""
-        return [each.path for each in self.below] or [self.path]
+    def __post_init__(self) -> None:
+        paths = tuple(each.path for each in self.below) or (self.path,)
+        object.__setattr__(self, "paths", paths)
 
 
 OWNERS = (
@@ -76,14 +75,12 @@ COUNTS = "counts"
 """The live part of every page that has the numbers, as JSON by path."""
 
 
-def entries(who: Who | None, served: Iterable[str]) -> list[tuple[str, list[Entry]]]:
-    """(heading, entries) of the navigation of `who`: those whose pages are served. Owners have one
-    group without a heading, administrators three."""
-    if who is None:
-        return []
+def entries(served: Iterable[str], *, admin: bool) -> list[tuple[str, list[Entry]]]:
+    """Return (heading, entries) of the navigation of administrators or of others: those whose pages
+    are served. Owners have one group without a heading, administrators three."""
     there = set(served)
     parts: list[tuple[str, tuple[Entry, ...]]] = [("", OWNERS)]
-    if who.admin:
+    if admin:
         parts = [("Use", OWNERS), ("Machines", MACHINES), ("Site", SITE)]
     shown = [(heading, [*_served(part, there)]) for heading, part in parts]
     return [(heading, part) for heading, part in shown if part]

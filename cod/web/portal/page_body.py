@@ -1,11 +1,15 @@
-"""A request to the portal whose body is in memory: a page, or a form."""
+"""A request to the portal whose body is in memory, a page or a form; and how answers leave."""
 
 from __future__ import annotations
 
+import gzip
+
 from cod.web.http import sessions
 from cod.web.http.request import MemoryBody, WebRequest, unquoted
-from cod.web.portal.answers import SECURITY, Answer, PageRequest
+from cod.web.portal.answers import HTML, SECURITY, Answer, PageRequest
 from cod.web.portal.front import Portal
+
+WORTH_PACKING = 1000  # bytes
 
 
 class PageBody(MemoryBody):
@@ -39,7 +43,20 @@ def page_request(request: WebRequest, body: bytes) -> PageRequest:
 
 def send_page(request: WebRequest, answer: Answer) -> None:
     """Send what the portal answers."""
+    answer = packed(answer, request.getHeader("accept-encoding"))
     request.headers |= SECURITY | answer.headers
     for line in answer.cookies:
         request.responseHeaders.addRawHeader("Set-Cookie", line)
     request.send(answer.status, answer.body, answer.kind)
+
+
+def packed(answer: Answer, accepts: str | None) -> Answer:
+    """Return the answer, by gzip where the browser takes that and it is worth it."""
+    fits = answer.kind == HTML and len(answer.body) >= WORTH_PACKING and not answer.secret
+    fits = fits and "Content-Encoding" not in answer.headers
+    if fits and "gzip" in (accepts or ""):
+        answer.body = gzip.compress(answer.body, 5, mtime=0)
+        answer.headers["Content-Encoding"] = "gzip"
+    if fits:
+        answer.headers["Vary"] = "Accept-Encoding"
+    return answer

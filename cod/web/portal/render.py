@@ -52,8 +52,8 @@ class Templates:
         self._env.globals |= {
             "url": links.url,
             "glossary": glossary.TERMS,
-            "asset": assets.path,
-            "has_asset": assets.has,
+            "asset": assets.paths.__getitem__,
+            "has_asset": assets.paths.__contains__,  # the widgets' are not on every server
             "node_words": formatting.NODE_WORDS,
             "phases": states.PHASES,
             "nav_counted": nav.COUNTED,

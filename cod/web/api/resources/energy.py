@@ -15,7 +15,6 @@ from cod.model import Right
 from cod.web.api.models import Query, Reply
 from cod.web.api.routes import Call, Names, route
 
-KWH = 3.6e6  # joules
 Moment = Annotated[float | None, Field(ge=0, le=1e11, allow_inf_nan=False)]
 
 
@@ -62,9 +61,9 @@ class EnergyLine(EnergySum):
         return cls(
             name=line.key if isinstance(line.key, str) else None,
             day=line.key if isinstance(line.key, float) else None,
-            node_hours=line.seconds / 3600,
-            kwh=line.joules / KWH,
-            kwh_saved=(line.always_on - line.joules) / KWH,
+            node_hours=line.node_hours,
+            kwh=line.kwh,
+            kwh_saved=line.kwh_saved,
             gco2=line.grams,
             cost=line.cost,
         )

@@ -21,7 +21,7 @@ from cod.flows.scheduler.shares import UserShare
 from cod.model import Group, Listed, Member, Right, Role, SingleRight, Who
 from cod.model import Page as Part
 from cod.pool import Tx
-from cod.web.api.resources.energy import EnergyLine, EnergyReport
+from cod.web.api.resources.energy import EnergyReport
 from cod.web.api.resources.groups import GROUPS, GroupCreate, GroupQuery
 from cod.web.api.resources.notices import DeliveryQuery, DeliveryReply
 from cod.web.api.resources.people import MemberReply, MemberSet
@@ -78,7 +78,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     month = energy.of_month(tx, group.name, group.id, ask.site.energy, ask.now)
     return {
         "g": group,
-        "month": EnergyLine.of(month),
+        "month": month,
         "owns": owns,
         "vclusters": vclusters,
         "taken": taken,

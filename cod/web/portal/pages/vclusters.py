@@ -35,7 +35,6 @@ from cod.model import Page as Part
 from cod.pool import Tx
 from cod.states import ReclaimState, VclusterState
 from cod.web.api.models import Paged
-from cod.web.api.resources.energy import EnergyLine
 from cod.web.api.resources.moves import MoveStart
 from cod.web.api.resources.network.names import NameReply, NameSet
 from cod.web.api.resources.nodes import HistoryQuery
@@ -92,7 +91,7 @@ def _one(tx: Tx, ask: PageCall[Named, MembersQuery]) -> dict[str, Any]:
         "vcm": vcms.find(tx, vcluster=name),
         "names": vcluster_names.every(tx, vcluster=name, site=ask.site),
         "mounts": volumes.mounted(tx, vcluster_id=view.vcluster.id),
-        "used": EnergyLine.of(energy.of_vcluster(tx, name, view.vcluster.id, ask.site.energy)),
+        "used": energy.of_vcluster(tx, name, view.vcluster.id, ask.site.energy),
     }
     targets = (
         _targets(tx, ask.who, name)
