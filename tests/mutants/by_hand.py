@@ -33,7 +33,7 @@ def listed() -> list[ByHand]:
 
 
 def run(tree: Path, only: str) -> None:
-    """Run each fault against its tests in a copied tree; the ramdisk is built for those it boots."""
+    """Run each fault against its tests in a copied tree, with a ramdisk of it if it is booted."""
     linked = tree / "build" / "trampoline"
     built = linked.resolve()
     linked.unlink()
