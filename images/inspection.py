@@ -291,8 +291,7 @@ def _content(head: bytes) -> str:
 
 def starts_on_bios(read: Callable[[int, int], bytes]) -> bool:
     """Return whether a BIOS finds boot code on the disk that `read(length, offset)` reads, and
-    GRUB's first sector its second stage. Of other loaders' code no more is known than that it is
-    there."""
+    GRUB's first sector its second stage. Other loaders' code need only be there."""
     sector = read(512, 0)
     code = sector[:440]
     if sector[510:] != b"\x55\xaa" or not code.strip(b"\0") or _NO_LOADER in code:
