@@ -30,6 +30,7 @@ from cod.model import Ingested
 from cod.orders import ImageSource, Order
 from cod.wire.confd.messages import encode
 from tests.bench.arena import RESULTS, ROOT, Measure, Smoke, write
+from tests.loops import loop_device
 
 GIB, MIB = 1 << 30, 1 << 20
 SIZE, USED = 4 * GIB, 10**9
@@ -107,16 +108,8 @@ def disk(folder: Path, as_file: bool) -> Iterator[Path]:
     if as_file:
         yield path
         return
-    loop = subprocess.run(
-        ["losetup", "--find", "--show", "--direct-io=on", path],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    try:
+    with loop_device(path, "--direct-io=on") as loop:
         yield Path(loop)
-    finally:
-        subprocess.run(["losetup", "--detach", loop], check=True)
 
 
 def dirty(path: Path) -> None:

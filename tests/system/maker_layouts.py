@@ -18,12 +18,13 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from images import debian, grub
 from images.disk import MIB, TYPES, fat, put
+from tests.loops import loop_device
 from trampoline.recipe import packages
 
 PACKAGES = (*debian.PACKAGES, "dracut", "xfsprogs", "btrfs-progs", "lvm2")
@@ -255,14 +256,9 @@ def settle(tree: Path, fstab: str, kernel: str, words: str, prefix: str, boot: s
         os.setxattr(tree / name, "security.selinux", LABEL.encode() + b"\0")
 
 
-@contextmanager
-def loop(path: Path, start: int, size: int) -> Iterator[str]:
+def loop(path: Path, start: int, size: int) -> AbstractContextManager[str]:
     """A loop device for a part of a file, gone afterwards."""
-    found = _run("losetup", "-f", "--show", "-o", str(start), "--sizelimit", str(size), str(path))
-    try:
-        yield found.strip()
-    finally:
-        _run("losetup", "-d", found.strip())
+    return loop_device(path, f"--offset={start}", f"--sizelimit={size}")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import pytest
 from cod.images.ingest import ingest
 from cod.orders import ImageSource, Order, Partition
 from tests.imageserver import Server, serving
+from tests.loops import loop_device
 from trampoline import cprime, wipe
 from trampoline.errors import PrimeError
 from trampoline.inventory import Disk
@@ -38,14 +39,8 @@ def device() -> Iterator[Disk]:
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as backing:
         backing.write(os.urandom(SIZE))
         backing.flush()
-        path = subprocess.run(
-            ["losetup", "--find", "--show", "--partscan", backing.name],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-        yield Disk(Path(path).name, path, SIZE, "ata", serial="L")
-        subprocess.run(["losetup", "--detach", path], check=True)
+        with loop_device(backing.name, "--partscan") as path:
+            yield Disk(Path(path).name, path, SIZE, "ata", serial="L")
 
 
 def content(disk: Disk) -> bytes:
