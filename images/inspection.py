@@ -299,7 +299,8 @@ def starts_on_bios(read: Callable[[int, int], bytes]) -> bool:
     if b"GRUB " not in code:
         return True
     core = int.from_bytes(code[0x5C:0x64], "little")  # kernel_sector of GRUB's boot.S
-    return bool(read(512, core * 512).strip(b"\0"))
+    # a damaged one, or older GRUB's code in its place, names no sector of any disk
+    return core < 1 << 50 and bool(read(512, core * 512).strip(b"\0"))
 
 
 def warnings(firmware: list[str], system: dict[str, Any]) -> Iterator[str]:

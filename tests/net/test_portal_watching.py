@@ -136,6 +136,16 @@ def test_the_navigation_s_numbers_come_with_other_parts_and_alone(
     assert again.status == 304
 
 
+def test_what_is_shown_once_has_no_part_to_fetch(there: Served) -> None:
+    """It has no address of its own: the script would look there, and leave the page."""
+    browser = browse(there, name="ann")
+    missing = browser.get("/nope")
+    assert (missing.status, "data-part" in missing.text) == (404, False)
+    page = browser.get("/account")
+    shown = page.send("/account/tokens", name="laptop")
+    assert (shown.status, "data-part" in shown.text) == (200, False), shown.words
+
+
 def test_who_has_lost_a_role_sees_nothing_at_once(
     there: Served, follow: Callable[[Browser], Any]
 ) -> None:

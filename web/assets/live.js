@@ -73,6 +73,10 @@
       (part.contains(at) && at.matches("input:not([type=hidden]), textarea, select"));
   }
 
+  function goHome() { // unless what somebody types would be lost
+    if (!busy(document.getElementById("main"))) location.assign(body.dataset.home);
+  }
+
   // all that wait, in one request: their page is loaded once for all of them
   async function fetchParts() {
     timer = 0;
@@ -93,10 +97,10 @@
         "live", "X-Live-Heard": latest, ...(known && { "If-None-Match": known }) } });
       if (leaving) return; // the form may have changed the page's address
       // signed out meanwhile, or the thing has another name
-      if (reply.type === "opaqueredirect") return location.assign(body.dataset.home);
+      if (reply.type === "opaqueredirect") return goHome();
       apart = 1000 * (reply.headers.get("X-Live-Apart") || apart / 1000);
       // what the page is about is gone: the server says what became of it
-      if (reply.status === 404) return location.assign(body.dataset.home);
+      if (reply.status === 404) return goHome();
       // what the server has read for all who watch may be older than the last event
       if (reply.headers.has("X-Live-Again")) free.forEach((name) => soon(name));
       if (!reply.ok) return; // 304: all is shown already

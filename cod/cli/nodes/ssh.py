@@ -88,7 +88,7 @@ def ssh(
 
     NODE is named by its host name in CLUSTER, its name, a MAC, serial number or UUID. With --all
     each line of output begins with the host name; the exit code is the largest. A node that does
-    not answer is left after 20 s, also where ssh_config says otherwise: -o ConnectTimeout=60.
+    not answer is left after 20 s, unless ssh_config or -o says otherwise: -o ConnectTimeout=60.
 
     \b
     Example:
