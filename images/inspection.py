@@ -43,6 +43,7 @@ CARDS = ("bnxt_en", "i40e", "igb", "ixgbe", "mlx5_core", "tg3")
 SUBVOLUMES = ("/@", "/@/.snapshots/1/snapshot", "/root")
 # What a FAT file system's own first sector says, which mkfs.fat and Windows write to any disk.
 _NO_LOADER = b"not a bootable disk"
+_SECTORS = 1 << 50  # of 512 bytes: more than any disk has
 _KERNEL = re.compile(r"vmlinuz-(\d[\w.+~-]*)")
 _INITRAMFS = ("initramfs-{}.img", "initrd.img-{}", "initrd-{}")
 # of an entry in an archive: the sizes of its content and of its name (cpio, "newc")
@@ -296,11 +297,12 @@ def starts_on_bios(read: Callable[[int, int], bytes]) -> bool:
     code = sector[:440]
     if sector[510:] != b"\x55\xaa" or not code.strip(b"\0") or _NO_LOADER in code:
         return False
-    if b"GRUB " not in code:
+    # GRUB 2's boot.S has the address of its second stage in memory before the sector of it; GRUB
+    # Legacy has code there
+    if b"GRUB " not in code or code[0x5A:0x5C] != b"\0\x80":
         return True
-    core = int.from_bytes(code[0x5C:0x64], "little")  # kernel_sector of GRUB's boot.S
-    # a damaged one, or older GRUB's code in its place, names no sector of any disk
-    return core < 1 << 50 and bool(read(512, core * 512).strip(b"\0"))
+    core = int.from_bytes(code[0x5C:0x64], "little")
+    return core < _SECTORS and bool(read(512, core * 512).strip(b"\0"))
 
 
 def warnings(firmware: list[str], system: dict[str, Any]) -> Iterator[str]:

@@ -179,13 +179,14 @@ def set_by(record: type, right: Right) -> frozenset[str]:
     return frozenset(each.name for each in described(record) if each.about.set_by is right)
 
 
+def set_names(record: type) -> tuple[str, ...]:
+    """Return the names of the fields of a record that people set."""
+    return tuple(each.name for each in described(record) if each.about.set_by)
+
+
 def set_values(record: type, source: object) -> dict[str, Any]:
     """Return the values that `source` has for the fields of a record that people set, by name."""
-    values = {}
-    for each in described(record):
-        if each.about.set_by:
-            values[each.name] = getattr(source, each.name)
-    return values
+    return {name: getattr(source, name) for name in set_names(record)}
 
 
 def _made(record: type) -> type:

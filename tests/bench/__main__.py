@@ -20,6 +20,7 @@ from tests.bench.arena import PLOTS, RESULTS, between_marks, page, put_between_m
 HERE = Path(__file__).resolve().parent
 NAMES = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
 PAGE = page("benchmarks")
+VERDICTS = {True: "met", False: "**missed**", None: ""}
 PARTLY = {"pass"}  # may be run for some of its sizes; the rows of the others stay
 
 
@@ -76,13 +77,14 @@ def results() -> list[dict[str, Any]]:
 
 def stayed(text: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of the page `text` that none of `rows` replaces: of benchmarks that have no
-    results here, as `rows` are written."""
+    results here, as `rows` are written; `verdict`: the page's, which was of numbers with more
+    digits."""
     names = {row["name"] for row in rows}
     measured = {row["bench"] for row in rows} - PARTLY
     begins = tuple(start for bench in measured for start in promised(bench))
     found = []
     for line in between_marks(text, "table")[2:]:
-        name, value, peer, ratio, goal, _ = (
+        name, value, peer, ratio, goal, verdict = (
             cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]
         )
         if name in names or name.startswith(begins):
@@ -91,7 +93,7 @@ def stayed(text: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         peer, _, peer_value = peer.rpartition(" ")
         numbers = {"value": amount, "peer_value": peer_value, "ratio": ratio}
         found.append(
-            {"name": name, "unit": unit, "peer": peer, "goal": goal}
+            {"name": name, "unit": unit, "peer": peer, "goal": goal, "verdict": verdict}
             | {key: float(n.replace(",", "")) if n else None for key, n in numbers.items()}
         )
     return found
@@ -135,7 +137,7 @@ def write_table(rows: list[dict[str, Any]]) -> None:
         peer = (
             f"{row['peer']} {number(row['peer_value'])}".replace("|", r"\|") if row["peer"] else ""
         )
-        verdict = {True: "met", False: "**missed**", None: ""}[met(row)]
+        verdict = row.get("verdict", VERDICTS[met(row)])
         lines.append(
             f"| {row['name']} | {number(row['value'])} {row['unit']} | {peer} |"
             f" {number(row['ratio'])} | {row['goal'] or ''} | {verdict} |"

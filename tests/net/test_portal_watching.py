@@ -137,7 +137,8 @@ def test_the_navigation_s_numbers_come_with_other_parts_and_alone(
 
 
 def test_what_is_shown_once_has_no_part_to_fetch(there: Served) -> None:
-    """It has no address of its own: the script would look there, and leave the page."""
+    """Show that such a page, which has no address of its own, gives the script nothing to fetch: it
+    would find no page there, and leave this one."""
     browser = browse(there, name="ann")
     missing = browser.get("/nope")
     assert (missing.status, "data-part" in missing.text) == (404, False)

@@ -95,6 +95,20 @@ def _fails(tx: Tx) -> None:
     transitions.move(tx, node, event, now=time.time(), cause="a fan stands", actor="root")
 
 
+def _notifies(tx: Tx, subject: str) -> None:
+    tx.execute(
+        tables.notices.insert().values(
+            at=time.time(), kind="test", group_id=1, subject=subject, about=""
+        )
+    )
+
+
+def _signs_out(tx: Tx) -> None:
+    """End the session elsewhere, and let something happen that the page hears of."""
+    signins.end(tx, people.by_name(tx, "ann").id)
+    _notifies(tx, "more")
+
+
 def _is_at(tx: Tx, name: str, done: int) -> None:
     nodes.change(tx, nodes.by_name(tx, name), progress_done=done, progress_total=100)
 
@@ -251,14 +265,7 @@ def test_a_part_is_fetched_again_and_what_is_open_stays_open(
     portal: Portal, engine: Engine, page: Any
 ) -> None:
     follows(page, f"{portal.url}/")
-    in_transaction(
-        engine,
-        lambda tx: tx.execute(
-            tables.notices.insert().values(
-                at=time.time(), kind="test", group_id=1, subject="news <b>of today</b>", about=""
-            )
-        ),
-    )
+    in_transaction(engine, _notifies, "news <b>of today</b>")
     page.get_by_role("link", name="news <b>of today</b>").wait_for()
 
 
@@ -285,16 +292,21 @@ def test_when_the_session_is_over_the_page_asks_to_sign_in(
     portal: Portal, engine: Engine, page: Any
 ) -> None:
     follows(page, f"{portal.url}/")
-    in_transaction(engine, lambda tx: signins.end(tx, people.by_name(tx, "ann").id))
-    in_transaction(
-        engine,
-        lambda tx: tx.execute(
-            tables.notices.insert().values(
-                at=time.time(), kind="test", group_id=1, subject="more", about=""
-            )
-        ),
-    )
+    in_transaction(engine, _signs_out)
     page.wait_for_url("**/sign-in**")
+
+
+def test_what_somebody_types_stays_when_the_session_is_over(
+    portal: Portal, engine: Engine, page: Any
+) -> None:
+    follows(page, f"{portal.url}/account")
+    page.locator("main input[name=name] >> nth=0").fill("half a name")
+    with page.expect_response("**part=counts**"):
+        in_transaction(engine, _signs_out)
+    # a page that the script had gone on to would be here with this answer
+    page.evaluate("fetch('/sign-in').then(reply => reply.text())")
+    assert page.url.endswith("/account")
+    assert page.locator("main input[name=name] >> nth=0").input_value() == "half a name"
 
 
 def test_a_check_that_was_refused_as_too_many_is_asked_again(portal: Portal, page: Any) -> None:

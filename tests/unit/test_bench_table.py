@@ -8,7 +8,7 @@ import pytest
 
 from tests.bench import __main__ as bench
 from tests.bench import pass_results
-from tests.bench.arena import page
+from tests.bench.arena import marks, page
 from tests.bench.pass_results import LARGEST, Pass, Result
 
 NEW = {
@@ -31,6 +31,19 @@ def test_page_without_results_is_written_as_it_was(
     bench.PAGE.write_text(text)
     bench.write_table(bench.stayed(text, []))
     assert bench.PAGE.read_text() == text
+
+
+def test_a_row_that_stays_keeps_its_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 149.6 ms the page has but 150."""
+    line = "| Portal: a page | 150 ms |  |  | < 150 ms | met |"
+    begin, end = marks("table")
+    text = "\n".join([begin, "", "| heads |", "|---|", line, "", end])
+    monkeypatch.setattr(bench, "PAGE", tmp_path / "benchmarks.md")
+    bench.PAGE.write_text(text)
+    bench.write_table(bench.stayed(text, []))
+    assert line in bench.PAGE.read_text()
 
 
 def test_rows_of_a_benchmark_measured_now_are_replaced_also_by_others() -> None:

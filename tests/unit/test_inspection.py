@@ -148,7 +148,8 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-BOOT_IMG = bytes(0x5C) + (34).to_bytes(8, "little") + bytes(284) + b"GRUB \0Geom\0Hard Disk\0"
+GRUB = b"GRUB \0Geom\0Hard Disk\0"
+BOOT_IMG = bytes(0x5A) + b"\0\x80" + (34).to_bytes(8, "little") + bytes(284) + GRUB
 
 
 @pytest.mark.parametrize(
@@ -159,6 +160,13 @@ BOOT_IMG = bytes(0x5C) + (34).to_bytes(8, "little") + bytes(284) + b"GRUB \0Geom
         pytest.param(b"\xfa\x31\xc0", b"\0\0", False, id="a sector no BIOS starts"),
         pytest.param(b"This is not a bootable disk.", b"\x55\xaa", False, id="a FAT's own"),
         pytest.param(BOOT_IMG, b"\x55\xaa", True, id="GRUB"),
+        pytest.param(b"\xeb\x48".ljust(384, b"\x90") + GRUB, b"\x55\xaa", True, id="GRUB Legacy"),
+        pytest.param(
+            BOOT_IMG.replace((34).to_bytes(8, "little"), b"\xff" * 8),
+            b"\x55\xaa",
+            False,
+            id="GRUB whose second stage is nowhere",
+        ),
     ],
 )
 def test_only_a_loader_starts_a_disk_on_bios(code: bytes, signature: bytes, starts: bool) -> None:

@@ -354,7 +354,7 @@ def test_the_makers_of_a_database_end_with_its_lab(
     assert [words[:4] for words in ran] == [["ip", "netns", "exec", "cod-lab-x.d1"]]
 
 
-@pytest.mark.parametrize("sizes", [[1], [0], [3, 3, 1], [3, 0]])
+@pytest.mark.parametrize("sizes", [[1], [0] * 10, [3, 3, 1], [3, 0, 0, 1], [3] + [0] * 10])
 def test_nodes_that_are_left_without_a_quorum_are_started_anew_with_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]
 ) -> None:

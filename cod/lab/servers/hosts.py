@@ -39,6 +39,8 @@ NEEDED = {
     "rsync": "rsync",
 }
 """Debian's packages of the programs that databases need: the first two of any, all of Galera."""
+# Looks in a row without a quorum: a cluster also has none while its nodes agree on who is left.
+SILENT = 10
 NOTICED = 20.0  # seconds after which Galera has given up a lost node: evs.inactive_timeout is 15
 SITE = """\
 # The site of a lab's servers. A real one is written by `cod init`, every key explained.
@@ -251,10 +253,14 @@ class LabHosts:
         s after a kill (evs.suspect_timeout). Until then they take no node in, and one that starts
         gives up."""
         running = sum(bool(processes.inside(_place(self._lab, each)[1])) for each in self.databases)
-        end = time.monotonic() + NOTICED
-        while (size := cluster.size()) > running and time.monotonic() < end:
+        end, silent = time.monotonic() + NOTICED, 0
+        while time.monotonic() < end and silent < SILENT:
+            size = cluster.size()
+            if 0 < size <= running:
+                return True
+            silent = 0 if size else silent + 1
             time.sleep(0.2)
-        return size > 0
+        return silent < SILENT
 
     def _kill(self, namespace: str) -> None:
         """SIGKILL, again and again until none has started another."""

@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from cod.model import AskedNodes, RecordedRequest, Request, RequestTuple, described
+from cod.model import AskedNodes, RecordedRequest, Request, RequestTuple, set_names
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -35,8 +35,7 @@ _TUPLES_OF = (
     .order_by(_t.request_id, _t.position)
 )
 _END = update(t.node_requests).where(Among(_r.id, "requests"), _r.state.in_(UNDECIDED))
-# what people set of a request, beside what `add` is given by name
-_SET = tuple(each.name for each in described(Request) if each.about.set_by)
+_SET = set_names(Request)
 _OF_VCM = "vcm"  # keys that VCMs gave begin with it
 lock_rows = ROWS.lock  # as `lock`, without tuples
 
