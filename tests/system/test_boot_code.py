@@ -112,6 +112,17 @@ def test_a_layouts_partition_is_started(tmp_path: Path, table: str) -> None:
     says(tmp_path, "all bits arrived", [disk(tmp_path, table)])
 
 
+def test_the_active_partition_may_be_the_first_of_an_mbr(tmp_path: Path) -> None:
+    path = disk(tmp_path, "mbr")
+    with path.open("r+b") as file:
+        file.seek(446)
+        first, active = file.read(16), file.read(16)
+        assert (first[0], active[0]) == (0, 0x80)
+        file.seek(446)
+        file.write(active + first)
+    says(tmp_path, "all bits arrived", [path])
+
+
 def test_an_mbr_without_an_active_partition_says_so(tmp_path: Path) -> None:
     path = disk(tmp_path, "mbr")
     with path.open("r+b") as file:
