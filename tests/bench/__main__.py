@@ -1,5 +1,6 @@
 """Runs the benchmarks, then writes the table: ``python -m tests.bench [NAME...]``; ``--table`` only
-writes the table, ``--smoke NAME`` runs the smallest form of one benchmark, without the table.
+writes the table, ``--smoke NAME`` runs the smallest form of one benchmark, without the table, or
+the test that runs its parts.
 
 Each `bench_NAME.py` beside this file writes build/bench/NAME.json. The table in docs/benchmarks.md
 (between its marks) and docs/plots/ratios.svg are made from whatever results there are; the page's
@@ -11,11 +12,20 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.bench.arena import PLOTS, RESULTS, between_marks, page, put_between_marks
+from tests.bench.arena import (
+    PLOTS,
+    RESULTS,
+    ROOT,
+    between_marks,
+    page,
+    put_between_marks,
+    python,
+)
 
 HERE = Path(__file__).resolve().parent
 NAMES = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
@@ -29,8 +39,7 @@ def main(words: list[str]) -> int:
     that failed."""
     names = [word for word in words if not word.startswith("--")] or NAMES
     if "--smoke" in words:
-        smoke(names[0])
-        return 0
+        return smoke(names[0])
     failed = 0
     for name in [] if "--table" in words else names:
         print(f"--- {name}", flush=True)
@@ -52,9 +61,13 @@ def module(name: str) -> Any:
     return importlib.import_module(f"tests.bench.bench_{name}")
 
 
-def smoke(name: str) -> None:
-    """Run a benchmark with the sizes and the command line of its smallest form."""
+def smoke(name: str) -> int:
+    """Run a benchmark with the sizes and the command line of its smallest form; where it has none,
+    the test that runs its parts. Return 0 if that went well."""
     bench = module(name)
+    if bench.SMOKE.test and not bench.SMOKE.sizes:
+        print(f"{name} has no small form: {bench.SMOKE.test} runs its parts", flush=True)
+        return subprocess.run(python("pytest", "-q", bench.SMOKE.test), cwd=ROOT).returncode
     for path, size in bench.SMOKE.sizes.items():
         *owner, constant = path.split(".")
         place = getattr(bench, owner[0]) if owner else bench
@@ -62,6 +75,7 @@ def smoke(name: str) -> None:
         setattr(place, constant, size)
     sys.argv = [name, *bench.SMOKE.words]
     bench.main()
+    return 0
 
 
 def results() -> list[dict[str, Any]]:

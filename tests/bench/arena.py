@@ -94,8 +94,8 @@ class Smoke:
     system  whether it needs root, namespaces or machines
     slow    whether it boots machines
     needs   programs of its peers
-    test    a test file that runs the benchmark's parts on a story of its own, where even the
-            smallest form takes minutes
+    test    a test file that runs the benchmark's parts on a story of its own, in `make test`; it
+            is run in place of a smallest form where even that would take minutes
     """
 
     rows: tuple[str, ...] = ()

@@ -1,7 +1,8 @@
 """What a storm's figures mean for larger sites: the tables of docs/scale.
 
-``python -m tests.bench.scale FILE SMALLER`` writes them into the page. FILE is what
-`cod lab storm COUNT --linger S --json` printed, and SMALLER the same for fewer machines.
+`make bench ONLY=storm` writes them into the page, and ``python -m tests.bench.scale FILE SMALLER``
+those of storms of one's own: FILE is what `cod lab storm COUNT --linger S --json` printed, and
+SMALLER the same for fewer machines.
 
 A part is one process, which fills one core at most, so the busiest part sets the pace of a server
 that has enough cores; what one machine costs is taken to stay the same. What a part costs while no

@@ -148,3 +148,47 @@ def test_a_promise_that_any_time_keeps_is_not_searched_for_ever() -> None:
         return {"lost": 0, "lost_at": {}, "steps": {ORDER: {"p99": 1.0}}}
 
     assert bench_storm.shortest(trial, 50.0) <= bench_storm.SHORTEST
+
+
+def of_edge(cpu: float, served: int = 10_000, seconds: float = 61.0) -> dict[str, Any]:
+    """Return the figures of a storm of which the edge alone has used anything."""
+    nothing = {"cpu": 0.0, "memory": 0, "statements": 0.0, "commits": 0.0}
+    edge = {"cpu": cpu, "memory": 187_000_000, "statements": 25.9, "commits": 0.9}
+    return {
+        "served": served,
+        "lost": 10_000 - served,
+        "seconds": seconds,
+        "steps": {ORDER: {"machines": served, "p50": 1.8, "p99": 7.1}},
+        "parts": dict.fromkeys(site.PARTS, nothing) | {"edge": edge},
+        "server": edge,
+        "generator_cpu": 0.0035,
+    }
+
+
+def test_a_large_storm_is_told_beside_a_smaller_one_and_by_the_minute() -> None:
+    rows = bench_storm.large_measures(60.0, of_edge(0.0069), of_edge(0.006))
+    found = {row.name.removeprefix("storm of 10,000 within 60 s: "): row for row in rows}
+    beside = found["CPU beside"]
+    assert (beside.value, beside.peer_value, beside.ratio, beside.goal) == (
+        6.9,
+        6.0,
+        1.15,
+        "<= 1.2",
+    )
+    assert found["taken in"].value == round(60 * 10_000 / 61.0)
+    assert not found["taken in"].goal, "within 60 s it cannot be reached"
+    assert bench_storm.large_measures(50.0, of_edge(0.0069), of_edge(0.006))[-1].goal
+    goals = {name: row.goal for name, row in found.items() if row.goal}
+    assert goals == {
+        "machines lost": "<= 0 machines",
+        f"{ORDER}, p99": "< 30 s",
+        "largest part's memory": "< 300 MB",
+        "CPU beside": "<= 1.2",
+    }
+
+
+def test_each_storm_is_a_row_of_the_page() -> None:
+    rows = bench_storm.table({"of 10,000": of_edge(0.0069), "lost": of_edge(0.1, served=0)})
+    edge = "6.9 ms | 6.9 ms | 0.0 ms | 0.0 ms | 0.0 ms | 3.5 ms | 25.9 | 0.9 | 187 MB"
+    assert rows[2] == f"| of 10,000 | 0 | 61.0 s | 1.8/7.1 s | {edge} |"
+    assert {row.count("|") for row in rows} == {rows[0].count("|")}
