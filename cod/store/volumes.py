@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import delete, func, or_, select, update
+from sqlalchemy import Integer, bindparam, delete, func, or_, select, update
 
 from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume, VolumeTask
 from cod.store import tables as t
@@ -28,6 +28,19 @@ _ATTACHED = Rows(
 _SNAPSHOTS = Rows(Snapshot, t.volume_snapshots)
 get, named, add, change, shorten = ROWS.get, ROWS.named, ROWS.add, ROWS.set, ROWS.shorten
 attach, change_attachment, add_snapshot = _ATTACHED.add, _ATTACHED.set, _SNAPSHOTS.add
+# made once: each server asks every second
+_DUE = (
+    ROWS.select.where(or_(_v.sequence > _v.applied, _v.purge_at <= bindparam("now")))
+    .where(or_(_v.claim_expires.is_(None), _v.claim_expires <= bindparam("now")))
+    .where(_v.next_at <= bindparam("now"), _v.fileserver.in_(bindparam("own", expanding=True)))
+    .order_by(_v.next_at, _v.id)
+    .limit(bindparam("limit", type_=Integer))
+)
+_ORPHANED = ROWS.select.where(
+    _v.sequence > _v.applied,
+    _v.reason == "",
+    _v.fileserver.not_in(bindparam("own", expanding=True)),
+)
 FIRST_EXPORT = 1000  # numbers below are left to exports that are made by hand
 LAST_EXPORT = 65_000  # NFS-Ganesha has 16 bits for them
 
@@ -161,19 +174,13 @@ def waits_for(tx: Tx, source: str) -> str | None:
 
 def due(tx: Tx, now: float, limit: int, fileservers: Collection[str]) -> list[Volume]:
     """Return volumes of those file servers that may be carried out now, the longest due first."""
-    open_ = or_(_v.sequence > _v.applied, _v.purge_at <= now)
-    free = or_(_v.claim_expires.is_(None), _v.claim_expires <= now)
-    own = _v.fileserver.in_(fileservers)
-    order = _v.next_at, _v.id
-    return ROWS.every(tx, open_, free, _v.next_at <= now, own, order=order, limit=limit)
+    return ROWS.all(tx, _DUE, {"now": now, "limit": limit, "own": list(fileservers)})
 
 
 def orphaned(tx: Tx, fileservers: Collection[str]) -> list[Volume]:
     """Return volumes with an open change whose file server is none of those, and of which that is
     not said yet."""
-    return ROWS.every(
-        tx, _v.sequence > _v.applied, _v.reason == "", _v.fileserver.not_in(fileservers)
-    )
+    return ROWS.all(tx, _ORPHANED, {"own": list(fileservers)})
 
 
 def claim(tx: Tx, volume: Volume, server: str, now: float, until: float) -> Volume | None:

@@ -6,7 +6,7 @@ changes.
 
 from __future__ import annotations
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -18,11 +18,12 @@ OLDEST_SCHEMA = "oldest schema"
 """Programs that were written for this schema, and for later ones, work with the database."""
 
 _m = t.marks.c
+_AT = select(_m.at).where(_m.name == bindparam("mark"))
 
 
 def at(tx: Tx, name: str) -> float | None:
     """Return where the mark is; None before the first time."""
-    found: float | None = tx.scalar(select(_m.at).where(_m.name == name))
+    found: float | None = tx.scalar(_AT, {"mark": name})
     return found
 
 
@@ -59,8 +60,7 @@ def version(tx: Tx, name: str, *, lock: bool = False) -> float:
 
     IntegrityError when another server locks it for the first time at the same moment.
     """
-    query = select(_m.at).where(_m.name == name)
-    found = tx.scalar(query.with_for_update() if lock else query)
+    found = tx.scalar(_AT.with_for_update() if lock else _AT, {"mark": name})
     if found is None and lock:
         tx.execute(insert(t.marks).values(name=name, at=0.0))
     return float(found or 0.0)

@@ -44,16 +44,17 @@ def main() -> int:
         print(table.summed(table.read(options.sum)))
         return 0
     if options.forever:
-        return forever(options.table, options.processes, 60.0 * options.minutes)
+        return forever(options.table, options.first, options.processes, 60.0 * options.minutes)
     return many(options.first, options.seeds)
 
 
-def forever(file: Path, processes: int, seconds: float) -> int:
-    """Run worlds that the table lacks, each of which gets a row, until it is stopped or `seconds`
-    have passed; print the table's sums. Return 1 where anything is wrong in one of them."""
+def forever(file: Path, first: int, processes: int, seconds: float) -> int:
+    """Run worlds from `first` on that the table lacks, each of which gets a row, until it is
+    stopped or `seconds` have passed; print the table's sums. Return 1 where anything is wrong in
+    one of them."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     end, rows = time.monotonic() + seconds, table.read([file])
-    seeds, running = table.left(rows), set[Future[table.WorldRow]]()
+    seeds, running = table.left(rows, first), set[Future[table.WorldRow]]()
     with ProcessPoolExecutor(processes, max_tasks_per_child=50) as pool:
         try:
             while running or time.monotonic() < end:

@@ -25,6 +25,7 @@ from cod.model import ExportClient, Node, Peer, Result
 from cod.net.bootserver.metadata import MetadataDocs
 from cod.policy import volumes
 from cod.states import Disk, NodeEvent, NodeState, Step, VclusterState
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, nodes, secrets, sessions, switch_ports
@@ -130,6 +131,14 @@ def _freed_at_once(tx: Tx, _: Any) -> None:
         tx.execute(delete(table).where(table.c.vcluster_id.not_in(alive)))
 
 
+_STOPPED = (
+    Act(5.0, "still acting", 0, 0.5),
+    Act(10.0, "create", 1, 0.3),
+    Act(150.0, "tag", 0, 0.9),  # until then things go wrong
+)
+"""What happens where a manager stops as it begins to grant nodes, and so does the next one."""
+
+
 def _exchanged(who: int) -> tuple[Act, ...]:
     """Return what happens where one isolated vcluster follows another. `who`: while the switch
     hangs (0), refuses ports (7) or lies (14)."""
@@ -200,6 +209,9 @@ FAULTS = {
         4,
         dear=True,
         acts=_exchanged(14),
+    ),
+    "a claim is not checked": Fault(
+        claims, "confirm", _nothing, "is the manager", 2, acts=_STOPPED
     ),
     "documents are applied by halves": Fault(documents, "_agrees", _undone, "by halves", 1),
     "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", 1, dear=True),

@@ -84,6 +84,7 @@ OF_VOLUMES = {"volume": 8, "detach": 3, "delete volume": 2, "file server": 6, "e
 OF_SWITCHES = {"isolate": 6, "switch": 6, "port moved": 3}
 OF_DOCUMENTS = {"apply": 1}
 OF_VLANS = {"exchange": 1}
+OF_MANAGERS = {"still acting": 1}
 """Acts that are drawn after all others, so that a seed's other acts stay as they are."""
 
 
@@ -131,5 +132,6 @@ def plan(seed: int) -> Plan:
     made.switch = rng.choice((0.5, 30.0))
     exchanges = rng.choice((0, 2, 4))
     add(OF_VLANS, exchanges if made.isolates else 0)
+    add(OF_MANAGERS, rng.choice((0, 1, 3)) if made.servers > 1 else 0)
     acts.sort(key=lambda act: act.at)
     return made

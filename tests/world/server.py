@@ -41,6 +41,7 @@ from cod.service.parts import PARTS, PartContext
 from cod.site.load import Settings
 from cod.site.tables import ApiTable, ServerTable
 from cod.wire.confd import protocol
+from cod.workers.manager import Manager
 from tests.world import fileserver, switch, vcm
 from tests.world.clock import SimReactor, SimThreads
 from tests.world.machine import RELAY, SERVERS, agree
@@ -235,6 +236,9 @@ def _sent(sender: SendFile) -> Any:
     return sender.done
 
 
+_act = Manager._act
+
+
 @contextmanager
 def seams(world: Any) -> Iterator[None]:
     """Give the product the world's threads, time, chance and sockets."""
@@ -243,7 +247,13 @@ def seams(world: Any) -> Iterator[None]:
     before = random.getstate()
     random.seed(f"{world.seed} random")
     defaults = protocol.AgentSide.__init__.__defaults__ or ()
+
+    async def acts(manager: Any, *asked: Any) -> Any:
+        world.acts(manager._reactor)
+        return await _act(manager, *asked)
+
     patches = [
+        patch.object(Manager, "_act", acts),
         patch.multiple(cod.pool, threading=threads, queue=threads, time=threads),
         patch.object(trampoline.agent, "threading", threads),
         patch.object(os, "urandom", chance.randbytes),

@@ -63,10 +63,10 @@ def read(files: Iterable[Path]) -> list[WorldRow]:
     return found
 
 
-def left(rows: Iterable[WorldRow]) -> Iterator[int]:
-    """Yield the seeds that this program has not run yet, from 1 on."""
+def left(rows: Iterable[WorldRow], first: int = 1) -> Iterator[int]:
+    """Yield the seeds that this program has not run yet, from `first` on."""
     run = {row.seed for row in rows if row.program == program()}
-    return (seed for seed in itertools.count(1) if seed not in run)
+    return (seed for seed in itertools.count(first) if seed not in run)
 
 
 def summed(rows: Iterable[WorldRow]) -> str:

@@ -172,6 +172,7 @@ class World:
         # (process, whether it has read) -> how long its server stops then, or as it begins to write
         self._hesitating: dict[tuple[str, bool], float] = {}
         self._late: list[float] = []  # for how long a server stops as it is told of a written disk
+        self._acting: list[float] = []  # for how long the next managers stop as they begin an act
         self.relay = Relay(self.network)
         self.files = SimFileServer(self)
         self.switch = SimSwitch(self)
@@ -181,6 +182,7 @@ class World:
         self.calm, self._served_since = bool(told), 0.0
         self._checker = Histories()
         self._last = 0
+        self._written_rows = 0  # when it was checked last, as SQLite counts them
         # node -> (since when, full name of the host that it is) of its holders
         self._holders: dict[int, list[tuple[float, str]]] = {}
         self._asked: set[str] = set()  # who waits for an answer
@@ -307,6 +309,10 @@ class World:
         """Check what must hold after every transaction, of the process `by`; after those that have
         moved no node only if `whole`."""
         with self.engine.connect() as tx:
+            written = tx.connection.driver_connection.total_changes
+            if written == self._written_rows and not whole:
+                return
+            self._written_rows = written
             newest = tx.exec_driver_sql("SELECT max(id) FROM node_history").scalar() or 0
             if newest < self._last:
                 self.trouble(f"the database has forgotten {self._last - newest} transitions")
@@ -487,6 +493,7 @@ class World:
         self.ahead = [self._furthest] * len(self.servers)
         self._hesitating.clear()
         self._late.clear()
+        self._acting.clear()
         self.database.chances = dict.fromkeys(self.database.chances, 0.0)
         self.database.away_until = 0.0
         for machine in self.machines:
@@ -620,6 +627,12 @@ class World:
         if seconds:
             self.seen[f"server stood still as it {'had read' if has_read else 'decided'}"] += 1
             self._stop([reactor.host], seconds)
+
+    def acts(self, reactor: SimReactor) -> None:
+        """Stop a manager's server that is to stand still as it begins an act of its plan."""
+        if self._acting:
+            self.seen["manager stood still as it began an act"] += 1
+            self._stop([reactor.host], self._acting.pop(0))
 
     # ------------------------------------------------------------ people
 
@@ -790,6 +803,9 @@ class World:
             self._hesitating[f"manager {server}", False] = 20 + 60 * act.amount
         elif kind == "still reading":
             self._hesitating[f"{PARTS[act.who % 3]} {server}", True] = 4 + 40 * act.amount
+        elif kind == "still acting":
+            # the one that takes over stands still for longer, before it has done the same
+            self._acting += [20 + 20 * act.amount, 50 + 20 * act.amount]
         elif kind == "late answer":
             self._late.append(10 + 30 * act.amount)
         elif kind == "clock":

@@ -55,10 +55,10 @@ def usable(tx: Tx, name: str, group_id: int, field: str = "template") -> Templat
 
 def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
     """Return the documents of those revisions by id."""
-    return {
-        row[0]: row[1]
-        for row in tx.execute(select(_c.id, _c.document).where(_c.id.in_(list(template_ids))))
-    }
+    ids = list(template_ids)
+    if not ids:
+        return {}
+    return {row[0]: row[1] for row in tx.execute(select(_c.id, _c.document).where(_c.id.in_(ids)))}
 
 
 def of_vclusters(tx: Tx, vcluster_ids: Collection[int]) -> list[tuple[str, str]]:

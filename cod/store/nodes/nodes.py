@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    Integer,
     and_,
     bindparam,
     delete,
@@ -53,7 +54,22 @@ _BY_MAC = [
     )
     for query in (ROWS.select, ROWS.select.with_for_update())
 ]
+_MOVING = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]
 # made once, as of `Rows`: what changes are their parameters
+_OVERDUE = (
+    ROWS.select.where(_n.state.in_([*_MOVING, NodeState.QUARANTINED]))  # lets the index serve
+    .where(_n.deadline <= bindparam("now"), ~and_(_n.state == NodeState.TRAMPOLINE, HELD))
+    .order_by(_n.deadline, _n.id)
+    .limit(bindparam("limit", type_=Integer))
+)
+_KEPT_FOR_NOBODY = ROWS.select.where(
+    _n.vcluster_id.is_(None),
+    _n.released == 0,
+    _n.state == NodeState.INACTIVE,
+    _n.disk == Disk.TABLES,
+    _n.cached_group_id.is_(None),
+).order_by(_n.id)
+_WAITING_FOR = ROWS.select.where(_n.waits_for == bindparam("part")).order_by(_n.waits_since, _n.id)
 _MOVE = update(t.nodes).where(_n.id == bindparam("of_node"), _n.generation == bindparam("left"))
 _HISTORY = insert(t.node_history)
 _NEAR = union_all(
@@ -202,30 +218,18 @@ def every(
 def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
     """Return nodes whose deadline has passed, or that are out of service until now, oldest deadline
     first; none that is held in the trampoline."""
-    # lets the index serve
-    moving = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]
-    waits = and_(_n.state == NodeState.TRAMPOLINE, HELD)
-    late = _n.state.in_([*moving, NodeState.QUARANTINED]), _n.deadline <= now, ~waits
-    return ROWS.every(tx, *late, order=(_n.deadline, _n.id), limit=limit)
+    return ROWS.all(tx, _OVERDUE, {"now": now, "limit": limit})
 
 
 def kept_for_nobody(tx: Tx) -> list[Node]:
     """Return free nodes in the warm reserve whose tables alone were erased, for a group that is
     gone."""
-    return ROWS.every(
-        tx,
-        _n.vcluster_id.is_(None),
-        _n.released == 0,
-        _n.state == NodeState.INACTIVE,
-        _n.disk == Disk.TABLES,
-        _n.cached_group_id.is_(None),
-        order=_n.id,
-    )
+    return ROWS.all(tx, _KEPT_FOR_NOBODY)
 
 
 def waiting_for(tx: Tx, part: str) -> list[Node]:
     """Return nodes that wait for that part of the site (`waits_for`), the longest waiting first."""
-    return ROWS.every(tx, _n.waits_for == part, order=(_n.waits_since, _n.id))
+    return ROWS.all(tx, _WAITING_FOR, {"part": part})
 
 
 def add(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import and_, delete, exists, func, select, update
+from sqlalchemy import Integer, bindparam, delete, exists, func, select, update
 
 from cod.model import Node, PowerAction
 from cod.states import NodeState
@@ -18,6 +18,19 @@ from cod.store.nodes import nodes
 
 _a = t.power_actions.c
 ROWS = nodes.WISHES
+_other = t.power_actions.alias().c
+_BUSY = exists().where(
+    _other.node_id == _a.node_id, _other.done_at.is_(None), _other.claim_expires > bindparam("now")
+)
+# made once: each server asks twice a second
+_DUE = (
+    ROWS.select.join(t.nodes, t.nodes.c.id == _a.node_id)
+    .where(_a.done_at.is_(None), _a.next_at <= bindparam("now"), ~_BUSY)
+    .where(t.nodes.c.power_driver.not_in(bindparam("drivers", expanding=True)))
+    .where(_a.node_id.not_in(bindparam("but", expanding=True)))
+    .order_by(_a.next_at, _a.id)
+    .limit(bindparam("limit", type_=Integer))
+)
 
 
 def due(
@@ -34,19 +47,10 @@ def due(
 
     A node waits while one of its wishes is carried out: two commands to one switch at once would
     end in any order."""
-    other = t.power_actions.alias()
-    busy = exists().where(
-        and_(other.c.node_id == _a.node_id, other.c.done_at.is_(None), other.c.claim_expires > now)
-    )
-    query = ROWS.select.join(t.nodes, t.nodes.c.id == _a.node_id).where(
-        _a.done_at.is_(None),
-        _a.next_at <= now,
-        ~busy,
-        t.nodes.c.power_driver.not_in(list(passing_over)),
-        _a.node_id.not_in(list(but)),
-        *([] if only is None else [_a.node_id.in_(list(only))]),
-    )
-    return ROWS.all(tx, query.order_by(_a.next_at, _a.id).limit(limit))
+    values = {"now": now, "limit": limit, "drivers": list(passing_over), "but": list(but)}
+    if only is None:
+        return ROWS.all(tx, _DUE, values)
+    return ROWS.all(tx, _DUE.where(_a.node_id.in_(list(only))), values)
 
 
 def of_node(tx: Tx, node_id: int, limit: int) -> list[PowerAction]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sqlalchemy import (
     ColumnElement,
+    Integer,
     String,
     and_,
     bindparam,
@@ -47,6 +48,28 @@ _OF_PEER = (
     .join_from(t.nodes, t.sessions)
     .where(t.nodes.c.id == bindparam("node"), *_PEERS)
     .with_for_update()
+)
+_n = t.nodes.c
+_ORDER = cast(_n.id, String(20)) + "." + cast(_n.generation, String(20))
+_WAITING = (
+    ROWS.select.add_columns(*nodes.ROWS.columns)
+    .join_from(t.sessions, t.nodes)
+    .where(_s.server == bindparam("by"), _s.reported, _s.order_sent != _ORDER)
+    .where(_n.id.not_in(bindparam("but", expanding=True)))
+    .limit(bindparam("limit", type_=Integer))
+)
+_SILENT = (
+    nodes.ROWS.select.outerjoin(t.sessions, _s.node_id == _n.id)
+    .where(_n.state == NodeState.INACTIVE, _n.since < bindparam("before"))
+    .where(_s.node_id.is_(None) | (_s.last_seen < bindparam("before")))
+    .limit(bindparam("limit", type_=Integer))
+)
+_TO_SETTLE = (
+    nodes.ROWS.select.join(t.sessions)
+    .where(_n.state == NodeState.TRAMPOLINE, _s.reported, ~nodes.HELD)
+    .where(_s.last_seen >= bindparam("since"))
+    .order_by(_n.since, _n.id)
+    .limit(500)
 )
 _SEEN = update(t.nodes).where(t.nodes.c.id == bindparam("node")).values(last_seen=bindparam("at"))
 
@@ -129,14 +152,7 @@ def waiting(
 ) -> list[tuple[Node, AgentSession]]:
     """Return nodes whose order is not the one last sent on their connection to `server`, without
     those whose ids are in `but`."""
-    n = t.nodes.c
-    order_id = cast(n.id, String(20)) + "." + cast(n.generation, String(20))
-    query = ROWS.select.add_columns(*nodes.ROWS.columns).join_from(t.sessions, t.nodes)
-    rows = tx.execute(
-        query.where(
-            _s.server == server, _s.reported, _s.order_sent != order_id, n.id.not_in(but)
-        ).limit(limit)
-    )
+    rows = tx.execute(_WAITING, {"by": server, "but": list(but), "limit": limit})
     return [(nodes.ROWS.read(row, ROWS.width), ROWS.read(row)) for row in rows]
 
 
@@ -198,23 +214,13 @@ def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
 
     Such are left when the server that held their connections died for good.
     """
-    n = t.nodes.c
-    query = nodes.ROWS.select.outerjoin(t.sessions, _s.node_id == n.id).where(
-        n.state == NodeState.INACTIVE,
-        n.since < before,
-        (_s.node_id.is_(None)) | (_s.last_seen < before),
-    )
-    return nodes.ROWS.all(tx, query.limit(limit))
+    return nodes.ROWS.all(tx, _SILENT, {"before": before, "limit": limit})
 
 
 def to_settle(tx: Tx, since: float) -> list[Node]:
     """Return nodes in the trampoline whose agent has reported on a connection that was held at
     `since` or later: they can be settled. None that is held."""
-    n = t.nodes.c
-    query = nodes.ROWS.select.join(t.sessions).where(
-        n.state == NodeState.TRAMPOLINE, _s.reported, _s.last_seen >= since, ~nodes.HELD
-    )
-    return nodes.ROWS.all(tx, query.order_by(n.since, n.id).limit(500))
+    return nodes.ROWS.all(tx, _TO_SETTLE, {"since": since})
 
 
 def _values(peer: Peer) -> dict[str, int | str]:

@@ -191,6 +191,10 @@ def windows_planned(tx: Tx) -> bool:
 def pulse(tx: Tx) -> tuple[object, ...]:
     """Return numbers that change whenever somebody has done something that the manager may have
     to act on."""
+    return tuple(tx.execute(_PULSE).one())
+
+
+def _pulse() -> Select[Any]:
     v, r, c = t.vclusters.c, t.node_requests.c, t.reclaims.c
     w = t.maintenance_windows.c
     live = v.live_name.is_not(None)
@@ -208,4 +212,7 @@ def pulse(tx: Tx) -> tuple[object, ...]:
         select(func.count()).select_from(t.maintenance_nodes),
         select(func.sum(func.coalesce(w.begins_at, 0) + func.coalesce(w.ends_at, 0))),
     )
-    return tuple(tx.execute(select(*(part.scalar_subquery() for part in parts))).one())
+    return select(*(part.scalar_subquery() for part in parts))
+
+
+_PULSE = _pulse()

@@ -15,6 +15,7 @@ from cod.store.rows import Rows, remove_all
 _r, _n = t.reinstalls.c, t.nodes.c
 ROWS = Rows(Reinstall, t.reinstalls)
 change = ROWS.set
+_EVERY = select(*nodes.ROWS.columns, *ROWS.columns).join_from(t.reinstalls, t.nodes).order_by(_n.id)
 
 
 def put(tx: Tx, rows: Sequence[Reinstall]) -> None:
@@ -30,9 +31,7 @@ def remove(tx: Tx, node_ids: Sequence[int]) -> None:
 
 def every(tx: Tx, vcluster_id: int | None = None) -> list[tuple[Node, Reinstall]]:
     """Return each row, of one vcluster or of all, with its node, by the node's id."""
-    query = select(*nodes.ROWS.columns, *ROWS.columns).join_from(t.reinstalls, t.nodes)
-    if vcluster_id is not None:
-        query = query.where(_r.vcluster_id == vcluster_id)
+    query = _EVERY if vcluster_id is None else _EVERY.where(_r.vcluster_id == vcluster_id)
     width = nodes.ROWS.width
-    rows = tx.execute(query.order_by(_n.id))
+    rows = tx.execute(query)
     return [(nodes.ROWS.read(row), ROWS.read(row, width)) for row in rows]
