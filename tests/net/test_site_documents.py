@@ -166,6 +166,7 @@ def test_every_fault_is_told_with_its_place_and_nothing_is_done(
         "kind: gruop\nname: x\n---\n"
         "kind: group\nname: chemistry\npriority: high\nmax_lease: soon\n---\n"
         "kind: block\nname: rack1\nnodes:\n- n1\n- N1\n---\n"
+        "kind: block\nname: rack2\nnodes: ['n[1']\n---\n"
         "kind: group\nname: chemistry\n---\n"
         "kind: template\nname: web\ndocument: <template/>\n---\n"
         "kind: member\nname: 5\n"
@@ -178,8 +179,9 @@ def test_every_fault_is_told_with_its_place_and_nothing_is_done(
         ":10: priority: should be a valid integer",
         ":11: max_lease: should be a length of time such as 45min, 12h or 3 days",
         ":17: nodes.1: should be lower-case letters",
-        ":24: document: line 1",
-        ":27: name: should be a text",
+        ":21: nodes: a range ends with ]",
+        ":28: document: line 1",
+        ":31: name: should be a text",
     ]
     for sentence in wanted:
         assert any(f"DIR/site.yaml{sentence}" in line for line in told), (sentence, told)
@@ -189,7 +191,7 @@ def test_every_fault_is_told_with_its_place_and_nothing_is_done(
         "kind: group\nname: chemistry\ndefault_lease: 8 d\nmax_lease: 7 d\n---\n"
         "kind: member\nname: physics/eve\nrole: owner\n---\n"
         "kind: share\nname: biology\nshares: 2\n---\n"
-        "kind: block\nname: rack1\nnodes: [n1, n9]\n"
+        "kind: block\nname: rack1\nnodes: ['n[1-2]', n9]\n"
     )
     error = json.loads(apply(there, tmp_path, text, "--json", code=1))["error"]
     assert error["code"] == "invalid"

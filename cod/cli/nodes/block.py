@@ -120,11 +120,11 @@ def _change(
 @with_json
 @with_dry_run
 def add(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
-    """Add nodes to a block, by names or patterns: all of them, or none.
+    """Add nodes to a block, by names, ranges or patterns: all of them, or none.
 
     \b
     Example:
-      cod block add rack1 'rack1-*' spare-3
+      cod block add rack1 'n[001-040]' 'rack1-*' spare-3
     """
     _change(ctx, name, "add", nodes, as_json)
 
@@ -135,7 +135,7 @@ def add(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) ->
 @with_json
 @with_dry_run
 def remove(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
-    """Remove nodes from a block, by names or patterns.
+    """Remove nodes from a block, by names, ranges or patterns.
 
     \b
     Example:

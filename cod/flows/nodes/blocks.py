@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 from xml.etree import ElementTree
 
 from cod.choices import NodeLabel
-from cod.model import BlockView, Effect, NewMachine, NewRack, Page, Refused, Result
+from cod.core.nodes import selection
+from cod.model import BlockView, Effect, NewMachine, NewRack, Page, Refused, Result, Who
 from cod.model.names import natural_key
 from cod.policy.hardware import topology
 from cod.policy.people import names
@@ -24,6 +25,7 @@ RESERVED = ("proposal",)  # it would hide a route of the API
 Proposal = topology.Proposal
 MOST = 500  # new machines that are shown at once, as one action takes
 WAKES = (Effect("wake", "manager"),)
+ADMINISTRATOR = Who("administrator", admin=True)  # who alone makes blocks, and sees all nodes
 
 
 def every(tx: Tx) -> list[BlockView]:
@@ -75,20 +77,20 @@ def delete(tx: Tx, *, name: str) -> None:
 
 
 def put(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
-    """Put nodes, by names or patterns, into a block, out of whichever they are in. All of them, or
-    none."""
+    """Put nodes, by names, ranges or patterns, into a block, out of whichever they are in. All of
+    them, or none."""
     block_id = _block(tx, name, lock=True)
-    found = _nodes(blocks.members(tx), nodes)
+    found = _nodes(tx, blocks.members(tx), nodes)
     blocks.put(tx, [node.id for node in found if node.block_id != block_id], block_id)
     return Result(_view(tx, name, block_id), WAKES)
 
 
 def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
-    """Take nodes, by names or patterns, out of a block. All of them, or none; a pattern means those
-    that are in it."""
+    """Take nodes, by names, ranges or patterns, out of a block. All of them, or none; a pattern
+    means those that are in it."""
     block_id = _block(tx, name, lock=True)
     inside = [node for node in blocks.members(tx) if node.block_id == block_id]
-    blocks.put(tx, [node.id for node in _nodes(inside, nodes, f" in block {name}")], None)
+    blocks.put(tx, [node.id for node in _nodes(tx, inside, nodes, f" in block {name}")], None)
     return Result(_view(tx, name, block_id), WAKES)
 
 
@@ -169,19 +171,28 @@ def _sighting(seen: blocks.Seen, names_: dict[int, str]) -> topology.Sighting:
 
 
 def _nodes(
-    among: Sequence[blocks.Member], wanted: Sequence[str], where: str = ""
+    tx: Tx, among: Sequence[blocks.Member], wanted: Sequence[str], where: str = ""
 ) -> list[blocks.Member]:
     by_name = {node.name: node for node in among}
     found: dict[int, blocks.Member] = {}
-    for pattern in wanted:
-        if pattern in by_name:
-            fitting = [by_name[pattern]]
+    for text in wanted:
+        if "*" in text or "?" in text:
+            named = [node.name for node in among if fnmatchcase(node.name, text)] or [text]
         else:
-            fitting = [node for node in among if fnmatchcase(node.name, pattern)]
-        if not fitting:
-            raise Refused("not_found", f"there is no node {pattern!r}{where}", "nodes")
-        found.update((node.id, node) for node in fitting)
+            named = [text] if text in by_name else _named(tx, text)
+        for name in named:
+            if name not in by_name:
+                raise Refused("not_found", f"there is no node {name!r}{where}", "nodes")
+            found[by_name[name].id] = by_name[name]
     return list(found.values())
+
+
+def _named(tx: Tx, text: str) -> list[str]:
+    """Return the names of the nodes that `text` means: a range, a block, a MAC, a serial number."""
+    chosen = selection.named(tx, text, ADMINISTRATOR)
+    for _, why in chosen.missing:
+        raise Refused("not_found", why, "nodes")
+    return [name for _, name in chosen.nodes]
 
 
 def _block(tx: Tx, name: str, *, lock: bool = False) -> int:

@@ -15,7 +15,12 @@ from cod.web.api.resources.nodes import NodeReply
 from cod.web.api.routes import ADMINS, ANYBODY, Named, Shaped, in_parts, listed, route
 
 NodePattern = Annotated[
-    str, Field(min_length=1, max_length=63, description="a node's name, or a pattern: 'rack1-*'")
+    str,
+    Field(
+        min_length=1,
+        max_length=255,
+        description="a node's name, a range or block ('n[01-40]', '@r12'), or a pattern: 'rack1-*'",
+    ),
 ]
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from cod import quantity
 from cod.choices import Role, SingleRight
+from cod.filters.ranges import expanded
 from cod.flows.images import templates
 from cod.flows.nodes import blocks, switch_ports, types
 from cod.flows.people import groups, people
@@ -45,6 +46,14 @@ class BlockFields(Body):
     """All nodes of a block."""
 
     nodes: list[DnsLabel] | None = Field(default=None, max_length=10_000)
+
+    @field_validator("nodes", mode="before")
+    @classmethod
+    def _ranges(cls, nodes: Any) -> Any:
+        """Return the names that ranges stand for, in their place."""
+        if not isinstance(nodes, list) or not any("[" in str(each) for each in nodes):
+            return nodes
+        return [name for each in nodes for name in expanded(str(each), 10_000)]
 
 
 class TemplateFields(Body):
