@@ -182,6 +182,10 @@ class Stage:
         control.down(self.lab)
         self._cleaner.communicate(timeout=60)
 
+    def command(self, *words: str) -> list[str]:
+        """Return what runs a command of `cod` on the server."""
+        return [sys.executable, "-m", "cod", "--site", str(self.site_file), *words]
+
     def client(self) -> Client:
         return Client(str(self.socket))
 
@@ -191,7 +195,7 @@ class Stage:
 
     def _cod(self, *words: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "cod", "--site", str(self.site_file), *words],
+            self.command(*words),
             capture_output=True,
             text=True,
             check=False,
@@ -241,7 +245,7 @@ class Stage:
         with open(self.folder / "server.log", "ab") as log:
             self._server = control.run_inside(
                 self.lab,
-                [sys.executable, "-m", "cod", "--site", str(self.site_file), "serve"],
+                self.command("serve"),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

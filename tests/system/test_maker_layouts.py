@@ -2,7 +2,7 @@
 and UEFI, logged in to by key, grown, captured.
 
 What was seen of each, and the CPU seconds, is in docs/howto/admin/existing-images.md. As a whole
-these tests have not been seen to pass; logins on UEFI and boots from captured images not at all.
+these tests have not been seen to pass; boots from captured images to a login not at all.
 """
 
 from __future__ import annotations
