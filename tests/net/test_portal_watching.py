@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select, update
 
-from cod.model import Who
+from cod.model import SshKey, Who
 from cod.store import tables as t
-from cod.store.people import groups, people
+from cod.store.people import groups, people, sshkeys
 from cod.web.portal import nav, shared_loads
+from cod.web.portal.page import Page
+from cod.web.portal.registry import PAGES
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import browse, engine, furnished_sqlite, there
 from tests.net.portalclient import Browser, Shown, signed_in
@@ -119,16 +121,17 @@ def test_forms_are_the_viewers_own(there: Served, follow: Callable[[Browser], An
 def test_the_navigation_s_numbers_come_with_other_parts_and_alone(
     there: Served, follow: Callable[[Browser], Any], reads: list[Who]
 ) -> None:
-    """With parts they are read once for all who watch; alone nothing else of the page is read."""
+    """They are read once for all who watch, alone too: then for whatever page."""
     ann, root = browse(there, name="ann"), signed_in(there, Who("user:root", admin=True))
     follow(ann)
     alone = ann.get("/vclusters/new", part="counts")
     waiting = there.tx(lambda tx: tx.scalar(select(func.count()).select_from(WAITING)))
     assert 0 < json.loads(alone.text)["/requests"] < waiting, "of the own groups alone"
-    assert reads == []
+    elsewhere = browse(there, name="ben").get("/account", part="counts")
+    assert (elsewhere.text, len(reads)) == (alone.text, 1)
     together = parts(ann.get(f"{BATCH}?part=top,counts"))
     assert json.loads(together["counts"]) == json.loads(alone.text)
-    assert len(reads) == 1
+    assert len(reads) == 2
     assert set(json.loads(root.get("/nodes", part="counts").text)) == set(nav.COUNTED)
     again = ann.ask(
         "GET", "/vclusters/new?part=counts", headers={"If-None-Match": alone.headers["ETag"]}
@@ -316,3 +319,45 @@ def test_an_answer_that_is_older_than_an_event_says_so(
         "X-Live-Again"
         not in browse(there, group="web").get("/vclusters/farm", part="nodes").headers
     )
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.shared], ids=lambda page: page.path
+)
+def test_of_each_shared_page_all_see_what_they_would_see_alone(
+    there: Served, follow: Callable[[Browser], Any], page: Page[Any, Any]
+) -> None:
+    those = [
+        browse(there, "owner", name="ann"),
+        browse(there, "owner", name="ben"),
+        browse(there, "viewer", name="dan"),
+        browse(there, "owner", "web", name="eve"),
+        *(signed_in(there, Who(f"user:{name}", admin=True)) for name in ("root", "rae")),
+    ]
+    path = page.path.format(name="batch")
+    asked = {}
+    for each in those:
+        whole = each.get(path)
+        if whole.status == 200:
+            names = re.findall(r'data-part="(\w+)"', whole.text)
+            asked[each] = f"{path}?part={','.join(names)}"
+            assert set(names) > {nav.COUNTS}
+    assert len(asked) >= 2
+    alone = [parts(each.get(where)) for each, where in asked.items()]
+    follow(those[-1])
+    together = [parts(each.get(where)) for each, where in asked.items()]
+    again = [parts(each.get(where)) for each, where in reversed(asked.items())][::-1]
+    assert alone == together == again
+
+
+def test_each_has_their_own_first_steps(
+    there: Served, follow: Callable[[Browser], Any], reads: list[Who]
+) -> None:
+    ann, ben = browse(there, name="ann"), browse(there, name="ben")
+    follow(ann)
+    there.tx(
+        lambda tx: sshkeys.add(tx, SshKey(0, people.named(tx, "ann").id, "k", "a", "b", "c", NOW))
+    )
+    steps = [parts(each.get("/?part=steps,vclusters"))["steps"] for each in (ann, ben)]
+    assert ["2 of 4" in each for each in steps] == [True, False], steps
+    assert len(reads) == 1

@@ -51,6 +51,8 @@ _EACH_TIME = re.compile(
     rb"""(name="(?:csrf|once)"\s+value=")[^"]*|(<time [^>]*>)[^<]*(?=</time>)"""
 )
 NOBODY = Who("nobody", writes=False)
+_COUNTED: Page = Page(nav.COUNTS, "", lambda tx, ask: {}, shared=True)
+"""What is loaded for the numbers of the navigation alone, on any page."""
 
 T = TypeVar("T", Page, Action | SessionAction)
 log = logging.getLogger("cod.portal")
@@ -157,16 +159,20 @@ class Portal:
             if page.query is None
             else calls.checked(page.query, pairs if asked.method == "GET" else {})
         )
-        ask = self._ask(asked, named(page.path, names), query=query)
+        ask: Call[Any, Any, Any] = self._ask(asked, named(page.path, names), query=query)
         read = partial(guarded, who=ask.who, claims=page.claims(ask))
         value: Mapping[str, Any]
-        if part == nav.COUNTS:
-            flow = partial(_counted, page, ask)
-            value, stale = await self.context.pool.read(partial(read, flow=flow)), False
-        elif part and page.shared and form is None:
-            await self.context.pool.read(partial(read, flow=_nothing))
+        # of the numbers alone nothing else of the page is read, and they are the same on each
+        loads, of = (
+            (_COUNTED, replace(ask, names=Names(), query=None))
+            if part == nav.COUNTS
+            else (page, ask)
+        )
+        if part and loads.shared and form is None:
+            own = await self.context.pool.read(partial(read, flow=partial(loads.own, ask=of)))
             heard = re.fullmatch(r"[0-9]{1,18}", asked.header("x-live-heard") or "")
-            value, stale = await self._loads.of(page, ask, int(heard[0]) if heard else 0)
+            value, stale = await self._loads.of(loads, of, int(heard[0]) if heard else 0)
+            value = {**value, **own}
         else:
             value = await self.context.pool.read(partial(read, flow=partial(_dated, page, ask)))
             stale = False
@@ -425,27 +431,17 @@ def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
     return None, {}
 
 
-def _nothing(tx: Tx) -> None:
-    """Do nothing: only the rights are looked at."""
-
-
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
-    """Return what a page loads, how many notices are unread, and what `_counted` returns.
-    Administrators are told on each page that the site is held."""
+    """Return what a page loads, how many notices are unread, the numbers of the navigation, and the
+    last event that a page knows of: its stream tells of later ones. Administrators are told on each
+    page that the site is held."""
     shared = {
+        "last_event": views.last_event(tx),
+        "nav_counts": {} if page.public else overview.attention(tx, groups=ask.who.groups),
         "site_hold": hold.counts(tx) if ask.who.admin else None,
         "unread": reading.count(tx, who=ask.who).unread,
     }
-    return _counted(page, ask, tx) | shared | dict(page.load(tx, ask))
-
-
-def _counted(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
-    """Return the numbers of the navigation, and the last event that a page knows of: its stream
-    tells of later ones."""
-    return {
-        "last_event": views.last_event(tx),
-        "nav_counts": {} if page.public else overview.attention(tx, groups=ask.who.groups),
-    }
+    return {**shared, **page.load(tx, ask), **page.own(tx, ask)}
 
 
 def _can(who: Who | None, right: str, group_id: int | None = None, single: str = "") -> bool:

@@ -38,4 +38,4 @@ def _faults(tx: Tx, ask: PageCall[Names, FailureQuery]) -> dict[str, Any]:
     }
 
 
-PAGES = (Page("/faults", "faults.html", _faults, ADMINS, FailureQuery),)
+PAGES = (Page("/faults", "faults.html", _faults, ADMINS, FailureQuery, shared=True),)

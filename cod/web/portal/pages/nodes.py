@@ -296,7 +296,7 @@ def _aside(fields: Fields) -> dict[str, Any]:
 _PAGE = "/nodes/{name}"
 
 PAGES = (
-    Page("/nodes", "nodes.html", _list, query=NodeQuery),
+    Page("/nodes", "nodes.html", _list, query=NodeQuery, shared=True),
     Page(_PAGE, "node.html", _one, see("node"), nav="/nodes"),
 )
 ACTIONS = (

@@ -24,8 +24,6 @@ FEW = Part(limit=8)
 def _overview(tx: Tx, ask: Call) -> dict[str, Any]:
     groups = ask.who.groups
     mine = {
-        "to_ask": first_steps.to_ask(tx, ask.who),
-        "steps": first_steps.checklist(tx, who=ask.who),
         "vclusters": views.vcluster_list(tx, page=SOONEST, groups=groups),
         "under_way": overview.under_way(tx, groups=groups),
         "waiting": views.request_list(tx, page=FEW, state="pending", groups=groups),
@@ -38,6 +36,13 @@ def _overview(tx: Tx, ask: Call) -> dict[str, Any]:
         | _stands(overview.standing(tx), ask.now)
         | {"groupless": first_steps.without_group(tx)}
     )
+
+
+def _own(tx: Tx, ask: Call) -> dict[str, Any]:
+    return {
+        "to_ask": first_steps.to_ask(tx, ask.who),
+        "steps": first_steps.checklist(tx, who=ask.who),
+    }
 
 
 def _stands(found: overview.Standing, now: float) -> dict[str, Any]:
@@ -60,7 +65,7 @@ def sorts(pool: Mapping[str, int]) -> list[tuple[str, str, int, float]]:
     return parts
 
 
-PAGES = (Page("/", "overview.html", _overview),)
+PAGES = (Page("/", "overview.html", _overview, shared=True, own=_own),)
 ACTIONS = (
     act("/checklist/dismiss", "DELETE /me/checklist", "/", "The first steps are dismissed."),
 )

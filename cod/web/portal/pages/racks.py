@@ -76,4 +76,4 @@ def _square(one: Square) -> str:
     return f"<a{_CLASSES[tone]} href=nodes/{quote(one.name)}><b>{escape(said)}</b></a>"
 
 
-PAGES = (Page("/map", "map.html", _map, ADMINS, MapQuery),)
+PAGES = (Page("/map", "map.html", _map, ADMINS, MapQuery, shared=True),)

@@ -58,7 +58,7 @@ def _one(tx: Tx, ask: PageCall[Numbered]) -> dict[str, Any]:
 
 
 PAGES = (
-    Page("/requests", "requests.html", _list, ANYBODY, RequestQuery),
+    Page("/requests", "requests.html", _list, ANYBODY, RequestQuery, shared=True),
     Page(SHOWN, "request.html", _one, see("request"), nav="/requests"),
 )
 ACTIONS = (

@@ -219,7 +219,7 @@ def ssh(node: NodeView, who: Who, site: Site, closed: Set[str] = frozenset()) ->
 
 
 PAGES = (
-    Page("/vclusters", "vclusters.html", _list, ANYBODY, VclusterQuery, "/vclusters"),
+    Page("/vclusters", "vclusters.html", _list, ANYBODY, VclusterQuery, "/vclusters", shared=True),
     Page(SHOWN, "vcluster.html", _one, see("vcluster"), MembersQuery, "/vclusters", shared=True),
     Page(
         SHOWN + "/history",
