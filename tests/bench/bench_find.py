@@ -1,4 +1,4 @@
-"""What it costs to find a node among many by each of its labels, and a look at an action for 200,
+"""What it costs to find a node among many by each of its labels, and an action for 500 of them,
 on SQLite and on MariaDB: milliseconds of CPU of program and database together, so that waiting for
 a core is not in them.
 
@@ -20,7 +20,7 @@ from sqlalchemy import Engine, insert, text, update
 from cod.core.nodes import selection
 from cod.flows import views
 from cod.flows.nodes import actions, nodes
-from cod.model import FlowContext, NodeView, Page, Result, Site, Who, ipv4
+from cod.model import FlowContext, Node, Page, Result, Site, Who, ipv4
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from cod.store.nodes.blocks import ensure
@@ -35,7 +35,7 @@ REPORT = 8_000  # bytes of a node's hardware report
 ADMIN = Who("ann", admin=True)
 Clock = Callable[[], float]
 SOUGHT = 4321
-CHECKED = 200  # nodes of the action
+CHECKED = 500  # nodes of the action, as many as one may be for
 WORDS = {
     "name": "m{n}",
     "part of many": "32",
@@ -135,7 +135,7 @@ def measured(engine: Engine, flow: Callable[[Tx], object], cpu: Clock, times: in
     return 1000 * spent / times
 
 
-def act(site: Site, tx: Tx, name: str, place: int) -> Result[NodeView]:
+def act(site: Site, tx: Tx, name: str, place: int) -> Result[Node]:
     """Take a node out of service."""
     return nodes.quarantine(tx, name=name, reason="x", site=site, now=NOW, actor="ann")
 
@@ -165,7 +165,11 @@ def measures(kind: str, engine: Engine, cpu: Clock) -> list[Measure]:
     spent = measured(engine, look, cpu, 1)
     print(f"  {f'check of {CHECKED}':16} {'':44} {'':6} {spent:8.1f}", flush=True)
     name = f"find, {kind}: one of {NODES} nodes by any label, the dearest"
-    return [Measure(name, max(single), "ms of CPU", goal="< 100 ms")]
+    acted = f"find, {kind}: {CHECKED} of {NODES} nodes taken out of service at once"
+    return [
+        Measure(name, max(single), "ms of CPU", goal="< 100 ms"),
+        Measure(acted, spent / 1000, "s of CPU"),
+    ]
 
 
 def _cpu(server: MariaDB) -> float:

@@ -1,22 +1,17 @@
 """The portal on sites of 600 and 5,000 nodes (`large_site`): how long the server takes for each
-page, how much goes over the wire, and what 500 browsers that watch live cost. ``python -m
-tests.bench.bench_portal [--quick]``
+page, and how much goes over the wire. ``python -m tests.bench.bench_portal [--quick]``
 
 The server is the product's own, on SQLite over TLS, pinned to one core; who asks is on the other,
 one page after the other on one connection, so what is measured is the server's time and a little of
 the client's. An administrator's pages and an owner's; every page of the table, with example names.
-A virtual cluster of the larger site has 800 nodes. The watchers, administrators who hear of
-everything, look at the overview of the larger site: a stream each, and its live parts fetched as
-the script does; meanwhile nodes change state 20 times a second.
+A virtual cluster of the larger site has 800 nodes.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import http.client
 import os
-import random
 import secrets
 import shutil
 import ssl
@@ -40,10 +35,10 @@ from tests.portal_site import Portal
 
 SITES = (Size(600, 60, 6), Size(5_000, 300, 5))
 HISTORY = 100  # transitions of each node
-ROUNDS, WATCHERS, WATCHED = 40, 500, 20.0
-CHANGES = 20  # transitions a second while they watch
+ROUNDS = 40
+_CLUSTER = "/vclusters/{name}"
 NAMES = {
-    "/vclusters/{name}": "v3",
+    _CLUSTER: "v3",
     "/nodes/{name}": "node42",
     "/types/{name}": "type3",
     "/blocks/{name}": "rack9",
@@ -53,13 +48,11 @@ NAMES = {
 OWNERS_GROUP = 4  # of virtual cluster v3
 PAGE = page("benchmarks")
 SMOKE = Smoke(
-    rows=("Portal, ", "Portal: "),
+    rows=("Portal, ",),
     sizes={
         "SITES": (Size(1_000, 300, 5),),
         "HISTORY": 1,
         "ROUNDS": 1,
-        "WATCHERS": 25,
-        "WATCHED": 0.5,
         "large_site.NOTICES": 100,
         "large_site.AUDITED": 100,
     },
@@ -166,7 +159,8 @@ def looked_at(port: int, pid: int, cookie: str, size: Size, rounds: int) -> dict
 
 
 def measured(who: str, size: Size, pages: dict[str, Looks]) -> list[Measure]:
-    """The slowest page's 95th percentile and the largest page's size."""
+    """The slowest page's 95th percentile and the largest page's size; those of a cluster's page."""
+    held = size.nodes * 4 // 5 // size.holders
     slow = max(pages, key=lambda each: pages[each].p95)
     large = max(pages, key=lambda each: pages[each].size)
     site = f"Portal, {size.nodes:,} nodes:"
@@ -183,6 +177,18 @@ def measured(who: str, size: Size, pages: dict[str, Looks]) -> list[Measure]:
             "kB",
             goal="< 200 kB",
         ),
+        Measure(
+            f"{site} a cluster's page for {who}, p95 ({held} nodes)",
+            round(pages[_CLUSTER].p95, 1),
+            "ms",
+            goal="< 150 ms",
+        ),
+        Measure(
+            f"{site} a cluster's page for {who} ({held} nodes)",
+            round(pages[_CLUSTER].size, 1),
+            "kB",
+            goal="< 60 kB",
+        ),
     ]
 
 
@@ -197,95 +203,10 @@ def write_table(columns: dict[str, dict[str, Looks]]) -> None:
     put_between_marks(PAGE, "pages", [f"| {' | '.join(line)} |" for line in lines])
 
 
-# ---------------------------------------------------------------- who watches
-
-
-async def asked(
-    port: int, cookie: str, path: str
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection of a browser's that has asked for that."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    reader, writer = await asyncio.open_connection("localhost", port, ssl=context)
-    lines = (
-        f"GET {path} HTTP/1.1",
-        f"Host: localhost:{port}",
-        f"Cookie: __Host-cod={cookie}",
-        "Accept-Encoding: gzip",
-        "",
-        "",
-    )
-    writer.write("\r\n".join(lines).encode())
-    return reader, writer
-
-
-async def refresh(port: int, cookie: str) -> None:
-    """Fetch the overview's live parts as the page's script does when something happens: as often as
-    the server says."""
-    apart = random.uniform(0, WATCHERS / 8)
-    while True:
-        await asyncio.sleep(apart)
-        reader, writer = await asked(port, cookie, "/?part=site,under_way")
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        apart = float(head.partition("x-live-apart: ")[2].partition("\r")[0]) * random.uniform(
-            1, 1.5
-        )
-        await reader.readexactly(int(head.partition("content-length: ")[2].partition("\r")[0]))
-        writer.close()
-
-
-async def watch(port: int, cookie: str, heard: list[int]) -> None:
-    """Open a stream and count what comes."""
-    reader, writer = await asked(port, cookie, "/api/v1/events")
-    fetching = asyncio.create_task(refresh(port, cookie))
-    try:
-        if not (await reader.readline()).startswith(b"HTTP/1.1 200"):
-            return
-        heard[0] += 1
-        while data := await reader.read(65536):
-            heard[1] += data.count(b"event: transition")
-    finally:
-        fetching.cancel()
-        writer.close()
-
-
-async def crowd(port: int, cookies: list[str], pid: int) -> tuple[float, int]:
-    """The share of a core that the server takes while all watch; how many transitions each has
-    heard of."""
-    heard = [0, 0]
-    watchers = []
-    for start in range(0, WATCHERS, 25):
-        watchers += [
-            asyncio.create_task(watch(port, cookies[n % len(cookies)], heard))
-            for n in range(start, start + 25)
-        ]
-        await asyncio.sleep(0.2)
-    for _ in range(300):
-        if heard[0] == WATCHERS:
-            break
-        await asyncio.sleep(0.1)
-    if heard[0] != WATCHERS:
-        raise RuntimeError(f"only {heard[0]} streams are open")
-    before, began, heard[1] = cpu(pid), time.monotonic(), 0
-    await asyncio.sleep(WATCHED)
-    share = (cpu(pid) - before) / (time.monotonic() - began)
-    for each in watchers:
-        each.cancel()
-    await asyncio.gather(*watchers, return_exceptions=True)
-    return share, heard[1] // WATCHERS
-
-
 def cpu(pid: int) -> float:
     """CPU seconds of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def booted(_tx: Tx) -> tuple[int, int, str, str]:
-    """Return any node and any vcluster, as one that becomes active in it."""
-    size = SITES[-1]
-    node, vcluster = secrets.randbelow(size.nodes), secrets.randbelow(size.holders)
-    return 1 + node, 1 + vcluster, "boot", "active"
 
 
 def main() -> None:
@@ -294,23 +215,11 @@ def main() -> None:
     measures, columns = list[Measure](), dict[str, dict[str, Looks]]()
     os.sched_setaffinity(0, {1})
     for size in SITES:
-        with serving(size) as (portal, cookies, watching):
+        with serving(size) as (portal, cookies):
             for who, cookie in cookies.items():
                 pages = looked_at(portal.port, portal.pid, cookie, size, rounds)
                 columns[f"{who}, {size.nodes:,} nodes"] = pages
                 measures += measured(who, size, pages)
-            if size is SITES[-1]:
-                with large_site.changing(url(portal), CHANGES, booted):
-                    share, heard = asyncio.run(crowd(portal.port, watching, portal.pid))
-    print(f"each of {WATCHERS} watchers heard of {heard} transitions")
-    measures.append(
-        Measure(
-            f"Portal: {WATCHERS} browsers watching live, share of one core",
-            round(100 * share, 1),
-            "%",
-            goal="< 25 %",
-        )
-    )
     write_table(columns)
     write("portal", measures)
 
@@ -321,9 +230,8 @@ def url(portal: Portal) -> str:
 
 
 @contextmanager
-def serving(size: Size) -> Iterator[tuple[Portal, dict[str, str], list[str]]]:
-    """Serve a site of that size on the first core: the server, its two people's cookies, and those
-    of the watchers."""
+def serving(size: Size) -> Iterator[tuple[Portal, dict[str, str]]]:
+    """Serve a site of that size on the first core: the server, and its two people's cookies."""
     with tempfile.TemporaryDirectory(prefix="cod-portal-") as folder:
         portal = Portal(Path(folder))
         portal.found(lambda tx, now: None)
@@ -332,11 +240,10 @@ def serving(size: Size) -> Iterator[tuple[Portal, dict[str, str], list[str]]]:
         engine = connect(url(portal))
         with engine.begin() as tx:
             cookies = sessions(tx, time.time())
-            watching = [sessions_of(tx, f"watcher{n}", time.time()) for n in range(WATCHERS // 20)]
         engine.dispose()
         with portal:
             os.sched_setaffinity(portal.pid, {0})
-            yield portal, cookies, watching
+            yield portal, cookies
 
 
 if __name__ == "__main__":

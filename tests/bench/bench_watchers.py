@@ -1,12 +1,13 @@
-"""What browsers cost that watch large virtual clusters: 500 of them, on the pages of ten clusters
-of 800 nodes, while nodes change state. ``python -m tests.bench.bench_watchers``
+"""What browsers cost that watch: 500 of them, on the pages of ten virtual clusters of 800 nodes, on
+the overview, and on a page with the navigation's numbers alone, while nodes change state. ``python
+-m tests.bench.bench_watchers``
 
 The server is the product's own, on SQLite over TLS, pinned to one core; who watches is on the
 other. Of the fifty at each cluster five are administrators, who hear of all nodes, and the others
-owners of its group, who hear of theirs; each is a person with a session. A browser does what
-`live.js` and `events.js` do: it loads the page, keeps one stream of events, and fetches the live
-parts that an event concerns, on one connection, as often as the server says. What counts is the CPU
-time of the server's process.
+owners of its group, who hear of theirs; each is a person with a session, and the same look at the other
+pages. A browser does what `live.js` and `events.js` do: it loads the page, keeps one stream of
+events, and fetches the live parts that an event concerns, on one connection, as often as the server
+says. What counts is the CPU time of the server's process.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import ssl
 import statistics
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from sqlalchemy import select, update
 
@@ -40,7 +43,8 @@ from tests.portal_site import Portal
 SIZE = Size(nodes=10_000, requests=300, holders=10)  # four fifths of the nodes are held
 HISTORY = 100_000
 EACH, ADMINISTRATORS = 50, 5  # who watch one cluster; of them administrators
-WATCHED = 120.0  # seconds
+WATCHED = 120.0  # seconds, of each kind of page
+ELSEWHERE = ("/", "/audit")  # pages that all look at; the second has the numbers alone
 CHANGES = 20  # transitions a second, of nodes of all clusters
 SOON = 0.4  # seconds, as in live.js
 SMOKE = Smoke(
@@ -121,9 +125,7 @@ def ask(
     lines: dict[str, str] = {
         "Host": f"localhost:{port}",
         "Cookie": f"__Host-cod={cookie}",
-        "Accept-Encoding": "identity"
-        if path.startswith("/vclusters") and "?" not in path
-        else "gzip",
+        "Accept-Encoding": "gzip" if "?" in path else "identity",
         **headers,
     }
     text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -131,19 +133,19 @@ def ask(
 
 
 class Browser:
-    """Somebody who looks at a virtual cluster's page. `found`: the live parts of pages that were
-    loaded, by cluster: name, kinds of events, cluster or ''."""
+    """Somebody who looks at a page. `parts`: its live ones, empty before anybody has loaded it:
+    name, kinds of events, cluster or ''."""
 
     def __init__(
         self,
         port: int,
         cookie: str,
-        vcluster: str,
+        path: str,
         seen: Seen,
-        found: dict[str, list[tuple[str, list[str], str]]],
+        parts: list[tuple[str, list[str], str]],
     ) -> None:
-        self._port, self._cookie, self._seen, self._found = port, cookie, seen, found
-        self._vcluster, self._path = vcluster, f"/vclusters/{vcluster}"
+        self._port, self._cookie, self._path, self._seen = port, cookie, path, seen
+        self._parts = parts
         self._pages = Connection(port, cookie)
         self._waiting: dict[str, float] = {}  # names of parts, and since when
         self._apart, self._fetched = SELDOM, 0.0
@@ -152,13 +154,13 @@ class Browser:
 
     async def watch(self) -> None:
         """Load the page, if nobody has, and follow the events until cancelled."""
-        if self._vcluster not in self._found:
+        if not self._parts:
             status, _, body = await self._pages.get(self._path)
             if status != 200:
                 raise RuntimeError(f"{self._path}: {status}")
             tags = re.findall(r"<[^>]*\sdata-part=[^>]*>", body.decode())
             parts = [dict(re.findall(r'data-([a-z]+)="([^"]*)"', tag)) for tag in tags]
-            self._found[self._vcluster] = [
+            self._parts += [
                 (said["part"], said["on"].split(), said.get("vcluster", "")) for said in parts
             ]
         self._fetched = time.monotonic()
@@ -177,7 +179,7 @@ class Browser:
             self._pages.close()
 
     async def _follow(self, reader: asyncio.StreamReader) -> None:
-        kind, own = "", f'"vcluster": "{self._vcluster}"'.encode()
+        kind, own = "", f'"vcluster": "{self._path.removeprefix("/vclusters/")}"'.encode()
         while line := await reader.readline():
             self._seen.stream_bytes += len(line)
             if line.startswith(b"event: "):
@@ -185,7 +187,7 @@ class Browser:
             elif line.startswith(b"data: "):
                 concerns = own in line or b'"vcluster": ' not in line
                 self._seen.events += concerns
-                for name, kinds, vcluster in self._found[self._vcluster]:
+                for name, kinds, vcluster in self._parts:
                     if kind in kinds and (concerns or not vcluster):
                         self._soon(name)
 
@@ -217,16 +219,25 @@ class Browser:
             self._tags = {wanted: told["etag"]}
 
 
-async def crowd(portal: Portal, cookies: list[tuple[str, str]]) -> tuple[float, Seen]:
-    """Return the share of a core that the server takes while all watch, and what they saw.
-    `cookies`: (vcluster, cookie) of each."""
+class Watcher(NamedTuple):
+    """A person who watches, with the cookie of the session."""
+
+    vcluster: str
+    cookie: str
+    is_admin: bool
+
+
+async def crowd(portal: Portal, people: list[Watcher], page: str = "") -> tuple[float, Seen]:
+    """Return the share of a core that the server takes while all watch, and what they saw. `page`:
+    what they all look at; '': each at their cluster."""
     seen = Seen()
     browsers: list[asyncio.Task[None]] = []
-    found: dict[str, list[tuple[str, list[str], str]]] = {}
-    for vcluster, cookie in cookies:
-        browsers.append(
-            asyncio.create_task(Browser(portal.port, cookie, vcluster, seen, found).watch())
-        )
+    # administrators have other parts
+    found: defaultdict[tuple[str, bool], list[tuple[str, list[str], str]]] = defaultdict(list)
+    for who in people:
+        path = page or f"/vclusters/{who.vcluster}"
+        browser = Browser(portal.port, who.cookie, path, seen, found[path, who.is_admin])
+        browsers.append(asyncio.create_task(browser.watch()))
         while seen.open < len(browsers) - 4:  # a few load their pages at once
             for each in browsers:
                 if each.done():
@@ -247,8 +258,8 @@ async def crowd(portal: Portal, cookies: list[tuple[str, str]]) -> tuple[float, 
     return share, seen
 
 
-def watchers(tx: Tx, now: float) -> list[tuple[str, str]]:
-    """Add those who watch; return (vcluster, cookie) of each, in the order in which they come."""
+def watchers(tx: Tx, now: float) -> list[Watcher]:
+    """Add those who watch; return them in the order in which they come."""
     found = []
     for number in range(EACH):
         for vcluster in range(1, SIZE.holders + 1):
@@ -257,7 +268,7 @@ def watchers(tx: Tx, now: float) -> list[tuple[str, str]]:
             if number >= ADMINISTRATORS:
                 user = people.named(tx, name)
                 people.set_role(tx, 1 + vcluster % GROUPS, user.id, Role.OWNER)
-            found.append((f"v{vcluster}", cookie))
+            found.append(Watcher(f"v{vcluster}", cookie, number < ADMINISTRATORS))
     return found
 
 
@@ -289,15 +300,18 @@ def main() -> None:
         engine = connect(url)
         large_site.furnish(engine, history=HISTORY, size=SIZE)
         with engine.begin() as tx:
-            cookies = watchers(tx, time.time())
+            crowded = watchers(tx, time.time())
         engine.dispose()
         with portal:
             os.sched_setaffinity(portal.pid, {0})
             os.sched_setaffinity(0, {1})
             with large_site.changing(url, CHANGES, turns(url)):
-                share, seen = asyncio.run(crowd(portal, cookies))
-    count, nodes = len(cookies), SIZE.nodes * 4 // 5 // SIZE.holders
-    print(f"  answers {json.dumps(seen.statuses)}; each heard of {seen.events / count:.1f} events")
+                share, seen = asyncio.run(crowd(portal, crowded))
+                elsewhere = {page: asyncio.run(crowd(portal, crowded, page)) for page in ELSEWHERE}
+    count, nodes = len(crowded), SIZE.nodes * 4 // 5 // SIZE.holders
+    for page, (_, saw) in {"clusters": (share, seen), **elsewhere}.items():
+        heard = f"each heard of {saw.events / count:.1f} events"
+        print(f"  {page}: answers {json.dumps(saw.statuses)}; {heard}")
     write(
         "watchers",
         [
@@ -306,6 +320,15 @@ def main() -> None:
                 round(100 * share, 1),
                 "%",
                 goal="< 15 %",
+            ),
+            *(
+                Measure(
+                    f"Watchers: {count} on {page}, share of one core",
+                    round(100 * of_page, 1),
+                    "%",
+                    goal="< 15 %",
+                )
+                for page, (of_page, _) in elsewhere.items()
             ),
             Measure(
                 "Watchers: from an event to its parts, median",

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import Engine, event, select, update
 
 from cod.cli import show
 from cod.client import ApiError
@@ -111,6 +111,29 @@ def test_machines_are_approved_named_and_racked_at_once(site_of: Served) -> None
     wrong = {"names": ["n4", "n5"], "action": "approve", "to": "y1"}
     with pytest.raises(ApiError, match="this is 1 name, and 2 nodes are meant"):
         site_of.local.post("/nodes/actions", wrong)
+
+
+def test_many_nodes_are_not_shown_one_by_one(site_of: Served) -> None:
+    """Show that a node more costs an action few statements, of which none shows the node: that was
+    the most of what five hundred cost."""
+    seen: list[str] = []
+
+    def note(*said: object) -> None:
+        seen.append(str(said[2]))
+
+    def tagged(names: str, tag: str) -> list[str]:
+        seen.clear()
+        body = {"names": [names], "action": "tag", "tags": [tag]}
+        assert len(site_of.local.post("/nodes/actions", body)["items"])
+        return list(seen)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        one, four = tagged("n1", "gpu"), tagged("n[1-4]", "loan")
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert len(four) - len(one) <= 3 * 9
+    assert not [text for text in four if "bindings" in text]
 
 
 def test_nodes_are_tagged_and_found_by_their_tags(site_of: Served) -> None:

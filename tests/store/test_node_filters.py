@@ -12,7 +12,7 @@ from cod.filters.fields import node_fields
 from cod.flows import views
 from cod.flows.nodes import actions
 from cod.flows.nodes import nodes as node_flows
-from cod.model import ActionOutcome, FlowContext, NodeView, Refused, Result, Role, Site, Who, ipv4
+from cod.model import ActionOutcome, FlowContext, Node, Refused, Result, Role, Site, Who, ipv4
 from cod.store import lists
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -291,7 +291,7 @@ def test_more_than_one_action_is_for_are_refused(tx: Tx) -> None:
 
 
 def many(site: Site, verb: str, names: str, where: str = "", to: str = "") -> actions.ManyNodes:
-    def act(tx: Tx, name: str, place: int) -> Result[NodeView]:
+    def act(tx: Tx, name: str, place: int) -> Result[Node]:
         said = {"name": name, "site": site, "now": NOW, "actor": "ann"}
         match verb:
             case "approve":
@@ -328,7 +328,7 @@ def test_what_is_refused_for_one_leaves_the_others_alone(tx: Tx, site: Site) -> 
 
 
 def test_what_a_refused_one_has_written_is_undone(tx: Tx, site: Site) -> None:
-    def act(tx: Tx, name: str, place: int) -> Result[NodeView]:
+    def act(tx: Tx, name: str, place: int) -> Result[Node]:
         done = node_flows.change(
             tx, name=name, changes={"block": "r3"}, site=site, now=NOW, actor="ann"
         )

@@ -30,8 +30,8 @@ from tests.store.manager_world import (
 def do(flow: Any, tx: Tx, site: Site, **arguments: Any) -> tuple[Node, set[str]]:
     """Run an administrator's flow on node1; the node then, and who was woken."""
     done = flow(tx, name="node1", site=site, now=5.0, actor=OWNER, **arguments)
-    assert nodes.get(tx, done.value.node.id) == done.value.node
-    return done.value.node, {effect.what for effect in done.effects}
+    assert nodes.get(tx, done.value.id) == done.value
+    return done.value, {effect.what for effect in done.effects}
 
 
 def actions(tx: Tx) -> list[tuple[int, str]]:
@@ -186,13 +186,13 @@ def test_changing_what_the_site_says(tx: Tx, site: Site) -> None:
     change(tx, site, "node1", power_driver="lab", power_address="/run/n1")
     change(tx, site, "node1", block="rack7")
     done = change(tx, site, "node1", name="big")
-    node = done.value.node
+    node = done.value
     assert (node.name, node.power_driver, node.power_address) == ("big", "lab", "/run/n1")
     assert node.block_id is not None
     add_node(tx, 2)
-    assert change(tx, site, "node2", block="rack7").value.node.block_id == node.block_id
-    assert change(tx, site, "node2", block="").value.node.block_id is None
-    assert change(tx, site, "node2", name="node2").value.node.name == "node2"
+    assert change(tx, site, "node2", block="rack7").value.block_id == node.block_id
+    assert change(tx, site, "node2", block="").value.block_id is None
+    assert change(tx, site, "node2", name="node2").value.name == "node2"
 
 
 def test_an_account_is_one_that_the_site_has(tx: Tx, site: Site) -> None:
@@ -205,14 +205,14 @@ def test_an_account_is_one_that_the_site_has(tx: Tx, site: Site) -> None:
     )
     with pytest.raises(Refused, match="it has rack, old"):
         change(tx, known, "node1", power_account="tack")
-    assert change(tx, known, "node1", power_account="rack").value.node.power_account == "rack"
-    assert change(tx, known, "node1", power_address="/run/n1").value.node.power_account == "rack"
-    assert change(tx, known, "node1", power_account="").value.node.power_account is None
+    assert change(tx, known, "node1", power_account="rack").value.power_account == "rack"
+    assert change(tx, known, "node1", power_address="/run/n1").value.power_account == "rack"
+    assert change(tx, known, "node1", power_account="").value.power_account is None
 
 
 def test_another_driver_knows_nothing_of_what_the_last_one_saw(tx: Tx, site: Site) -> None:
     add_node(tx, 1, power="on", watts=80.0)
-    node = change(tx, site, "node1", power_driver="wol").value.node
+    node = change(tx, site, "node1", power_driver="wol").value
     assert (node.power, node.watts) == ("unknown", None)
 
 

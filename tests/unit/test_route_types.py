@@ -29,7 +29,8 @@ from cod.web.api.routes import ADMINS, Named, listed, route
 WISH = """\
 ROUTE = route(
     "POST /nodes/{name}/power", ADMINS, "Wish a node on or off",
-    lambda a: partial(nodes.power, name=a.names.name, desired=a.body.desired, site=a.site, now=a.now, actor=a.actor),
+    lambda a: partial(nodes.shown, policy=a.site.policy, flow=partial(
+        nodes.power, name=a.names.name, desired=a.body.desired, site=a.site, now=a.now, actor=a.actor)),
     reply=NodeReply, body=PowerWish, names=Named)
 """
 LIST = """\

@@ -13,7 +13,7 @@ from cod.model import (
     ActionOutcome,
     Effect,
     FlowContext,
-    NodeView,
+    Node,
     Refused,
     Result,
 )
@@ -21,7 +21,7 @@ from cod.store.engine import Tx, savepoint, trial
 from cod.store.nodes import nodes
 from cod.store.scheduler import vclusters
 
-Act = Callable[[Tx, str, int], Result[NodeView]]
+Act = Callable[[Tx, str, int], Result[Node]]
 """The action for the node of that name, the how-many-th (from 0) of those that are chosen. Raises
 `Refused`."""
 
@@ -72,7 +72,7 @@ def carry_out(tx: Tx, context: FlowContext, *, many: ManyNodes) -> Result[ActedN
             done.append(_refused(name, refused, before[node_id].state))
             continue
         effects += acted.effects
-        node = acted.value.node
+        node = acted.value
         done.append(ActedNode(node.name, ActionOutcome.DONE, "", node.state, held))
     done += [_refused(name, Refused("not_found", why)) for name, why in chosen.missing]
     return Result(ActedNodes(many.action, tuple(done)), tuple(dict.fromkeys(effects)))

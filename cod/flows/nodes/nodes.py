@@ -1,5 +1,5 @@
-"""What an administrator does to a node. A flow's value is the node as `flows.views.node` shows it
-(a NodeView)."""
+"""What an administrator does to a node. A flow's value is the node's row after it; `shown` makes of
+it what `flows.views.node` shows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
     return wishes.of_node(tx, nodes.named(tx, name).id, SHOWN)
 
 
-def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[NodeView]:
+def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[Node]:
     """Accept a new machine into the site: from now on its disks are COD's to write."""
     node = nodes.named(tx, name, lock=True)
     if node.state in UNREPORTED:
@@ -95,12 +95,10 @@ def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
     if session is not None and session.reported:
         step = lifecycle.settle(approved, None, burnin=burnin_rows.wanted(tx, node.id))
         approved = transitions.apply(tx, approved, step, now=now, actor=actor, policy=site.policy)
-    return _done(tx, node, approved, site.policy)
+    return Result(approved, transitions.wakes(node, approved))
 
 
-def power(
-    tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str
-) -> Result[NodeView]:
+def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str) -> Result[Node]:
     """Wish the node 'on', 'off', 'soft' (off, its system being asked first) or 'cycle'd. A free
     node that is switched off joins the cold reserve; on, it leaves."""
     node = nodes.named(tx, name, lock=True)
@@ -120,9 +118,9 @@ def power(
         nodes.wish_power(tx, node, desired, now)
         if desired in ("cycle", "off"):  # the connection is of a boot that ends now
             sessions.forget_report(tx, node.id, newer=True)
-        return Result(_view(tx, node.id, site.policy), (Effect("wake", "power"),))
+        return Result(_reread(tx, node), (Effect("wake", "power"),))
     moved = transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
-    return _done(tx, node, moved, site.policy)
+    return Result(moved, transitions.wakes(node, moved))
 
 
 def quarantine(
@@ -134,7 +132,7 @@ def quarantine(
     site: Site,
     now: float,
     actor: str,
-) -> Result[NodeView]:
+) -> Result[Node]:
     """Set the node aside, until that moment or (None) until it is restored by hand. If a vcluster
     holds it, it is switched off, and a request for another takes its place. Of a node that is set
     aside already, reason and moment are replaced. Raises `Refused`."""
@@ -147,7 +145,7 @@ def quarantine(
     if node.state == NodeState.QUARANTINED:
         nodes.change(tx, node, reason=reason)
         nodes.set_deadline(tx, node, until)
-        return Result(_view(tx, node.id, site.policy))
+        return Result(_reread(tx, node))
     power_ = "off" if node.vcluster_id is not None else None
     aside = {"reason": reason, "deadline": until}
     step = Step(NodeEvent.QUARANTINED, f"{actor}: {reason}", aside, power_)
@@ -173,7 +171,7 @@ def _is_known(node: Node) -> bool:
     return node.reported_at is not None or node.type_id is not None
 
 
-def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[NodeView]:
+def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[Node]:
     """Give a node that was taken out of service or retired another chance: it boots into the
     trampoline."""
     node = nodes.named(tx, name, lock=True)
@@ -185,9 +183,7 @@ def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
     return _move(tx, node, step, site, now, actor)
 
 
-def moved(
-    tx: Tx, *, name: str, also: int | None = None, site: Site, now: float
-) -> Result[NodeView]:
+def moved(tx: Tx, *, name: str, also: int | None = None, site: Site, now: float) -> Result[Node]:
     """Confirm that the node was moved: the place where it boots next is remembered as its own, and
     all others are forgotten.
 
@@ -197,7 +193,7 @@ def moved(
     if also is None:
         nodes.forget_places(tx, node.id)
         nodes.change(tx, node, **place.FORGOTTEN)
-        return Result(_view(tx, node.id, site.policy))
+        return Result(_reread(tx, node))
     known = _places(tx, node)
     if also not in {each.id for each in known} - {HOME}:
         raise Refused("not_found", f"node {name} was heard in no place {also}", "also")
@@ -206,7 +202,7 @@ def moved(
             here = {key: getattr(each, key) for key in place.FIELDS}
             nodes.add_place(tx, node.id, now, approved=True, **here)
     nodes.change_place(tx, also, approved=True)
-    return Result(_view(tx, node.id, site.policy))
+    return Result(_reread(tx, node))
 
 
 def places_of(tx: Tx, *, name: str) -> list[NodePlace]:
@@ -233,7 +229,7 @@ def _places(tx: Tx, node: Node) -> list[NodePlace]:
 
 def retire(
     tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor: str
-) -> Result[NodeView]:
+) -> Result[Node]:
     """Take the node out of the site for good. Not while somebody holds it."""
     node = nodes.named(tx, name, lock=True)
     if node.vcluster_id is not None:
@@ -256,7 +252,7 @@ def change(
     site: Site,
     now: float,
     actor: str,
-) -> Result[NodeView]:
+) -> Result[Node]:
     """Change what the site says of a node. `changes`: columns, where None leaves what is there;
     and, with rules of their own: `name`; `block`, which is made if need be ('' takes the node out
     of its); `power_account` ('' takes it away); `keep`, all marks of disks that are never written,
@@ -271,7 +267,9 @@ def change(
         raise Refused("conflict", f"there is a node {new_name!r} already", "name")
     node = node_settings.change(tx, node, columns)
     effects = _keep(tx, node, keep, keep_was, site, now, actor) if keep is not None else ()
-    return Result(_view(tx, node.id, site.policy), (Effect("wake", "manager"), *effects))
+    return Result(
+        _reread(tx, node) if keep is not None else node, (Effect("wake", "manager"), *effects)
+    )
 
 
 def tag(
@@ -283,7 +281,7 @@ def tag(
     site: Site,
     now: float,
     actor: str,
-) -> Result[NodeView]:
+) -> Result[Node]:
     """Add tags to the node, and take others away. Raises `Refused`."""
     tags = set(nodes.named(tx, name, lock=True).tags.split())
     tags = (tags | set(names.checked_tags(add))) - set(names.checked_tags(remove))
@@ -350,20 +348,24 @@ def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result[int | No
     return Result(batch[-1].id if len(batch) == BATCH else None, tuple(dict.fromkeys(effects)))
 
 
-def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result[NodeView]:
+def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result[Node]:
     if (NodeState(node.state), step.event) not in NODE_TRANSITIONS:
         raise Refused(
             "conflict", f"node {node.name} is {node.state}: it cannot be {step.event} now", "name"
         )
     moved = transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
-    return _done(tx, node, moved, site.policy)
+    return Result(moved, transitions.wakes(node, moved))
 
 
-def _done(tx: Tx, before: Node, after: Node, policy: Policy) -> Result[NodeView]:
-    return Result(_view(tx, after.id, policy), transitions.wakes(before, after))
+def _reread(tx: Tx, node: Node) -> Node:
+    found = nodes.get(tx, node.id)
+    assert found is not None
+    return found
 
 
-def _view(tx: Tx, node_id: int, policy: Policy) -> NodeView:
-    node = nodes.get(tx, node_id)
-    assert node is not None
-    return preemption.protected(views.nodes(tx, name=node.name), policy)[0]
+def shown(tx: Tx, *, flow: Callable[[Tx], Result[Node]], policy: Policy) -> Result[NodeView]:
+    """Return what one of these flows returns, with the node as it is shown. Many nodes are not
+    shown one by one: it takes longer than to change them."""
+    done = flow(tx)
+    [view] = preemption.protected(views.nodes(tx, name=done.value.name), policy)
+    return Result(view, done.effects)

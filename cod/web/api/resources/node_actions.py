@@ -14,7 +14,7 @@ from cod.filters.language import LONGEST
 from cod.flows import views
 from cod.flows.nodes import actions, burnins, nodes
 from cod.flows.people.access import Change, RequiredRight, check, noted
-from cod.model import NodeView, Result, Right
+from cod.model import Node, Result, Right
 from cod.pool import Tx
 from cod.web.api.models import Body, Chosen, Reason, Reply, ReplyOf
 from cod.web.api.resources.energy import Moment
@@ -150,7 +150,7 @@ def _many(ask: Asked) -> actions.ManyNodes:
     )
 
 
-def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) -> Result[NodeView]:
+def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) -> Result[Node]:
     """Do to one node what is asked, and put that down for those whose it is. Raises `Refused`."""
     body = ask.body
     said: dict[str, Any] = {
@@ -168,15 +168,13 @@ def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) ->
         RequiredRight(Right.ANY, "node", name),
         None,
         {field: value for field, value in said.items() if value},
-        lambda view: {"name": view.node.name} if view.node.name != name else {},
+        lambda node: {"name": node.name} if node.name != name else {},
     )
     flow = partial(_done, ask, new_names, name=name, place=place)
     return noted(tx, flow=flow, who=ask.who, change=change, now=ask.now)
 
 
-def _done(
-    ask: Asked, new_names: Sequence[str], tx: Tx, *, name: str, place: int
-) -> Result[NodeView]:
+def _done(ask: Asked, new_names: Sequence[str], tx: Tx, *, name: str, place: int) -> Result[Node]:
     body = ask.body
     said: dict[str, Any] = {"name": name, "site": ask.site, "now": ask.now, "actor": ask.actor}
     match body.action:
@@ -198,7 +196,7 @@ def _done(
         case NodeAction.BURNIN:
             asked = {} if body.burnin is None else body.burnin.said
             wanted = burnins.want(tx, ask.context, name=name, **asked)
-            return Result(views.node(tx, name, ask.site.policy), wanted.effects)
+            return Result(views.node(tx, name).node, wanted.effects)
         case NodeAction.MOVED:
             return nodes.moved(tx, name=name, site=ask.site, now=ask.now)
         case NodeAction.RETIRE:

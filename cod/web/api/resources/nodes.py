@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,8 @@ from cod.choices import PowerVerb
 from cod.filters.language import LONGEST as FILTER_LONGEST
 from cod.flows import views
 from cod.flows.nodes import consoles, nodes
+from cod.model import Node, NodeView, Result
+from cod.pool import Tx
 from cod.states import Disk, NodeState
 from cod.web.api import pci_names
 from cod.web.api.models import (
@@ -36,7 +38,7 @@ from cod.web.api.resources.consoles import (
 )
 from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.server import ConflictReply
-from cod.web.api.routes import ADMINS, ANYBODY, Named, Shaped, Worked, listed, route, see, use
+from cod.web.api.routes import ADMINS, ANYBODY, Call, Named, Shaped, Worked, listed, route, see, use
 
 RETURNS = "when nodes return to service by themselves; null: when they are restored"
 
@@ -452,6 +454,13 @@ def pci_devices(node: model.Node) -> list[PciDevice]:
     return found
 
 
+def _shown(
+    ask: Call[Any, Any, Any], flow: Callable[[Tx], Result[Node]]
+) -> Callable[[Tx], Result[NodeView]]:
+    """Return the flow, answered by the node as it is shown."""
+    return partial(nodes.shown, flow=flow, policy=ask.site.policy)
+
+
 NODES = (
     route(
         "GET /nodes",
@@ -501,13 +510,16 @@ NODES = (
         "PATCH /nodes/{name}",
         ADMINS,
         "Change a node's name, place, tags, power driver or kept disks",
-        lambda a: partial(
-            nodes.change,
-            name=a.names.name,
-            changes=a.body.model_dump(exclude_unset=True),
-            site=a.site,
-            now=a.now,
-            actor=a.actor,
+        lambda a: _shown(
+            a,
+            partial(
+                nodes.change,
+                name=a.names.name,
+                changes=a.body.model_dump(exclude_unset=True),
+                site=a.site,
+                now=a.now,
+                actor=a.actor,
+            ),
         ),
         reply=NodeReply,
         body=NodePatch,
@@ -518,7 +530,9 @@ NODES = (
         ADMINS,
         "Confirm that a node was moved: the place where it boots next is remembered as its own;"
         " or approve another place where it was heard",
-        lambda a: partial(nodes.moved, name=a.names.name, also=a.body.also, site=a.site, now=a.now),
+        lambda a: _shown(
+            a, partial(nodes.moved, name=a.names.name, also=a.body.also, site=a.site, now=a.now)
+        ),
         reply=NodeReply,
         body=NodeMoved,
         names=Named,
@@ -535,7 +549,9 @@ NODES = (
         "POST /nodes/{name}/approve",
         ADMINS,
         "Approve a new machine; COD may erase its disks from then on",
-        lambda a: partial(nodes.approve, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        lambda a: _shown(
+            a, partial(nodes.approve, name=a.names.name, site=a.site, now=a.now, actor=a.actor)
+        ),
         reply=NodeReply,
         names=Named,
     ),
@@ -551,13 +567,16 @@ NODES = (
         "POST /nodes/{name}/power",
         use("node"),
         "Power a node on or off, or cycle it",
-        lambda a: partial(
-            nodes.power,
-            name=a.names.name,
-            desired=a.body.desired,
-            site=a.site,
-            now=a.now,
-            actor=a.actor,
+        lambda a: _shown(
+            a,
+            partial(
+                nodes.power,
+                name=a.names.name,
+                desired=a.body.desired,
+                site=a.site,
+                now=a.now,
+                actor=a.actor,
+            ),
         ),
         reply=NodeReply,
         body=PowerWish,
@@ -609,14 +628,17 @@ NODES = (
         "POST /nodes/{name}/quarantine",
         ADMINS,
         "Take a node out of service (quarantine)",
-        lambda a: partial(
-            nodes.quarantine,
-            name=a.names.name,
-            reason=a.body.reason,
-            until=a.body.until,
-            site=a.site,
-            now=a.now,
-            actor=a.actor,
+        lambda a: _shown(
+            a,
+            partial(
+                nodes.quarantine,
+                name=a.names.name,
+                reason=a.body.reason,
+                until=a.body.until,
+                site=a.site,
+                now=a.now,
+                actor=a.actor,
+            ),
         ),
         reply=NodeReply,
         body=OutOfService,
@@ -626,7 +648,9 @@ NODES = (
         "POST /nodes/{name}/restore",
         ADMINS,
         "Return a node from quarantine or retirement",
-        lambda a: partial(nodes.restore, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        lambda a: _shown(
+            a, partial(nodes.restore, name=a.names.name, site=a.site, now=a.now, actor=a.actor)
+        ),
         reply=NodeReply,
         names=Named,
     ),
@@ -634,7 +658,9 @@ NODES = (
         "POST /nodes/{name}/retire",
         ADMINS,
         "Retire a node",
-        lambda a: partial(nodes.retire, name=a.names.name, site=a.site, now=a.now, actor=a.actor),
+        lambda a: _shown(
+            a, partial(nodes.retire, name=a.names.name, site=a.site, now=a.now, actor=a.actor)
+        ),
         reply=NodeReply,
         names=Named,
     ),
