@@ -179,7 +179,8 @@ class Browser:
             self._pages.close()
 
     async def _follow(self, reader: asyncio.StreamReader) -> None:
-        kind, own = "", f'"vcluster": "{self._path.removeprefix("/vclusters/")}"'.encode()
+        *_, vcluster = self._path.split("/vclusters/")
+        kind, own = "", f'"vcluster": "{vcluster}"'.encode() if vcluster != self._path else b""
         while line := await reader.readline():
             self._seen.stream_bytes += len(line)
             if line.startswith(b"event: "):

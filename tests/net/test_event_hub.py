@@ -132,6 +132,20 @@ def test_a_look_that_began_before_a_stream_had_caught_up_tells_it_nothing_twice(
     assert request.nodes == ["n1", "n2"]
 
 
+def test_with_many_streams_what_happens_is_put_together(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MANY", 1)
+    requests = [site.follow()[1] for _ in range(2)]
+    site.clock.pump([0.5] * 4)  # looks that know of both
+    site.happens("n1")
+    site.clock.pump([0.5] * 3)
+    assert [each.nodes for each in requests] == [[], []]
+    site.happens("n2")
+    site.clock.advance(0.5)
+    assert [each.nodes for each in requests] == [["n1", "n2"]] * 2
+
+
 def test_who_catches_up_slowly_gets_all_of_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "AT_ONCE", 3)
     monkeypatch.setattr(event_texts, "OVERLAP", 1)

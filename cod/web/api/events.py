@@ -1,12 +1,12 @@
 """Server-sent events: transitions of nodes as they are written to the history, the progress of
 disks being written, and notices; to each client what it may see.
 
-One poll serves all streams of a process: twice a second it reads what is new in the history and the
-notices by id, and what has changed of the progress; what came of it is made into text once for each
-set of groups that somebody watches for. Ids only grow, but MariaDB may commit them out of order:
-the last `OVERLAP` ids are looked at again, and each row is sent once. A client that comes back
-names the last transition that it saw; of the notices it gets those that are not older. Who is slow
-to read is waited for up to `HELD` bytes.
+One poll serves all streams of a process: twice a second, more seldom with many streams, it reads
+what is new in the history and the notices by id, and what has changed of the progress; what came of
+it is made into text once for each set of groups that somebody watches for. Ids only grow, but
+MariaDB may commit them out of order: the last `OVERLAP` ids are looked at again, and each row is
+sent once. A client that comes back names the last transition that it saw; of the notices it gets
+those that are not older. Who is slow to read is waited for up to `HELD` bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from cod.pool import Pool
 from cod.web.api.event_texts import Event, Following, Groups, events_of, progress
 from cod.web.http.errors import HttpProblem
 
-PERIOD = 0.5
+PERIOD = 0.5  # seconds between two looks; more with many streams, which are each written to
+MANY = 500  # streams to which a second is enough time
 KEEPALIVE = 15.0
 CHECKED = 60.0  # seconds after which it is looked whether a client may still see what it saw
 MOST, MOST_OF_ONE = 1000, 40  # streams at once; of one who asks
@@ -83,6 +84,11 @@ class Hub:
         """
         return max(SELDOM, len(self.streams) / 8)
 
+    def period(self) -> float:
+        """Return how many seconds are between two looks: what happens in them is one write for each
+        stream."""
+        return max(PERIOD, len(self.streams) / MANY)
+
     def told(self, groups: Groups) -> float:
         """Return when something was last told to those who see these groups (None: all), on the
         reactor's clock; when the loop began, where nothing was. Progress does not count."""
@@ -105,6 +111,7 @@ class Hub:
         return [progress(row) for row in self._progress.values()]
 
     async def _look(self) -> None:
+        self._loop.interval = self.period()
         rows, written, notices = await self.pool.read(
             views.happened, self._transitions.after(), self._notices.after()
         )
