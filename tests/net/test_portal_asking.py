@@ -26,13 +26,13 @@ def test_a_new_vcluster(there: Served) -> None:
     assert "A Grid Engine execution host that joins by name." in page.words
     assert "web-server" not in page.words, "a template of another group"
     done = page.send(
-        SENT, name="fresh", template="debian", size=2, lease="3d", memory="131072 MiB", cpus="32"
+        SENT, name="fresh", template="debian", size=2, lease="3d", memory="128 GiB", cpus="32"
     )
     assert "fresh is requested" in done.words
     made = vcluster(there, "fresh")
     assert (made.size, made.lease_time, made.state) == (2, 3 * 86400, "pending")
     assert (
-        made.attributes == '<requires><memory><mib min="131072 MiB"/></memory><cpu><count'
+        made.attributes == '<requires><memory><mib min="128 GiB"/></memory><cpu><count'
         ' min="32"/></cpu></requires>'
     )
 
@@ -41,7 +41,7 @@ def test_what_is_wrong_is_at_its_field_and_what_was_typed_stays(there: Served) -
     page = (
         browse(there)
         .get(NEW)
-        .send(SENT, name="Not A Label", size="many", lease="soon", memory="16384 MiB")
+        .send(SENT, name="Not A Label", size="many", lease="soon", memory="16 GiB")
     )
     assert page.status == 422
     fields = dict(page.fields(SENT))
@@ -49,7 +49,7 @@ def test_what_is_wrong_is_at_its_field_and_what_was_typed_stays(there: Served) -
         "Not A Label",
         "many",
         "soon",
-        "16384 MiB",
+        "16 GiB",
     )
     wrong = {each.get("name") for each in page.tree.xpath("//*[@aria-invalid]")}
     assert wrong == {"name", "size", "lease"}, "all at once"
@@ -70,7 +70,7 @@ def test_xml_beside_choices_keeps_its_lines(there: Served) -> None:
             name="fresh",
             template="debian",
             size=1,
-            memory="16384 MiB",
+            memory="16 GiB",
             xml="<requires>\n\n  <flavour/>\n</requires>",
         )
     )
@@ -82,11 +82,11 @@ def test_xml_beside_choices_keeps_its_lines(there: Served) -> None:
 def test_what_would_come_of_it_without_the_script(there: Served) -> None:
     page = browse(there).get(NEW).send(SENT, name="x", size=2)
     looked = page.browser.post(
-        CHECK, page.filled(SENT, name="kept", template="debian", size=4, memory="1048576 MiB")
+        CHECK, page.filled(SENT, name="kept", template="debian", size=4, memory="1024 GiB")
     )
     assert looked.status == 200
     assert "3 of 33 nodes match" in looked.words
-    assert "large memory/mib: at least 1048576 MiB wanted" in looked.words
+    assert "large memory/mib: at least 1024 GiB wanted" in looked.words
     assert ("name", "kept") in looked.fields(SENT)
     assert vcluster(there, "kept") is None
     part = page.browser.post(CHECK + "?part=match", page.filled(SENT, template="debian", size=1))
@@ -106,13 +106,13 @@ def test_more_nodes_of_two_kinds(there: Served) -> None:
     done = page.send(
         MORE,
         tuples__0__count=1,
-        tuples__0__memory="131072 MiB",
+        tuples__0__memory="128 GiB",
         tuples__1__count=2,
         tuples__1__template="debian",
     )
     assert "The nodes are requested." in done.words, done.words
     first, second = asked(there, "batch")[0].tuples
-    assert (first.count, "131072 MiB" in first.attributes, second.count, second.attributes) == (
+    assert (first.count, "128 GiB" in first.attributes, second.count, second.attributes) == (
         1,
         True,
         2,
@@ -177,10 +177,10 @@ def test_a_kind_without_a_number_is_none(there: Served) -> None:
     wrong = (
         browse(there, name="olga")
         .get(ASK)
-        .send(MORE, tuples__0__count="x", tuples__0__memory="16384 MiB")
+        .send(MORE, tuples__0__count="x", tuples__0__memory="16 GiB")
     )
     assert wrong.status == 422
-    assert ("tuples.0.memory", "16384 MiB") in wrong.fields(MORE)
+    assert ("tuples.0.memory", "16 GiB") in wrong.fields(MORE)
 
 
 def test_who_only_looks_cannot_ask(there: Served) -> None:
@@ -308,7 +308,7 @@ def test_a_cluster_that_waits_for_more_than_the_site_has_can_begin_with_what_it_
 def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None:
     browser = browse(there)
     browser.get(NEW).send(
-        SENT, name="fresh", template="debian", size=12, lease="36h", memory="16384 MiB", wait=None
+        SENT, name="fresh", template="debian", size=12, lease="36h", memory="16 GiB", wait=None
     )
     request = asked(there, "fresh")[0]
     there.tx(  # its block had more nodes when it was asked for
@@ -352,7 +352,7 @@ def test_a_rejected_request_can_be_changed_and_sent_again(there: Served) -> None
         "spread": None,
         "wait": None,
     }
-    assert 'min="16384 MiB"' in fields["xml"]
+    assert 'min="16 GiB"' in fields["xml"]
     assert (
         dict(browser.get(ways["Allow several types and blocks"]).fields(SENT))["spread"] == "true"
     )

@@ -27,7 +27,7 @@ DAY = 86400.0
 START = (NOW + 10 * DAY) // 60 * 60
 
 
-LARGE = {"attributes": '<requires><memory><mib min="1048576 MiB"/></memory></requires>'}  # 3 nodes
+LARGE = {"attributes": '<requires><memory><mib min="1024 GiB"/></memory></requires>'}  # 3 nodes
 
 
 def matched(there: Served, **asked_for: Any) -> Any:
@@ -103,7 +103,7 @@ def looked(there: Served, **fields: Any) -> Shown:
 def test_a_proposal_is_taken_without_the_script(there: Served) -> None:
     reserve(there, 3)
     times = {"starts_at": typed(START), "ends_at": typed(START + DAY)}
-    page = looked(there, size=3, memory="1048576 MiB", **times)
+    page = looked(there, size=3, memory="1024 GiB", **times)
     texts = page.tree.xpath("//button[@name='proposal']")
     value = texts[-1].get("value")
     assert texts[-1].text_content().split()[:2] == ["All", "3"]

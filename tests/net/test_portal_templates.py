@@ -50,7 +50,7 @@ def test_a_template_by_the_form(there: Served) -> None:
         name="mine",
         description="For <all> of us",
         image="execd",
-        memory="131072 MiB",
+        memory="128 GiB",
         port="80",
         page="/ok",
         seed="true",
@@ -61,7 +61,7 @@ def test_a_template_by_the_form(there: Served) -> None:
     for part in (
         '<template name="mine" cache="yes">',
         "<description>For &lt;all&gt; of us</description>",
-        '<mib min="131072 MiB"/>',
+        '<mib min="128 GiB"/>',
         '<image target="disk" name="execd" />',
         '<ready port="80" path="/ok" />',
         '<personalise seed="nocloud" />',

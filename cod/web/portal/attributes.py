@@ -70,10 +70,11 @@ def of_type(types: Iterable[TypeView], name: str) -> dict[str, str]:
 
 
 def _values(attribute: _Attribute, types: Iterable[TypeView]) -> set[str]:
-    """Return the values of an attribute. Like parts have a number ('nic 2/speed'), the attributes
-    that one chooses by have none."""
+    """Return the values of an attribute, memory of whole GiB in these: what is wanted is told as it
+    was chosen. Like parts have a number ('nic 2/speed'), the attributes that one chooses by have
+    none."""
     return {
-        value
+        spoken(path, value) if not _number(value) % SIZES["GiB"] else value
         for view in types
         for path, value in view.facts
         if re.sub(r" \d+/", "/", path) == attribute.path and value

@@ -169,7 +169,7 @@ class Portal:
             else (page, ask)
         )
         if part and loads.shared and form is None:
-            own = await self.context.pool.read(partial(read, flow=partial(loads.own, ask=of)))
+            own = await self.context.pool.read(partial(read, flow=partial(_own, loads, of)))
             heard = re.fullmatch(r"[0-9]{1,18}", asked.header("x-live-heard") or "")
             value, stale = await self._loads.of(loads, of, int(heard[0]) if heard else 0)
             value = {**value, **own}
@@ -441,7 +441,11 @@ def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
         "site_hold": hold.counts(tx) if ask.who.admin else None,
         "unread": reading.count(tx, who=ask.who).unread,
     }
-    return {**shared, **page.load(tx, ask), **page.own(tx, ask)}
+    return {**shared, **page.load(tx, ask), **_own(page, ask, tx)}
+
+
+def _own(page: Page, ask: Call, tx: Tx) -> Mapping[str, Any]:
+    return page.own(tx, ask) if page.own else {}
 
 
 def _can(who: Who | None, right: str, group_id: int | None = None, single: str = "") -> bool:

@@ -33,7 +33,8 @@ class Page(Generic[N, Q]):
     public    to be seen without signing in
     shared    what it loads depends on who asks by their rights alone, and is read once for the live
               parts of all who watch it (`shared_loads`)
-    own       the flow of what depends on the person beside their rights, read for each
+    own       the flow of what depends on the person beside their rights, read for each; None: there
+              is nothing
     """
 
     path: str
@@ -44,7 +45,7 @@ class Page(Generic[N, Q]):
     nav: str = ""
     public: bool = False
     shared: bool = False
-    own: Callable[..., Mapping[str, Any]] = lambda tx, ask: {}
+    own: Callable[[Tx, PageCall[N, Q]], Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
