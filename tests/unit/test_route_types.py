@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cod.web.api.routes import ANYBODY, Named, Numbered, nothing, route
+from cod.web.api.routes import ANYBODY, Named, Numbered, RouteMaker, nothing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,15 +23,15 @@ from cod.flows.nodes import nodes
 from cod.flows import views
 from cod.web.api.resources.nodes import OutOfService, NodeList, NodeQuery, NodeReply, PowerWish
 from cod.web.api.resources.vclusters import VclusterReply
-from cod.web.api.routes import ADMINS, Named, listed, route
+from cod.web.api.routes import ADMINS, listed, named_route, route
 
 """
 WISH = """\
-ROUTE = route(
+ROUTE = named_route(
     "POST /nodes/{name}/power", ADMINS, "Wish a node on or off",
     lambda a: partial(nodes.shown, policy=a.site.policy, flow=partial(
         nodes.power, name=a.names.name, desired=a.body.desired, site=a.site, now=a.now, actor=a.actor)),
-    reply=NodeReply, body=PowerWish, names=Named)
+    reply=NodeReply, body=PowerWish)
 """
 LIST = """\
 ROUTE = route(
@@ -54,7 +54,7 @@ WRONG = {
         r'"Named" has no attribute "node"',
     ),
     "a name in a path that has none": (
-        WISH.replace(", names=Named", ""),
+        WISH.replace("named_route(", "route("),
         r'"Names" has no attribute "name"',
     ),
     "another thing's reply": (
@@ -142,4 +142,4 @@ def test_a_path_and_its_record_say_the_same() -> None:
         ("/nodes/{name}/{user}", Named),
     ):
         with pytest.raises(ValueError, match="has the names"):
-            route(f"GET {path}", ANYBODY, "", lambda a: nothing(None), names=names)
+            RouteMaker(names)(f"GET {path}", ANYBODY, "", lambda a: nothing(None))

@@ -349,45 +349,58 @@ class Worked(Generic[N_contra, B_contra, Q_contra, V_contra, R]):
     work: Callable[[Call[N_contra, B_contra, Q_contra], V_contra], R]
 
 
-def route(
-    operation: str,
-    claims: Claims[N, B, Q],
-    summary: str,
-    call: Callable[[Call[N, B, Q]], Flow[V | Result[V]]],
-    *,
-    reply: MadeOf[V] | Worked[N, B, Q, V, Any] | None = None,
-    names: type[N] | None = None,
-    body: type[B] | None = None,
-    query: type[Q] | None = None,
-    act: Callable[[SignIn, Call[N, B, Q]], Awaitable[V]] | None = None,
-    before: Callable[[Call[N, B, Q]], Any] | None = None,
-    audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None,
-    **rest: Any,
-) -> Route[N, B, Q, V]:
-    """Return a route; see `Route`. Raises ValueError for a path and `names` that do not fit.
+@dataclass(frozen=True, slots=True)
+class RouteMaker(Generic[N]):
+    """What makes routes whose paths name the same: see `route` and those after it."""
 
-    operation  the method and the path: "GET /nodes"
-    reply      a model with a class method `of`; or a `Shaped`, or a `Worked`
-    """
-    method, path = operation.split(" ")
-    model: Any = reply if isinstance(reply, type) else getattr(reply, "model", None)
-    return Route(
-        method,
-        path,
-        claims,
-        summary,
-        call,
-        getattr(reply, "of", None),
-        getattr(reply, "work", None),
-        model,
-        names or Names,
-        body,
-        query,
-        act=act,
-        before=before,
-        audit_view=audit_view,
-        **rest,
-    )
+    names: type[N]
+
+    def __call__(
+        self,
+        operation: str,
+        claims: Claims[N, B, Q],
+        summary: str,
+        call: Callable[[Call[N, B, Q]], Flow[V | Result[V]]],
+        *,
+        reply: MadeOf[V] | Worked[N, B, Q, V, Any] | None = None,
+        body: type[B] | None = None,
+        query: type[Q] | None = None,
+        act: Callable[[SignIn, Call[N, B, Q]], Awaitable[V]] | None = None,
+        before: Callable[[Call[N, B, Q]], Any] | None = None,
+        audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None,
+        **rest: Any,
+    ) -> Route[N, B, Q, V]:
+        """Return a route; see `Route`. Raises ValueError for a path that names something else.
+
+        operation  the method and the path: "GET /nodes"
+        reply      a model with a class method `of`; or a `Shaped`, or a `Worked`
+        """
+        method, path = operation.split(" ")
+        return Route(
+            method,
+            path,
+            claims,
+            summary,
+            call,
+            getattr(reply, "of", None),
+            getattr(reply, "work", None),
+            reply if isinstance(reply, type) else getattr(reply, "model", None),
+            self.names,
+            body,
+            query,
+            act=act,
+            before=before,
+            audit_view=audit_view,
+            **rest,
+        )
+
+
+route = RouteMaker(Names)
+named_route = RouteMaker(Named)
+numbered_route = RouteMaker(Numbered)
+member_route = RouteMaker(NamedMember)
+part_route = RouteMaker(NamedNumber)
+label_route = RouteMaker(NamedLabel)
 
 
 def as_it_is(model: type[R]) -> Shaped[R, R]:

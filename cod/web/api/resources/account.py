@@ -43,13 +43,13 @@ from cod.web.api.routes import (
     ANYBODY,
     Call,
     Flow,
-    Named,
     Names,
-    Numbered,
     Shaped,
     as_it_is,
     listed,
+    named_route,
     number,
+    numbered_route,
     route,
 )
 from cod.web.signin.service import SignIn
@@ -279,13 +279,12 @@ ME = (
         lambda a: partial(signin.end, who=a.who),
         reply=Shaped(SessionsEnded, lambda count: SessionsEnded(ended=count)),
     ),
-    route(
+    numbered_route(
         "DELETE /me/sessions/{id}",
         ANYBODY,
         "End a browser session",
         lambda a: partial(signin.end, who=a.who, session_id=number(a.names.id)),
         status=204,
-        names=Numbered,
     ),
     route(
         "GET /me/keys",
@@ -294,13 +293,12 @@ ME = (
         lambda a: partial(sshkeys.mine, who=a.who),
         reply=listed(KeyList, KeyReply.of),
     ),
-    route(
+    numbered_route(
         "GET /me/keys/{id}",
         ANYBODY,
         "Show one of your SSH keys",
         lambda a: partial(sshkeys.one, who=a.who, key_id=number(a.names.id)),
         reply=KeyReply,
-        names=Numbered,
     ),
     route(
         "POST /me/keys",
@@ -312,13 +310,12 @@ ME = (
         status=201,
         makes="/me/keys/{id}",
     ),
-    route(
+    numbered_route(
         "DELETE /me/keys/{id}",
         ANYBODY,
         "Remove an SSH key",
         lambda a: partial(sshkeys.remove, who=a.who, key_id=number(a.names.id)),
         status=204,
-        names=Numbered,
     ),
     route(
         "GET /me/checklist",
@@ -352,13 +349,12 @@ ME = (
         secret=True,
         makes="/me/tokens/{name}",
     ),
-    route(
+    named_route(
         "DELETE /me/tokens/{name}",
         ANYBODY,
         "Revoke one of your tokens",
         lambda a: partial(tokens.drop, who=a.who, name=a.names.name),
         status=204,
-        names=Named,
     ),
 )
 
@@ -449,13 +445,12 @@ SITE = (
         secret=True,
         makes="/tokens/{name}",
     ),
-    route(
+    named_route(
         "DELETE /tokens/{name}",
         ADMINS,
         "Revoke a token, the site's or a user's",
         lambda a: partial(tokens.revoke, name=a.names.name),
         status=204,
-        names=Named,
     ),
     route(
         "GET /audit",

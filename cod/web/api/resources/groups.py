@@ -19,14 +19,15 @@ from cod.web.api.routes import (
     Call,
     Flow,
     Named,
-    NamedNumber,
     Names,
     Shaped,
     as_it_is,
     in_parts,
     listed,
     manage,
+    named_route,
     number,
+    part_route,
     route,
     see,
 )
@@ -124,13 +125,12 @@ GROUPS = (
         reply=listed(GroupList, GroupReply.of),
         query=GroupQuery,
     ),
-    route(
+    named_route(
         "GET /groups/{name}",
         see("group"),
         "Show a group",
         lambda a: lambda tx: _shown(a, groups.one(tx, a.names.name)),
         reply=GroupReply,
-        names=Named,
     ),
     route(
         "POST /groups",
@@ -151,7 +151,7 @@ GROUPS = (
         status=201,
         makes="/groups/{name}",
     ),
-    route(
+    named_route(
         "PATCH /groups/{name}",
         _changes,
         "Change a group's priority, leases or notices",
@@ -165,35 +165,31 @@ GROUPS = (
         ),
         reply=GroupReply,
         body=GroupPatch,
-        names=Named,
     ),
-    route(
+    named_route(
         "DELETE /groups/{name}",
         manage("group"),
         "Delete a group that owns nothing; owners delete one that a user created",
         lambda a: partial(groups.delete, name=a.names.name, admin=a.who.admin, now=a.now),
         status=204,
-        names=Named,
     ),
-    route(
+    named_route(
         "GET /groups/{name}/webhook-secret",
         manage("group"),
         "Show what the signature of the group's webhook is checked with",
         lambda a: partial(_secret, a.webhook_key, a.names.name),
         reply=as_it_is(WebhookSecret),
         secret=True,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /groups/{name}/webhook-secret",
         manage("group"),
         "Change what the signature of the group's webhook is checked with",
         lambda a: partial(_secret, a.webhook_key, a.names.name, new=True),
         reply=as_it_is(WebhookSecret),
         secret=True,
-        names=Named,
     ),
-    route(
+    named_route(
         "GET /groups/{name}/deliveries",
         see("group"),
         "List what was, or is to be, delivered to a group",
@@ -206,9 +202,8 @@ GROUPS = (
         ),
         reply=listed(DeliveryList, DeliveryReply.of_pair),
         query=DeliveryQuery,
-        names=Named,
     ),
-    route(
+    part_route(
         "POST /groups/{name}/deliveries/{id}/resend",
         manage("group"),
         "Deliver something once more",
@@ -217,9 +212,8 @@ GROUPS = (
         ),
         reply=Shaped(DeliveryReply, DeliveryReply.of_pair),
         status=202,
-        names=NamedNumber,
     ),
-    route(
+    named_route(
         "POST /groups/{name}/test-notice",
         manage("group"),
         "Send the group a test notice",
@@ -227,6 +221,5 @@ GROUPS = (
         reply=NoticeReply,
         status=202,
         makes="/notices/{id}",
-        names=Named,
     ),
 )

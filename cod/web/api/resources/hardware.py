@@ -12,7 +12,7 @@ from cod import model
 from cod.flows.nodes import blocks, types
 from cod.web.api.models import Body, DnsLabel, ListPage, Paged, PatchOf, Reply, ReplyOf
 from cod.web.api.resources.nodes import NodeReply
-from cod.web.api.routes import ADMINS, ANYBODY, Named, Shaped, in_parts, listed, route
+from cod.web.api.routes import ADMINS, ANYBODY, Shaped, in_parts, listed, named_route, route
 
 NodePattern = Annotated[
     str,
@@ -177,7 +177,7 @@ TYPES = (
         reply=TypeRefreshed,
         body=TypeRefresh,
     ),
-    route(
+    named_route(
         "GET /types/{name}",
         ANYBODY,
         "Show a node type with its attributes and nodes",
@@ -190,9 +190,8 @@ TYPES = (
                 members=[NodeReply.of(each) for each in found[1]],
             ),
         ),
-        names=Named,
     ),
-    route(
+    named_route(
         "PATCH /types/{name}",
         ADMINS,
         "Change a node type's name, cost, power settings or watts",
@@ -204,15 +203,13 @@ TYPES = (
         ),
         reply=TypeReply,
         body=TypePatch,
-        names=Named,
     ),
-    route(
+    named_route(
         "DELETE /types/{name}",
         ADMINS,
         "Delete a node type that has no nodes",
         lambda a: partial(types.delete, name=a.names.name),
         status=204,
-        names=Named,
     ),
 )
 
@@ -256,38 +253,34 @@ BLOCKS = (
         reply=ProposalReply,
         body=ProposalApply,
     ),
-    route(
+    named_route(
         "GET /blocks/{name}",
         ADMINS,
         "Show a block",
         lambda a: partial(blocks.show, name=a.names.name),
         reply=BlockReply,
-        names=Named,
     ),
-    route(
+    named_route(
         "DELETE /blocks/{name}",
         ADMINS,
         "Delete a block that has no nodes",
         lambda a: partial(blocks.delete, name=a.names.name),
         status=204,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /blocks/{name}/add",
         ADMINS,
         "Add nodes to a block",
         lambda a: partial(blocks.put, name=a.names.name, nodes=a.body.nodes),
         reply=BlockReply,
         body=BlockNodes,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /blocks/{name}/remove",
         ADMINS,
         "Remove nodes from a block",
         lambda a: partial(blocks.remove, name=a.names.name, nodes=a.body.nodes),
         reply=BlockReply,
         body=BlockNodes,
-        names=Named,
     ),
 )

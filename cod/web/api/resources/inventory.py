@@ -16,7 +16,7 @@ from cod.machine_lists import csv_file
 from cod.web.api.models import Body, Items, Query, Reply, ReplyOf
 from cod.web.api.resources.nodes import NodeReply
 from cod.web.api.resources.usage import Format
-from cod.web.api.routes import ADMINS, Named, Shaped, listed, route
+from cod.web.api.routes import ADMINS, Shaped, listed, named_route, route
 
 MOST = 500  # machines in one question
 
@@ -167,13 +167,12 @@ INVENTORY = (
         status=201,
         makes="/nodes/{name}",
     ),
-    route(
+    named_route(
         "DELETE /nodes/{name}",
         ADMINS,
         "Delete a node that has never reported",
         lambda a: partial(inventory.remove, name=a.names.name),
         status=204,
-        names=Named,
     ),
     route(
         "POST /inventory",

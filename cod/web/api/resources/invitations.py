@@ -33,11 +33,12 @@ from cod.web.api.routes import (
     Flow,
     Named,
     Names,
-    Numbered,
     Worked,
     listed,
     manage,
+    named_route,
     number,
+    numbered_route,
     route,
 )
 
@@ -239,7 +240,7 @@ INVITATIONS = (
         secret=True,
         makes="/invitations/{id}",
     ),
-    route(
+    named_route(
         "POST /groups/{name}/invitations",
         _invites,
         "Invite a person into a group",
@@ -258,17 +259,15 @@ INVITATIONS = (
         status=201,
         secret=True,
         makes="/invitations/{id}",
-        names=Named,
     ),
-    route(
+    numbered_route(
         "DELETE /invitations/{id}",
         manage("invitation"),
         "Take a link back",
         lambda a: partial(invitations.revoke, invitation_id=number(a.names.id)),
         status=204,
-        names=Numbered,
     ),
-    route(
+    named_route(
         "POST /users/{name}/password-link",
         ADMINS,
         "Create a link for setting a new password",
@@ -279,6 +278,5 @@ INVITATIONS = (
         body=Renew,
         status=201,
         secret=True,
-        names=Named,
     ),
 )

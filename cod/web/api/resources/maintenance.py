@@ -12,7 +12,7 @@ from cod.filters.language import LONGEST, LONGEST_LIST
 from cod.flows.scheduler import maintenance
 from cod.web.api.models import Body, Items, Reply, ReplyOf
 from cod.web.api.resources.energy import Moment
-from cod.web.api.routes import ADMINS, ANYBODY, Numbered, listed, number, route
+from cod.web.api.routes import ADMINS, ANYBODY, listed, number, numbered_route, route
 
 _Reason = Annotated[str, Field(min_length=1, max_length=300)]
 
@@ -131,7 +131,7 @@ MAINTENANCE = (
         lambda a: partial(maintenance.every, site=a.site, now=a.now, groups=a.who.groups),
         reply=listed(MaintenanceList, Maintenance.of),
     ),
-    route(
+    numbered_route(
         "GET /maintenance/{id}",
         ANYBODY,
         "Show a maintenance window",
@@ -143,7 +143,6 @@ MAINTENANCE = (
             groups=a.who.groups,
         ),
         reply=Maintenance,
-        names=Numbered,
     ),
     route(
         "POST /maintenance",
@@ -166,7 +165,7 @@ MAINTENANCE = (
         body=MaintenanceCreate,
         quiet=True,
     ),
-    route(
+    numbered_route(
         "PATCH /maintenance/{id}",
         ADMINS,
         "Move a maintenance window, or change its reason",
@@ -177,17 +176,15 @@ MAINTENANCE = (
             changes=a.body.changes,
         ),
         reply=Maintenance,
-        names=Numbered,
         body=MaintenancePatch,
         action="maintenance change",
     ),
-    route(
+    numbered_route(
         "DELETE /maintenance/{id}",
         ADMINS,
         "Cancel a maintenance window that has not begun, or end one that runs: nodes come back",
         lambda a: partial(maintenance.end, context=a.context, window_id=number(a.names.id)),
         reply=Maintenance,
-        names=Numbered,
         action="maintenance end",
     ),
 )

@@ -7,7 +7,7 @@ from functools import partial
 from cod import model
 from cod.flows.people import ldap
 from cod.web.api.models import Reply
-from cod.web.api.routes import Named, Shaped, route, see
+from cod.web.api.routes import Shaped, named_route, see
 
 
 class NisReply(Reply):
@@ -39,12 +39,11 @@ class NisReply(Reply):
 
 
 NIS = (
-    route(
+    named_route(
         "GET /vclusters/{name}/nis",
         see("vcluster"),
         "Show the accounts of a vcluster's nodes as NIS maps",
         lambda a: partial(ldap.nis_domain, name=a.names.name, site=a.site),
         reply=Shaped(NisReply, NisReply.of),
-        names=Named,
     ),
 )

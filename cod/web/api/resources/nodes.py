@@ -38,7 +38,18 @@ from cod.web.api.resources.consoles import (
 )
 from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.server import ConflictReply
-from cod.web.api.routes import ADMINS, ANYBODY, Call, Named, Shaped, Worked, listed, route, see, use
+from cod.web.api.routes import (
+    ADMINS,
+    ANYBODY,
+    Call,
+    Shaped,
+    Worked,
+    listed,
+    named_route,
+    route,
+    see,
+    use,
+)
 
 RETURNS = "when nodes return to service by themselves; null: when they are restored"
 
@@ -485,7 +496,7 @@ NODES = (
         reply=listed(NodeList, NodeReply.of),
         query=NodeQuery,
     ),
-    route(
+    named_route(
         "GET /nodes/{name}",
         see("node"),
         "Show a node with its report, bindings and history",
@@ -493,9 +504,8 @@ NODES = (
             views.node_in_full, name=a.names.name, policy=a.site.policy, groups=a.who.groups
         ),
         reply=Shaped(NodeInFull, NodeInFull.of_parts),
-        names=Named,
     ),
-    route(
+    named_route(
         "GET /nodes/{name}/history",
         see("node"),
         "List a node's transitions",
@@ -504,9 +514,8 @@ NODES = (
         ),
         reply=listed(HistoryList, Move.of),
         query=HistoryQuery,
-        names=Named,
     ),
-    route(
+    named_route(
         "PATCH /nodes/{name}",
         ADMINS,
         "Change a node's name, place, tags, power driver or kept disks",
@@ -523,9 +532,8 @@ NODES = (
         ),
         reply=NodeReply,
         body=NodePatch,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /nodes/{name}/moved",
         ADMINS,
         "Confirm that a node was moved: the place where it boots next is remembered as its own;"
@@ -535,17 +543,15 @@ NODES = (
         ),
         reply=NodeReply,
         body=NodeMoved,
-        names=Named,
     ),
-    route(
+    named_route(
         "GET /nodes/{name}/places",
         ADMINS,
         "List the places where a node may boot, and those where its MAC was heard",
         lambda a: partial(nodes.places_of, name=a.names.name),
         reply=listed(NodePlaces, PlaceReply.of),
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /nodes/{name}/approve",
         ADMINS,
         "Approve a new machine; COD may erase its disks from then on",
@@ -553,17 +559,15 @@ NODES = (
             a, partial(nodes.approve, name=a.names.name, site=a.site, now=a.now, actor=a.actor)
         ),
         reply=NodeReply,
-        names=Named,
     ),
-    route(
+    named_route(
         "GET /nodes/{name}/power",
         ADMINS,
         "List recent power commands to a node, and their results",
         lambda a: partial(nodes.power_wishes, name=a.names.name),
         reply=listed(WishList, WishReply.of),
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /nodes/{name}/power",
         use("node"),
         "Power a node on or off, or cycle it",
@@ -581,9 +585,8 @@ NODES = (
         reply=NodeReply,
         body=PowerWish,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         "GET /nodes/{name}/console",
         use("node", model.SingleRight.CONSOLES),
         "Show what a node wrote on its serial console",
@@ -602,9 +605,8 @@ NODES = (
         ),
         query=ConsoleQuery,
         secret=True,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /nodes/{name}/console",
         use("node"),
         "Type on a node's serial console",
@@ -622,9 +624,8 @@ NODES = (
         ),
         body=ConsoleTyped,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /nodes/{name}/quarantine",
         ADMINS,
         "Take a node out of service (quarantine)",
@@ -642,9 +643,8 @@ NODES = (
         ),
         reply=NodeReply,
         body=OutOfService,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /nodes/{name}/restore",
         ADMINS,
         "Return a node from quarantine or retirement",
@@ -652,9 +652,8 @@ NODES = (
             a, partial(nodes.restore, name=a.names.name, site=a.site, now=a.now, actor=a.actor)
         ),
         reply=NodeReply,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /nodes/{name}/retire",
         ADMINS,
         "Retire a node",
@@ -662,6 +661,5 @@ NODES = (
             a, partial(nodes.retire, name=a.names.name, site=a.site, now=a.now, actor=a.actor)
         ),
         reply=NodeReply,
-        names=Named,
     ),
 )

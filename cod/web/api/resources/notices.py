@@ -12,7 +12,7 @@ from cod.choices import DeliveryState, NoticeMail
 from cod.flows.notices import mail_choices, notices, reading
 from cod.flows.notices.notices import host
 from cod.web.api.models import Body, Chosen, Items, ListPage, OneOrSeveral, Paged, Reply, ReplyOf
-from cod.web.api.routes import ANYBODY, Numbered, listed, number, route, see
+from cod.web.api.routes import ANYBODY, listed, number, numbered_route, route, see
 
 ADMINISTRATORS = "the site's administrators"
 
@@ -176,13 +176,12 @@ NOTICES = (
         reply=listed(NoticeList, NoticeReply.of),
         query=NoticeQuery,
     ),
-    route(
+    numbered_route(
         "GET /notices/{id}",
         see("notice"),
         "Show a notice and how its deliveries stand",
         lambda a: partial(notices.one, notice_id=number(a.names.id)),
         reply=NoticeReply,
-        names=Numbered,
     ),
     route(
         "GET /me/notices",

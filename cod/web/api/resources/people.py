@@ -34,15 +34,16 @@ from cod.web.api.routes import (
     ANYBODY,
     Call,
     Flow,
-    Named,
     NamedMember,
-    NamedNumber,
     Names,
     Shaped,
     Worked,
     in_parts,
     listed,
+    member_route,
+    named_route,
     number,
+    part_route,
     route,
     see,
 )
@@ -292,13 +293,12 @@ USERS = (
         reply=listed(UserList, UserReply.of),
         query=UserQuery,
     ),
-    route(
+    named_route(
         "GET /users/{name}",
         see("user"),
         "Show a user",
         lambda a: partial(people.one, name=a.names.name, groups=a.who.groups),
         reply=_IN_FULL,
-        names=Named,
     ),
     route(
         "POST /users",
@@ -311,22 +311,20 @@ USERS = (
         secret=True,
         makes="/users/{user}",
     ),
-    route(
+    named_route(
         "PATCH /users/{name}",
         ADMINS,
         "Change a user; disabling ends all sessions at once",
         lambda a: partial(people.change, name=a.names.name, changes=said(a.body), now=a.now),
         reply=_IN_FULL,
         body=UserPatch,
-        names=Named,
     ),
-    route(
+    named_route(
         "DELETE /users/{name}",
         ADMINS,
         "Delete a user for good, with sessions, tokens, keys and roles",
         lambda a: partial(people.delete, name=a.names.name),
         status=204,
-        names=Named,
     ),
     route(
         "POST /users/sync",
@@ -337,23 +335,21 @@ USERS = (
         reply=UserSyncReply,
         body=UserSync,
     ),
-    route(
+    named_route(
         "GET /users/{name}/keys",
         ADMINS,
         "List the SSH keys of a user",
         lambda a: partial(sshkeys.of_user, user=a.names.name),
         reply=listed(KeyList, KeyReply.of),
-        names=Named,
     ),
-    route(
+    part_route(
         "GET /users/{name}/keys/{id}",
         ADMINS,
         "Show an SSH key of a user",
         lambda a: partial(sshkeys.one_of_user, user=a.names.name, key_id=number(a.names.id)),
         reply=KeyReply,
-        names=NamedNumber,
     ),
-    route(
+    named_route(
         "POST /users/{name}/keys",
         ADMINS,
         "Add an SSH key for a user; nodes let it in from their next installation on",
@@ -366,46 +362,41 @@ USERS = (
         ),
         reply=KeyReply,
         body=KeyAdd,
-        names=Named,
         status=201,
         makes="/users/{name}/keys/{id}",
     ),
-    route(
+    part_route(
         "DELETE /users/{name}/keys/{id}",
         ADMINS,
         "Remove an SSH key of a user",
         lambda a: partial(sshkeys.remove_of_user, user=a.names.name, key_id=number(a.names.id)),
         status=204,
-        names=NamedNumber,
     ),
-    route(
+    named_route(
         "DELETE /users/{name}/sessions",
         ADMINS,
         "End all sessions of a user",
         lambda a: partial(people.end_sessions, name=a.names.name),
         reply=Shaped(SessionsEnded, lambda count: SessionsEnded(ended=count)),
-        names=Named,
     ),
 )
 
 MEMBERS = (
-    route(
+    named_route(
         "GET /groups/{name}/members",
         see("group"),
         "List the members of a group",
         lambda a: partial(people.members, group=a.names.name),
         reply=listed(MemberList, MemberReply.of),
-        names=Named,
     ),
-    route(
+    member_route(
         "GET /groups/{name}/members/{user}",
         see("group"),
         "Show a member's role",
         lambda a: partial(people.member, group=a.names.name, user=a.names.user),
         reply=MemberReply,
-        names=NamedMember,
     ),
-    route(
+    member_route(
         "PUT /groups/{name}/members/{user}",
         _sets,
         "Set a member's role: owner, member or viewer; and single rights beside it",
@@ -421,22 +412,19 @@ MEMBERS = (
         ),
         reply=MemberReply,
         body=MemberSet,
-        names=NamedMember,
     ),
-    route(
+    member_route(
         "DELETE /groups/{name}/members/{user}",
         _removes,
         "Remove a member from a group",
         lambda a: partial(people.remove, group=a.names.name, user=a.names.user),
         reply=Shaped(MemberRemoved, MemberRemoved.of),
-        names=NamedMember,
     ),
-    route(
+    named_route(
         "GET /groups/{name}/keys",
         see("group"),
         "List the SSH keys that the nodes of a group's vclusters let in",
         lambda a: partial(sshkeys.of_group, group=a.names.name),
         reply=listed(GroupKeyList, GroupKey.of),
-        names=Named,
     ),
 )

@@ -16,7 +16,7 @@ from cod.web.api.models import REVISION, Body, Items, Reply, ReplyOf, Requiremen
 from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.requests import length
 from cod.web.api.resources.server import RemedyReply
-from cod.web.api.routes import ADMINS, Call, Names, Numbered, listed, number, route, see
+from cod.web.api.routes import ADMINS, Call, Names, listed, number, numbered_route, route, see
 
 OTHERS = explain.OTHERS
 
@@ -340,7 +340,7 @@ PLAN = (
         lambda a: partial(plan.preview, site=a.site, now=a.now),
         reply=listed(PlanReply, PlannedReply.of),
     ),
-    route(
+    numbered_route(
         "GET /requests/{id}/explain",
         see("request"),
         "Say why a request waits, who holds what it needs, and what would free it",
@@ -348,7 +348,6 @@ PLAN = (
             _explained, request_id=number(a.names.id), site=a.site, groups=a.who.groups, now=a.now
         ),
         reply=ExplainReply,
-        names=Numbered,
     ),
     route(
         "POST /match",

@@ -12,7 +12,7 @@ from cod.flows.scheduler import reclaims
 from cod.flows.scheduler.explain import OTHERS
 from cod.states import ReclaimState
 from cod.web.api.models import Body, ListPage, Paged, Reply
-from cod.web.api.routes import ANYBODY, Numbered, listed, number, route, see, use
+from cod.web.api.routes import ANYBODY, listed, number, numbered_route, route, see, use
 
 
 class ReclaimQuery(Paged):
@@ -93,15 +93,14 @@ RECLAIMS = (
         reply=listed(ReclaimList, ReclaimReply.of),
         query=ReclaimQuery,
     ),
-    route(
+    numbered_route(
         "GET /reclaims/{id}",
         see("reclaim"),
         "Show a reclaim and the nodes that were chosen for it",
         lambda a: partial(reclaims.show, reclaim_id=number(a.names.id), groups=a.who.groups),
         reply=ReclaimReply,
-        names=Numbered,
     ),
-    route(
+    numbered_route(
         "POST /reclaims/{id}/answer",
         use("reclaim"),
         "Give nodes of the kind that is taken, in place of those that were chosen",
@@ -111,6 +110,5 @@ RECLAIMS = (
         reply=ReclaimReply,
         body=ReclaimAnswer,
         status=202,
-        names=Numbered,
     ),
 )

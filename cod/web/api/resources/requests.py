@@ -27,7 +27,19 @@ from cod.web.api.models import (
 )
 from cod.web.api.resources import moves as moving
 from cod.web.api.resources.energy import Moment
-from cod.web.api.routes import ANYBODY, Call, Flow, Named, Numbered, listed, number, route, see, use
+from cod.web.api.routes import (
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    listed,
+    named_route,
+    number,
+    numbered_route,
+    route,
+    see,
+    use,
+)
 
 
 class TupleAsk(Body):
@@ -208,15 +220,14 @@ REQUESTS = (
         reply=listed(RequestList, RequestReply.of),
         query=RequestQuery,
     ),
-    route(
+    numbered_route(
         "GET /requests/{id}",
         see("request"),
         "Show a request and why it waits",
         lambda a: partial(views.request, request_id=number(a.names.id), groups=a.who.groups),
         reply=RequestReply,
-        names=Numbered,
     ),
-    route(
+    named_route(
         "POST /vclusters/{name}/requests",
         use("vcluster"),
         "Ask for more nodes: all of the tuples, or nothing",
@@ -225,9 +236,8 @@ REQUESTS = (
         body=RequestSubmit,
         status=202,
         makes="/requests/{id}",
-        names=Named,
     ),
-    route(
+    numbered_route(
         "DELETE /requests/{id}",
         use("request"),
         "Withdraw a request that waits",
@@ -239,9 +249,8 @@ REQUESTS = (
             seen=a.who.groups,
         ),
         reply=RequestReply,
-        names=Numbered,
     ),
-    route(
+    numbered_route(
         "POST /requests/{id}/change",
         use("request"),
         "Ask for fewer nodes, or other types, for a vcluster that waits for its first",
@@ -257,9 +266,8 @@ REQUESTS = (
         body=RequestChange,
         status=202,
         makes="/requests/{id}",
-        names=Numbered,
     ),
-    route(
+    numbered_route(
         "PUT /requests/{id}/watch",
         see("request"),
         "Have yourself told by e-mail when a request is decided",
@@ -267,9 +275,8 @@ REQUESTS = (
             requests.watch, context=a.context, request_id=number(a.names.id), on=True
         ),
         reply=RequestReply,
-        names=Numbered,
     ),
-    route(
+    numbered_route(
         "DELETE /requests/{id}/watch",
         see("request"),
         "Be told no more when a request is decided",
@@ -277,9 +284,8 @@ REQUESTS = (
             requests.watch, context=a.context, request_id=number(a.names.id), on=False
         ),
         reply=RequestReply,
-        names=Numbered,
     ),
-    route(
+    numbered_route(
         "POST /requests/{id}/retry",
         use("request"),
         "Try a stopped request again, with another template if one is given",
@@ -291,9 +297,8 @@ REQUESTS = (
         ),
         reply=RequestReply,
         body=RequestRetry,
-        names=Numbered,
     ),
-    route(
+    named_route(
         "POST /vclusters/{name}/moves",
         moving.claims,
         "Move nodes to another vcluster; the reply is its request",
@@ -310,6 +315,5 @@ REQUESTS = (
         body=moving.MoveStart,
         status=202,
         makes="/requests/{id}",
-        names=Named,
     ),
 )

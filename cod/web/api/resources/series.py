@@ -13,7 +13,18 @@ from cod.model import Refused, Result
 from cod.web.api.models import ListPage, Paged, Reply, ReplyOf
 from cod.web.api.resources import vclusters as clusters
 from cod.web.api.resources.energy import Moment
-from cod.web.api.routes import ANYBODY, Call, Flow, Named, Names, in_parts, listed, route, see, use
+from cod.web.api.routes import (
+    ANYBODY,
+    Call,
+    Flow,
+    Names,
+    in_parts,
+    listed,
+    named_route,
+    route,
+    see,
+    use,
+)
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 
@@ -120,13 +131,12 @@ SERIES = (
         reply=listed(SeriesList, ReservationSeries.of),
         query=SeriesQuery,
     ),
-    route(
+    named_route(
         "GET /series/{name}",
         see("series"),
         "Show a series and its starts that were decided",
         lambda a: partial(series.show, name=a.names.name, now=a.now),
         reply=ReservationSeries,
-        names=Named,
     ),
     route(
         "POST /series",
@@ -139,13 +149,12 @@ SERIES = (
         makes="/series/{name}",
         action="series create",
     ),
-    route(
+    named_route(
         "DELETE /series/{name}",
         use("series"),
         "End a series; the vclusters that are reserved stay",
         lambda a: partial(series.end, name=a.names.name, now=a.now),
         reply=ReservationSeries,
-        names=Named,
         ends=True,
         action="series end",
     ),

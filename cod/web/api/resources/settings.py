@@ -11,7 +11,7 @@ from pydantic import Field
 from cod import model
 from cod.flows import site_settings
 from cod.web.api.models import Body, Items, Reply
-from cod.web.api.routes import ADMINS, Named, Shaped, listed, route
+from cod.web.api.routes import ADMINS, Shaped, listed, named_route, route
 
 
 class SettingPatch(Body):
@@ -113,16 +113,15 @@ SETTINGS = (
         lambda a: partial(site_settings.every, rules=a.rules),
         reply=listed(SettingList, SettingReply.of),
     ),
-    route(
+    named_route(
         "GET /settings/{name}",
         ADMINS,
         "Show a setting and its changes",
         lambda a: partial(site_settings.show, name=a.names.name, rules=a.rules),
         reply=_DETAIL,
-        names=Named,
         audit_view=lambda a: partial(_audited, name=a.names.name, rules=a.rules),
     ),
-    route(
+    named_route(
         "PATCH /settings/{name}",
         ADMINS,
         "Change a setting on all servers of the site",
@@ -134,11 +133,10 @@ SETTINGS = (
             rules=a.rules,
         ),
         reply=_DETAIL,
-        names=Named,
         body=SettingPatch,
         idle=lambda view: not view.written,
     ),
-    route(
+    named_route(
         "POST /settings/{name}/undo",
         ADMINS,
         "Put back what a setting was before a change",
@@ -150,7 +148,6 @@ SETTINGS = (
             rules=a.rules,
         ),
         reply=_DETAIL,
-        names=Named,
         body=SettingUndo,
         idle=lambda view: not view.written,
     ),

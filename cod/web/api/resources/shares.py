@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from cod.flows.scheduler import shares
 from cod.flows.scheduler.shares import GroupShare, TypeShare, UserShare
 from cod.web.api.models import Body, DnsLabel, Items, Reply, ReplyOf
-from cod.web.api.routes import ADMINS, ANYBODY, Named, Shaped, listed, route, see
+from cod.web.api.routes import ADMINS, ANYBODY, Shaped, listed, named_route, route, see
 
 Nodes = Annotated[int, Field(ge=0, le=10_000_000)]
 Shares = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -191,31 +191,28 @@ SHARES = (
         lambda a: partial(shares.every, only=a.who.groups, site=a.site, now=a.now),
         reply=listed(ShareList, ShareReply.of),
     ),
-    route(
+    named_route(
         "GET /shares/{name}",
         see("group"),
         "Show a group's share, usage, guarantee and limits",
         lambda a: partial(shares.one, name=a.names.name, site=a.site, now=a.now),
         reply=ShareReply,
-        names=Named,
     ),
-    route(
+    named_route(
         "GET /shares/{name}/users",
         see("group"),
         "List the shares, usage and ranks of a group's users",
         lambda a: partial(shares.of_users, name=a.names.name, site=a.site, now=a.now),
         reply=listed(UserShareList, UserShareReply.of),
-        names=Named,
     ),
-    route(
+    named_route(
         "GET /shares/{name}/use",
         see("group"),
         "Show what a group used of the site, what others did, and what would change it",
         lambda a: partial(shares.used, name=a.names.name, site=a.site, now=a.now),
         reply=Shaped(GroupUseReply, GroupUseReply.model_validate),
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /shares/{name}/preview",
         ADMINS,
         "Simulate the last days with another share, guarantee and limits; nothing is changed",
@@ -229,12 +226,11 @@ SHARES = (
         ),
         reply=Shaped(SharePreviewReply, SharePreviewReply.model_validate),
         body=SharePreviewBody,
-        names=Named,
         quiet=True,
         dear=True,
         simulated=True,
     ),
-    route(
+    named_route(
         "PATCH /shares/{name}",
         ADMINS,
         "Change a group's share, guarantee and limits",
@@ -247,6 +243,5 @@ SHARES = (
         ),
         reply=ShareReply,
         body=SharePatch,
-        names=Named,
     ),
 )

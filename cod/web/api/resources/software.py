@@ -22,12 +22,12 @@ from cod.web.api.routes import (
     ANYBODY,
     Call,
     Flow,
-    Named,
     Names,
     Shaped,
     Worked,
     in_parts,
     listed,
+    named_route,
     owner,
     route,
     see,
@@ -293,13 +293,12 @@ IMAGES = (
         reply=listed(ImageList, ImageReply.of),
         query=ImageQuery,
     ),
-    route(
+    named_route(
         "GET /images/{name}",
         see("image"),
         "Show an image",
         lambda a: partial(images.show, name=a.names.name, groups=a.who.groups, now=a.now),
         reply=ImageReply,
-        names=Named,
     ),
     route(
         "POST /images",
@@ -321,7 +320,7 @@ IMAGES = (
         local=True,
         makes="/images/{name}",
     ),
-    route(
+    named_route(
         "POST /images/{name}/verify",
         use("image"),
         "Read an image again and compare every chunk with its digest",
@@ -329,15 +328,13 @@ IMAGES = (
         reply=Worked(Verified, _read_again),
         quiet=True,
         dear=True,
-        names=Named,
     ),
-    route(
+    named_route(
         "DELETE /images/{name}",
         use("image"),
         "Delete an image that no template names",
         lambda a: partial(images.delete, name=a.names.name),
         status=204,
-        names=Named,
     ),
 )
 
@@ -350,13 +347,12 @@ TEMPLATES = (
         reply=listed(TemplateList, TemplateReply.of),
         query=TemplateQuery,
     ),
-    route(
+    named_route(
         "GET /templates/{name}",
         see("template"),
         "Show a template: 'name' or 'name@revision'",
         lambda a: partial(templates.resolve, name=a.names.name),
         reply=TemplateInFull,
-        names=Named,
     ),
     route(
         "POST /templates",
@@ -389,12 +385,11 @@ TEMPLATES = (
         before=_faults,
         dear=True,
     ),
-    route(
+    named_route(
         "DELETE /templates/{name}",
         use("template"),
         "Retire a revision, or all of a template's, that nothing uses",
         lambda a: partial(templates.retire, name=a.names.name, now=a.now),
         reply=listed(TemplateList, TemplateReply.of),
-        names=Named,
     ),
 )

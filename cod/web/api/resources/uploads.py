@@ -17,6 +17,7 @@ from cod.web.api.routes import (
     Numbered,
     in_parts,
     listed,
+    numbered_route,
     route,
     see,
     use,
@@ -71,31 +72,28 @@ UPLOADS = (
         upload=True,
         makes="/uploads/{id}",
     ),
-    route(
+    numbered_route(
         "GET /uploads/{id}",
         see("upload"),
         "Show an upload; HEAD tells where to go on",
         _one,
         reply=UploadReply,
         upload=True,
-        names=Numbered,
     ),
-    route(
+    numbered_route(
         "PATCH /uploads/{id}",
         use("upload"),
         "Send the next piece; the last one makes the image",
         _one,
         status=204,
         upload=True,
-        names=Numbered,
     ),
-    route(
+    numbered_route(
         "DELETE /uploads/{id}",
         use("upload"),
         "Give an upload up",
         lambda a: partial(uploads.drop, upload_id=a.names.id),
         status=204,
         upload=True,
-        names=Numbered,
     ),
 )

@@ -34,7 +34,18 @@ from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
 from cod.web.api.resources.requests import TupleAsk, length, tuples
 from cod.web.api.resources.volumes import DeleteAfter, MountPoint
-from cod.web.api.routes import ANYBODY, Call, Flow, Named, Names, Shaped, listed, route, see, use
+from cod.web.api.routes import (
+    ANYBODY,
+    Call,
+    Flow,
+    Names,
+    Shaped,
+    listed,
+    named_route,
+    route,
+    see,
+    use,
+)
 
 _Shown = tuple[model.VclusterView, list[model.NodeView]]
 
@@ -346,7 +357,7 @@ VCLUSTERS = (
         reply=listed(VclusterList, VclusterReply.of),
         query=VclusterQuery,
     ),
-    route(
+    named_route(
         "GET /vclusters/{name}",
         see("vcluster"),
         "Show a vcluster with its nodes",
@@ -355,9 +366,8 @@ VCLUSTERS = (
         audit_view=lambda a: (
             lambda tx: VclusterReply(**VclusterReply.values(views.vcluster_alone(tx, a.names.name)))
         ),
-        names=Named,
     ),
-    route(
+    named_route(
         "GET /vclusters/{name}/history",
         see("vcluster"),
         "List the transitions of nodes while a vcluster held them",
@@ -366,16 +376,14 @@ VCLUSTERS = (
         ),
         reply=listed(HistoryList, Move.of),
         query=HistoryQuery,
-        names=Named,
     ),
-    route(
+    named_route(
         "GET /vclusters/{name}/known_hosts",
         see("vcluster"),
         "List the SSH host keys of a vcluster's nodes, as known_hosts lines",
         lambda a: partial(host_keys.known_hosts, name=a.names.name, site=a.site),
         reply=Shaped(KnownHosts, lambda lines: KnownHosts(lines=lines)),
         query=KnownHostsQuery,
-        names=Named,
     ),
     route(
         "POST /vclusters",
@@ -387,7 +395,7 @@ VCLUSTERS = (
         status=202,
         makes="/vclusters/{name}",
     ),
-    route(
+    named_route(
         "POST /vclusters/{name}/resize",
         use("vcluster", SingleRight.RESIZE),
         "Ask for more nodes, or give some back",
@@ -404,9 +412,8 @@ VCLUSTERS = (
         reply=_IN_FULL,
         body=Resize,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /vclusters/{name}/extend",
         use("vcluster", SingleRight.RESIZE),
         "Extend the lease",
@@ -415,9 +422,8 @@ VCLUSTERS = (
         ),
         reply=_IN_FULL,
         body=Extend,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /vclusters/{name}/release",
         use("vcluster", SingleRight.RESIZE),
         "Release some nodes",
@@ -427,9 +433,8 @@ VCLUSTERS = (
         reply=_IN_FULL,
         body=Release,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         "PATCH /vclusters/{name}",
         use("vcluster"),
         "Rename, describe and tag a vcluster",
@@ -438,15 +443,13 @@ VCLUSTERS = (
         ),
         reply=_IN_FULL,
         body=VclusterPatch,
-        names=Named,
     ),
-    route(
+    named_route(
         "DELETE /vclusters/{name}",
         use("vcluster"),
         "Release all nodes and end the vcluster",
         lambda a: partial(vclusters.delete, context=a.context, name=a.names.name),
         reply=_IN_FULL,
         status=202,
-        names=Named,
     ),
 )

@@ -25,6 +25,7 @@ from cod.web.api.routes import (
     in_parts,
     listed,
     manage,
+    named_route,
     route,
     see,
 )
@@ -217,15 +218,14 @@ VCMS = (
         reply=listed(VcmList, VcmReply.of),
         query=VcmQuery,
     ),
-    route(
+    named_route(
         "GET /vclusters/{name}/vcm",
         see("vcluster"),
         "Show a vcluster's manager",
         lambda a: partial(vcms.show, vcluster=a.names.name),
         reply=VcmReply,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /vclusters/{name}/vcm",
         manage("vcluster"),
         "Enrol a manager for a vcluster: a key and a certificate, shown once. "
@@ -236,14 +236,12 @@ VCMS = (
         status=201,
         secret=True,
         action="vcm enrol",
-        names=Named,
     ),
-    route(
+    named_route(
         "DELETE /vclusters/{name}/vcm",
         manage("vcluster"),
         "Let nobody speak for a vcluster any more",
         lambda a: partial(vcms.revoke, vcluster=a.names.name),
         status=204,
-        names=Named,
     ),
 )

@@ -28,12 +28,13 @@ from cod.web.api.routes import (
     ANYBODY,
     Call,
     Named,
-    NamedNumber,
     Names,
     Shaped,
     in_parts,
     listed,
     manage,
+    named_route,
+    part_route,
     route,
     see,
     use,
@@ -253,13 +254,12 @@ VOLUMES = (
         reply=listed(VolumeList, VolumeReply.of),
         query=VolumeQuery,
     ),
-    route(
+    named_route(
         "GET /volumes/{name}",
         see("volume"),
         "Show a volume with its snapshots",
         lambda a: partial(volumes.show, name=a.names.name, now=a.now),
         reply=_SHOWN,
-        names=Named,
     ),
     route(
         "POST /volumes",
@@ -281,7 +281,7 @@ VOLUMES = (
         status=202,
         makes="/volumes/{name}",
     ),
-    route(
+    named_route(
         "PATCH /volumes/{name}",
         manage("volume"),
         "Change how much a volume may hold, and how NFS protects it",
@@ -295,9 +295,8 @@ VOLUMES = (
         reply=_SHOWN,
         body=VolumePatch,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /volumes/{name}/attach",
         _attaches,
         "Have the nodes of a vcluster mount a volume",
@@ -310,9 +309,8 @@ VOLUMES = (
         reply=_SHOWN,
         body=VolumeAttach,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /volumes/{name}/detach",
         use("volume"),
         "Withdraw a volume from the nodes of a vcluster",
@@ -322,9 +320,8 @@ VOLUMES = (
         reply=_SHOWN,
         body=VolumeDetach,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /volumes/{name}/snapshots",
         use("volume"),
         "Take a snapshot of a volume",
@@ -334,10 +331,9 @@ VOLUMES = (
         reply=_SHOWN,
         body=SnapshotCreate,
         status=202,
-        names=Named,
         makes="/volumes/{name}",
     ),
-    route(
+    part_route(
         "DELETE /volumes/{name}/snapshots/{id}",
         manage("volume"),
         "Delete a snapshot, by its name",
@@ -346,41 +342,36 @@ VOLUMES = (
         ),
         reply=_SHOWN,
         status=202,
-        names=NamedNumber,
     ),
-    route(
+    named_route(
         "DELETE /volumes/{name}",
         manage("volume"),
         "Delete a volume: it is kept for a while and can be restored",
         lambda a: partial(volumes.delete, context=a.context, name=a.names.name),
         reply=_SHOWN,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /volumes/{name}/restore",
         manage("volume"),
         "Undo the deletion of a volume",
         lambda a: partial(volumes.restore, context=a.context, name=a.names.name),
         reply=_SHOWN,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /volumes/{name}/remake",
         manage("volume"),
         "Make the directory of a volume anew, empty, where its file server has lost it",
         lambda a: partial(volumes.remake, context=a.context, name=a.names.name),
         reply=_SHOWN,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /volumes/{name}/forget",
         ADMINS,
         "Forget a volume whose file server is gone for good",
         lambda a: partial(volumes.forget, context=a.context, name=a.names.name),
         reply=_SHOWN,
-        names=Named,
         ends=True,
     ),
     route(

@@ -13,7 +13,7 @@ from cod.flows.nodes import burnins
 from cod.model import BurninView
 from cod.states import BurninState, NodeState
 from cod.web.api.models import Body, Chosen, Items, Reply, ReplyOf
-from cod.web.api.routes import ADMINS, Named, listed, route, see
+from cod.web.api.routes import ADMINS, listed, named_route, see
 
 
 class BurninWish(Body):
@@ -72,23 +72,21 @@ class BurninList(Items[BurninReply]):
 
 
 BURNINS = (
-    route(
+    named_route(
         "GET /nodes/{name}/burnin",
         see("node"),
         "Show a node's newest burn-in",
         lambda a: partial(burnins.show, name=a.names.name),
         reply=BurninReply,
-        names=Named,
     ),
-    route(
+    named_route(
         "GET /nodes/{name}/burnins",
         see("node"),
         "List a node's burn-ins with their results",
         lambda a: partial(burnins.history, name=a.names.name),
         reply=listed(BurninList, BurninReply.of),
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /nodes/{name}/burnin",
         ADMINS,
         "Test a free node's memory, disks and network",
@@ -103,14 +101,12 @@ BURNINS = (
         reply=BurninReply,
         body=BurninWish,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         "DELETE /nodes/{name}/burnin",
         ADMINS,
         "Cancel a node's burn-in: it goes back to the reserve",
         lambda a: partial(burnins.cancel, context=a.context, name=a.names.name),
         reply=BurninReply,
-        names=Named,
     ),
 )

@@ -16,7 +16,19 @@ from cod.flows.people.access import RequiredRight
 from cod.model import CaptureView, Result, Right, SingleRight
 from cod.states import CaptureState, NodeState
 from cod.web.api.models import FULL, Body, ListPage, OwnName, Paged, ReplyOf
-from cod.web.api.routes import ANYBODY, Call, Flow, Named, in_parts, listed, owner, route, see, use
+from cod.web.api.routes import (
+    ANYBODY,
+    Call,
+    Flow,
+    Named,
+    in_parts,
+    listed,
+    named_route,
+    owner,
+    route,
+    see,
+    use,
+)
 
 
 class CaptureWish(Body):
@@ -117,15 +129,14 @@ CAPTURES = (
         reply=listed(CaptureList, CaptureReply.of),
         query=CaptureQuery,
     ),
-    route(
+    named_route(
         "GET /nodes/{name}/capture",
         see("node"),
         "Show a node's newest capture",
         lambda a: partial(captures.show, name=a.names.name, groups=a.who.groups),
         reply=CaptureReply,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /nodes/{name}/capture",
         _wants,
         "Save a node's disk as an image: an active node reboots for it, and then goes on",
@@ -133,14 +144,12 @@ CAPTURES = (
         reply=CaptureReply,
         body=CaptureWish,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         "DELETE /nodes/{name}/capture",
         use("node", SingleRight.CAPTURE),
         "Cancel a node's capture: it goes back to where it was",
         lambda a: partial(captures.cancel, context=a.context, name=a.names.name),
         reply=CaptureReply,
-        names=Named,
     ),
 )

@@ -12,7 +12,7 @@ from cod.flows.scheduler import reinstalls
 from cod.flows.scheduler.reinstalls import ReinstalledNode
 from cod.states import NodeState
 from cod.web.api.models import Body, Items, Reply, TemplateName
-from cod.web.api.routes import Named, Shaped, route, see, use
+from cod.web.api.routes import Shaped, named_route, see, use
 
 
 class ReinstallStart(Body):
@@ -73,15 +73,14 @@ _LIST = Shaped(ReinstallList, _listed)
 _PATH = "/vclusters/{name}/reinstall"
 
 REINSTALLS = (
-    route(
+    named_route(
         f"GET {_PATH}",
         see("vcluster"),
         "List nodes that are being reinstalled, or wait for it",
         lambda a: partial(reinstalls.under_way, name=a.names.name),
         reply=_LIST,
-        names=Named,
     ),
-    route(
+    named_route(
         f"POST {_PATH}",
         use("vcluster"),
         "Reinstall nodes where they are; what is on their disks is lost",
@@ -97,9 +96,8 @@ REINSTALLS = (
         reply=_LIST,
         body=ReinstallStart,
         status=202,
-        names=Named,
     ),
-    route(
+    named_route(
         f"POST {_PATH}/check",
         use("vcluster"),
         "Show which nodes would be reinstalled; nothing is changed",
@@ -115,14 +113,12 @@ REINSTALLS = (
         reply=_LIST,
         body=ReinstallStart,
         quiet=True,
-        names=Named,
     ),
-    route(
+    named_route(
         f"DELETE {_PATH}",
         use("vcluster"),
         "Withdraw the reinstallation of nodes that have not begun",
         lambda a: partial(reinstalls.withdraw, context=a.context, name=a.names.name),
         reply=_LIST,
-        names=Named,
     ),
 )

@@ -9,7 +9,7 @@ from pydantic import Field
 from cod import model
 from cod.flows.scheduler import vcluster_names
 from cod.web.api.models import Body, Items, Reply
-from cod.web.api.routes import Named, NamedLabel, listed, route, see, use
+from cod.web.api.routes import label_route, listed, named_route, see, use
 
 
 class NameSet(Body):
@@ -52,15 +52,14 @@ class NameList(Items[NameReply]):
 _PATH = "/vclusters/{name}/names/{label}"
 
 NAMES = (
-    route(
+    named_route(
         "GET /vclusters/{name}/names",
         see("vcluster"),
         "List the names (CNAME) of a vcluster",
         lambda a: partial(vcluster_names.every, vcluster=a.names.name, site=a.site),
         reply=listed(NameList, NameReply.of),
-        names=Named,
     ),
-    route(
+    label_route(
         f"GET {_PATH}",
         see("vcluster"),
         "Show a name of a vcluster",
@@ -68,9 +67,8 @@ NAMES = (
             vcluster_names.one, vcluster=a.names.name, name=a.names.label, site=a.site
         ),
         reply=NameReply,
-        names=NamedLabel,
     ),
-    route(
+    label_route(
         f"PUT {_PATH}",
         use("vcluster"),
         "Add a name to a vcluster, or point it at another target",
@@ -83,9 +81,8 @@ NAMES = (
         ),
         reply=NameReply,
         body=NameSet,
-        names=NamedLabel,
     ),
-    route(
+    label_route(
         f"DELETE {_PATH}",
         use("vcluster"),
         "Remove a name from a vcluster",
@@ -93,6 +90,5 @@ NAMES = (
             vcluster_names.remove, vcluster=a.names.name, name=a.names.label, site=a.site, now=a.now
         ),
         status=204,
-        names=NamedLabel,
     ),
 )

@@ -11,7 +11,7 @@ from pydantic import Field
 from cod import model
 from cod.flows.nodes import switch_ports as flows
 from cod.web.api.models import Body, Items, ListPage, Paged, ReplyOf
-from cod.web.api.routes import ADMINS, Named, in_parts, listed, route
+from cod.web.api.routes import ADMINS, in_parts, listed, named_route, route
 
 
 class PortQuery(Paged):
@@ -68,22 +68,20 @@ SWITCHES = (
         lambda a: partial(flows.switches, site=a.site),
         reply=listed(SwitchList, SwitchReply.of),
     ),
-    route(
+    named_route(
         "GET /switches/{name}",
         ADMINS,
         "Show a switch",
         lambda a: partial(flows.switch, name=a.names.name, site=a.site),
         reply=SwitchReply,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /switches/{name}/check",
         ADMINS,
         "Ask a switch now whether it answers",
         lambda a: partial(flows.check, name=a.names.name, site=a.site),
         reply=SwitchReply,
         status=202,
-        names=Named,
     ),
     route(
         "GET /ports",
@@ -101,15 +99,14 @@ SWITCHES = (
         reply=listed(PortList, PortReply.of),
         query=PortQuery,
     ),
-    route(
+    named_route(
         "GET /nodes/{name}/port",
         ADMINS,
         "List the switch ports of a node's NICs",
         lambda a: partial(flows.of_node, name=a.names.name),
         reply=listed(NodePorts, PortReply.of),
-        names=Named,
     ),
-    route(
+    named_route(
         "PUT /nodes/{name}/port",
         ADMINS,
         "Enter which switch port a node is on",
@@ -124,23 +121,20 @@ SWITCHES = (
         ),
         reply=listed(NodePorts, PortReply.of),
         body=PortSet,
-        names=Named,
     ),
-    route(
+    named_route(
         "DELETE /nodes/{name}/port",
         ADMINS,
         "Forget which switch ports a node is on",
         lambda a: partial(flows.forget, name=a.names.name),
         status=204,
-        names=Named,
     ),
-    route(
+    named_route(
         "POST /nodes/{name}/port/retry",
         ADMINS,
         "Try to change a node's switch ports again",
         lambda a: partial(flows.retry, name=a.names.name, now=a.now),
         reply=listed(NodePorts, PortReply.of),
         status=202,
-        names=Named,
     ),
 )
