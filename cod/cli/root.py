@@ -13,163 +13,97 @@ import click
 from cod.cli.terminal_text import json_text, printable
 from cod.client import ApiError, Unreachable
 
-# Name: (module, attribute, what it is for). Modules are loaded when their command is used: start-up
-# time matters.
+# Name: (module below `cod`, what it is for). The command is the module's attribute of that name,
+# or the one after a colon. Modules are loaded when their command is used: start-up time matters.
 COMMANDS = {
-    "init": ("cod.cli.server.serve", "init", "Create a new site: site file, folders, database."),
-    "serve": ("cod.cli.server.serve", "serve", "Run the server."),
-    "doctor": (
-        "cod.cli.server.doctor",
-        "doctor",
-        "Check this server, and say how to fix what is wrong.",
-    ),
-    "permissions": (
-        "cod.cli.server.permissions",
-        "permissions",
-        "Give the server's files to the users of its parts.",
-    ),
-    "backup": ("cod.cli.server.backup", "backup", "Back up the whole site into a folder."),
-    "restore": ("cod.cli.server.backup", "restore", "Restore a site from its backups."),
-    "db": ("cod.cli.server.db", "db", "Upgrade, back up, restore and check the database."),
-    "server": (
-        "cod.cli.server.hosts",
-        "server",
-        "The hosts that serve the site: parts, versions, who manages.",
-    ),
+    "init": ("cli.server.serve", "Create a new site: site file, folders, database."),
+    "serve": ("cli.server.serve", "Run the server."),
+    "doctor": ("cli.server.doctor", "Check this server, and say how to fix what is wrong."),
+    "permissions": ("cli.server.permissions", "Give the server's files to the users of its parts."),
+    "backup": ("cli.server.backup", "Back up the whole site into a folder."),
+    "restore": ("cli.server.backup", "Restore a site from its backups."),
+    "db": ("cli.server.db", "Upgrade, back up, restore and check the database."),
+    "server": ("cli.server.hosts", "The hosts that serve the site: parts, versions, who manages."),
     "monitoring": (
-        "cod.cli.server.monitoring",
-        "monitoring",
+        "cli.server.monitoring",
         "Dashboard, alert rules and targets for Grafana and Prometheus.",
     ),
-    "token": ("cod.cli.server.token", "token", "Tokens for the REST API."),
-    "trampoline": (
-        "cod.cli.server.trampoline",
-        "trampoline",
-        "Build the Linux that machines boot into memory.",
-    ),
-    "states": ("cod.cli.server.serve", "states", "Show the nodes' lifecycle."),
-    "bmc": ("cod.cli.server.bmc", "bmc", "BMCs on a network: find them, take over their power."),
-    "apply": ("cod.cli.documents", "apply", "Make the site as documents in YAML files say."),
-    "diff": ("cod.cli.documents", "diff", "Show what applying documents would change."),
-    "get": ("cod.cli.documents", "get", "Print the site's configuration as documents."),
-    "inventory": (
-        "cod.cli.scheduler.inventory",
-        "inventory",
-        "Virtual clusters' nodes as an inventory of Ansible.",
-    ),
-    "node": ("cod.cli.nodes.node", "node", "Machines: list, approve, power, take out of service."),
+    "token": ("cli.server.token", "Tokens for the REST API."),
+    "trampoline": ("cli.server.trampoline", "Build the Linux that machines boot into memory."),
+    "states": ("cli.server.serve", "Show the nodes' lifecycle."),
+    "bmc": ("cli.server.bmc", "BMCs on a network: find them, take over their power."),
+    "apply": ("cli.documents", "Make the site as documents in YAML files say."),
+    "diff": ("cli.documents", "Show what applying documents would change."),
+    "get": ("cli.documents", "Print the site's configuration as documents."),
+    "inventory": ("cli.scheduler.inventory", "Virtual clusters' nodes as an inventory of Ansible."),
+    "node": ("cli.nodes.node", "Machines: list, approve, power, take out of service."),
     "type": (
-        "cod.cli.nodes.type",
-        "type_",
+        "cli.nodes.type:type_",
         "Node types: kinds of machines, their cost and power settings.",
     ),
-    "block": ("cod.cli.nodes.block", "block", "Blocks: nodes that share a rack or a switch."),
-    "switch": ("cod.cli.nodes.switch", "switch", "Switches whose ports COD puts into VLANs."),
-    "port": ("cod.cli.nodes.switch", "port", "Switch ports of nodes: wanted and applied VLANs."),
-    "image": ("cod.cli.images.image", "image", "Disk and partition images."),
-    "template": ("cod.cli.images.template", "template", "Configuration templates."),
-    "name": ("cod.cli.scheduler.name", "name", "Names beside nodes' host names, such as www."),
-    "vcluster": (
-        "cod.cli.scheduler.vcluster",
-        "vcluster",
-        "Virtual clusters: create, watch, resize, release.",
-    ),
-    "volume": (
-        "cod.cli.volumes.volume",
-        "volume",
-        "Volumes on file servers, which vclusters mount.",
-    ),
-    "request": ("cod.cli.scheduler.request", "request", "Requests for nodes, and why they wait."),
-    "plan": ("cod.cli.scheduler.plan", "plan", "What the resource manager's next pass would do."),
-    "reclaim": (
-        "cod.cli.scheduler.reclaim",
-        "reclaim",
-        "Nodes taken for requests of higher priority.",
-    ),
-    "vcm": ("cod.cli.server.vcm", "vcm", "Virtual cluster managers: enrol them, run one."),
-    "group": (
-        "cod.cli.people.group",
-        "group",
-        "Groups: owners of vclusters, with their priorities.",
-    ),
+    "block": ("cli.nodes.block", "Blocks: nodes that share a rack or a switch."),
+    "switch": ("cli.nodes.switch", "Switches whose ports COD puts into VLANs."),
+    "port": ("cli.nodes.switch", "Switch ports of nodes: wanted and applied VLANs."),
+    "image": ("cli.images.image", "Disk and partition images."),
+    "template": ("cli.images.template", "Configuration templates."),
+    "name": ("cli.scheduler.name", "Names beside nodes' host names, such as www."),
+    "vcluster": ("cli.scheduler.vcluster", "Virtual clusters: create, watch, resize, release."),
+    "volume": ("cli.volumes.volume", "Volumes on file servers, which vclusters mount."),
+    "request": ("cli.scheduler.request", "Requests for nodes, and why they wait."),
+    "plan": ("cli.scheduler.plan", "What the resource manager's next pass would do."),
+    "reclaim": ("cli.scheduler.reclaim", "Nodes taken for requests of higher priority."),
+    "vcm": ("cli.server.vcm", "Virtual cluster managers: enrol them, run one."),
+    "group": ("cli.people.group", "Groups: owners of vclusters, with their priorities."),
     "shares": (
-        "cod.cli.scheduler.shares",
-        "shares",
+        "cli.scheduler.shares",
         "Groups' shares of the site: usage, rank, guarantees, limits.",
     ),
-    "user": ("cod.cli.people.user", "user", "Users: people who may sign in."),
-    "member": ("cod.cli.people.member", "member", "Members of groups: owners, members, viewers."),
-    "invite": ("cod.cli.people.member", "invite", "Invitation links."),
-    "key": ("cod.cli.people.account", "key", "Your SSH keys, which nodes let in."),
-    "session": (
-        "cod.cli.people.account",
-        "session",
-        "Your browser sessions; a token for name and password.",
-    ),
+    "user": ("cli.people.user", "Users: people who may sign in."),
+    "member": ("cli.people.member", "Members of groups: owners, members, viewers."),
+    "invite": ("cli.people.member", "Invitation links."),
+    "key": ("cli.people.account", "Your SSH keys, which nodes let in."),
+    "session": ("cli.people.account", "Your browser sessions; a token for name and password."),
     "settings": (
-        "cod.cli.server.settings",
-        "settings",
+        "cli.server.settings",
         "Settings of the site: what they are, and changes of them.",
     ),
     "audit": (
-        "cod.cli.server.audit",
-        "audit",
+        "cli.server.audit",
         "Log of changes: who changed what, and when. Nodes' owners over time, checked.",
     ),
-    "notice": ("cod.cli.notice", "notice", "Notices to groups, and their delivery."),
-    "energy": (
-        "cod.cli.nodes.energy",
-        "energy",
-        "Energy that nodes used, and energy saved by sleeping nodes.",
-    ),
+    "notice": ("cli.notice", "Notices to groups, and their delivery."),
+    "energy": ("cli.nodes.energy", "Energy that nodes used, and energy saved by sleeping nodes."),
     "timeline": (
-        "cod.cli.scheduler.timeline",
-        "timeline",
+        "cli.scheduler.timeline",
         "Nodes held over time, by vcluster, group, type or state.",
     ),
-    "calendar": (
-        "cod.cli.scheduler.calendar",
-        "calendar",
-        "Nodes held until when, and nodes that come.",
-    ),
+    "calendar": ("cli.scheduler.calendar", "Nodes held until when, and nodes that come."),
     "series": (
-        "cod.cli.scheduler.recurrence",
-        "series",
+        "cli.scheduler.recurrence",
         "Reservations that recur: a cluster for each day or week.",
     ),
     "maintenance": (
-        "cod.cli.scheduler.maintenance",
-        "maintenance",
+        "cli.scheduler.maintenance",
         "Times in which nodes are out of service; racks that are drained.",
     ),
-    "conflict": (
-        "cod.cli.nodes.conflict",
-        "conflict",
-        "Conflicts of addresses and of machines' identities.",
-    ),
+    "conflict": ("cli.nodes.conflict", "Conflicts of addresses and of machines' identities."),
     "fault": (
-        "cod.cli.nodes.fault",
-        "fault",
+        "cli.nodes.fault",
         "Faults of switches, file servers, BMCs, other DHCP servers: since when, and who waits.",
     ),
-    "status": ("cod.cli.status", "status", "The site and your part of it, in eight lines."),
-    "top": ("cod.cli.status", "top", "Nodes by state, watts and queues, live."),
-    "ssh": ("cod.cli.nodes.ssh", "ssh", "Log in to nodes, or run a command on all of a cluster."),
-    "login": ("cod.cli.people.login", "login", "Log in at a server, for all commands."),
-    "logout": ("cod.cli.people.login", "logout", "Forget the login, and revoke its token."),
-    "open": ("cod.cli.people.login", "open_", "Open the portal, or a page of it."),
-    "completion": (
-        "cod.cli.completion",
-        "completion",
-        "Completion of commands, options and names for a shell.",
-    ),
-    "events": ("cod.cli.events", "events", "Follow events, live."),
+    "status": ("cli.status", "The site and your part of it, in eight lines."),
+    "top": ("cli.status", "Nodes by state, watts and queues, live."),
+    "ssh": ("cli.nodes.ssh", "Log in to nodes, or run a command on all of a cluster."),
+    "login": ("cli.people.login", "Log in at a server, for all commands."),
+    "logout": ("cli.people.login", "Forget the login, and revoke its token."),
+    "open": ("cli.people.login:open_", "Open the portal, or a page of it."),
+    "completion": ("cli.completion", "Completion of commands, options and names for a shell."),
+    "events": ("cli.events", "Follow events, live."),
     "simulate": (
-        "cod.cli.server.simulate",
-        "simulate",
+        "cli.server.simulate",
         "Simulate a site's demand under a policy, on a virtual clock.",
     ),
-    "lab": ("cod.lab.commands", "lab", "Virtual bare metal to try COD on."),
+    "lab": ("lab.commands", "Virtual bare metal to try COD on."),
 }
 
 
@@ -205,8 +139,10 @@ class Root(click.Group):
         """Import the command's module, and return the command."""
         if cmd_name not in COMMANDS:
             return None
-        module, attribute, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(
+            importlib.import_module(f"cod.{module}"), attribute or cmd_name
+        )
         if ctx.resilient_parsing:  # a shell asks what to offer
             from cod.cli.completion import offer_names
 
@@ -242,7 +178,7 @@ class Root(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table, without loading anything."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
     def main(
         self,

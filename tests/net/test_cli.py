@@ -579,7 +579,7 @@ def test_every_command_explains_itself_with_an_example() -> None:
 
 
 def test_the_table_of_commands_says_what_each_module_says() -> None:
-    for name, (_, _, about) in COMMANDS.items():
+    for name, (_, about) in COMMANDS.items():
         assert about.endswith("."), name
 
 
