@@ -138,7 +138,7 @@ def test_a_few_at_a_time(lab: Lab) -> None:
     install(lab, 1)
     lab.tick()
     assert [lab.node(one).state for one in (1, 2, 3)] == ["active", "trampoline", "active"]
-    left = reinstalls.withdraw(lab.tx, flow_context(lab.site, lab.now), name="vc").value
+    left = reinstalls.withdraw(lab.tx, name="vc").value
     assert [one.hostname for one in left] == ["n2"]
     install(lab, 2)
     lab.tick()

@@ -99,7 +99,7 @@ def under_way(tx: Tx, name: str) -> list[ReinstalledNode]:
     return [] if vcluster is None else [one for _, one in _shown(tx, vcluster)]
 
 
-def withdraw(tx: Tx, context: FlowContext, *, name: str) -> Result[list[ReinstalledNode]]:
+def withdraw(tx: Tx, *, name: str) -> Result[list[ReinstalledNode]]:
     """Leave the nodes that have not begun as they are; return those that go on. Raises
     `Refused`."""
     vcluster = vclusters.by_name(tx, name, lock=True)

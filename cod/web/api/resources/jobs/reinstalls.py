@@ -118,7 +118,7 @@ REINSTALLS = (
         f"DELETE {_PATH}",
         use("vcluster"),
         "Withdraw the reinstallation of nodes that have not begun",
-        lambda a: partial(reinstalls.withdraw, context=a.context, name=a.names.name),
+        lambda a: partial(reinstalls.withdraw, name=a.names.name),
         reply=_LIST,
     ),
 )
