@@ -38,10 +38,6 @@ def _plain(path: str) -> str:
     return plain
 
 
-def _plain_or_none(path: str) -> str:
-    return path and _plain(path)
-
-
 @dataclass(frozen=True, slots=True)
 class FileServer(SiteTable):
     """A file server; new volumes are made on the first (docs/volumes). Repeat for more. Re-read
@@ -70,7 +66,7 @@ class FileServer(SiteTable):
         "whose ids become nobody's: root's, all, or "
         "none: then root on a node is root in its volumes",
     )
-    exports: Annotated[str, Read(_plain_or_none)] = site_key(
+    exports: Annotated[str, Read(lambda path: path and _plain(path))] = site_key(
         "",
         "directory on it of the files that describe its exports; empty: /etc/ganesha/cod.d,"
         " or /etc/exports.d",

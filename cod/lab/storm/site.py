@@ -237,9 +237,6 @@ class StormSite:
         argv = program.command(self.folder / "site.toml", *words)
         return program.output(argv, f"cod {words[0]}")
 
-    def _site(self) -> list[str]:
-        return ["--site", str(self.folder / "site.toml")]
-
     def stop(self) -> None:
         """Stop the server, if it runs."""
         if self._server is not None and self._server.poll() is None:
@@ -257,7 +254,7 @@ class StormSite:
         with open(path, "wb") as log:
             self._server = control.run_inside(
                 self.lab,
-                [*words, *self._site(), "serve"],
+                [*words, "--site", str(self.folder / "site.toml"), "serve"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

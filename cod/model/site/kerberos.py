@@ -18,10 +18,6 @@ def _server(text: str) -> str:
     return text
 
 
-def _server_or_none(text: str) -> str:
-    return text and _server(text)
-
-
 def _realm(text: str) -> str:
     if text != text.upper():
         raise ValueError(f"should be in capital letters, as realms are: {text.upper()}")
@@ -41,7 +37,7 @@ class KerberosRules(SiteTable):
     kdcs: tuple[Annotated[str, Read(_server)], ...] = site_key(
         (), "its KDCs, HOST or HOST:PORT; none: nodes find them by DNS (SRV records)"
     )
-    admin_server: Annotated[str, Read(_server_or_none)] = site_key(
+    admin_server: Annotated[str, Read(lambda text: text and _server(text))] = site_key(
         "", "HOST or HOST:PORT at which people change passwords; empty: the first of kdcs"
     )
     # no `AbsolutePath`: backups would keep the program as a secret, and restore it as no program

@@ -191,7 +191,7 @@ class ConfdServer(Service):
         self._ports: list[Any] = []
         self._written_at = reactor.seconds()
         self._timers = [
-            Timer(reactor, POLL, self._look_by_itself),
+            Timer(reactor, POLL, lambda: self.poll(told=False)),
             Timer(reactor, 1.0, self._look_for_dead),
             Timer(reactor, 1.0, self._write_seen_in_time),
         ]
@@ -332,9 +332,6 @@ class ConfdServer(Service):
             self._again = False
             self.poll()
         return result
-
-    def _look_by_itself(self) -> Deferred[Any]:
-        return self.poll(told=False)
 
     async def _poll(self, told: bool) -> None:
         try:

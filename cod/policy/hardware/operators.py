@@ -59,10 +59,6 @@ def _same(wanted: str, found: str, kind: str | None) -> bool:
     return limit is not None and limit == quantity.value(found, kind)
 
 
-def _one_of(wanted: str, found: str, kind: str | None) -> bool:
-    return any(_same(word, found, kind) for word in words(wanted))
-
-
 def _numbers(test: Callable[[float, float], bool]) -> Callable[[str, str, str | None], bool]:
     def holds_(wanted: str, found: str, kind: str | None) -> bool:
         limit, value = quantity.value(wanted, kind), quantity.value(found, kind)
@@ -90,7 +86,7 @@ _TESTS: Mapping[str, Callable[[str, str, str | None], bool]] = {
     # it is here; who wants none looks at the element, not at its value
     "present": lambda wanted, found, kind: True,
     "equal": _same,
-    "one-of": _one_of,
+    "one-of": lambda wanted, found, kind: any(_same(word, found, kind) for word in words(wanted)),
     "min": _numbers(lambda value, limit: value >= limit),
     "max": _numbers(lambda value, limit: value <= limit),
     "like": _like,

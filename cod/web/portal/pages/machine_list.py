@@ -86,10 +86,6 @@ def _look(fields: Fields) -> dict[str, Any]:
     return {"machines": read(fields.one("list")).entries}
 
 
-def _body(fields: Fields) -> dict[str, Any]:
-    return _look(fields) | {"checked": fields.one("checked")}
-
-
 PAGES = (Page(_PATH, "machine-list.html", _load, ADMINS, nav="/nodes"),)
 ACTIONS = (
     act(
@@ -106,6 +102,6 @@ ACTIONS = (
         _PATH,
         lambda ask, reply: f"Machines of the table: {outcomes(reply.items)}.",
         then=lambda ask, reply: "/nodes",
-        body=_body,
+        body=lambda fields: _look(fields) | {"checked": fields.one("checked")},
     ),
 )

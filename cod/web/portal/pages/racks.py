@@ -47,7 +47,7 @@ def _map(tx: Tx, ask: PageCall[Names, MapQuery]) -> dict[str, Any]:
     for one in views.squares(tx):
         found[key(one)].append(one)
     parts = [
-        (name or _NONE[ask.query.by], name, _counts(some), _squares(some))
+        (name or _NONE[ask.query.by], name, Counter(one.state for one in some), _squares(some))
         for name, some in sorted(found.items(), key=lambda each: (not each[0], each[0]))
     ]
     whole = Counter(one.state for some in found.values() for one in some)
@@ -57,10 +57,6 @@ def _map(tx: Tx, ask: PageCall[Names, MapQuery]) -> dict[str, Any]:
         "place": _PLACES.get(ask.query.by, ""),
         "by": [(name, title) for name, (title, _) in BY.items()],
     }
-
-
-def _counts(some: Sequence[Square]) -> Mapping[str, int]:
-    return Counter(one.state for one in some)
 
 
 def _squares(some: Sequence[Square]) -> Markup:

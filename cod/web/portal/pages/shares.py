@@ -94,11 +94,6 @@ def _body(fields: Fields, *more: str) -> dict[str, Any]:
     return body
 
 
-def _preview(fields: Fields) -> dict[str, Any]:
-    """Return the body of a preview: the form's, with the days."""
-    return _body(fields, "days")
-
-
 PAGES = (
     Page("/shares", "shares.html", _shares, ANYBODY),
     Page(ONE, "share.html", _one, see("group"), nav="/shares"),
@@ -111,5 +106,5 @@ ACTIONS = (
         "The shares and limits of {reply.group} are set.",
         body=_body,
     ),
-    act(f"{ONE}/preview", "POST", ONE, again=ONE, body=_preview),
+    act(f"{ONE}/preview", "POST", ONE, again=ONE, body=lambda fields: _body(fields, "days")),
 )

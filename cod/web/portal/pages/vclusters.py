@@ -36,7 +36,6 @@ from cod.pool import Tx
 from cod.states import ReclaimState, VclusterState
 from cod.web.api.models import Paged
 from cod.web.api.resources.moves import MoveStart
-from cod.web.api.resources.network.names import NameReply, NameSet
 from cod.web.api.resources.nodes import HistoryQuery
 from cod.web.api.resources.requests import RequestReply
 from cod.web.api.resources.vclusters import (
@@ -46,9 +45,8 @@ from cod.web.api.resources.vclusters import (
     VclusterInFull,
     VclusterQuery,
 )
-from cod.web.api.routes import ANYBODY, Call, Named, NamedLabel, Names, see
+from cod.web.api.routes import ANYBODY, Call, Named, Names, see
 from cod.web.portal import documents, formatting
-from cod.web.portal.forms import Fields
 from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.record_fields import columns_of, facts_of
 
@@ -247,14 +245,6 @@ def _moved(ask: Call[Named, MoveStart], reply: RequestReply) -> str:
     )
 
 
-def _named(ask: Call[NamedLabel, NameSet], reply: NameReply) -> str:
-    return f"{reply.full} leads to {reply.target}."
-
-
-def _target(fields: Fields) -> dict[str, Any]:
-    return {"target": fields.one("target").strip()}
-
-
 def _extended(ask: Call[Any, Any, Any], reply: Any) -> str:
     if reply.expires_at > ask.now + ask.body.lease + 1:
         return f"Nothing is changed: the lease of {reply.name} ends later than that."
@@ -312,8 +302,8 @@ ACTIONS = (
         SHOWN + "/names",
         f"PUT {_NAME}",
         SHOWN,
-        _named,
-        body=_target,
+        "{reply.full} leads to {reply.target}.",
+        body=lambda fields: {"target": fields.one("target").strip()},
         names=lambda names, fields: {**names, "label": fields.one("name").strip()},
     ),
     act(_NAME + "/remove", f"DELETE {_NAME}", SHOWN, "{ask.names.label} is removed."),

@@ -15,8 +15,8 @@ from cod.model import Page as Part
 from cod.model import Right, VolumeView
 from cod.pool import Tx
 from cod.web.api.models import FULL, Query
-from cod.web.api.resources.volumes import VOLUMES, VolumeDetach, VolumeInFull, VolumeQuery
-from cod.web.api.routes import ANYBODY, Call, Named, Names, see
+from cod.web.api.resources.volumes import VOLUMES, VolumeQuery
+from cod.web.api.routes import ANYBODY, Named, Names, see
 from cod.web.portal.page import Page, PageCall, act
 from cod.web.portal.pages.wizard import own_groups
 from cod.web.portal.record_fields import columns_of, facts_of
@@ -103,10 +103,6 @@ PAGES = (
 )
 
 
-def _detached(ask: Call[Named, VolumeDetach], reply: VolumeInFull) -> str:
-    return f"{reply.name} is being withdrawn from {ask.body.vcluster}."
-
-
 ACTIONS = (
     act(
         "/volumes",
@@ -130,7 +126,12 @@ ACTIONS = (
         "{ask.body.vcluster} mounts {reply.name} in a moment.",
         convert={"delete_after": quantity.read_span},
     ),
-    act(SHOWN + "/detach", "POST", SHOWN, _detached),
+    act(
+        SHOWN + "/detach",
+        "POST",
+        SHOWN,
+        "{reply.name} is being withdrawn from {ask.body.vcluster}.",
+    ),
     act(SHOWN + "/snapshots", "POST", SHOWN, "Snapshot {ask.body.snapshot} is being taken."),
     act(
         SHOWN + "/snapshots/{id}/delete",
