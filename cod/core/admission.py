@@ -56,7 +56,8 @@ def tuples(
         part, template_id = f"{field}.{place}.", default.template_id
         if one.count < 1:
             raise Refused("invalid", "a request is for one node at least", f"{part}count")
-        match.check(one.attributes, rules, field=f"{part}attributes")
+        if one.attributes:
+            match.check(one.attributes, rules, field=f"{part}attributes")
         if one.template:
             template_id = templates.usable(tx, one.template, group_id, f"{part}template").id
         found.append(RequestTuple(one.count, one.attributes or default.attributes, template_id))

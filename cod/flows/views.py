@@ -70,13 +70,13 @@ def node_list(
     immune. `names` and `where` are texts in the language of `cod.filters`, which `who` asks; for
     other filters see `store.lists.nodes`. Raises `Refused`."""
     ids, tree = None, None
-    if who is not None:
+    if who is not None and where.strip():
         tree = selection.filter_of(where, who, now)
-        if names.strip():
-            chosen = selection.named(tx, names, who)
-            if chosen.missing:
-                raise Refused("invalid", chosen.missing[0][1], "names")
-            ids = [node_id for node_id, _ in chosen.nodes]
+    if who is not None and names.strip():
+        chosen = selection.named(tx, names, who)
+        if chosen.missing:
+            raise Refused("invalid", chosen.missing[0][1], "names")
+        ids = [node_id for node_id, _ in chosen.nodes]
     found = lists.nodes(
         tx,
         page,

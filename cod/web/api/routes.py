@@ -216,6 +216,12 @@ def _wanting(right: Right, kind: str, whose: str, single: SingleRight | None = N
     return wants
 
 
+def seen(kind: str, name: str | None) -> RequiredRight:
+    """Return the right of everybody in the group of the thing that is named; of everybody who is
+    signed in, where none is."""
+    return RequiredRight(Right.SEE, kind, name) if name else RequiredRight(Right.ANY)
+
+
 def owner(group: str) -> RequiredRight:
     """Return the right to make an image or template: for a group its members', for the site ('' or
     'site', as `store.people.groups.owner_id` takes it) its administrators', because everybody runs

@@ -11,9 +11,8 @@ from pydantic import BaseModel, Field
 
 from cod.flows.nodes import energy
 from cod.flows.people.access import RequiredRight
-from cod.model import Right
 from cod.web.api.models import Query, Reply
-from cod.web.api.routes import Call, Names, route
+from cod.web.api.routes import Call, Names, route, seen
 
 Moment = Annotated[float | None, Field(ge=0, le=1e11, allow_inf_nan=False)]
 
@@ -127,13 +126,7 @@ class EnergyReport(Reply):
 def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[RequiredRight]:
     """Return the rights of everybody who is signed in, for their groups. Only administrators see
     the reserve."""
-    return [
-        (
-            RequiredRight(Right.SEE, "group", ask.query.group)
-            if ask.query.group
-            else RequiredRight(Right.ANY)
-        )
-    ]
+    return [seen("group", ask.query.group)]
 
 
 ENERGY = (

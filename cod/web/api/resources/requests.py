@@ -11,7 +11,7 @@ from pydantic import Field
 from cod import model
 from cod.flows import views
 from cod.flows.scheduler import moves, requests
-from cod.model import AskedNodes, AskedTuple, Refused, Result, set_values
+from cod.model import AskedNodes, AskedTuple, Refused, Result, set_names
 from cod.states import RequestState
 from cod.web.api.models import (
     REVISION,
@@ -187,6 +187,9 @@ def tuples(asked: Sequence[TupleAsk]) -> list[AskedTuple]:
     return [AskedTuple(each.count, each.attributes, each.template) for each in asked]
 
 
+_ALSO_SET = set_names(AskedNodes)
+
+
 def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestView]]:
     body = ask.body
     asked = AskedNodes(
@@ -196,7 +199,7 @@ def _nodes_wanted(ask: Call[Named, RequestSubmit]) -> Flow[Result[model.RequestV
         starts_at=body.starts_at,
         duration=body.duration,
         before=body.before,
-        **set_values(AskedNodes, body),
+        **{name: getattr(body, name) for name in _ALSO_SET},
     )
     return partial(
         requests.submit, context=ask.context, vcluster=ask.names.name, asked=asked, possible=True

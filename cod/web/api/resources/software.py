@@ -14,7 +14,6 @@ from cod import model
 from cod.flows.images import images, templates
 from cod.flows.people.access import RequiredRight
 from cod.images.verify import verify
-from cod.model import Right
 from cod.pool import Tx
 from cod.web.api.models import FULL, Body, ListPage, OwnName, Paged, Reply, ReplyOf, Sha256
 from cod.web.api.routes import (
@@ -31,6 +30,7 @@ from cod.web.api.routes import (
     owner,
     route,
     see,
+    seen,
     use,
 )
 from cod.wire import xmldoc
@@ -242,13 +242,7 @@ def adds(ask: Call[Names, TemplateDocument | UploadCreate]) -> list[RequiredRigh
 def _lists(ask: Call[Names, BaseModel, TemplateQuery]) -> list[RequiredRight]:
     """Return the rights of everybody who is signed in; for the revisions of one template, of
     everybody in its group."""
-    return [
-        (
-            RequiredRight(Right.SEE, "template", ask.query.name)
-            if ask.query.name
-            else RequiredRight(Right.ANY)
-        )
-    ]
+    return [seen("template", ask.query.name)]
 
 
 def listed_templates(
@@ -266,13 +260,7 @@ def listed_templates(
 
 def _checks(ask: Call[Names, TemplateDocument]) -> list[RequiredRight]:
     """Return the rights of everybody who is signed in; for a group, of everybody in it."""
-    return [
-        (
-            RequiredRight(Right.SEE, "group", ask.body.group)
-            if ask.body.group
-            else RequiredRight(Right.ANY)
-        )
-    ]
+    return [seen("group", ask.body.group)]
 
 
 IMAGES = (

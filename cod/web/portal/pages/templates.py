@@ -15,11 +15,11 @@ from cod.flows.images import images, templates
 from cod.flows.nodes import types
 from cod.flows.people import groups
 from cod.flows.people.access import RequiredRight
-from cod.model import SITE, ImageView, Right, Template, owner_of
+from cod.model import SITE, ImageView, Template, owner_of
 from cod.pool import Tx
 from cod.web.api.models import FULL, REVISION, Query
 from cod.web.api.resources.software import TemplateQuery, TemplateReply, listed_templates
-from cod.web.api.routes import ANYBODY, Call, Named, Names, see
+from cod.web.api.routes import ANYBODY, Call, Named, Names, see, seen
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import attributes, templateform
 from cod.web.portal.answers import Answer, PageRequest
@@ -93,11 +93,7 @@ def changes(before: Template, after: Template) -> list[tuple[str, str]]:
 
 
 def _begun(ask: PageCall[Names, NewQuery]) -> list[RequiredRight]:
-    return (
-        [RequiredRight(Right.SEE, "template", ask.query.like)]
-        if ask.query.like
-        else [RequiredRight(Right.ANY)]
-    )
+    return [seen("template", ask.query.like)]
 
 
 def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
