@@ -39,8 +39,8 @@ _ZEROS = bytes(CHUNK)
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What was done: the disk's `path`, bytes of the image, bytes in use that were read, bytes
-    sent, seconds."""
+    """Outcome of a capture: the disk's `path`, bytes of the image, bytes in use that were read,
+    bytes sent, seconds."""
 
     path: str
     size: int
@@ -237,7 +237,7 @@ class _Pass:
 
 
 class _Tools(threading.local):
-    """What each worker has of its own."""
+    """Each worker's own compressor."""
 
     def __init__(self) -> None:
         self.zstd = Compressor(_LEVEL)

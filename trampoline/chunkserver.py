@@ -41,7 +41,7 @@ Tell = Callable[[str, int, int, float], None]
 
 
 class _Kept:
-    """What is kept of one image: chunks by number, as they came.
+    """Chunks of one image by number, in the form in which they came.
 
     came    a flag for each chunk, `count` of them set; `newest`: the one that came last, -1: none
     begins  the chunk that comes first, -1: not known yet

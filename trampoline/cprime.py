@@ -40,7 +40,7 @@ raises ends the work and is passed on."""
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was done: the target's `path`, bytes written to it, bytes fetched, seconds in each
+    """Outcome of priming: the target's `path`, bytes written to it, bytes fetched, seconds in each
     phase. `disk_signature` is what a BIOS machine's next boots find the disk by; 0: it has none.
     `erased`: how disks were erased before. `namesakes`: volumes of other disks with the names of
     what was written. `bytes_from_nodes`: of those fetched. `bytes_passed_on`: to other nodes."""
@@ -60,8 +60,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRoom:
-    """How chunks are kept for other nodes: bytes of memory for them, and the address on which they
-    are served ('': all of the machine's)."""
+    """Limits of chunks that are kept for other nodes: bytes of memory for them, and the address on
+    which they are served ('': all of the machine's)."""
 
     memory: int = 64 << 20
     address: str = ""
@@ -72,7 +72,7 @@ LITTLE_ROOM = ChunkRoom()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an order means on this machine.
+    """An order's steps on this machine.
 
     erase   disks that are wiped first
     spans   partitions that are made, of the order's layout

@@ -46,7 +46,7 @@ class BadOptions(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the program is told; see the head of this file. '' is for what the kernel's command line
+    """Options of the program; see the head of this file. '' is for what the kernel's command line
     says."""
 
     confd: str = ""
@@ -136,7 +136,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 class Shell:
-    """What is around the agent: its secrets' files, its disks, one connection at a time."""
+    """The agent's surroundings: its secrets' files, its disks, one connection at a time."""
 
     def __init__(self, options: Options, mac: str) -> None:
         self._options = options

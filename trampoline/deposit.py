@@ -36,8 +36,8 @@ class _Broken(Exception):
 
 
 class Sender:
-    """Where a capture goes. Its methods raise PrimeError when the server says no, or when patience
-    is out."""
+    """The sending side of a capture. Its methods raise PrimeError when the server says no, or when
+    patience is out."""
 
     def __init__(self, deposit: Deposit, patience: Patience) -> None:
         self._host, self._port, self._path = split(deposit.url)

@@ -24,7 +24,7 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 
 @dataclass(frozen=True, slots=True)
 class NodePatience:
-    """How long other nodes that an image comes from are given, in seconds.
+    """Limits of time, in seconds, for other nodes that an image comes from.
 
     start    that the first choice may take to begin, as it may have got its order later
     worth    bytes per second: nor longer than the image takes at that rate, for which the server is
@@ -54,8 +54,8 @@ class NodePatience:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a server is given: seconds without progress, tries in a row, seconds before the
-    second (doubling); and nodes, before it."""
+    """Limits of time for a server: seconds without progress, tries in a row, seconds before the
+    second (doubling); and limits for nodes, which are asked before it."""
 
     stall: float = 15.0
     tries: int = 6

@@ -50,7 +50,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Writing:
-    """What the pieces of one order share.
+    """State that the pieces of one order share.
 
     zeroed  the disk reads as zeros where nothing was written yet
     sums    digest of each written range by offset, if it will be read back; None otherwise
@@ -98,7 +98,7 @@ class Writing:
 
 
 class Tools(threading.local):
-    """What each worker has of its own: a page-aligned buffer and a decompressor."""
+    """Each worker's own page-aligned buffer and decompressor."""
 
     def __init__(self, size: int) -> None:
         self.buffer = mmap.mmap(-1, size)

@@ -36,7 +36,7 @@ _NO_CHS = b"\xfe\xff\xff"  # beyond what cylinders, heads and sectors can say
 
 
 class Disk(Protocol):
-    """What a table is read from and written to (`target.Target`)."""
+    """A device that a partition table is read from and written to (`target.Target`)."""
 
     path: str
     size: int

@@ -40,8 +40,8 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What the header and the tables say: bytes of a cluster and of the disk, and the runs in the
-    file's order."""
+    """Contents of the header and the tables: bytes of a cluster and of the disk, and the runs in
+    the file's order."""
 
     cluster: int
     size: int

@@ -26,7 +26,8 @@ BLOCK, CRYPTO = "block erase", "crypto erase"
 
 @dataclass(frozen=True, slots=True)
 class SanitizeState:
-    """How far a disk is: `share` of 1. `good`: what it ended last, it ended well."""
+    """Progress of a disk's sanitize operation: `share` of 1. `good`: the last one that ended has
+    succeeded."""
 
     running: bool
     good: bool

@@ -45,7 +45,7 @@ class PartitionUsage:
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """What there is to capture.
+    """The parts of a disk that a capture reads.
 
     parts   partitions of the copy
     copy    the disk as the copy shall be, wherever it is read: its size is the image's

@@ -46,7 +46,8 @@ _MANY, _FEW = 2048, 64
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a device takes: write zeroes, discard. `unmaps`: what it zeroes it also gives up."""
+    """Commands that a device takes: write zeroes, discard. `unmaps`: write zeroes also frees the
+    blocks."""
 
     zeroes: bool
     discards: bool

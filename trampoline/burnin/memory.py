@@ -118,7 +118,7 @@ def _available(root: Path) -> int:
 
 
 class _Part:
-    """What one thread tests."""
+    """One thread's part of the memory test: the chunks that it fills, and the faults in them."""
 
     def __init__(self, chunks: int, pace: Pace) -> None:
         self.faults: list[MemoryFault] = []

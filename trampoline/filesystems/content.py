@@ -16,7 +16,7 @@ _TAIL = 128 << 10  # bytes at a partition's end where md keeps its superblock (f
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is in a partition.
+    """Contents of a partition.
 
     kind     'ext', 'fat', 'swap', another that is only named, or ''
     used     bytes in use, in ascending order; None: nobody knows, so all of it may be

@@ -19,8 +19,8 @@ _LONG_NAME = 0x0F
 
 
 class Geometry(NamedTuple):
-    """Where things are, in sectors of `sector` bytes. `root`: entries of the root folder, 0 for
-    FAT32; `data`: the first sector of cluster 2."""
+    """Layout of a FAT file system, in sectors of `sector` bytes. `root`: entries of the root
+    folder, 0 for FAT32; `data`: the first sector of cluster 2."""
 
     sector: int
     per_cluster: int
