@@ -46,7 +46,7 @@ class FileServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a file server made of a change.
+    """Outcome of a change at a file server.
 
     enforced  what holds the volume to its size: 'project', 'btrfs', 'zfs' or 'none'
     goes_on   there is so much to delete that it has to be asked again

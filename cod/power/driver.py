@@ -120,8 +120,8 @@ class PowerDriver(Protocol):
 
 
 class Plain(PowerDriver):
-    """What a switch that is nothing but a switch answers to the finer questions; drivers derive
-    from it."""
+    """Answers of a switch that can do nothing else to the finer questions; drivers derive from
+    it."""
 
     kind: PowerDriverKind
 

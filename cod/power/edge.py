@@ -74,7 +74,8 @@ class Pace:
 
 @dataclass(slots=True)
 class Place:
-    """What an attempt takes up. `given_up`: its BMC was silent, and the lane for those was full."""
+    """An attempt's place among those that run. `given_up`: its BMC was silent, and the lane for
+    those was full."""
 
     driver: str
     node_id: int

@@ -33,7 +33,7 @@ class SignerAway(Exception):
 
 
 class VcmAuthority(Protocol):
-    """What enrols a VCM: the authority itself, or the way to its signer."""
+    """The authority that enrols VCMs: the authority itself, or the way to its signer."""
 
     certificate: bytes
 

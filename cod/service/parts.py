@@ -50,7 +50,7 @@ log = logging.getLogger("cod.service")
 
 @dataclass(frozen=True, slots=True)
 class PartContext:
-    """What the services of a part are made of.
+    """Objects that the services of a part are made of.
 
     changes  the site file, and what stands over it
     key      of the tokens by which the site's other servers fetch images from this process

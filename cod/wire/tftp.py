@@ -112,8 +112,8 @@ DEFAULTS = SessionLimits()
 
 
 class Credit:
-    """What may be sent to addresses that never acknowledged anything, so that forged requests gain
-    nothing: at most `factor` times the bytes that came from there, headers counted.
+    """Bytes that may be sent to addresses that never acknowledged anything: at most `factor` times
+    the bytes that came from there, headers counted. Forged requests gain nothing.
 
     Only a transfer without options needs it: an answer to options is as short as the request, a
     first block is not.

@@ -61,8 +61,8 @@ class CapturePart(BaseModel):
 
 
 class LastWord(BaseModel):
-    """What ends a capture. `at`: where the agent believes that the disk ends here; `what`: as in
-    `orders.Deposit`, so that an agent that does not know of parts is found out."""
+    """The message that ends a capture. `at`: where the agent believes that the disk ends here;
+    `what`: as in `orders.Deposit`, so that an agent that does not know of parts is found out."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     size: int = Field(ge=1, le=LIMIT << 20)
@@ -72,7 +72,8 @@ class LastWord(BaseModel):
 
 
 class Elsewhere(Exception):
-    """What is here of the disk ends at another byte than the agent believes."""
+    """An error: the part of the disk that is stored ends at another byte, `at`, than the agent
+    believes."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)

@@ -55,8 +55,7 @@ DEFAULTS = HttpLimits()
 
 
 class Server(Interface):
-    """What a connection needs from its server: its limits, reactor seconds, the Date header, and
-    the answers.
+    """A connection's view of its server: limits, reactor seconds, the Date header, and the answers.
 
     takes_body  whether the answer of a request may read its body (`Connection.body`); the bodies of
                 all others are not read

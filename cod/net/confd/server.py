@@ -55,7 +55,7 @@ log = logging.getLogger("cod.confd")
 
 @dataclass(frozen=True, slots=True)
 class StrangerLimits:
-    """What strangers may use up: seconds to prove oneself; connections in all, unproven, unproven
+    """Limits of unproven peers: seconds to prove oneself; connections in all, unproven, unproven
     from one address."""
 
     proof_time: float = 10.0

@@ -25,7 +25,8 @@ HELLOS = 1.0, 60.0
 
 
 class Quota:
-    """What one VCM may send and do wrong, on one connection or several after each other."""
+    """Rate limits of one VCM: messages, bytes and faults, on one connection or several after each
+    other."""
 
     def __init__(self, now: float) -> None:
         self._messages, self._bytes, self._faults = (

@@ -33,7 +33,7 @@ log = logging.getLogger("cod.nmp")
 
 
 class ShownIdentity(Protocol):
-    """What a peer has shown of itself: see `net.nmp.tls.PeerIdentity`."""
+    """Identity that a peer has shown: see `net.nmp.tls.PeerIdentity`."""
 
     @property
     def serial(self) -> str: ...

@@ -27,7 +27,7 @@ from cod.wire.nmp import xml
 
 @dataclass(frozen=True, slots=True)
 class VcmPeer:
-    """Whose words they are: a vcluster's name and id."""
+    """The sender of a message: its vcluster's name and id."""
 
     vcluster: str
     id: int

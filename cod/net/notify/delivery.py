@@ -101,7 +101,7 @@ class Notifier(Claimer):
 
 
 class Post(Service):
-    """What delivers notices in a running server: both channels, the threads that they need, and the
+    """Delivery of notices in a running server: both channels, the threads that they need, and the
     `Notifier`."""
 
     def __init__(

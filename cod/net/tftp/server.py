@@ -42,7 +42,8 @@ log = logging.getLogger("cod.tftp")
 
 @dataclass(frozen=True, slots=True)
 class TransferLimits:
-    """How many transfers at once: in all, and to one address (one machine needs two or three)."""
+    """Limits of concurrent transfers: in all, and to one address (one machine needs two or
+    three)."""
 
     in_all: int = 4096
     per_peer: int = 32

@@ -33,8 +33,8 @@ ENOUGH = 5  # refusals of an account that none has accepted
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What answers at an address. `trouble`: why nothing is known of what answers; '' where nothing
-    answers, too."""
+    """Systems that answer at an address. `trouble`: why nothing is known of the host that answers;
+    '' where nothing answers, too."""
 
     host: str
     systems: tuple[BmcSystem, ...] = ()

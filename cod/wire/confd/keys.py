@@ -26,7 +26,7 @@ def frame(body: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What an agent proves itself with: a public `id` (at most 32 letters and digits) and 32 random
+    """An agent's proof of identity: a public `id` (at most 32 letters and digits) and 32 random
     bytes."""
 
     id: str
@@ -47,7 +47,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """What the server keeps of a secret: enough to check it, not enough to use it."""
+    """The server's record of a secret: enough to check it, not enough to use it."""
 
     salt: bytes
     stored_key: bytes
@@ -90,8 +90,8 @@ def welcome_proof(server_key: bytes, transcript: bytes, node: str, heartbeat: fl
 
 @dataclass(frozen=True, slots=True)
 class SessionKeys:
-    """What both sides derive from one handshake: keys that seal frames and encrypt them, and the
-    secret for reconnects."""
+    """Keys that both sides derive from one handshake: for sealing frames and encrypting them, and
+    the secret for reconnects."""
 
     agent_seal: bytes
     server_seal: bytes

@@ -162,7 +162,7 @@ class Framer:
 
 
 class State(StrEnum):
-    """Where a connection is. The server waits in LOOKUP and TRADE for its database, everything else
+    """State of a connection. In LOOKUP and TRADE the server waits for its database, in all others
     for the peer."""
 
     HELLO = "hello"
@@ -216,8 +216,8 @@ Event = Message | NeedVerifier | Outdated | Proved | NewSecret
 
 
 class _Side(ABC):
-    """What both machines do alike: cut frames, open seals, refuse what the state does not allow,
-    keep output."""
+    """Behaviour that both machines share: cut frames, open seals, refuse what the state does not
+    allow, keep output."""
 
     def __init__(
         self,
