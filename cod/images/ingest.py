@@ -42,7 +42,7 @@ _PACE = 1 << 22  # bytes of the added file for each of which there is a second m
 
 @dataclass(frozen=True, slots=True)
 class IngestLimits:
-    """What taking in one file may cost.
+    """Limits of taking in one file.
 
     size       bytes of the image
     stored     bytes of its served form; None: the disk decides

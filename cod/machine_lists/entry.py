@@ -20,7 +20,7 @@ class UnreadableList(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ListedMachine:
-    """What a list says of a machine. '' and (): it says nothing.
+    """A machine of a list. '' and (): the list does not say.
 
     where   of the list: 'line 7'
     macs    as COD writes them, the card that the machine boots from first

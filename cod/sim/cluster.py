@@ -23,7 +23,7 @@ from cod.states import Disk, NodeState, RequestState, VclusterState
 
 
 class PoolKey(NamedTuple):
-    """What the free nodes of one pool have in common."""
+    """Attributes that all free nodes of one pool have in common."""
 
     kind: NodeKind
     readiness: int
@@ -32,7 +32,7 @@ class PoolKey(NamedTuple):
 
 
 class IncomingKey(NamedTuple):
-    """What makes nodes on their way back alike."""
+    """Attributes by which nodes on their way back are alike."""
 
     kind: NodeKind
     reserved: int

@@ -18,7 +18,7 @@ from cod.states import Fault, NodeState
 
 
 class Failures:
-    """Who fails, and which failures still count.
+    """Failing machines and templates, and the failures that still count.
 
     wrong          templates that are wrong
     healthy_aside  how often a healthy machine was set aside; `failing_aside`: a failing one

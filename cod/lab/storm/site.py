@@ -65,8 +65,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class PartFigures:
-    """What a part of the server has used so far: CPU seconds, bytes of memory at most, descriptors
-    that are open, statements, commits."""
+    """Resources that a part of the server has used so far: CPU seconds, bytes of memory at most,
+    open descriptors, statements, commits."""
 
     cpu: float = 0.0
     memory: int = 0

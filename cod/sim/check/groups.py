@@ -25,8 +25,7 @@ from cod.sim.check.shares import not_filled
 
 
 class Groups:
-    """What groups hold before a plan, and what the plan gives them and takes from them; by group
-    and pool."""
+    """Holdings of groups before a plan, and the plan's changes to them; by group and pool."""
 
     def __init__(self, seen: SiteSnapshot, planned: PassPlan, now: float) -> None:
         self._seen, self._planned, self._now = seen, planned, now

@@ -37,7 +37,7 @@ def not_filled(seen: SiteSnapshot, pools: Pools, pool: int) -> Iterator[str]:
 
 
 class _Claim:
-    """What a group, or a family, can get."""
+    """Bounds and weight of a group's, or a family's, share in nodes."""
 
     def __init__(self, weight: float, least: float, most: float) -> None:
         self.weight, self.least, self.most = weight, least, most

@@ -101,7 +101,7 @@ class JobOwner(BaseOwner):
 
 @dataclass(slots=True)
 class _Run:
-    """How far a job is: nodes up, when it ends if nothing happens."""
+    """Progress of a job: nodes up, the time at which it ends if nothing happens."""
 
     job: SimJob
     tracked: TrackedJob

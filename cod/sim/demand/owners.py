@@ -22,7 +22,7 @@ Rule = Jobs | Queue | Farm | Reservations
 
 
 class Timed(Protocol):
-    """What an owner submits at a time."""
+    """A submission of an owner, at its time."""
 
     @property
     def at(self) -> float: ...

@@ -129,7 +129,7 @@ class OwnerTable:
 
 @dataclass(frozen=True, slots=True, config=KEYS)
 class Arrivals:
-    """When jobs come."""
+    """Arrival process of jobs."""
 
     per_day: float = key("how many a day, on average", 100.0)
     burst: float = key("how many come at once, on average", 1.0, low=1)
@@ -140,7 +140,7 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True, config=KEYS)
 class Runtime:
-    """How long jobs run: log-normal, cut at both ends."""
+    """Distribution of jobs' run times in seconds: log-normal, cut at both ends."""
 
     median: float = key("half are shorter", 3600.0)
     spread: float = key("standard deviation of the logarithm", 1.0, high=5)
@@ -150,7 +150,8 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True, config=KEYS)
 class LeadTime(Runtime):
-    """How long before its start a reservation is asked for: log-normal, cut at both ends."""
+    """Distribution of the seconds between a reservation's submission and its start: log-normal, cut
+    at both ends."""
 
     median: float = key("half of the starts are nearer", 86400.0)
     least: float = key("no start is nearer", 3600.0)
