@@ -45,7 +45,7 @@ class Choice(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PowerAbilities:
-    """What a power driver can do.
+    """Abilities of a power driver.
 
     switch_off   switch off a machine that runs
     tell         tell whether a machine is on

@@ -58,7 +58,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How the recording of a console goes: 'recording', or 'lost' with a sentence about why; since
+    """State of a console's recording: 'recording', or 'lost' with a sentence about why; since
     when."""
 
     state: str

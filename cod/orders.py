@@ -23,7 +23,7 @@ class ChunkSource:
 
 @dataclass(frozen=True, slots=True)
 class PassOn:
-    """How a node passes the chunks that it receives on to others.
+    """Terms on which a node passes the chunks that it receives on to others.
 
     port    that it serves on
     key     hex; by which it checks tokens (`wire.chunktoken`)
@@ -41,7 +41,7 @@ class PassOn:
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """Where one image of a prime order comes from and where it goes.
+    """One image of a prime order: its source and its target.
 
     target       'disk' (whole disk) or a partition's number: in the order's layout, or where there
                  is none, on the map that the image for the whole disk brings
@@ -87,7 +87,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """Where a capture goes: see docs/capture for what is said there.
+    """Destination of a capture: docs/capture has the protocol.
 
     url     of the capture on the image server, http
     secret  what opens it, hex; good for this order alone
@@ -104,7 +104,7 @@ class Deposit:
 
 @dataclass(frozen=True, slots=True)
 class BurninPlan:
-    """What a burn-in tests: see docs/burnin.
+    """Tests of a burn-in: see docs/burnin.
 
     seconds  for all tests together; the network's are a small part of them
     write    the disks that no mark keeps may be written; False: all are read only
@@ -127,7 +127,7 @@ class BurninPlan:
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """What a test of a part of the machine found.
+    """Result of a test of a part of the machine.
 
     test     'memory', 'disk' or 'network'
     part     what was tested, for people: 'sda (serial X)', 'eth0'
@@ -150,7 +150,7 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """How a disk was erased, as its node's history keeps it.
+    """One disk's erasure, as its node's history keeps it.
 
     disk     the kernel's name for the disk
     model, serial, wwid   '' where the disk does not tell

@@ -38,8 +38,7 @@ from typing import Any
 
 
 class NodeState(StrEnum):
-    """Where a node is in its life. The values are what the database, the API and the history
-    show."""
+    """State of a node. The values are the words of the database, the API and the history."""
 
     EXPECTED = "expected"
     NEW = "new"
@@ -100,8 +99,7 @@ they are named."""
 
 
 class NodeEvent(StrEnum):
-    """What can happen to a node. Each (state, event) pair leads to one state: see
-    `NODE_TRANSITIONS`."""
+    """Event of a node. Each (state, event) pair leads to one state: see `NODE_TRANSITIONS`."""
 
     ENTERED = "entered"  # an administrator entered a machine that has not reported
     SEEN = "seen"  # an expected machine reported for the first time
@@ -138,7 +136,7 @@ class NodeEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StateRule:
-    """What a state promises.
+    """Properties of a state.
 
     kind      'stable', 'motion' or 'final'
     deadline  seconds until `timed_out` (motion only); the site file may scale all of them
@@ -344,7 +342,7 @@ class WindowState(StrEnum):
 
 
 class ConflictKind(StrEnum):
-    """What a conflict on record is about."""
+    """Subject of a conflict on record."""
 
     DECLINED = "declined"  # a machine found its address in use
     EXHAUSTED = "exhausted"  # a pool of addresses
@@ -359,7 +357,7 @@ class ConflictKind(StrEnum):
 
 
 class Fault(StrEnum):
-    """Whose fault it is that a node did not get where it was to: see `policy.nodes.blame`."""
+    """The cause for which a node did not get to its target: see `policy.nodes.blame`."""
 
     MACHINE = "machine"
     ORDER = "order"
@@ -376,7 +374,7 @@ KERBEROS = "the command for keytabs"
 
 
 class StoryVerdict(StrEnum):
-    """Whether a node's machine and the database agree, since its site was held."""
+    """Result of comparing a machine's story with the database, since its site was held."""
 
     SILENT = "silent"
     AGREES = "agrees"
@@ -384,7 +382,7 @@ class StoryVerdict(StrEnum):
 
 
 class Disk(StrEnum):
-    """What a node's local disks hold, as far as COD knows. Only CLEAN may be handed on to anybody
+    """Content of a node's local disks, as far as COD knows. Only CLEAN may be handed on to anybody
     without a wipe; CACHED and TABLES to their group."""
 
     # content COD never wrote: not touched before approval; wiped when first primed. Under a
@@ -405,8 +403,8 @@ class Disk(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What shall happen to a node: an event, why, the columns that change with it, and a power
-    wish.
+    """A planned change of a node: an event, its cause, the columns that change with it, and a power
+    command.
 
     frees  its holder cannot use it: it loses its holder, which gets another in its place
     told   its holder and administrators have been told already

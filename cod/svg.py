@@ -36,7 +36,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What an axis shows. `ticks`: (where, text) instead of round numbers; `log`: decades are
+    """An axis of a chart. `ticks`: (where, text) instead of round numbers; `log`: decades are
     equally wide; `moments`: its values are seconds since the epoch, which a page's script shows in
     the reader's time zone. `told`: what a value is called where a pointer shows the numbers there;
     None: no numbers are shown. `least`: how far the axis reaches at least."""

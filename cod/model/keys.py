@@ -65,7 +65,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """What is made of a value when it is read, of one that pydantic has checked unless `first`.
+    """Conversion of a value when it is read, of one that pydantic has checked unless `first`.
     `read` raises ValueError with a sentence."""
 
     read: Callable[[Any], Any]

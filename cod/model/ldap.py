@@ -74,7 +74,7 @@ class LdapEntry:
 
 @dataclass(frozen=True, slots=True)
 class LdapAnswer:
-    """What a search found. `cookie`: where the next page begins, '' after the last; `text`: for
+    """Result of a search. `cookie`: where the next page begins, '' after the last; `text`: for
     people."""
 
     code: LdapCode

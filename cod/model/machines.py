@@ -141,7 +141,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class KnownMachine:
-    """What an administrator knows of a machine, which COD may not have seen yet. None: not said.
+    """An administrator's description of a machine, which COD may not have seen yet. None: not said.
 
     name   of the node
     macs   of its network cards, the one that it boots from first
@@ -212,7 +212,7 @@ class ActionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActedNode:
-    """What became of an action for a node.
+    """Outcome of an action for one node.
 
     name    of the node afterwards; where no node is meant, as it was asked for
     about   why it was refused, and `code`, of which kind that is; '' else
@@ -355,7 +355,7 @@ class AgentSession:
 
 
 class NodeStory(NamedTuple):
-    """What a node's machine said since its site was held.
+    """A machine's own account of its system, since its site was held.
 
     known    the newest generation in which the database can have had the node installed
     verdict  of `states.StoryVerdict`
@@ -395,8 +395,8 @@ class ImageReceiver(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Which connection an agent's message came in on: the key of its session, and the MAC that it
-    proved to have."""
+    """The connection that an agent's message came in on: the key of its session, and the MAC that
+    it proved to have."""
 
     node_id: int
     server: str
@@ -567,7 +567,7 @@ class Keytab:
 
 @dataclass(frozen=True, slots=True)
 class KeytabTask:
-    """What the site's command for keytabs is to do for a host: make its keytab, or remove its
+    """Task of the site's command for keytabs, for a host: make its keytab, or remove its
     principals.
 
     attempts  that have failed

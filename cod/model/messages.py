@@ -40,8 +40,8 @@ class DhcpQuery:
 
 @record(frozen=True, slots=True)
 class DhcpClient:
-    """What the DHCP flow needs to know of the node that owns a MAC: columns of `nodes`, and its
-    vcluster's name.
+    """The node that owns a MAC, as the DHCP flow needs it: columns of `nodes`, and its vcluster's
+    name.
 
     vlan          of its vcluster's own network; None: the vcluster is not isolated
     held_at       when a server last said that it holds the connection of the node's agent; None:
@@ -82,7 +82,7 @@ class DhcpClient:
 
 @record(frozen=True, slots=True)
 class DhcpAnswer:
-    """What the flow decided: `kind` OFFER, ACK or NAK. Options that are None are left out.
+    """The flow's answer: `kind` OFFER, ACK or NAK. Options that are None are left out.
 
     subnet      whose server, router and DNS servers are told
     network     the same as a record, where it is an isolated vcluster's and not the site's
@@ -103,7 +103,7 @@ class DhcpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BootPlan:
-    """What a node is to boot now, decided by `policy.nodes.boot`; written out by `wire/bootscript`.
+    """A node's next boot, decided by `policy.nodes.boot`; written out by `wire/bootscript`.
 
     action   'trampoline', 'local' (its own disk), 'kernel' (diskless) or 'none' (not ours to boot)
     kernel, initrds, cmdline   URLs and arguments, for 'trampoline' and 'kernel'; for 'local', the
@@ -144,7 +144,7 @@ class DnsRecord:
 
 @dataclass(frozen=True, slots=True)
 class DnsAnswer:
-    """What the site says of a name of its own. `code` is 'ok' or 'nxdomain'; 'ok' without records
+    """The site's answer about a name of its own. `code` is 'ok' or 'nxdomain'; 'ok' without records
     is an empty answer.
 
     zone     whose SOA a negative answer names, with `serial`; '': the name's own

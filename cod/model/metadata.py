@@ -28,7 +28,7 @@ class PeerNode:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What a node may know of itself, as of one moment.
+    """A node's metadata, as of one moment.
 
     instance      changes whenever the node is primed anew; the same as in its seed
     name          the machine's name at the site; `hostname`: its name in its vcluster; `fqdn`: that

@@ -19,7 +19,7 @@ LONGEST = 1000  # rows in one part
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which part of a list.
+    """Selection of one page of a list.
 
     limit  rows at most
     sort   a key, with '-' before it the other way round; '': as the list has it

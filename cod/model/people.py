@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who asks.
+    """The person or program that asks.
 
     name     as the history and the audit show it: 'user:ann', 'token:ci', 'vcm:pool'
     admin    a site administrator
@@ -68,7 +68,7 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """What a flow takes beside its transaction and what is asked of it.
+    """Arguments that every flow takes beside its transaction and its subject.
 
     now  seconds since the epoch
     who  who asks
@@ -88,7 +88,7 @@ class FlowContext:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What there is to know of a thing for deciding who may do what with it.
+    """A thing's owners, as decisions about rights need them.
 
     groups  ids of those it belongs to; none: the site's alone
     shared  everybody may see it: the site's images and templates
@@ -265,7 +265,7 @@ class GivenRole(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DirectorySyncResult:
-    """What a comparison with the directory has changed.
+    """Changes made by a comparison with the directory.
 
     added, gone, back, changed   names of users: new ones, those whom the directory does not know
             any more, those whom it knows again, those with other roles

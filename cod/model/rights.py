@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Right(StrEnum):
-    """What a question asks for, of the thing that it is about.
+    """A right that a request needs on its subject.
 
     ANY     nothing but to be signed in
     SEE     to look at it

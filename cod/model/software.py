@@ -134,8 +134,8 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What came of an image file that was turned into its served form (`cod.images.ingest`); names
-    as in `Image`."""
+    """Outcome of turning an image file into its served form (`cod.images.ingest`); names as in
+    `Image`."""
 
     format: str
     content: str

@@ -269,7 +269,7 @@ class VclusterView:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedStart:
-    """When a waiting request is expected to start, as it was told at `told_at`.
+    """Expected start of a waiting request, as forecast at `told_at`.
 
     at      None: nobody can tell; `why` says why not
     sooner_nodes, sooner_at  with so many nodes it would start by then; None: nothing is known
@@ -420,8 +420,8 @@ class ServerVersion:
 
 @dataclass(frozen=True, slots=True)
 class ImageHolders:
-    """Which other hosts have images: `needed` are the digests of all images of the site; `holders`
-    are the image servers, seen lately, that have those that a host lacks."""
+    """Copies of images on other hosts: `needed` are the digests of all images of the site;
+    `holders` are the image servers, seen lately, that have those that a host lacks."""
 
     needed: frozenset[str]
     holders: Mapping[str, tuple[HostPart, ...]]

@@ -75,7 +75,7 @@ class FileServer(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class VolumeKeys(SiteTable):
-    """What groups may keep on file servers (docs/volumes). Re-read on SIGHUP."""
+    """Groups' volumes on file servers (docs/volumes). Re-read on SIGHUP."""
 
     quota: int | None = site_key(
         None,
@@ -108,7 +108,7 @@ class VolumeKeys(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class VolumeRules(VolumeKeys):
-    """What groups may keep on file servers.
+    """Rules for groups' volumes on file servers.
 
     home_mount  where home directories are on nodes
     """
@@ -251,7 +251,7 @@ class HomeDirectory:
 
 @dataclass(frozen=True, slots=True)
 class WantedVolume:
-    """What a file server is to make of one volume: all of it, whatever was there before.
+    """A volume as a file server is to make it: all of it, whatever was there before.
 
     sequence   of the change; a file server refuses one that is older than what it has carried out
     may_make   its directory may be made; False: it was made before, and one that is missing is an

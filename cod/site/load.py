@@ -36,8 +36,8 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the server itself needs to know, beside the `model.Site` that flows see: the tables
-    `server` and `api` of the site file at `path`, with what they leave to the host filled in."""
+    """Settings of the server itself, beside the `model.Site` that flows see: the tables `server`
+    and `api` of the site file at `path`, with what they leave to the host filled in."""
 
     path: Path
     server: ServerTable

@@ -133,8 +133,8 @@ class VclusterNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a node is to run for its holder: a template's id, full `name` and `document`, and the
-    holder's group.
+    """A node's system for its holder: a template's id, full `name` and `document`, and the holder's
+    group.
 
     hardware  canonical attributes of the node's type; '' while it has none
     requires  requirements (XML or '') of the tuples that it may have been granted for: it has to

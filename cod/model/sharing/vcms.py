@@ -46,7 +46,7 @@ class VcmInvitation:
 
 @dataclass(frozen=True, slots=True)
 class Inviter:
-    """What a VCM on a node of its vcluster begins with.
+    """The site's secrets for enrolling a VCM on a node of its vcluster.
 
     authority   certificate of the site's authority, PEM
     invitation  the secret that belongs to some words: the same for the same words, and not to be

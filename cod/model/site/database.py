@@ -33,7 +33,7 @@ def _with_port(host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLease:
-    """Which host of the database is the writer, by the row of `database_lease`.
+    """The writer among the database's hosts, by the row of `database_lease`.
 
     host     HOST:PORT as the database's URL names it; '': none yet
     epoch    +1 with each change of the host

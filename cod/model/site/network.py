@@ -121,7 +121,7 @@ class Isolation(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class Boot(SiteTable):
-    """How nodes boot. Loaders are file names below the boot root (DATA_DIR/boot)."""
+    """Settings of how nodes boot. Loaders are file names below the boot root (DATA_DIR/boot)."""
 
     http_port: Port = site_key(8069, "boot and image server, on each subnet's server address")
     confd_port: Port = site_key(
@@ -159,7 +159,7 @@ class ImageMirror(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class Nmp(SiteTable):
-    """Where virtual cluster managers (VCMs) connect, on each subnet's server address."""
+    """Ports for virtual cluster managers (VCMs), on each subnet's server address."""
 
     port: int = site_key(8071, "0: no VCM can connect", ge=0, le=65535)
     plain_port: int = site_key(

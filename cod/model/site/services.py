@@ -26,7 +26,7 @@ from cod.model.keys import (
 
 @dataclass(frozen=True, slots=True)
 class TypeRules(SiteTable):
-    """What makes node types. Re-read on SIGHUP, for nodes that report from then on; `cod type
+    """Rules for node types. Re-read on SIGHUP, for nodes that report from then on; `cod type
     refresh` sees to all."""
 
     ignore: tuple[str, ...] = site_key(
@@ -45,7 +45,7 @@ class TypeRules(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class ImageRules(SiteTable):
-    """What groups may keep of images, and how nodes get them. Re-read on SIGHUP."""
+    """Rules for groups' images, and for their way to nodes. Re-read on SIGHUP."""
 
     quota: int | None = site_key(
         None,
@@ -105,8 +105,7 @@ class ImageRules(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleRules(SiteTable):
-    """What nodes write on their serial consoles, recorded where their power driver has one. Re-read
-    on SIGHUP."""
+    """Recording of nodes' serial consoles, where their power driver has one. Re-read on SIGHUP."""
 
     record: bool = site_key(
         False,
@@ -148,7 +147,8 @@ class ConsoleRules(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class BurninRules(SiteTable):
-    """When nodes are tested (burnt in), and what they must reach to be used. Re-read on SIGHUP."""
+    """Occasions for tests of nodes (burn-ins), and the values that nodes must reach to be used.
+    Re-read on SIGHUP."""
 
     at_registration: bool = site_key(
         False, "test new machines when they are approved, before anybody gets them"
@@ -198,7 +198,7 @@ class BurninRules(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class NoticeRules(SiteTable):
-    """How notices leave the site. Re-read on SIGHUP."""
+    """Delivery of notices. Re-read on SIGHUP."""
 
     local_webhooks: bool = site_key(
         False,
@@ -280,7 +280,8 @@ def _fillable(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Account(SiteTable):
-    """What power drivers sign in to BMCs and outlets with. Repeat for more. Re-read on SIGHUP."""
+    """Credentials with which power drivers sign in to BMCs and outlets. Repeat for more. Re-read on
+    SIGHUP."""
 
     name: str = field(
         metadata=key_about(
@@ -303,7 +304,7 @@ class Account(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class PowerRule(SiteTable):
-    """How machines are switched. The first rule that fits a new machine is used; repeat for more.
+    """Power control of machines. The first rule that fits a new machine is used; repeat for more.
     Re-read on SIGHUP."""
 
     match: str = site_key(

@@ -86,7 +86,7 @@ class SettingView:
 
 
 class SettingRules(Protocol):
-    """What a server says of its site file and changes of it. `changes`: the newest of each name."""
+    """A server's view of its site file and of changes to it. `changes`: the newest of each name."""
 
     def settings(self, changes: Sequence[SettingChange]) -> list[SiteSetting]:
         """Return every setting, in the order of the site file."""

@@ -150,7 +150,7 @@ class Oidc(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class SignInKeys(SiteTable):
-    """How people sign in. Re-read on SIGHUP."""
+    """Sign-in of people. Re-read on SIGHUP."""
 
     url: Annotated[str, Read(_portal_url)] = site_key(
         "",
@@ -184,7 +184,7 @@ class SignInKeys(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class SignInRules(SignInKeys):
-    """How people sign in, in all.
+    """Settings of sign-in, with those of the directory and the OpenID Connect provider.
 
     named  the site file says where the portal is; else `url` has the host's own name, which others
            may not be able to look up
