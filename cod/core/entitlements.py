@@ -24,7 +24,7 @@ GUARANTEES = "guarantees"
 
 
 class Kept:
-    """What some groups hold, without what leaves them, and are sure of; read once for many
+    """Holdings and entitlements of some groups, without nodes that leave them; read once for many
     preemptions, and changed by each.
 
     Only rows of these groups are read, and only if it matters. What depends on the whole site was

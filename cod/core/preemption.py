@@ -25,8 +25,8 @@ NO_SHARES = Sharing()
 
 
 class PreemptionRows:
-    """What vclusters hold and are about to lose, and what their groups are sure of, read once for
-    many preemptions, and changed by each.
+    """Holdings of vclusters and entitlements of their groups, read once for many preemptions, and
+    changed by each.
 
     losers   vclusters that lose nodes; asking: those that get them
     sharing  as the plan has it (`PassPlan.sharing`)

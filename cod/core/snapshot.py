@@ -37,7 +37,8 @@ from cod.store.scheduler.pass_rows import PassRows
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a pass has read, as rows and, by the rules of that moment, as the planner sees it.
+    """Everything that a pass has read: as rows and, by the rules of that moment, as the planner
+    sees it.
 
     until  when the odd nodes of shares go to other groups
     """

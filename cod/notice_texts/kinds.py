@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Audience(Enum):
-    """Whom a kind of notices is for."""
+    """Recipients of a kind of notices."""
 
     GROUP = "group"
     SITE = "site"
@@ -15,7 +15,7 @@ class Audience(Enum):
 
 
 class NoticeKind(NamedTuple):
-    """What a kind of notices tells.
+    """A kind of notices.
 
     remedy  what its link is called; '': it has none
     ends    the kind that told the beginning of the fault whose end it tells, with the same link

@@ -65,7 +65,7 @@ class NoWriter(exc.OperationalError):
 
 
 class Writer(Protocol):
-    """What knows which of a database's hosts is the writer. Threads ask it."""
+    """Watcher of the hosts of a database that knows which one is the writer. Threads ask it."""
 
     def where(self) -> tuple[str, int]:
         """Return the writer's HOST:PORT and its epoch, after waiting for it a while. Raises

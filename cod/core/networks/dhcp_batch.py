@@ -19,7 +19,7 @@ GIVES_WAY = 120.0
 
 @dataclass(slots=True)
 class Batch:
-    """What one transaction answers with.
+    """Rows and caches from which one transaction answers messages.
 
     admitted  whether newcomers are within their limits, by MAC, where that was asked ahead
     enrolled  newcomers that were enrolled ahead, until their first message is answered

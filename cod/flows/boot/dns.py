@@ -84,9 +84,9 @@ def primary(site: Site) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What the database has of the names that are asked for. `hosts`: by host name and vcluster,
-    with those that the `names` of a vcluster lead to; `keys`: by node; `vclusters`: of those asked
-    for without a host, or whose host is not there."""
+    """Rows of the names that are asked for. `hosts`: by host name and vcluster, with the targets of
+    a vcluster's `names`; `keys`: by node; `vclusters`: of those asked for without a host, or whose
+    host does not exist."""
 
     hosts: dict[tuple[str, str], Host]
     names: dict[str, dict[str, VclusterName]]

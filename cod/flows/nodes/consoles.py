@@ -37,7 +37,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """What somebody may read of a node's console.
+    """A person's access to a node's console.
 
     tenure  only that stretch; None: all that there is
     about   why nothing is being recorded; '' where it is to be
@@ -63,7 +63,7 @@ class AcceptedInput:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What somebody typed, for the console of a node while it has that tenure."""
+    """Text that a person typed, for the console of a node while it has that tenure."""
 
     node_id: int
     tenure: str

@@ -37,7 +37,7 @@ FREE = Energy()  # without prices
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was used from `before` until `now`; `before` is None at the first count. `clock_reset`:
+    """Energy used from `before` until `now`; `before` is None at the first count. `clock_reset`:
     the clock was wrong, and counting starts again. `held`: (vcluster, type, nodes) of that time."""
 
     before: float | None
@@ -184,8 +184,8 @@ def _draws(tx: Tx, rules: Energy, now: float) -> list[energy_accounting.Draw]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a group, a vcluster or a type used, or what was used on a day; the key of a day is its
-    first second.
+    """Energy that a group, a vcluster or a type used, or that was used on a day; the key of a day
+    is its first second.
 
     key        None: the reserve, by group
     seconds    node-seconds

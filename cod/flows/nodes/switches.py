@@ -41,7 +41,7 @@ class SwitchTask:
 
 @dataclass(frozen=True, slots=True)
 class PortOutcome:
-    """What came of a port in a session.
+    """Outcome of a session for one port.
 
     found    the VLAN that it was in; None: could not be read
     vlan     the VLAN that it is in now; None: not known

@@ -19,7 +19,7 @@ AT_A_TIME = 100  # people whose daily mail is written in one transaction
 
 @dataclass(frozen=True, slots=True)
 class MailChoice:
-    """When a kind of notices comes to a person by mail.
+    """A person's choice of mail for a kind of notices.
 
     stays  a sentence that says why its mail cannot be turned off; '': it can
     """

@@ -150,7 +150,7 @@ def _hidden(scene: PassRows, groups: Groups) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class HypotheticalRequest:
-    """What somebody thinks of asking for. `template` '' stands for any.
+    """A request that nobody has made yet. `template` '' stands for any.
 
     vcluster  for which; '': for a new one of `group`, which is to be called `name` ('': not said
               yet)
@@ -183,7 +183,7 @@ class ReservationOffer:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What would come of it.
+    """Prospects of a hypothetical request.
 
     room         nodes that its vcluster can have addresses for
     expected_at  when it could be granted, as far as leases tell; None: they do not, or never

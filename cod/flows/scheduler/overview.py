@@ -16,7 +16,7 @@ SOME, MANY = 12, 50
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the site stands.
+    """State of the site at a glance.
 
     pool     nodes by state
     aside    the newest in quarantine, `new` those that wait for approval: name, since, reason

@@ -42,7 +42,7 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True, slots=True)
 class TypeShare:
-    """What a group is sure of, of nodes of a type that are apart from all others.
+    """A group's entitlement to nodes of a type that is apart from all others.
 
     shares  None: the group's shares of the site hold for them, too
     The others as in `GroupShare`
@@ -107,7 +107,7 @@ class GroupShare:
 
 @dataclass(frozen=True, slots=True)
 class UserShare:
-    """Where a user stands in a group that has users' shares.
+    """A user's share and usage in a group that has users' shares.
 
     user    '': whoever created vclusters whose creator is not known
     share   of the group, 0 to 1
@@ -226,7 +226,7 @@ def of_users(tx: Tx, name: str, *, site: Site, now: float) -> list[UserShare]:
 
 
 class _Guarantees:
-    """When groups can call in what they are guaranteed, of nodes of single types or of others."""
+    """Times at which groups can call in their guarantees, of nodes of single types or of others."""
 
     def __init__(self, tx: Tx, apart: frozenset[int], site: Mapping[int, int], now: float) -> None:
         self._now, self._sharing = now, Sharing(site=site, apart=apart)
@@ -271,7 +271,7 @@ class UsedSpan:
 
 @dataclass(frozen=True, slots=True)
 class GroupUse:
-    """Where a group's part of the site came from.
+    """Origin of a group's part of the site.
 
     sentence  for people; `changes`: what would let the group use more
     days      the oldest first

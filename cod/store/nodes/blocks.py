@@ -96,7 +96,7 @@ def members(tx: Tx) -> list[Member]:
 
 
 class Seen(NamedTuple):
-    """What the network has told of where a node is: columns of `nodes`; `attributes` only where
+    """A node's location as the network has told it: columns of `nodes`; `attributes` only where
     they tell a switch."""
 
     name: str

@@ -165,8 +165,8 @@ def set_reason(tx: Tx, window_id: int, reason: str) -> None:
 
 
 class WindowCount(NamedTuple):
-    """How many nodes of a window a vcluster holds (None: those that nobody holds), and how many
-    of these are out of service."""
+    """Number of nodes of a window that a vcluster holds (None: those that nobody holds), and how
+    many of these are out of service."""
 
     window_id: int
     vcluster_id: int | None

@@ -47,9 +47,9 @@ KIND = (_n.type_id, _n.block_id, _n.subnet)
 
 
 class NodeKindRow(NamedTuple):
-    """What makes nodes interchangeable for a request; as `policy.scheduler.snapshot.NodeKind`.
-    `port`: usable or unusable; '': nobody asked. `windows`: sum of the bits of its maintenance
-    windows."""
+    """Attributes by which nodes are interchangeable for a request; as
+    `policy.scheduler.snapshot.NodeKind`. `port`: usable or unusable; '': nobody asked. `windows`:
+    sum of the bits of its maintenance windows."""
 
     type: int
     block: int
@@ -79,7 +79,7 @@ TOGETHER = Apart()
 
 
 class FreeKey(NamedTuple):
-    """What makes free nodes alike.
+    """Attributes by which free nodes are alike.
 
     template, group  what a cached disk holds and for whom; None for other disks
     reserved         the request that they are kept for; 0: none

@@ -196,7 +196,7 @@ def _alike(key: FreeKey, many: bool, value: Operand = literal) -> ColumnElement[
 
 
 class Member(NamedTuple):
-    """What tells nodes of a vcluster apart that are of one kind."""
+    """Attributes that tell nodes of a vcluster apart that are of one kind."""
 
     id: int
     name: str

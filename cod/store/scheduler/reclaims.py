@@ -29,8 +29,7 @@ get, change = ROWS.get, ROWS.change
 
 
 class ReclaimKey(NamedTuple):
-    """What a reclaim that a plan opens is told apart by from others that are opened at the same
-    time. `subnet`: '' for any."""
+    """Key that tells reclaims apart that one plan opens. `subnet`: '' for any."""
 
     request_id: int
     vcluster_id: int

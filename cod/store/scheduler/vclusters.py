@@ -63,8 +63,7 @@ def lock(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, Vcluster]:
 
 
 class Live(NamedTuple):
-    """What the manager's pass wants to know of a vcluster that has not ended; as in
-    `model.Vcluster`."""
+    """A vcluster that has not ended, as the manager's pass reads it; as in `model.Vcluster`."""
 
     id: int
     name: str
