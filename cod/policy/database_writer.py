@@ -31,7 +31,7 @@ NOBODY = DatabaseLease("", 0, 0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class WriterView:
-    """What a process knows of the writer. Times are by its own clock, which nobody sets.
+    """A process's knowledge of the writer. Times are by its own clock, which nobody sets.
 
     host     the writer; '': none is known
     epoch    of the lease that the process has renewed there
@@ -49,7 +49,7 @@ class WriterView:
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """What a host that answers says of itself.
+    """A database host's answer about itself.
 
     lease     as the host has it; None: the database there has no tables yet
     writable  it accepts writes: it is no replica

@@ -53,7 +53,7 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class NamePlace:
-    """Where a name is in the site's tree.
+    """A name's position in the site's tree.
 
     what  'apex' of a zone, 'server' (a name server), 'vcluster' (the apex of its zone, if there is
           such a vcluster), 'node', 'address' (a reverse name), 'between' (a domain of reverse

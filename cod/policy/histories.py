@@ -31,7 +31,7 @@ _ARROWS = {
 
 
 class ViolationKind(StrEnum):
-    """What a violation is about."""
+    """Rule that a violation breaks."""
 
     OWNERS = "two owners"
     IMAGE = "another's image"
@@ -99,7 +99,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What may never be, and was found. `row`: of `node_history`; null: of the node itself."""
+    """A state of a node that must never be. `row`: of `node_history`; None: of the node itself."""
 
     node: int
     row: int | None
@@ -129,7 +129,7 @@ class Span:
 
 @dataclass(slots=True)
 class _Past:
-    """What is known of one node so far.
+    """One node's history up to the row that is read.
 
     owner   its last holder, until it is free
     groups  whose data may be on its disks

@@ -16,7 +16,7 @@ _STEPS = 8  # names from one to another until a node: resolvers follow about as 
 
 @dataclass(frozen=True, slots=True)
 class NameTarget:
-    """Where a name leads. `external`: `name` is a full name elsewhere; otherwise a label in the
+    """Target of a name. `external`: `name` is a full name elsewhere; otherwise a label in the
     vcluster."""
 
     name: str

@@ -123,7 +123,7 @@ class Pool(Protocol):
 
 @runtime_checkable
 class Recalling(Protocol):
-    """What a pool may have besides, if it lets work end before a node goes."""
+    """Optional method of a pool that lets work end before a node goes."""
 
     def recall(self, promised: Mapping[str, float]) -> None:
         """Take back the nodes that `choose` named before a restart of the VCM and that are still
@@ -134,8 +134,7 @@ class Recalling(Protocol):
 
 @runtime_checkable
 class Maintained(Protocol):
-    """What a pool may have besides, if its nodes shall be empty when a maintenance window takes
-    them."""
+    """Optional method of a pool whose nodes shall be empty when a maintenance window takes them."""
 
     def maintain(
         self, windows: Sequence[Window], members: Mapping[str, Member], next_look: float
@@ -154,7 +153,7 @@ class Maintained(Protocol):
 
 @runtime_checkable
 class Ending(Protocol):
-    """What a pool may have besides, if what runs on its nodes wants to know that the lease ends."""
+    """Optional method of a pool whose nodes prepare for the lease's end."""
 
     def ending(self, left: float, members: Mapping[str, Member]) -> None:
         """Prepare for the lease's end, of which COD has warned: `left` seconds remain, and this may

@@ -57,7 +57,7 @@ class Table(BaseModel):
 
 
 class Settings(Table):
-    """What every VCM needs to know."""
+    """Settings of every VCM."""
 
     vcluster: str = Field(pattern=f"^{DNS_LABEL}$", description="the virtual cluster's name")
     servers: tuple[Server, ...] = Field(

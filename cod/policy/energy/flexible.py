@@ -41,7 +41,7 @@ SOON = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Where a flexible request is placed.
+    """Placement of a flexible request.
 
     cost     the curve's mean over it; `at_once`: if it began now; None: there is no curve
     """

@@ -18,7 +18,7 @@ from cod.policy.hardware import bmcs, identity
 
 
 class BmcOutcome(StrEnum):
-    """What a system that a BMC tells of is to the site."""
+    """Relation of a BMC's system to the site."""
 
     KNOWN = "known"  # COD switches the node there already
     NEW = "new"  # nothing switches the node
@@ -29,8 +29,8 @@ class BmcOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BmcMatch:
-    """What became of a system. `node`: its name, '' where none is certain; `about`: by what it
-    fits, or why not."""
+    """Match of one system. `node`: its name, '' where none is certain; `about`: by what it fits, or
+    why not."""
 
     system: BmcSystem
     outcome: BmcOutcome

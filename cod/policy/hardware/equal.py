@@ -142,7 +142,7 @@ def _tell(
 
 
 class _Wording(NamedTuple):
-    """How differences are told."""
+    """Sentences for a value that differs, is gone, or is new."""
 
     value: str
     gone: str

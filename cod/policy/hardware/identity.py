@@ -67,8 +67,8 @@ _AWAITED = (NodeState.OFF, NodeState.TRAMPOLINE, NodeState.REGISTERING, NodeStat
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a report says about identity: DMI UUID and serial number of the system (None if absent
-    or known-bogus), MACs sorted, 'bios' or 'uefi'; and what else people find it by."""
+    """Identity in a report: DMI UUID and serial number of the system (None if absent or
+    known-bogus), MACs sorted, 'bios' or 'uefi'; and the labels that people find it by."""
 
     uuid: str | None
     macs: tuple[str, ...]
@@ -79,8 +79,8 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """What to do: `uuid` to record, shadows to `absorb` into the node, an `heir` that takes the
-    node over, or refuse.
+    """Consequences of a report for identities: `uuid` to record, shadows to `absorb` into the node,
+    an `heir` that takes the node over, or a refusal.
 
     doubtful  nothing but the UUID speaks for the heir: it may be another machine, whose maker gave
               both the same

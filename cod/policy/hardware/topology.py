@@ -26,8 +26,8 @@ LONGEST_NAME = 63
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What is known of where a node is. `circuit` and `remote` in hex, as in the node's row;
-    `switch` and `port` by LLDP; `block` is the name of the one that it is in."""
+    """Known location of a node. `circuit` and `remote` in hex, as in the node's row; `switch` and
+    `port` by LLDP; `block` is the name of its block."""
 
     node: str
     block: str | None = None

@@ -104,7 +104,7 @@ _RESET = WORKING | {NodeState.INACTIVE}
 
 @record(frozen=True, slots=True)
 class Verdict:
-    """What to do with a client's message.
+    """Decision on a client's message.
 
     binding  'boot': an address for firmware or trampoline; 'vcluster': the one reserved for its
              system; 'none': silence

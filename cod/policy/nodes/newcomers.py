@@ -30,7 +30,7 @@ _Key = tuple[str, ...]
 
 
 class Newcomers:
-    """What a DHCP server remembers of the newcomers that it has registered and refused.
+    """A DHCP server's memory of the newcomers that it has registered and refused.
 
     refused   newcomers' messages refused so far
     """

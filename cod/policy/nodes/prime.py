@@ -18,7 +18,7 @@ from cod.policy.nodes.template import Configuration, Diskless, File, ImageChoice
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a template says about one node's `orders.Order`: attributes as there."""
+    """A template's part of one node's `orders.Order`: attributes as there."""
 
     disk: str
     verify: bool

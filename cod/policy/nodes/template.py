@@ -58,7 +58,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Diskless:
-    """How a diskless node boots."""
+    """Kernel, ramdisks and command line of a diskless node."""
 
     kernel: File
     ramdisks: tuple[File, ...]
@@ -72,7 +72,7 @@ class Diskless:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """How a booting node shows that its system runs, which makes it active.
+    """Sign by which a booting node counts as active.
 
     by       'dhcp': its system asks for an address, and then answers on `port` unless that is 0;
              'port': its reserved address answers on `port`, whether it asked for it or not; 'time':

@@ -36,8 +36,8 @@ Values = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """What a row must be for its entry to match: by attribute, the values one of which it must
-    have. An attribute that is not there is not narrowed."""
+    """Necessary conditions on a row for its entry to match: by attribute, the values one of which
+    it must have. An attribute that is missing is not narrowed."""
 
     values: Mapping[str, frozenset[str]]
 

@@ -128,7 +128,7 @@ def lengthened(snapshot: SiteSnapshot, now: float) -> SiteSnapshot:
 
 
 class Forecast:
-    """Where all reservations of a snapshot are placed."""
+    """Placement of all reservations of a snapshot."""
 
     def __init__(
         self, snapshot: SiteSnapshot, feasibility: Feasibility, policy: Policy, now: float

@@ -36,8 +36,8 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """What a request can have of a kind: `now` (free, coming or to be taken), and what comes back
-    when, in order."""
+    """Nodes of a kind that a request can have: `now` (free, coming or to be taken), and (time,
+    nodes) of those that come back later, in order."""
 
     now: int
     ends: tuple[tuple[float, int], ...]
@@ -61,7 +61,7 @@ class _Room:
 
 
 class Backfill:
-    """Who holds what back; grows while a plan is made."""
+    """Nodes that are held back, by request; grows while a plan is made."""
 
     def __init__(
         self,

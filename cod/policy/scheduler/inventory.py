@@ -32,8 +32,8 @@ class Own:
 
 
 class Missing(NamedTuple):
-    """What a request that waits does not have yet: nodes on their way, and nodes being given back
-    for it."""
+    """Nodes that a waiting request does not have yet: those on their way, and those being given
+    back for it."""
 
     coming: int
     taking: int

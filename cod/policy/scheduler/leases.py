@@ -97,7 +97,7 @@ def extended(
 
 
 class Member(Protocol):
-    """What is asked of a vcluster's node; as in `model.Node`."""
+    """A vcluster's node; as in `model.Node`."""
 
     @property
     def name(self) -> str: ...
@@ -179,7 +179,7 @@ def overdue(snapshot: SiteSnapshot, now: float) -> tuple[int, ...]:
 
 
 class Leased(Protocol):
-    """What is asked of a lease; as in `model.Vcluster` and `VclusterHolder`."""
+    """A lease; as in `model.Vcluster` and `VclusterHolder`."""
 
     @property
     def expires_at(self) -> float | None: ...

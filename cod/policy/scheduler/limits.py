@@ -46,8 +46,8 @@ class _Use(NamedTuple):
 
 
 class GroupLimits:
-    """What groups hold, now and at the starts of their reservations in advance, and may still get;
-    changes while it is given out."""
+    """Holdings of groups, now and at the starts of their reservations in advance, and the nodes
+    that they may still get; changes while nodes are given out."""
 
     def __init__(self, snapshot: SiteSnapshot, policy: Policy, now: float) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now

@@ -69,7 +69,7 @@ def weakest(found: Iterable[Within]) -> Within:
 
 
 class VclusterLike(Protocol):
-    """What is asked of a vcluster as a holder of nodes; as in `model.Vcluster`."""
+    """A vcluster as a holder of nodes; as in `model.Vcluster`."""
 
     @property
     def id(self) -> int: ...
@@ -207,8 +207,8 @@ class Victim(NamedTuple):
 
 
 class GroupHoldings:
-    """What groups hold, as `beyond` and `within` count it, of the nodes of each type that is apart
-    and of `OTHERS`; changes while a plan is made.
+    """Holdings of groups, as `beyond` and `within` count them, of the nodes of each type that is
+    apart and of `OTHERS`; changes while a plan is made.
 
     any    some group has an entitlement; else nothing is counted
     apart  types whose nodes are apart
@@ -307,7 +307,8 @@ class Level(NamedTuple):
 
 
 class Candidates:
-    """What vclusters can still lose, and what groups hold; changes while it is taken and given.
+    """Nodes that vclusters can still lose, and holdings of groups; changes while nodes are taken
+    and given.
 
     victims  criteria of `Policy.victims`
     """

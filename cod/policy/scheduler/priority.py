@@ -161,7 +161,7 @@ def _places(
 
 
 class _Dominance:
-    """What groups hold of each type, and wait for by requests that were looked at already."""
+    """Nodes of each type that groups hold, and await by requests that were ranked already."""
 
     def __init__(self, snapshot: SiteSnapshot, feasibility: Feasibility) -> None:
         self._site, self._feasibility = snapshot.site, feasibility

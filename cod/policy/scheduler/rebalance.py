@@ -24,7 +24,7 @@ LEAST = 1e-6  # a gain
 
 
 class TuplePart(NamedTuple):
-    """What one tuple of a request has of one kind."""
+    """Nodes of one kind for one tuple of a request."""
 
     request_id: int
     position: int

@@ -145,7 +145,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class TypeEntitlement:
-    """What a group is sure of, of the nodes of one type; as in `Entitlement`."""
+    """A group's entitlement to nodes of one type; as in `Entitlement`."""
 
     guarantee: int = 0
     share: int | None = None
@@ -442,7 +442,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of the pending requests: each is in `grants` or in `refusals`.
+    """Outcome for the pending requests: each is in `grants` or in `refusals`.
 
     reductions  of reclaims whose requests wait on: reclaims of ended requests end with them
     kept  how many free nodes of each pool waiting requests keep: nobody behind them gets those
@@ -472,7 +472,7 @@ class PowerChange:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How the site is shared as a plan was made.
+    """Shares of the site as a plan was made.
 
     shares  nodes by group and by type that is apart, or `OTHERS`
     site    nodes by type
@@ -496,8 +496,8 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class PassPlan:
-    """What to do, in the order in which it is done. Waits are listed only when their reason has
-    changed; a plan that only holds nodes back, or reserves them, is nothing to do.
+    """Actions of a pass, in the order in which they are done. Waits are listed only when their
+    reason has changed. A plan that only holds nodes back, or reserves them, has no action.
 
     warnings  (vcluster id, seconds): its lease ends within those seconds, and it has not been told
     drains    vclusters whose lease has run out

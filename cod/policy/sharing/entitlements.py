@@ -29,7 +29,7 @@ NONE: Mapping[int, Mapping[int, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ByType:
-    """What groups have been given by types.
+    """Terms of groups that hold for single types.
 
     terms  by the group's id and the type's
     site   nodes by type

@@ -14,8 +14,8 @@ DAY = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class OthersPart:
-    """What other groups of higher, equal or lower priority held: `groups` of them, and their `part`
-    of the site's node-hours, 0 to 1."""
+    """Use of the site by other groups of higher, equal or lower priority: `groups` of them, and
+    their `part` of the site's node-hours, 0 to 1."""
 
     priority: str
     groups: int
@@ -40,7 +40,7 @@ class SiteUse:
 
 @dataclass(frozen=True, slots=True)
 class GroupNow:
-    """What bounds a group now.
+    """Present bounds of a group.
 
     held          nodes; node_limit: as many as it may hold, None: any
     waiting       requests that wait

@@ -119,7 +119,7 @@ class BatchSystem(Protocol):
 
 @runtime_checkable
 class EndSignals(Protocol):
-    """What a batch system does beside that, where a job can ask for a signal before its end."""
+    """Methods of a batch system whose jobs can ask for a signal before their end."""
 
     def notice(self, job: Job) -> float:
         """Return how many seconds before its end a job wants its signal; 0: it wants none."""
@@ -143,7 +143,7 @@ class Downtime:
 
 @runtime_checkable
 class Foresees(Protocol):
-    """What a batch system does beside that, if it can keep jobs from running into a downtime."""
+    """Methods of a batch system that can keep jobs from running into a downtime."""
 
     def foresee(self, downtimes: Collection[Downtime], now: float) -> float:
         """Let no job start that would run into one of these; what was done for others is undone.

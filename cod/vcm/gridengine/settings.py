@@ -9,7 +9,7 @@ from cod.vcm.settings import Settings
 
 
 class GridEngineTable(BatchTable):
-    """What a cell needs beside what every batch system does."""
+    """Settings of a Grid Engine cell, beside those of every batch system."""
 
     queue: str = Field("all.q", min_length=1, description="the cluster queue that nodes join")
     hostgroup: str = Field("@cod", pattern="^@", description="the host group of these nodes")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a machine takes, or a host has: processors, and memory in MiB."""
+    """Needs of a machine, or capacity of a host: processors, and memory in MiB."""
 
     cpus: int = 0
     memory: int = 0

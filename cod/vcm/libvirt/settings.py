@@ -20,7 +20,7 @@ def _uri(text: str) -> str:
 
 
 class CapacityTable(Table):
-    """What a node of a type offers to virtual machines."""
+    """Capacity of a node of a type for virtual machines."""
 
     type: str = Field("", description="the node type's name; empty: all types not named")
     cpus: int = Field(ge=1, description="most processors of all machines of a node")

@@ -23,7 +23,7 @@ class Ended:
 
 
 class BlackHoles:
-    """What the last jobs of each node came to."""
+    """Results of the last jobs of each node."""
 
     def __init__(self) -> None:
         self._last: dict[str, deque[Ended]] = {}  # by node, since it was found last

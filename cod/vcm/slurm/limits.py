@@ -41,7 +41,7 @@ class Pause:
 
 
 class AccountingLimits:
-    """What is remembered of limits. The clock is in seconds."""
+    """Memory of accounting limits. The clock is in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

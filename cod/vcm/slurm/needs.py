@@ -45,8 +45,8 @@ FIRST_NODES = 3
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """What a node of a nodeset has. `memory` in MiB, None where not known; `threads` of a core;
-    `guessed`: nothing is known of it."""
+    """Capacity of a node of a nodeset. `memory` in MiB, None where not known; `threads` of a core;
+    `guessed`: nothing is known of the node."""
 
     nodeset: Nodeset
     cpus: int = 1
@@ -120,7 +120,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the site says.
+    """Settings of the site's Slurm that bear on jobs' needs.
 
     memory   Slurm counts memory among what jobs use up (SelectTypeParameters=CR_…_Memory)
     unit     what no two jobs share: cpu, core or socket

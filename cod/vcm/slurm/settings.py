@@ -67,7 +67,7 @@ def _distinct(nodesets: tuple[NodesetTable, ...]) -> tuple[NodesetTable, ...]:
 
 
 class SlurmTable(BatchTable):
-    """What Slurm needs beside what every batch system does."""
+    """Settings of Slurm, beside those of every batch system."""
 
     partition: str = Field(
         "vc", min_length=1, description="the partition whose jobs wait for nodes"

@@ -61,7 +61,7 @@ NOT_TAKING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """What a job, or one task of an array, asks for.
+    """Resources that a job, or one task of an array, asks for.
 
     least, most     nodes; `most` is 0 where the owner did not say, and `least` Slurm's guess then
     tasks, cpus     in all; `tasks_per_node` 0: not said; `node_cpus`: CPUs that each node has to

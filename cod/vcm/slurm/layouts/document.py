@@ -54,7 +54,7 @@ class Shape(BaseModel):
 
 
 class Document(Shape):
-    """What each document has."""
+    """Fields of every document."""
 
     errors: list[Any]
 
