@@ -32,7 +32,7 @@ from cod.web.http.request import unquoted
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a request wants besides its answer.
+    """Conditions on a request, beside its route and body.
 
     key       the client's, made nobody else's; None: it gave none
     question  digest of the whole request
@@ -87,7 +87,7 @@ def _kept(route: Route, who: Who, value: Any) -> str:
 
 
 class DryRunQuery(Query):
-    """What the query string of any change may have."""
+    """Query string that every change takes."""
 
     dry_run: bool = Field(
         default=False,
@@ -103,8 +103,8 @@ class StoppedWorkReply(ReplyOf[StoppedWork], whole=True):
 
 
 class DryRunReply(ReplyOf[DryRun], whole=True):
-    """What a change would do: values as they are and as they would be, null for a thing that is not
-    there, as the audit would have them; and whose work would stop."""
+    """Effect that a change would have: values as they are and as they would be, null for a thing
+    that does not exist, as the audit would have them; and the work that would stop."""
 
     stops: list[StoppedWorkReply]
 
@@ -190,9 +190,9 @@ def place(
 
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[V]):
-    """What a change has led to: the flow's value; the reply made of it (None: `Route.work` makes
-    one, or there is nothing to say), and its bytes; the entity tag of the thing that was changed,
-    as it is after the change ('': it has none)."""
+    """Outcome of a change: the flow's value; the reply made of it (None: `Route.work` makes one, or
+    there is nothing to say), and its bytes; the entity tag of the thing that was changed, as it is
+    after the change ('': it has none)."""
 
     value: V
     reply: BaseModel | None

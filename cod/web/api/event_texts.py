@@ -86,7 +86,7 @@ def _one(group: int | None) -> frozenset[int]:
 
 
 class Following:
-    """How far a look has come in a table whose ids grow."""
+    """Position of a reader in a table whose ids grow."""
 
     def __init__(self, floor: int) -> None:
         self._floor = self._newest = floor

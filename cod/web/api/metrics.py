@@ -79,7 +79,8 @@ class Mirror:
 
 
 class Energy(Collector):
-    """What nodes used and draw, and the reserve, made of `flows.nodes.energy.gauges`."""
+    """Metrics of the energy that nodes use, and of the reserve, made of
+    `flows.nodes.energy.gauges`."""
 
     def __init__(self, gauges: Iterable[tuple[str, str, float]]) -> None:
         self._gauges = list(gauges)
@@ -147,7 +148,8 @@ class Faults(Collector):
 
 
 class Starts(Collector):
-    """How right the expected starts of requests were, made of `flows.scheduler.starts.gauges`."""
+    """Metrics of the error of requests' expected starts, made of
+    `flows.scheduler.starts.gauges`."""
 
     def __init__(self, gauges: tuple[Mapping[str, float], Mapping[str, int]]) -> None:
         self._errors, self._told = gauges

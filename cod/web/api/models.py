@@ -129,8 +129,8 @@ class CreateOf(Body, Generic[T]):
 
 
 class PatchOf(Body, Generic[T]):
-    """What to change of a described `T`; what is left out stays. `null_stays`: so does what is
-    null; else null is refused where it means nothing."""
+    """Changes to a described `T`; what is left out stays. `null_stays`: so does what is null; else
+    null is refused where it means nothing."""
 
     null_stays: ClassVar[bool] = False
     may_be_null: ClassVar[frozenset[str]] = frozenset()
@@ -177,7 +177,7 @@ class NoQuery(Query):
 
 
 class Paged(Filtered):
-    """Which part of a list, in which order. See docs/api."""
+    """Selection and order of one page of a list. See docs/api."""
 
     limit: int = Field(default=100, ge=1, le=LONGEST, description="items in one answer at most")
     after: str = Field(default="", max_length=600, description="the `next` of the answer before")

@@ -20,8 +20,8 @@ log = logging.getLogger("cod.api")
 
 @implementer(IOpenSSLServerConnectionCreator)
 class WebTls:
-    """What `listenSSL` wants. `files` names the certificate and makes it if need be; it is asked at
-    each `reread`.
+    """Certificate options for `listenSSL`. `files` names the certificate and makes it if need be;
+    it is asked at each `reread`.
 
     `fingerprint`: the certificate's SHA-256, hex. Raises what `files` does, and
     `webcert.BadWebCertificate`.

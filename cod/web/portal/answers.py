@@ -41,8 +41,8 @@ class PageRequest:
 
 @dataclass(slots=True)
 class Answer:
-    """What is sent back. `cookies` are Set-Cookie headers. `secret`: it shows one, and is not
-    compressed."""
+    """A response to the browser. `cookies` are Set-Cookie headers. `secret`: it shows one, and is
+    not compressed."""
 
     status: int
     body: bytes = b""

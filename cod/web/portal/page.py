@@ -50,7 +50,7 @@ class Page(Generic[N, Q]):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a form's POST does: a route of the API, with the form's fields as its body or query.
+    """A form's POST: a route of the API, with the form's fields as its body or query.
 
     path     of the POST
     page     path of the page with the form, which is shown again where something is wrong with what
@@ -88,7 +88,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class SessionAction:
-    """What is no route of the API, by POST: what makes, changes or ends a browser's session.
+    """A POST that is no route of the API: it makes, changes or ends a browser's session.
 
     opened  answers, from the portal, the question and the form's fields; what it refuses is shown
             at the form

@@ -34,7 +34,8 @@ PART = 4  # of the time between two fetches, for which what was read is used des
 
 @dataclass
 class _Load:
-    """What a page loaded, by a read that began at `began`; whoever comes meanwhile waits."""
+    """Values that a page loaded, by a read that began at `began`; requests that come meanwhile wait
+    for `turn`."""
 
     began: float = float("-inf")
     values: Mapping[str, Any] = field(default_factory=dict)

@@ -79,7 +79,7 @@ def _module() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryAnswer:
-    """What the directory tells of people.
+    """The directory's answer about people.
 
     known    of the subjects that were asked about, those that it knows and lets in by the site's
              filter; None: it has no more to tell

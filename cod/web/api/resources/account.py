@@ -58,7 +58,7 @@ TokenName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$")]
 
 
 class Myself(Reply):
-    """Who asks. `user` is null where that is no person."""
+    """The caller's own account. `user` is null where the caller is no person."""
 
     name: str
     admin: bool
@@ -77,7 +77,7 @@ class Myself(Reply):
 
 
 class ProfilePatch(Body):
-    """What to change of oneself."""
+    """Changes to one's own profile."""
 
     full_name: Line | None = None
     email: Email | None = None
@@ -172,8 +172,6 @@ class TokenMade(Reply):
 
 
 class AuditQuery(Paged):
-    """Which rows of the audit to list."""
-
     group: str | None = Field(default=None, max_length=63)
     actor: str | None = Field(default=None, max_length=80, description="user:NAME, token:NAME …")
     action: str | None = Field(

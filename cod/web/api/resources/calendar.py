@@ -15,7 +15,7 @@ from cod.web.api.routes import ANYBODY, route
 
 
 class CalendarQuery(Query):
-    """Which time to show."""
+    """Span of time of a calendar."""
 
     from_: Moment = Field(default=None, alias="from", description="left out: now")
     to: Moment = Field(default=None, description="left out: a week after 'from'")

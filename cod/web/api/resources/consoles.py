@@ -16,7 +16,7 @@ from cod.wire import terminal
 
 
 class ConsoleQuery(Query):
-    """Which part of a console."""
+    """Selection of a part of a console."""
 
     bytes: int = Field(
         default=2**16,
@@ -37,8 +37,8 @@ class ConsoleQuery(Query):
 
 
 class ConsoleTyped(Body):
-    """What somebody types on a console: a text with the ends of its lines, or keys as terminals
-    send them (\\u0003: Ctrl-C)."""
+    """Text to type on a console: with the ends of its lines, or keys as terminals send them
+    (\\u0003: Ctrl-C)."""
 
     typed: str = Field(
         min_length=1, max_length=1000, description="an end of line is the Enter key; never shown"
@@ -46,17 +46,16 @@ class ConsoleTyped(Body):
 
 
 class ConsoleTypedReply(Reply):
-    """What was taken for a node's console: it is typed within seconds, or never. `bytes`: its
-    length."""
+    """Text that was accepted for a node's console: it is typed within seconds, or never. `bytes`:
+    its length."""
 
     node: str
     bytes: int
 
 
 class ConsoleReply(Reply):
-    """What a node wrote on its serial console, as text: without what a terminal would obey. Of
-    those who hold it now, what was recorded since they got it; for administrators, all that is
-    kept.
+    """Output of a node on its serial console, as text: without the sequences that a terminal would
+    obey. Holders get the output since they got the node; administrators, all that is kept.
 
     Bytes are counted as they were sent, from the first that was ever recorded of the node. `first`:
     of the oldest that is kept; `start`, `end`: of the first in `text`, and after the last. `at`:

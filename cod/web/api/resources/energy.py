@@ -18,8 +18,8 @@ Moment = Annotated[float | None, Field(ge=0, le=1e11, allow_inf_nan=False)]
 
 
 class EnergyQuery(Query):
-    """Which days, and how they are added up. Days are whole, in UTC: those that the time between
-    touches."""
+    """Days of the report, and the key by which they are added up. Days are whole, in UTC: those
+    that the time between touches."""
 
     from_: Moment = Field(
         default=None, alias="from", description="left out: thirty days before 'to'"

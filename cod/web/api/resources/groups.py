@@ -44,11 +44,11 @@ class GroupCreate(CreateOf[Group]):
 
 
 class GroupPatch(PatchOf[Group]):
-    """What to change of a group; what is left out stays."""
+    """Changes to a group; what is left out stays."""
 
 
 class WebhookSecret(Reply):
-    """What the signature of a group's webhook is checked with."""
+    """Secret that verifies the signature of a group's webhook."""
 
     group: str
     secret: str
@@ -59,8 +59,6 @@ class GroupReply(ReplyOf[Group]):
 
 
 class GroupQuery(Paged):
-    """Which groups to list."""
-
     sort: Literal["name", "-name", "priority", "-priority", "created_at", "-created_at"] = "name"
 
 

@@ -25,20 +25,20 @@ NodePattern = Annotated[
 
 
 class TypePatch(PatchOf[model.TypeView]):
-    """What an administrator may change of a node type; what is left out stays. Marks and watts:
-    null for the site's."""
+    """Changes to a node type, by an administrator; what is left out stays. Marks and watts: null
+    for the site's."""
 
 
 class TypeRefresh(Body):
-    """Which nodes to look at anew: the next `limit` of those after the last answer's `next`."""
+    """Nodes to look at anew: the next `limit` of those after the last answer's `next`."""
 
     after: int = Field(default=0, ge=0, le=2**62)
     limit: int = Field(default=200, ge=1, le=1000)
 
 
 class TypeRefreshed(ReplyOf[types.Refreshed], whole=True):
-    """How many nodes were looked at, and how many changed their type; `next` is null when none are
-    left."""
+    """Number of nodes that were looked at, and of those that changed their type; `next` is null
+    when none are left."""
 
 
 class Fact(Reply):
@@ -66,8 +66,6 @@ class TypeReply(ReplyOf[model.TypeView]):
 
 
 class TypeQuery(Paged):
-    """Which node types to list."""
-
     sort: Literal[
         "name", "-name", "cost", "-cost", "nodes", "-nodes", "created_at", "-created_at"
     ] = "name"
@@ -91,7 +89,7 @@ class BlockCreate(Body):
 
 
 class BlockNodes(Body):
-    """Which nodes to put into a block, or to take out of it."""
+    """Nodes to put into a block, or to take out of it."""
 
     nodes: list[NodePattern] = Field(min_length=1, max_length=10_000)
 
@@ -110,8 +108,6 @@ class BlockReply(Reply):
 
 
 class BlockQuery(Paged):
-    """Which blocks to list."""
-
     sort: Literal["name", "-name", "nodes", "-nodes"] = "name"
 
 
@@ -120,7 +116,7 @@ class BlockList(ListPage[BlockReply]):
 
 
 class ProposalApply(Body):
-    """Which blocks of the proposal to make; null for all."""
+    """Blocks of the proposal to make; null for all."""
 
     blocks: list[DnsLabel] | None = Field(default=None, max_length=10_000)
 

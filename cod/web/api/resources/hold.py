@@ -19,7 +19,7 @@ Names = Annotated[
 
 
 class HoldDecision(Body):
-    """What becomes of held nodes, by name.
+    """Decision on held nodes, by name.
 
     keep   the node is as it should be: one in use goes on, any other is out of service with its
            disks

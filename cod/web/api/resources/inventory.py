@@ -22,9 +22,9 @@ MOST = 500  # machines in one question
 
 
 class MachineEntry(Body):
-    """What is known of a machine: its name, and what it is recognised by. What is left out stays as
-    it is, or as the site's rules have it. Values are checked by the flow, machine by machine, so
-    that a wrong one in a list costs that machine alone."""
+    """Known facts of a machine: its name, and its identifiers. Fields that are left out stay as
+    they are, or as the site's rules have them. Values are checked by the flow, machine by machine,
+    so that a wrong one in a list costs that machine alone."""
 
     name: str = Field(max_length=63, description="a DNS label")
     macs: list[Annotated[str, Field(max_length=20)]] = Field(
@@ -94,7 +94,7 @@ class CheckedList(InventoryList):
 
 
 class EntryReply(ReplyOf[model.EnteredMachine]):
-    """What became of a machine of the list. `about`: what changed, or why it was refused."""
+    """Outcome for one machine of the list. `about`: what changed, or why it was refused."""
 
     name: str
     outcome: model.EntryOutcome
@@ -102,7 +102,7 @@ class EntryReply(ReplyOf[model.EnteredMachine]):
 
 
 class EntryReplies(Items[EntryReply]):
-    """What became of each machine, in the order of the list."""
+    """Outcomes for the machines, in the order of the list."""
 
 
 class CheckReplies(EntryReplies):
@@ -119,7 +119,7 @@ class CheckReplies(EntryReplies):
 
 
 class InventoryQuery(Query):
-    """Which machines; all where nothing says which."""
+    """Selection of machines; all without a condition."""
 
     names: str = Field(default="", max_length=LONGEST, description="as of GET /nodes")
     where: str = Field(default="", max_length=LONGEST, description="a filter, as of GET /nodes")

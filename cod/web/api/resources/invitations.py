@@ -50,19 +50,19 @@ class LinkBody(Body):
 
 
 class Renew(LinkBody):
-    """How long the link is good for, in seconds; null: the site's."""
+    """New lifetime of the link, in seconds; null: the site's."""
 
     lifetime: Seconds | None = None
 
 
 class SiteInvite(Renew):
-    """Whom to invite to the site, into no group."""
+    """Invitation to the site, into no group."""
 
     email: Email = ""
 
 
 class Invite(SiteInvite):
-    """Whom to invite. `lifetime` in seconds; null: the site's."""
+    """Invitation into a group. `lifetime` in seconds; null: the site's."""
 
     role: Chosen[Role] = Role.MEMBER
 
@@ -97,7 +97,7 @@ class Invited(InvitationReply):
 
 
 class Accept(Body):
-    """What a link is accepted with. For a new password `name` and the rest are not looked at."""
+    """Acceptance of a link. A link for a new password ignores `name` and the fields after it."""
 
     secret: Secret
     password: Password
@@ -107,7 +107,7 @@ class Accept(Body):
 
 
 class Accepted(Reply):
-    """Whose account it is."""
+    """User whose account the link belongs to."""
 
     user: str
 

@@ -60,7 +60,7 @@ class MaintenanceCreate(Body):
 
 
 class MaintenancePatch(Body):
-    """What may be changed of a window; what is left out stays."""
+    """Changes to a maintenance window; what is left out stays."""
 
     begins_at: Moment = Field(default=None, description="not of a window that has begun")
     ends_at: Moment = Field(default=None, description="null: when the window is ended by hand")

@@ -102,9 +102,9 @@ class NodeActionBody(Body):
 
 
 class ActedNodeReply(ReplyOf[model.ActedNode]):
-    """What became of the action for a node. `about`: why it was refused, and `code`: by which rule,
-    as of an error; `state`: of the node
-    afterwards, null where there is no such node; `stops`: the vcluster whose work on it stops."""
+    """Outcome of the action for one node. `about`: why it was refused, and `code`: by which rule,
+    as of an error; `state`: of the node afterwards, null where there is no such node; `stops`: the
+    vcluster whose work on the node stops."""
 
     name: str
     outcome: model.ActionOutcome

@@ -55,8 +55,6 @@ RETURNS = "when nodes return to service by themselves; null: when they are resto
 
 
 class NodeQuery(Paged):
-    """Which nodes to list."""
-
     state: Annotated[str | None, OneOrSeveral(NodeState)] = Field(
         default=None, max_length=200, description="one, or several with commas between"
     )
@@ -99,13 +97,13 @@ class NodeQuery(Paged):
 
 
 class HistoryQuery(Paged):
-    """Which transitions to list: the newest first."""
+    """Selection of transitions; the newest come first."""
 
     sort: Literal["id", "-id"] = "-id"
 
 
 class NodePatch(PatchOf[model.NodeView]):
-    """What an administrator may change of a node; what is left out stays."""
+    """Changes to a node, by an administrator; what is left out stays."""
 
     null_stays = True
     keep: list[Annotated[str, Field(max_length=120)]] | None = Field(
@@ -160,7 +158,7 @@ class WishList(Items[WishReply]):
 
 
 class NodeMoved(Body):
-    """What an administrator says of a node that boots elsewhere."""
+    """An administrator's decision on a node that boots elsewhere."""
 
     also: int | None = Field(
         default=None,
@@ -194,7 +192,7 @@ class NodePlaces(Items[PlaceReply]):
 
 
 class OutOfService(Body):
-    """Why a node is taken out of service, and until when."""
+    """Reason for which a node is taken out of service, and the time of its return."""
 
     reason: Reason
     until: Moment = Field(default=None, description=RETURNS)
@@ -299,11 +297,10 @@ class BindingReply(Reply):
 
 
 class ErasedDisk(Reply):
-    """How a disk was erased. `method`: write zeroes (by the disk), discard, overwrite (by the
-    kernel), one of these and discard, or truncate (a file that stands for a disk), after
-    NVMe Format, NVMe Sanitize or ATA Sanitize where the disk was purged, or tables alone (the data
-    stays); `seconds` that the erasure took; `checked`: bytes that were read back as zeros
-    afterwards."""
+    """One disk's erasure. `method`: write zeroes (by the disk), discard, overwrite (by the kernel),
+    one of these and discard, or truncate (a file that stands for a disk), after NVMe Format, NVMe
+    Sanitize or ATA Sanitize where the disk was purged, or tables alone (the data stays); `seconds`
+    that the erasure took; `checked`: bytes that were read back as zeros afterwards."""
 
     disk: str
     model: str

@@ -18,8 +18,6 @@ ADMINISTRATORS = "the site's administrators"
 
 
 class NoticeQuery(Paged):
-    """Which notices to list."""
-
     group: str | None = Field(default=None, max_length=63)
     vcluster: str | None = Field(default=None, max_length=63)
     kind: Annotated[str | None, OneOrSeveral(notice_texts.KINDS)] = Field(
@@ -57,8 +55,6 @@ class SendReply(Reply):
 
 
 class DeliveryQuery(Paged):
-    """Which deliveries to list."""
-
     state: DeliveryState | None = None
     channel: Literal["webhook", "email"] | None = None
     sort: Literal["id", "-id"] = "-id"
@@ -113,12 +109,12 @@ class NoticeList(ListPage[NoticeReply]):
 
 
 class UnreadReply(ReplyOf[reading.Unread], whole=True):
-    """How many notices to you, to your groups, and to administrators if you are one, you have not
-    read; 100 at most."""
+    """Number of notices that you have not read, 100 at most: those to you, to your groups and, if
+    you are an administrator, to administrators."""
 
 
 class NoticesRead(Body):
-    """Which notices you have read; one of both."""
+    """Notices to mark as read: single ones, or all up to one."""
 
     ids: list[Annotated[int, Field(ge=1, le=2**62)]] = Field(
         default=[], max_length=1000, description="single ones"
@@ -135,9 +131,9 @@ class NoticesRead(Body):
 
 
 class MailChoiceReply(ReplyOf[mail_choices.MailChoice], whole=True):
-    """When a kind of notices comes to you by mail: 'default' (to the addresses that the group or
-    the site names), 'at-once', 'daily' (in one mail) or 'never'. `stays` says why its mail cannot
-    be turned off; empty: it can."""
+    """Your choice of mail for a kind of notices: 'default' (to the addresses that the group or the
+    site names), 'at-once', 'daily' (in one mail) or 'never'. `stays` says why its mail cannot be
+    turned off; empty: it can."""
 
     mail: NoticeMail
 
@@ -147,7 +143,7 @@ class MailChoiceList(Items[MailChoiceReply]):
 
 
 class MailChoicePut(Body):
-    """When one kind comes by mail."""
+    """Your choice of mail for one kind of notices."""
 
     kind: Annotated[str, Field(max_length=16)]
     mail: Chosen[NoticeMail]

@@ -53,7 +53,7 @@ Uid = Annotated[int, Field(ge=LOWEST, le=HIGHEST, description="POSIX number on n
 
 
 class SessionsEnded(Reply):
-    """How many browsers were signed out."""
+    """Number of browsers that were signed out."""
 
     ended: int
 
@@ -103,8 +103,6 @@ class KeyList(Items[KeyReply]):
 
 
 class UserQuery(Paged):
-    """Which users to list."""
-
     sort: Literal["name", "-name", "created_at", "-created_at"] = "name"
 
 
@@ -121,7 +119,7 @@ class UserCreate(LinkBody):
 
 
 class UserPatch(PatchOf[model.User]):
-    """What to change of a user; what is null stays."""
+    """Changes to a user; what is null stays."""
 
     null_stays = True
 
@@ -135,15 +133,16 @@ class UserList(ListPage[UserReply]):
 
 
 class Membership(ReplyOf[model.Member]):
-    """What somebody is in a group."""
+    """A user's role in a group."""
 
     group: str
     role: str
 
 
 class UserSync(Body):
-    """What to ask the LDAP directory. `names`: people who become users though they have not signed
-    in yet; `trust`: believe the directory even where many users lose their rights at once."""
+    """Options of a comparison with the LDAP directory. `names`: people who become users though they
+    have not signed in yet; `trust`: believe the directory even where many users lose their rights
+    at once."""
 
     names: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
         default=[], max_length=200
@@ -152,7 +151,7 @@ class UserSync(Body):
 
 
 class UserSyncReply(ReplyOf[model.DirectorySyncResult]):
-    """What a comparison with the LDAP directory has changed, by names of users. `added`: new ones;
+    """Changes made by a comparison with the LDAP directory, by names of users. `added`: new ones;
     `gone`: those whom the directory does not know any more; `back`: those whom it knows again;
     `changed`: those whose roles changed; `held`: those who would lose rights, and keep them,
     because they are too many at once; `missing`: names that were asked for and that it does not
@@ -173,10 +172,10 @@ class UserInFull(UserReply):
 
 
 class MemberSet(Body):
-    """What somebody is to be in a group. `role`: null: that of before; `rights`: the single rights
-    beside the role, null: those of before; `shares`: among the group's users, where it has users'
-    shares, null: as before; `force`: the group may be without an owner, as administrators may
-    want."""
+    """A user's future role and rights in a group. `role`: null: that of before; `rights`: the
+    single rights beside the role, null: those of before; `shares`: among the group's users, where
+    it has users' shares, null: as before; `force`: the group may be without an owner, as
+    administrators may want."""
 
     role: Chosen[Role] | None = None
     rights: list[Chosen[SingleRight]] | None = Field(default=None, max_length=len(SingleRight))

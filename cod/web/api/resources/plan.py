@@ -49,11 +49,11 @@ class PlannedReply(Reply):
 
 
 class PlanReply(Items[PlannedReply]):
-    """What a pass would do now, in order. Nothing of it has been done."""
+    """Actions that a pass would take now, in order. None of them has been done."""
 
 
 class Lack(Reply):
-    """Why nodes of a type would not do for a tuple of the request; `position` from 0."""
+    """Reasons why nodes of a type do not match a tuple of the request; `position` from 0."""
 
     position: int
     phrases: list[str]
@@ -111,7 +111,7 @@ class ChanceReply(Reply):
 
 
 class ExplainReply(Reply):
-    """Why a request waits, or what became of it; the lists are empty for one that does not wait.
+    """Reasons why a request waits, or its outcome; the lists are empty for one that does not wait.
 
     code: what the next pass makes of it: granted, coming, taking, busy, limit, ports, impossible or
     now; else its state.
@@ -216,7 +216,7 @@ class ReservationOfferReply(ReplyOf[explain.ReservationOffer], whole=True):
 
 
 class MatchReply(Reply):
-    """What would come of a request; nothing of it was written.
+    """Prospects of a request; nothing of it was written.
 
     granted      it would be granted in the next pass, or the reservation be accepted; else `code`
                  and `sentence` say why not, as for one that waits

@@ -16,8 +16,6 @@ from cod.web.api.routes import ANYBODY, listed, number, numbered_route, route, s
 
 
 class ReclaimQuery(Paged):
-    """Which reclaims to list."""
-
     vcluster: str | None = Field(
         default=None, max_length=63, description="only those that take nodes from it"
     )
@@ -26,7 +24,7 @@ class ReclaimQuery(Paged):
 
 
 class ReclaimAnswer(Body):
-    """Which nodes (by name or host name) the vcluster gives."""
+    """Nodes (by name or host name) that the vcluster gives."""
 
     nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
         min_length=1, max_length=100_000

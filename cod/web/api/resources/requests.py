@@ -70,8 +70,6 @@ Kind = Literal["create", "grow", "replace", "move"]
 
 
 class RequestQuery(Paged):
-    """Which requests to list."""
-
     vcluster: str | None = Field(default=None, max_length=63)
     group: str | None = Field(default=None, max_length=63)
     state: Annotated[str | None, OneOrSeveral(RequestState)] = Field(
@@ -132,15 +130,15 @@ class RequestRetry(Body):
 
 
 class RequestChange(Body):
-    """What a vcluster that waits for its first nodes is to begin with in place of what it asked
-    for. `count`: no more nodes than that; `spread`: as in RequestSubmit, null: as it asked."""
+    """Smaller request for a vcluster that waits for its first nodes. `count`: no more nodes than
+    that; `spread`: as in RequestSubmit, null: as it asked."""
 
     count: int = Field(ge=1, le=100_000)
     spread: bool | None = None
 
 
 class ExpectedReply(ReplyOf[model.ExpectedStart], whole=True):
-    """When a waiting request is expected to start, as told at `told_at`.
+    """Expected start of a waiting request, as forecast at `told_at`.
 
     at  null: nobody can tell; `why` says why not
     sooner_nodes, sooner_at  with so many nodes it would start by then; null: nothing is known

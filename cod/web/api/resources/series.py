@@ -46,8 +46,6 @@ class SeriesCreate(clusters.VclusterCreate):
 
 
 class SeriesQuery(Paged):
-    """Which series to list."""
-
     sort: Literal["name", "-name", "group", "-group"] = "name"
 
 

@@ -39,8 +39,6 @@ class ConflictReply(Reply):
 
 
 class ConflictQuery(Paged):
-    """Which conflicts to list."""
-
     kind: Annotated[str | None, OneOrSeveral(ConflictKind)] = Field(default=None, max_length=200)
     sort: Literal["id", "-id"] = "-id"
 
@@ -160,7 +158,7 @@ class Health(Reply):
 
 
 class ServerInfo(Reply):
-    """What this server is."""
+    """Name, version and ports of this server."""
 
     name: str
     domain: str
@@ -190,7 +188,7 @@ class RemedyReply(Reply):
 
 
 class FieldFault(Reply):
-    """What is wrong with one part of the input."""
+    """Error in one part of the input."""
 
     field: str
     detail: str

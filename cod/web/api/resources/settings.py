@@ -15,7 +15,7 @@ from cod.web.api.routes import ADMINS, Shaped, listed, named_route, route
 
 
 class SettingPatch(Body):
-    """What a setting is from now on."""
+    """New value of a setting."""
 
     value: bool | int | float | str | list[bool | int | float | str] | dict[str, Any] | None = (
         Field(
@@ -26,7 +26,7 @@ class SettingPatch(Body):
 
 
 class SettingUndo(Body):
-    """Which change is undone."""
+    """Change to undo."""
 
     change: int = Field(ge=1, description="its id: what held before it is put back")
 
@@ -155,7 +155,7 @@ SETTINGS = (
 
 
 class AuditedSetting(Reply):
-    """What the audit compares of a setting."""
+    """Fields of a setting that the audit compares."""
 
     value: Any
     source: str

@@ -17,8 +17,8 @@ Shares = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
 class SharePatch(Body):
-    """What to change of a group's entitlements; what is left out stays. A node limit of null: the
-    site's default, a limit of node-hours of null: none."""
+    """Changes to a group's entitlements; what is left out stays. A node limit of null: the site's
+    default, a limit of node-hours of null: none."""
 
     shares: Shares | None = Field(
         default=None,
@@ -85,8 +85,8 @@ class SharePreviewBody(SharePatch):
 
 
 class GroupWaitReply(Reply):
-    """How long a group's requests wait on the average until their systems run, in seconds: simulated
-    as things are (`before`) and with the change (`after`)."""
+    """Average seconds that a group's requests wait until their systems run: simulated as things are
+    (`before`) and with the change (`after`)."""
 
     group: str
     requests: int
@@ -95,8 +95,8 @@ class GroupWaitReply(Reply):
 
 
 class SharePreviewReply(Reply):
-    """What a change would have made of the last days, by the simulator: the same requests, with
-    either shares. Both columns are simulated, so that their difference is the change alone.
+    """Effect that a change would have had in the last days, by the simulator: the same requests,
+    with either shares. Both columns are simulated, so that their difference is the change alone.
 
     idle_before, idle_after: part of the site's nodes that nobody held, 0 to 1
     """
@@ -110,7 +110,7 @@ class SharePreviewReply(Reply):
 
 
 class TypeShareReply(ReplyOf[TypeShare], whole=True):
-    """What a group is sure of, of nodes of a type that are apart from all others. shares: null: the
+    """A group's entitlement to nodes of a type that is apart from all others. shares: null: the
     group's shares of the site hold for them, too. The others as of the group."""
 
 
@@ -131,7 +131,7 @@ class ShareReply(ReplyOf[GroupShare], whole=True):
 
 
 class UserShareReply(ReplyOf[UserShare], whole=True):
-    """Where a user stands in a group that has users' shares.
+    """A user's share and usage in a group that has users' shares.
 
     user: '' for whoever created virtual clusters whose creator is not known. share: of the group,
     0 to 1; usage: in node-hours, weighted by the costs of types, it fades. ratio: of share to
@@ -144,7 +144,8 @@ class UserShareList(Items[UserShareReply]):
 
 
 class OthersPartReply(Reply):
-    """What other groups of higher, equal or lower `priority` held: `part` of the site, 0 to 1."""
+    """Use of the site by other groups of higher, equal or lower `priority`: their `part` of the
+    site, 0 to 1."""
 
     priority: Literal["higher", "equal", "lower"]
     groups: int
@@ -164,7 +165,8 @@ class UsedSpanReply(Reply):
 
 
 class GroupUseReply(Reply):
-    """What a group, the others and nobody used of the site in the last 30 days; parts are 0 to 1.
+    """Use of the site in the last 30 days by a group and by the others, and the part that was free;
+    parts are 0 to 1.
 
     share: null: shares are off. sentence: for people; changes: what would let the group use more
     """

@@ -78,8 +78,6 @@ class UploadReply(ReplyOf[model.Upload]):
 
 
 class UploadQuery(Paged):
-    """Which uploads to list."""
-
     sort: Literal["name", "-name", "created_at", "-created_at", "expires_at", "-expires_at"] = (
         "name"
     )
@@ -96,8 +94,6 @@ class ImageReply(ReplyOf[model.ImageView]):
 
 
 class ImageQuery(Paged):
-    """Which images to list."""
-
     sort: Literal[
         "name",
         "-name",
@@ -117,7 +113,7 @@ class ImageList(ListPage[ImageReply]):
 
 
 class Verified(Reply):
-    """What reading an image again found: `bad` names damaged chunks."""
+    """Result of reading an image again: `bad` names damaged chunks."""
 
     ok: bool
     chunks: int
@@ -132,8 +128,6 @@ class TemplateDocument(Body):
 
 
 class TemplateQuery(Paged):
-    """Which templates to list."""
-
     sort: Literal["name", "-name", "created_at", "-created_at"] = "name"
 
     name: str = Field(
@@ -166,7 +160,7 @@ class TemplateFault(Reply):
 
 
 class TemplateCheck(Reply):
-    """What is wrong with a template's document; nothing, if `ok`."""
+    """Faults of a template's document; none, if `ok`."""
 
     ok: bool
     faults: list[TemplateFault]

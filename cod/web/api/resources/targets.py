@@ -15,7 +15,7 @@ from cod.web.api.routes import ANYBODY, Call, Names, Worked, route
 
 
 class TargetQuery(Filtered):
-    """Whose nodes, and the port of their exporter."""
+    """Selection of nodes, and the port of their exporter."""
 
     port: int = Field(default=9100, ge=1, le=65535, description="that the exporter listens on")
     vcluster: str | None = Field(default=None, max_length=63)

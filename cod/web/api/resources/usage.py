@@ -20,7 +20,7 @@ Format = Literal["json", "csv"] | None
 
 
 class StatesQuery(Filtered):
-    """Which time to show, in spans of five minutes, an hour or a day: so that there are about
+    """Span of time to show, in steps of five minutes, an hour or a day: so that there are about
     fifty."""
 
     from_: Moment = Field(default=None, alias="from", description="left out: a day before 'to'")
@@ -30,7 +30,7 @@ class StatesQuery(Filtered):
 
 
 class TimelineQuery(StatesQuery):
-    """Which time to show of whose nodes, and how they are put together."""
+    """Span of time to show, the nodes, and the key by which they are put together."""
 
     by: Literal["vcluster", "group", "type"] = Field(default="vcluster")
     group: str = Field(default="", max_length=63)

@@ -117,8 +117,6 @@ class VclusterCreate(CreateOf[AskedVcluster]):
 
 
 class VclusterQuery(Paged):
-    """Which vclusters to list."""
-
     group: str | None = Field(default=None, max_length=63)
     state: Annotated[str | None, OneOrSeveral(VclusterState)] = Field(
         default=None, max_length=200, description="one, or several with commas between"
@@ -166,7 +164,7 @@ class Extend(Body):
 
 
 class VclusterPatch(Body):
-    """What people say of a vcluster; what is left out stays."""
+    """Changes to a vcluster's name and description; what is left out stays."""
 
     name: DnsLabel | None = Field(default=None, description="another name; its nodes' names follow")
     description: str | None = Field(
@@ -184,7 +182,7 @@ class VclusterPatch(Body):
 
 
 class Release(Body):
-    """Which nodes (by name or host name) the vcluster gives back."""
+    """Nodes (by name or host name) that the vcluster gives back."""
 
     nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
         min_length=1, max_length=100_000
@@ -255,7 +253,7 @@ class VclusterList(ListPage[VclusterReply]):
 
 
 class KnownHostsQuery(Query):
-    """How to show a known_hosts file."""
+    """Format of a known_hosts file."""
 
     format: Literal["json", "text"] | None = Field(
         default=None, description="text: the lines alone, a file for OpenSSH's UserKnownHostsFile"

@@ -81,8 +81,6 @@ class VcmReply(Reply):
 
 
 class VcmQuery(Paged):
-    """Which VCMs to list."""
-
     sort: Literal["vcluster", "-vcluster", "enrolled_at", "-enrolled_at"] = "vcluster"
 
 
@@ -91,10 +89,10 @@ class VcmList(ListPage[VcmReply]):
 
 
 class VcmEnrolled(Reply):
-    """What a VCM needs, shown once: its key is not kept. Key and certificates are PEM, and empty
-    where it is known by its address alone; `configuration` is the text of its file. One inside its
-    vcluster gets all that on the node `head`; `primed`: that node was primed before it could be
-    told."""
+    """Credentials and configuration of a new VCM, shown once: its key is not kept. Key and
+    certificates are PEM, and empty where the VCM is known by its address alone; `configuration` is
+    the text of its file. A VCM inside its vcluster gets all that on the node `head`; `primed`: that
+    node was primed before it could be told."""
 
     vcluster: str
     serial: str

@@ -81,7 +81,7 @@ class VolumeCreate(Body):
 
 
 class VolumePatch(Body):
-    """What to change of a volume."""
+    """Changes to a volume."""
 
     size: Bytes | None = None
     sec: NfsSecurity | None = Field(
@@ -176,8 +176,6 @@ class VolumeInFull(VolumeReply):
 
 
 class VolumeQuery(Paged):
-    """Which volumes to list."""
-
     sort: Literal[
         "name", "-name", "group", "-group", "size", "-size", "created_at", "-created_at"
     ] = "name"

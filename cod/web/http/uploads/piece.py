@@ -36,7 +36,7 @@ class TooLong(Exception):
 
 
 class Connection:
-    """What a piece does to the connection that it comes from."""
+    """A piece's hold on the connection that it comes from."""
 
     def hold(self) -> None:
         """Stop taking bytes from the sender for now."""
@@ -49,7 +49,7 @@ class Connection:
 
 
 class Storage(Protocol):
-    """Where a piece goes: `web.http.uploads.intake.Intake`."""
+    """Destination of a piece: `web.http.uploads.intake.Intake`."""
 
     reactor: Any
 

@@ -57,8 +57,6 @@ hour on."""
 
 
 class CalendarQuery(Query):
-    """How far ahead."""
-
     window: Literal["day", "week", "month"] = "week"
 
 

@@ -21,8 +21,8 @@ _PATH = "/machine-list"
 
 @dataclass(frozen=True, slots=True)
 class ReadTable:
-    """What a table says: `entries` as the API takes them and where each is, `line 7`; and what is
-    left out."""
+    """Contents of a table: `entries` as the API takes them, the place of each, `line 7`; and the
+    rows that are left out."""
 
     entries: list[dict[str, Any]]
     places: list[str]

@@ -23,7 +23,7 @@ _OPEN = (WindowState.PLANNED, WindowState.RUNNING)
 
 
 class MaintenanceQuery(Query):
-    """Which nodes the form begins with."""
+    """Initial values of the form."""
 
     names: str = Field(default="", max_length=LONGEST_LIST)
     where: str = Field(default="", max_length=LONGEST)

@@ -26,8 +26,6 @@ WORDS = 8  # further ones are left out, and not shown as sought: each costs a se
 
 
 class SearchQuery(Query):
-    """What is looked for."""
-
     q: str = Field(default="", max_length=REVISION)
 
 

@@ -22,7 +22,7 @@ SIGNED_OUT = "You are signed out."
 
 
 class SignInQuery(Query):
-    """Where to go afterwards: a path of this site."""
+    """Page to go to after signing in: a path of this site."""
 
     back: str = Field(default="/", max_length=2000)
 

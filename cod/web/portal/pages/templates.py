@@ -34,7 +34,8 @@ SHOWN, NEW, AS_XML, AS_FORM = "/templates/{name}", "/templates/new", "/templates
 
 
 class NewQuery(Query):
-    """Which template it begins as or which image it writes, and in which view."""
+    """Initial values of the form: a template that the new one begins as or an image that it writes,
+    and the view."""
 
     like: str = Field(default="", max_length=REVISION)
     image: str = Field(default="", max_length=FULL)

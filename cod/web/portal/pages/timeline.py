@@ -29,7 +29,7 @@ REST = "others"
 
 
 class TimelineQuery(Query):
-    """How far back, by what nodes are put together, and whose."""
+    """Span of time, selection of nodes, and the key by which they are put together."""
 
     window: Literal["day", "week", "month", "year"] = "day"
     by: Literal["vcluster", "group", "type"] = Field(default="vcluster")

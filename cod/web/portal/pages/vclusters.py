@@ -61,8 +61,6 @@ SHOWN_ABOVE = {
 
 
 class MembersQuery(Paged):
-    """Which nodes of a virtual cluster to show."""
-
     limit: int = Field(default=MOST, ge=1, le=MOST)
     where: str = Field(default="", max_length=LONGEST)
     sort: Literal["hostname", "-hostname", "state", "-state"] = "hostname"

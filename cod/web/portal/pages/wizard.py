@@ -60,8 +60,8 @@ class Changed(Query):
 
 
 class NewQuery(Changed):
-    """What is chosen already: a template or a group that one comes from, a time and a type of
-    nodes of the calendar (seconds since the epoch), and what a preset says."""
+    """Initial values of the form: a template or a group, a time and a type of nodes of the calendar
+    (seconds since the epoch), and a preset's values."""
 
     template: str = Field(default="", max_length=REVISION)
     group: str = Field(default="", max_length=63)

@@ -93,7 +93,7 @@ class FieldChange(Reply):
 
 
 class DocumentChange(Reply):
-    """What is done to a thing; of one that is deleted there are no fields."""
+    """Change of one thing; a deleted thing has no fields."""
 
     kind: str
     thing: str
@@ -109,9 +109,9 @@ class LeftThing(Reply):
 
 
 class DocumentsReply(Reply):
-    """What applying the documents changes, in the order in which that is done. `left`: what a prune
-    would delete; `adopted`: things that are named for the first time, and need not be changed for
-    it; `plan`: what applying may be bound to."""
+    """Changes made by applying the documents, in the order in which they are made. `left`: what a
+    prune would delete; `adopted`: things that are named for the first time, and need not be changed
+    for it; `plan`: what applying may be bound to."""
 
     changes: list[DocumentChange]
     left: list[LeftThing]
@@ -125,7 +125,7 @@ class DocumentsReply(Reply):
 
 
 class DocumentQuery(Paged):
-    """Which things to write as documents."""
+    """Selection of the things to write as documents."""
 
     sort: Literal["kind", "-kind"] = Field(
         default="kind", description="kind: in the order in which documents are applied"
@@ -162,8 +162,8 @@ class _Document:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What is to be done to one thing. `before`: None: it is not there; `changes`: the fields that
-    differ; None: it is to be deleted."""
+    """Step for one thing. `before`: None: it does not exist; `changes`: the fields that differ;
+    None: it is to be deleted."""
 
     kind: DocumentKind
     name: str

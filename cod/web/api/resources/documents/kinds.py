@@ -63,7 +63,7 @@ class TemplateFields(Body):
 
 
 class VolumeFields(Body):
-    """How much a volume may hold, how NFS protects it, and the file server on which it is made."""
+    """Size of a volume, its protection by NFS, and the file server on which it is made."""
 
     size: Bytes | None = Field(default=None, json_schema_extra={"x-kind": FieldKind.SIZE})
     fileserver: str | None = Field(default=None, max_length=63)

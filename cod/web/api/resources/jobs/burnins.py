@@ -47,7 +47,7 @@ class BurninWish(Body):
 
 
 class TestReply(Reply):
-    """What a test of a part of the node found. `figures`: measurements by name, with their unit in
+    """Result of a test of a part of the node. `figures`: measurements by name, with their unit in
     the name; `about`: why it failed or was skipped."""
 
     test: BurninTest

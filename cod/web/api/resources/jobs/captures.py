@@ -82,8 +82,6 @@ class CaptureReply(ReplyOf[CaptureView], whole=True):
 
 
 class CaptureQuery(Paged):
-    """Which captures to list."""
-
     sort: Literal["node", "-node", "asked_at", "-asked_at"] = "node"
 
 

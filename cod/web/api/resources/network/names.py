@@ -13,7 +13,7 @@ from cod.web.api.routes import label_route, listed, named_route, see, use
 
 
 class NameSet(Body):
-    """Where a name leads."""
+    """Target of a name."""
 
     target: str = Field(
         min_length=1,

@@ -15,8 +15,6 @@ from cod.web.api.routes import ADMINS, in_parts, listed, named_route, route
 
 
 class PortQuery(Paged):
-    """Which ports to list."""
-
     switch: str | None = Field(default=None, max_length=63)
     node: str | None = Field(default=None, max_length=63)
     sort: Literal["port", "-port", "node", "-node", "state", "-state"] = Field(
@@ -25,7 +23,7 @@ class PortQuery(Paged):
 
 
 class PortSet(Body):
-    """Which port a NIC of the node is on."""
+    """Switch port that a NIC of the node is on."""
 
     switch: str = Field(min_length=1, max_length=63, description="a [[switch]] of the site file")
     port: str = Field(

@@ -22,7 +22,7 @@ SHOWN = f"{CLUSTER}/reinstall"
 
 
 class ReinstallQuery(Query):
-    """What the form begins with."""
+    """Initial value of the form."""
 
     where: str = ""
 
