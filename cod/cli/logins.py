@@ -15,7 +15,7 @@ from cod.cli.local_files import config_folder, write_private
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Where somebody is logged in. `name`: the token's name there, '' where another command made
+    """A person's login at a server. `name`: the token's name there, '' where another command made
     it; `ca_file`, `pin`: as `Client` takes them."""
 
     server: str

@@ -43,7 +43,7 @@ def exact_of(cell: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a person asked of the output. `columns`, `sort`: as they were written."""
+    """Options of the output. `columns`, `sort`: as they were written."""
 
     format: str = "table"
     columns: str = ""

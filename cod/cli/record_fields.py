@@ -150,7 +150,7 @@ def _exact_in(field: RecordField, value: Any) -> object:
 
 
 class OrNone(click.ParamType[Any]):
-    """What another type reads, or 'none', or another word for null."""
+    """A value of another type, or 'none', or another word for null."""
 
     def __init__(self, other: click.ParamType[Any], null: str = "none") -> None:
         self.name, self._other, self._null = other.name, other, null

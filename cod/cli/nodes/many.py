@@ -122,7 +122,7 @@ _ACTING = (
 
 @dataclass(frozen=True, slots=True)
 class NodeActing:
-    """How an action is carried out.
+    """Wording and confirmation of an action on nodes.
 
     verb  for people, with a capital: 'Power off'
     ask   it is confirmed also for one node that nobody uses, with this question; '': it is not
