@@ -21,7 +21,7 @@ from images.disk import ImagePartition
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What makes one of the images: `size` in MiB; `root` is 'ram' or 'disk'."""
+    """One of the images to make: `size` in MiB; `root` is 'ram' or 'disk'."""
 
     name: str
     version: str

@@ -97,7 +97,7 @@ def apply(layout: Path, layers: list[dict[str, Any]], tree: Path) -> None:
 
 
 class Budget:
-    """What the layers of an image may still take: bytes and entries."""
+    """Bytes and entries that the layers of an image may still take."""
 
     def __init__(self, size: int, entries: int) -> None:
         self._bytes, self._entries = size, entries

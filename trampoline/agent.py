@@ -146,7 +146,7 @@ class Agent:
         self._refusals = 0
         self._interval = 0.0
         self._heard_at = self._beat_at = self._report_at = self._progress_at = self._leave_at = 0.0
-        self._said: Done | Failed | None = None
+        self._sent_result: Done | Failed | None = None
 
     # ------------------------------------------------------------ what the shell tells
 
@@ -159,7 +159,7 @@ class Agent:
             os.urandom(protocol.KEY),
         )
         self._output[:] = self._side.to_send()
-        self._heard_at, self.welcomed, self._said = now, False, None
+        self._heard_at, self.welcomed, self._sent_result = now, False, None
 
     def receive(self, data: bytes, now: float) -> None:
         """Take bytes from the server. Raises confd.ProtocolError and Disconnect."""
@@ -230,11 +230,11 @@ class Agent:
         job = self._job
         if not job or not job.result or self._next:
             return
-        if self._said is not job.result and not job.acknowledged:
+        if self._sent_result is not job.result and not job.acknowledged:
             ended = "done" if isinstance(job.result, Done) else f"failed: {job.result.reason}"
             self._log(f"order {job.order.id}: {job.order.action} {ended}")
             self._say(job.result)
-            self._said = job.result
+            self._sent_result = job.result
             self._leave_at = now + PATIENCE if job.order.action in LEAVING else 0.0
         if self._leave_at and now >= self._leave_at:  # unacknowledged, but the order stands
             self.leave = job.order.action
@@ -267,7 +267,7 @@ class Agent:
 
     def _obey(self, order: Order) -> None:
         if order.id == self._order and not self._next:
-            self._said = None  # the server asks again: it hears the result again
+            self._sent_result = None  # the server asks again: it hears the result again
             if self._job:
                 self._job.acknowledged = False
             return
@@ -281,7 +281,7 @@ class Agent:
         if not self._next or (self._job and self._job.is_running()):
             return
         order, self._next = self._next, None
-        self._order, self._job, self._said, self._leave_at = order.id, None, None, 0.0
+        self._order, self._job, self._sent_result, self._leave_at = order.id, None, None, 0.0
         self.source = ""
         self._log(f"order {order.id}: {order.action}")
         if order.action != "wait":

@@ -53,10 +53,14 @@ def starts(disk: Path, size: int, known: Sequence[BiosDisk] | None) -> bool:
     return any(one.pci in place if one.pci else _same(one.size, size) for one in known)
 
 
-def _same(said: int, size: int) -> bool:
-    """Return whether a disk of `size` bytes can be one of which the BIOS said `said`. Controllers
+def _same(reported: int, size: int) -> bool:
+    """Return whether a disk of `size` bytes can have the size `reported` by the BIOS. Controllers
     and translations round."""
-    return not said or said >= _CAPPED * 512 or abs(said - size) <= max(size // 100, 16 << 20)
+    return (
+        not reported
+        or reported >= _CAPPED * 512
+        or abs(reported - size) <= max(size // 100, 16 << 20)
+    )
 
 
 def _size(folder: Path) -> int:

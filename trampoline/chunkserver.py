@@ -295,13 +295,13 @@ class ChunkServer:
 
 def _asked(connection: socket.socket) -> tuple[str, str, int, str]:
     """Return method, digest, number and token of the request. Raises ValueError and OSError."""
-    said, until = b"", time.monotonic() + _TIMEOUT
-    while b"\r\n\r\n" not in said:
+    received, until = b"", time.monotonic() + _TIMEOUT
+    while b"\r\n\r\n" not in received:
         data = connection.recv(_REQUEST)
-        if not data or len(said) > _REQUEST or time.monotonic() > until:
+        if not data or len(received) > _REQUEST or time.monotonic() > until:
             raise ValueError("no request")
-        said += data
-    first, *lines = said.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+        received += data
+    first, *lines = received.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
     method, path, _ = first.split(" ", 2)
     digest, _, number = path.strip("/").partition("/")
     if not number.isascii() or not number.isdecimal():

@@ -194,12 +194,12 @@ class _Neighbour:
 def _line(file: Any, until: float) -> str:
     """Return a line of an answer's head. Raises _Aside if it takes longer than `until`: a node that
     sends a byte now and then never runs into the socket's time limit."""
-    said = b""
+    line = b""
     while (byte := file.read(1)) not in (b"", b"\n"):
-        said += byte
-        if len(said) > _LINE or time.monotonic() > until:
+        line += byte
+        if len(line) > _LINE or time.monotonic() > until:
             raise _Aside("it does not come to the end of its answer's head")
-    return said.decode("latin-1").strip()
+    return line.decode("latin-1").strip()
 
 
 class ChunkSources:

@@ -67,7 +67,7 @@ class ChunkRoom:
     address: str = ""
 
 
-LITTLE_ROOM = ChunkRoom()
+DEFAULT_ROOM = ChunkRoom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def prime(
     progress: Progress,
     patience: Patience = PATIENT,
     bios: bool = False,
-    room: ChunkRoom = LITTLE_ROOM,
+    room: ChunkRoom = DEFAULT_ROOM,
     took: Callable[[str], None] = lambda name: None,
 ) -> Written:
     """Carry out a prime order. Raises PrimeError; the target's content is then undefined, unless

@@ -113,7 +113,7 @@ class Sender:
                 headers if body else headers | {"Content-Length": "0"},
             )
             response = connection.getresponse()
-            status, said = response.status, response.read(1 << 16)
+            status, content = response.status, response.read(1 << 16)
         except TimeoutError:
             raise _Broken(f"no answer for {stall:g} seconds") from None
         except (OSError, HTTPException, ValueError, AttributeError) as error:
@@ -123,15 +123,15 @@ class Sender:
             self._drop()
         # What an answer means. Raises _Broken, Behind and PrimeError.
         if status in _TEMPORARY:
-            raise _Broken(f"it answered {status}: {_words(said)}")
+            raise _Broken(f"it answered {status}: {_words(content)}")
         try:
-            values = json.loads(said)
+            values = json.loads(content)
             if status == 200 and isinstance(values, dict):
                 return values
             at = values["at"]
         except (ValueError, KeyError, TypeError):
             raise PrimeError(
-                f"the image server refuses the capture ({status}): {_words(said)}"
+                f"the image server refuses the capture ({status}): {_words(content)}"
             ) from None
         raise Behind(int(at))
 
@@ -141,5 +141,5 @@ class Sender:
             connection.close()
 
 
-def _words(said: bytes) -> str:
-    return " ".join(said.decode("utf-8", "replace").split())[:300]
+def _words(body: bytes) -> str:
+    return " ".join(body.decode("utf-8", "replace").split())[:300]

@@ -49,9 +49,9 @@ def told(disks: Sequence[Disk]) -> str:
     for disk in disks:
         try:
             with open(disk.path, "rb") as file:
-                there = _Readable(disk.path, disk.size, disk.sector, file)
-                marks += _marks(there)
-                edges = there.read(_EDGE, 0), there.read(_EDGE, max(disk.size - _EDGE, 0))
+                device = _Readable(disk.path, disk.size, disk.sector, file)
+                marks += _marks(device)
+                edges = device.read(_EDGE, 0), device.read(_EDGE, max(disk.size - _EDGE, 0))
         except OSError as error:
             raise PrimeError(f"the disk {disk.path} cannot be read: {error}") from None
         blank = blank and not any(any(edge) for edge in edges)

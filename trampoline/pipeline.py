@@ -87,13 +87,13 @@ class Pipeline:
         try:
             for thread in threads:
                 thread.start()
-            told = time.monotonic()
+            reported = time.monotonic()
             for thread in threads:
                 while thread.is_alive() and not self._stop.is_set():
                     # in short waits: the first error may be that of another thread
                     thread.join(0.05)
-                    if time.monotonic() - told >= _TICK:
-                        told = time.monotonic()
+                    if time.monotonic() - reported >= _TICK:
+                        reported = time.monotonic()
                         meter.tell(progress)
         finally:
             self._stop.set()

@@ -90,9 +90,9 @@ def _alone(disk: Disk, kept: Sequence[PartitionUsage], number: int) -> DiskUsage
     """Return one partition as what there is to capture."""
     part = next((part for part in kept if part.number == number), None)
     if part is None:
-        there = ", ".join(str(part.number) for part in kept if part.number) or "none"
+        numbers = ", ".join(str(part.number) for part in kept if part.number) or "none"
         raise PrimeError(
-            f"the disk {disk.path} has no partition {number} to capture; it has {there}"
+            f"the disk {disk.path} has no partition {number} to capture; it has {numbers}"
         )
     copy = Overlay(Slice(disk, part.start, part.size), part.size)
     for at, data in part.content.changes:

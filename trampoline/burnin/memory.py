@@ -72,17 +72,17 @@ def run(
     # memory with ECC corrects what a comparison would find: the kernel's counters show it
     after = kernel.memory_errors(root)
     grown = {name: value - before.get(name, 0) for name, value in after.items()}
-    said = (
+    complaints = (
         [f"{sum(part.count for part in parts)} bytes differed, the first {faults[0]}"]
         if faults
         else []
     )
-    said += [
+    complaints += [
         f"{count} {_COUNTED[name]} during the test" for name, count in grown.items() if count > 0
     ]
-    said += kernel.hardware_errors(log.warnings())[:2]
+    complaints += kernel.hardware_errors(log.warnings())[:2]
     tested = sum(part.tested for part in parts)
-    if not tested and not said:
+    if not tested and not complaints:
         return TestResult("memory", "", "", "skipped", "there was no time to test any of it")
     figures = {
         "tested_mib": tested / MIB,
@@ -94,8 +94,8 @@ def run(
         "memory",
         f"{tested // MIB} MiB",
         "",
-        "failed" if said else "passed",
-        "; ".join(said),
+        "failed" if complaints else "passed",
+        "; ".join(complaints),
         figures,
     )
 

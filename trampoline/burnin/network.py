@@ -58,10 +58,10 @@ class ThroughputListener:
                 self._count(connection)
 
     def _count(self, connection: socket.socket) -> None:
-        said = b""
-        while len(said) < _SECRET and (data := connection.recv(_SECRET - len(said))):
-            said += data
-        if not hmac.compare_digest(said, self._secret):
+        received = b""
+        while len(received) < _SECRET and (data := connection.recv(_SECRET - len(received))):
+            received += data
+        if not hmac.compare_digest(received, self._secret):
             return
         buffer, count = bytearray(_BLOCK), 0
         while got := connection.recv_into(buffer):
@@ -87,13 +87,13 @@ def run(
 def _link(nic: Nic, root: Path, before: dict[str, int]) -> TestResult:
     after = _counters(root, nic.name)
     grown = {name: after[name] - before.get(name, 0) for name in after}
-    said = [
+    faults = [
         f"{grown[name]} {name.replace('_', ' ')} during the test"
         for name in ERRORS
         if grown.get(name, 0) > 0
     ]
     if _text(root, nic.name, "duplex") == "half":
-        said.append("the link is half duplex: see the switch port's settings and the cable")
+        faults.append("the link is half duplex: see the switch port's settings and the cable")
     figures = {
         "errors": float(sum(max(grown.get(name, 0), 0) for name in ERRORS)),
         "drops": float(sum(max(grown.get(name, 0), 0) for name in _DROPS)),
@@ -101,7 +101,7 @@ def _link(nic: Nic, root: Path, before: dict[str, int]) -> TestResult:
     if nic.speed:
         figures["link_mbit_s"] = float(nic.speed)
     return TestResult(
-        "network", nic.name, "", "failed" if said else "passed", "; ".join(said), figures
+        "network", nic.name, "", "failed" if faults else "passed", "; ".join(faults), figures
     )
 
 
@@ -119,21 +119,21 @@ def _text(root: Path, nic: str, file: str) -> str:
 
 def _throughput(plan: BurninPlan, seconds: float, progress: Progress, port: int) -> TestResult:
     pace = Pace("network", ENDLESS, seconds)
-    said = ""
+    about = ""
     if plan.peer:
         sending = _Sending(plan, pace, port)
         worker = Worker("throughput", sending.run)
         watch([worker], pace, progress)
         if not worker.error and sending.count:
             return _measured(f"to the neighbour {plan.peer}", "", sending.count, sending.seconds)
-        said = (
+        about = (
             f"the neighbour {plan.peer} could not be measured"
             f" ({worker.error or 'it took nothing'}); "
         )
         pace = Pace("network", ENDLESS, seconds)
     if not plan.url:
         return TestResult(
-            "network", "throughput", "", "skipped", said + "there is nobody to measure it with"
+            "network", "throughput", "", "skipped", about + "there is nobody to measure it with"
         )
     fetching = _Fetching(plan.url, pace)
     worker = Worker("throughput", fetching.run)
@@ -141,9 +141,9 @@ def _throughput(plan: BurninPlan, seconds: float, progress: Progress, port: int)
     # the server's fault, most likely: the result itself has to reach it
     if worker.error or not fetching.count:
         return TestResult(
-            "network", "from the server", "", "skipped", said + (worker.error or "nothing came")
+            "network", "from the server", "", "skipped", about + (worker.error or "nothing came")
         )
-    return _measured("from the server", said.rstrip("; "), fetching.count, fetching.seconds)
+    return _measured("from the server", about.rstrip("; "), fetching.count, fetching.seconds)
 
 
 def _measured(part: str, about: str, count: int, seconds: float) -> TestResult:

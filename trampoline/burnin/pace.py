@@ -83,7 +83,7 @@ def watch(workers: Sequence[Worker], pace: Pace, progress: Progress, stuck: floa
     try:
         for worker in workers:
             worker.thread.start()
-        told = 0.0
+        reported = 0.0
         while waiting := [
             worker for worker in workers if worker.thread.is_alive() and not worker.stuck
         ]:
@@ -91,8 +91,8 @@ def watch(workers: Sequence[Worker], pace: Pace, progress: Progress, stuck: floa
             now = time.monotonic()
             for worker in waiting:
                 worker.stuck = now - worker.stepped >= stuck and worker.thread.is_alive()
-            if now - told >= _TICK:
-                told = now
+            if now - reported >= _TICK:
+                reported = now
                 pace.tell(progress)
     except BaseException:
         pace.stopped = True

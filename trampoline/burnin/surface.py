@@ -63,24 +63,24 @@ def _result(
 ) -> TestResult:
     disk = surface.disk
     after = {} if worker.stuck else health.read(disk.path, disk.transport)
-    said = [*surface.errors[:2]]
+    faults = [*surface.errors[:2]]
     if len(surface.errors) > 2:
-        said.append(f"{len(surface.errors)} errors in all")
-    said += ["it has not answered for two minutes"] if worker.stuck else []
-    said += [worker.error] if worker.error else []
-    said += health.complaints(before, after)
-    said += kernel.about(list(lines), disk.name)[:2]
+        faults.append(f"{len(surface.errors)} errors in all")
+    faults += ["it has not answered for two minutes"] if worker.stuck else []
+    faults += [worker.error] if worker.error else []
+    faults += health.complaints(before, after)
+    faults += kernel.about(list(lines), disk.name)[:2]
     kind = "nvme" if disk.transport == "nvme" else "hdd" if disk.rotational else "ssd"
     part = f"{disk.name} (serial {disk.serial})" if disk.serial else disk.name
     figures = surface.figures() | {f"smart_{name}": value for name, value in after.items()}
-    if not surface.tested and not said:
+    if not surface.tested and not faults:
         return TestResult(
             "disk", part, kind, "skipped", "there was no time to test any of it", figures
         )
-    about = "; ".join(said) or (
+    about = "; ".join(faults) or (
         "" if surface.write else "read only: its disks hold data, or are marked keep"
     )
-    return TestResult("disk", part, kind, "failed" if said else "passed", about, figures)
+    return TestResult("disk", part, kind, "failed" if faults else "passed", about, figures)
 
 
 def spread(count: int) -> Iterator[int]:

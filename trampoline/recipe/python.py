@@ -28,10 +28,10 @@ def tree(root: Path, checkout: Path, scratch: Path) -> dict[str, cpio.Entry]:
     mine, others = reachable(AGENT, checkout)
     archive = scratch / "python311.zip"
     script = Path(freeze.__file__)
-    said = run(
+    output = run(
         root, root / PROGRAM, "-S", "-s", "-B", script, checkout, archive, *mine, "--", *others
     )
-    dynamic = [Path(name).relative_to(root) for name in json.loads(said)["dynamic"]]
+    dynamic = [Path(name).relative_to(root) for name in json.loads(output)["dynamic"]]
     entries = {
         "bin/python3": cpio.file((root / PROGRAM).read_bytes(), 0o755),
         "lib/python311.zip": cpio.file(archive.read_bytes()),
@@ -52,10 +52,10 @@ def libraries(
     the loader, where the loader looks for them."""
     found = {root / name for name in late}
     for program in programs:
-        said = subprocess.run(
+        output = subprocess.run(
             [*_loader(root), "--list", program], capture_output=True, text=True
         ).stdout
-        found |= {Path(path) for path in re.findall(r"=> (\S+) \(", said)}
+        found |= {Path(path) for path in re.findall(r"=> (\S+) \(", output)}
     if strangers := [path for path in found if not path.is_relative_to(root)]:
         raise RuntimeError(
             f"libraries that no package of the recipe holds: {sorted(map(str, strangers))}"
