@@ -138,14 +138,16 @@ class Story:
             return bool(page)
 
         self._wait(f"{node['hostname']} serves its page", 120, answers)
-        said = json.loads(page)
+        content = json.loads(page)
         wanted = {"hostname": node["hostname"], "address": node["address"], "image": template}
-        if {key: said.get(key) for key in wanted} != wanted:
-            raise StageError(f"the page of {node['hostname']} should say {wanted}, it says {said}")
+        if {key: content.get(key) for key in wanted} != wanted:
+            raise StageError(
+                f"the page of {node['hostname']} should say {wanted}, it says {content}"
+            )
         self._timeline.say(
-            f"http://{node['address']}/ says: I am {said['hostname']}.{said['domain']} at"
-            f" {said['address']}, image {said['image']} ({said['digest'][:12]}…), booted by"
-            f" {said['firmware']}",
+            f"http://{node['address']}/ says: I am {content['hostname']}.{content['domain']} at"
+            f" {content['address']}, image {content['image']} ({content['digest'][:12]}…),"
+            f" booted by {content['firmware']}",
             "green",
         )
 
@@ -169,8 +171,8 @@ class Story:
                     timeout=60,
                     check=False,
                 )
-                said = re.search(r"Received (\d+) re", done.stdout)
-                if said is None or (int(said[1]) > 0) != answered:
+                received = re.search(r"Received (\d+) re", done.stdout)
+                if received is None or (int(received[1]) > 0) != answered:
                     raise StageError(
                         f"{node['hostname']}.{other} should {'' if answered else 'not '}be reached"
                         f" from VLAN {vlan}: {done.stdout or done.stderr}"

@@ -165,10 +165,10 @@ def sector_of(head: bytes) -> int:
         return 4096
     if content_of(head) == "disk":
         return 512
-    told = int.from_bytes(head[11:13], "little")
+    sector = int.from_bytes(head[11:13], "little")
     return (
         512
-        if head[510:512] == b"\x55\xaa" and head[:1] in (b"\xeb", b"\xe9") and told == 512
+        if head[510:512] == b"\x55\xaa" and head[:1] in (b"\xeb", b"\xe9") and sector == 512
         else 0
     )
 
@@ -345,10 +345,10 @@ def measure_qcow2(source: Path, go_on: Callable[[], None] = lambda: None) -> int
     Refused."""
     # As qcow2, because for raw the whole virtual size is told, holes too: what it adds is a 4000th
     # of that.
-    said = _run(
+    output = _run(
         ["qemu-img", "measure", "--output", "json", "-f", "qcow2", "-O", "qcow2"], source, [], go_on
     )
-    return int(json.loads(said)["required"])
+    return int(json.loads(output)["required"])
 
 
 def convert_qcow2(source: Path, target: Path, go_on: Callable[[], None] = lambda: None) -> None:
@@ -373,11 +373,11 @@ def _run(command: list[str], source: Path, more: list[Path], go_on: Callable[[],
         errors="replace",
     ) as process:
         try:
-            printed, said = _wait(process, go_on)
+            printed, error_text = _wait(process, go_on)
         finally:
             process.kill()
     if process.returncode:
-        complaint = (said.strip().splitlines() or ["no reason given"])[-1].replace(
+        complaint = (error_text.strip().splitlines() or ["no reason given"])[-1].replace(
             str(source.absolute()), "it"
         )
         raise Refused("invalid", f"the qcow2 file cannot be converted: {complaint}", "file")

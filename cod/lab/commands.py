@@ -133,13 +133,13 @@ def down(name: str, every: bool, json_: bool) -> None:
 
     Example: cod lab down demo
     """
-    there = record.names() if every else [each for each in record.names() if each == name]
+    chosen = record.names() if every else [each for each in record.names() if each == name]
     if every:
         control.down_all()
     else:
         control.down(name)
     if json_:
-        click.echo(json.dumps({"removed": there}))
+        click.echo(json.dumps({"removed": chosen}))
 
 
 @lab.command()
@@ -227,7 +227,7 @@ def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
         control.up(completed(LabSpec(name, ())))
     try:
         with simulated.running(name, count, size_of(disk), on=not wait) as nodes:
-            there = {
+            chosen = {
                 "lab": name,
                 "namespace": record.namespace(name),
                 "address": record.load(name).spec.address,
@@ -236,10 +236,10 @@ def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
                 "agents": [{"name": node.name, "mac": node.mac} for node in nodes],
             }
             sentence = (
-                f"{count} agents in {there['namespace']}, at {there['bridge']}; switches:"
-                f" {there['switches']}"
+                f"{count} agents in {chosen['namespace']}, at {chosen['bridge']}; switches:"
+                f" {chosen['switches']}"
             )
-            click.echo(json.dumps(there) if json_ else sentence)
+            click.echo(json.dumps(chosen) if json_ else sentence)
             for node, line in simulated.said(nodes):
                 click.echo(
                     json.dumps({"agent": node.name, "said": line})
@@ -340,21 +340,21 @@ def storm(
     site.make_room(count, processes)
     wanted = only or [kind for kind in STORMS if kind != WHOLE_FILES or whole_files]
     storms: dict[str, Any] = {}
-    with site.StormSite(name, processes, loss, database) as there:
+    with site.StormSite(name, processes, loss, database) as storm_site:
         for which in STORMS[: max(STORMS.index(kind) for kind in wanted) + 1]:
             if which not in (STORMS[0], *wanted):
                 continue
             if which == "to be erased":
-                there.make_dirty()
+                storm_site.make_dirty()
             elif which == "in a cluster":
-                there.assign()
+                storm_site.assign()
             whole = which == WHOLE_FILES
-            said = there.storm(count, over, patience, linger=linger, whole=whole)
+            results = storm_site.storm(count, over, patience, linger=linger, whole=whole)
             last = "metadata" if which == "in a cluster" else "order"
-            storms[which] = report.summary(said, there.samples, last, linger)
+            storms[which] = report.summary(results, storm_site.samples, last, linger)
             title = f"{count:,} unknown machines switched on within {over:g} s"
             if picture is not None and which == STORMS[0]:
-                picture.write_text(report.picture(title, said))
+                picture.write_text(report.picture(title, results))
             if svg_steps is not None and which == STORMS[0]:
                 svg_steps.write_text(report.latencies(f"{title}: each step", storms[which]))
     if json_:
@@ -429,5 +429,5 @@ def _show(found: dict[str, Any], json_: bool) -> None:
         )
     Console().print(table)
     for host in found["hosts"]:
-        told = f": cod --site {host['site_file']} …" if "site_file" in host else ""
-        click.echo(f"{host['name']} {host['power']} at {host['address']}{told}")
+        hint = f": cod --site {host['site_file']} …" if "site_file" in host else ""
+        click.echo(f"{host['name']} {host['power']} at {host['address']}{hint}")

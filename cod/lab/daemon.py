@@ -129,8 +129,8 @@ class Switches:
             await asyncio.wait_for(self._greeted(name, process), START_SECONDS)
         except (TimeoutError, ConnectionError):
             await self._kill(name)
-            said = log_path.read_text(errors="replace").strip().splitlines()
-            why = said[-1] if said else "QEMU says nothing"
+            lines = log_path.read_text(errors="replace").strip().splitlines()
+            why = lines[-1] if lines else "QEMU says nothing"
             raise Refused("conflict", f"{name} does not start: {why}", "node") from None
         return identity or Process(process.pid, 0)
 

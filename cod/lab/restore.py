@@ -50,11 +50,11 @@ class Restore:
             and snapshots.available()
             and snapshots.is_new(node, folder)
         )
-        said = _boot(spec.name, position, node) if applicable else {}
-        if not said:
+        reply = _boot(spec.name, position, node) if applicable else {}
+        if not reply:
             return None
-        key = f"{snapshots.machine_key(node, argv, folder)}-{said['system']}"
-        return cls(spec, position, folder, Snapshot(Path(spec.snapshots), key), said["secret"])
+        key = f"{snapshots.machine_key(node, argv, folder)}-{reply['system']}"
+        return cls(spec, position, folder, Snapshot(Path(spec.snapshots), key), reply["secret"])
 
     def incoming(self) -> list[str]:
         """Return QEMU's words that begin with the snapshot."""

@@ -235,11 +235,11 @@ class Monitor:
             json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n"
         )
         while line := self._lines.readline():
-            said = json.loads(line)
-            if "error" in said:
-                raise NotRestored(str(said["error"]["desc"]))
-            if "return" in said:
-                return dict(said["return"])
+            reply = json.loads(line)
+            if "error" in reply:
+                raise NotRestored(str(reply["error"]["desc"]))
+            if "return" in reply:
+                return dict(reply["return"])
         raise ConnectionError("QEMU has closed its control socket")
 
 

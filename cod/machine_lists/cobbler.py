@@ -30,8 +30,8 @@ _REASONS = {
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the systems."""
     for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
-        said = json_of(file)
-        for system in said if isinstance(said, list) else [said]:
+        content = json_of(file)
+        for system in content if isinstance(content, list) else [content]:
             yield from _system(file.name, mapping(system))
 
 

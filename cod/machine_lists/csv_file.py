@@ -90,29 +90,29 @@ def _machines(table: list[tuple[str, list[str]]]) -> Iterator[ListedMachine | No
         yield NotTaken("line 1", "headings", "one column has to be 'name'")
         return
     for where, row in rows:
-        said = {
+        fields = {
             known[each]: cell.strip().removeprefix(_PLAIN)
             for each, cell in zip(headings, row, strict=False)
             if each in known and cell.strip()
         }
-        if not said:
+        if not fields:
             continue
         if len(row) > len(headings):
             yield NotTaken(where, ", ".join(row[len(headings) :]), "the line has more cells")
         macs, faults = taken_macs(
-            where, re.split(r"[\s,;|]+", said["macs"]) if "macs" in said else []
+            where, re.split(r"[\s,;|]+", fields["macs"]) if "macs" in fields else []
         )
         yield from faults
         yield ListedMachine(
             where,
-            label(said.get("name", "")),
+            label(fields.get("name", "")),
             tuple(macs),
-            said.get("uuid", ""),
-            said.get("serial", ""),
-            label(said.get("block", said.get("rack", ""))),
-            said.get("driver", "ipmi" if "address" in said else ""),
-            said.get("address", ""),
-            said.get("account", ""),
-            position_of(said.get("position", "")),
-            tags_of(re.split(r"[\s,;|]+", said.get("tags", ""))),
+            fields.get("uuid", ""),
+            fields.get("serial", ""),
+            label(fields.get("block", fields.get("rack", ""))),
+            fields.get("driver", "ipmi" if "address" in fields else ""),
+            fields.get("address", ""),
+            fields.get("account", ""),
+            position_of(fields.get("position", "")),
+            tags_of(re.split(r"[\s,;|]+", fields.get("tags", ""))),
         )

@@ -33,8 +33,8 @@ _DRIVERS = {"ipmi": "ipmi", "redfish": "redfish"}
 
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the hosts."""
-    said = json_of(path)
-    found = mapping(said).get("results", said)
+    content = json_of(path)
+    found = mapping(content).get("results", content)
     for host in map(mapping, found if isinstance(found, list) else [found]):
         yield from _host(host)
 

@@ -44,11 +44,11 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
         yield NotTaken("the file", f"include {file}", "included files are not read: name each")
     text = _INCLUDE.sub(lambda found: f"{found[1]}null{found[3] or ''}" if found[1] else " ", text)
     try:
-        said = json.loads(_COMMA.sub(_string, text))
+        content = json.loads(_COMMA.sub(_string, text))
     except (ValueError, RecursionError) as error:
         raise UnreadableList(f"{path} is no configuration of Kea: {error}") from None
     # the file of a part that Kea includes may be the list alone
-    part = {"reservations": said} if isinstance(said, list) else mapping(said)
+    part = {"reservations": content} if isinstance(content, list) else mapping(content)
     yield from _part("reservation", part)
 
 
@@ -67,12 +67,12 @@ def _part(where: str, part: Mapping[str, Any]) -> Iterator[ListedMachine | NotTa
             yield from _part(f"{name}, reservation" if name else where, mapping(each))
 
 
-def _reservation(where: str, said: Mapping[str, Any]) -> Iterator[ListedMachine | NotTaken]:
-    yield from ignored(where, (key for key, value in said.items() if value), _REASONS)
-    if "hw-address" not in said:
-        key = next(iter(said), "reservation")
+def _reservation(where: str, entry: Mapping[str, Any]) -> Iterator[ListedMachine | NotTaken]:
+    yield from ignored(where, (key for key, value in entry.items() if value), _REASONS)
+    if "hw-address" not in entry:
+        key = next(iter(entry), "reservation")
         yield NotTaken(where, key, "a reservation without hw-address names no card")
         return
-    macs, faults = taken_macs(where, [word(said["hw-address"])])
+    macs, faults = taken_macs(where, [word(entry["hw-address"])])
     yield from faults
-    yield ListedMachine(where, label(word(said.get("hostname"))), tuple(macs))
+    yield ListedMachine(where, label(word(entry.get("hostname"))), tuple(macs))

@@ -29,8 +29,8 @@ _DRIVERS = {"ipmi": "ipmi", "redfish": "redfish"}
 
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines."""
-    said = json_of(path)
-    for machine in map(mapping, said if isinstance(said, list) else [said]):
+    content = json_of(path)
+    for machine in map(mapping, content if isinstance(content, list) else [content]):
         name = word(machine.get("hostname"))
         where = f"machine {name or word(machine.get('system_id'))}"
         cards = machine.get("interface_set")

@@ -31,8 +31,8 @@ _REASONS = {
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the devices."""
     if text_of(path).lstrip()[:1] in ("[", "{"):
-        said = json_of(path)
-        found = said if isinstance(said, list) else mapping(said).get("results", [])
+        content = json_of(path)
+        found = content if isinstance(content, list) else mapping(content).get("results", [])
         devices = [mapping(each) for each in (found if isinstance(found, list) else [])]
     else:
         (_, headings), *rows = rows_of(path) or [("", [])]

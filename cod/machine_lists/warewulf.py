@@ -44,11 +44,11 @@ class _Texts(yaml.SafeLoader):
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the nodes."""
     try:
-        said = mapping(yaml.load(text_of(path), Loader=_Texts))
+        content = mapping(yaml.load(text_of(path), Loader=_Texts))
     except (yaml.YAMLError, RecursionError) as error:
         raise UnreadableList(f"{path} is no YAML: {error}") from None
-    profiles = mapping(said.get("nodeprofiles"))
-    for name, own in mapping(said.get("nodes")).items():
+    profiles = mapping(content.get("nodeprofiles"))
+    for name, own in mapping(content.get("nodes")).items():
         where = f"node {name}"
         node: Mapping[str, Any] = {}
         named = mapping(own).get("profiles")

@@ -68,34 +68,34 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
             elif name and "=" in line:
                 key, _, value = line.strip().partition("=")
                 nodes[name][key] = value.strip()
-    for name, said in nodes.items():
-        yield from _machine(name, said)
+    for name, attributes in nodes.items():
+        yield from _machine(name, attributes)
 
 
-def _machine(name: str, said: dict[str, str]) -> Iterator[ListedMachine | NotTaken]:
+def _machine(name: str, attributes: dict[str, str]) -> Iterator[ListedMachine | NotTaken]:
     where = f"node {name}"
-    if "mac" not in said and said.get("objtype", "node") != "node":
+    if "mac" not in attributes and attributes.get("objtype", "node") != "node":
         return
     # 'aa:…!host|bb:…!*NOIP*': the first boots, and what follows an exclamation mark is a name
-    texts = [each.split("!")[0] for each in said.get("mac", "").split("|")]
+    texts = [each.split("!")[0] for each in attributes.get("mac", "").split("|")]
     macs, faults = taken_macs(where, filter(None, texts))
     yield from faults
-    yield from ignored(where, (key for key, value in said.items() if value), _REASONS)
-    address = said.get("bmc", "")
-    managed = said.get("mgt", "ipmi" if address else "")
+    yield from ignored(where, (key for key, value in attributes.items() if value), _REASONS)
+    address = attributes.get("bmc", "")
+    managed = attributes.get("mgt", "ipmi" if address else "")
     if managed and managed != "ipmi":
         yield NotTaken(where, f"mgt={managed}", "COD has no driver for it: set one by hand")
     yield ListedMachine(
         where,
         label(name),
         tuple(macs),
-        said.get("uuid", ""),
-        said.get("serial", ""),
-        label(said.get("rack", "")),
+        attributes.get("uuid", ""),
+        attributes.get("serial", ""),
+        label(attributes.get("rack", "")),
         "ipmi" if address and managed == "ipmi" else "",
         address if managed == "ipmi" else "",
-        position=position_of(said.get("u", "")),
-        tags=tags_of(group for group in said.get("groups", "").split(",") if group != "all"),
+        position=position_of(attributes.get("u", "")),
+        tags=tags_of(group for group in attributes.get("groups", "").split(",") if group != "all"),
     )
 
 

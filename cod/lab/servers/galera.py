@@ -99,7 +99,7 @@ class GaleraNode(DatabaseServer):
         never was part of a cluster."""
         if not (self.data / "grastate.dat").exists():
             return ""
-        said = subprocess.run(
+        output = subprocess.run(
             [
                 *self.command,
                 "--wsrep-recover",
@@ -113,7 +113,7 @@ class GaleraNode(DatabaseServer):
             capture_output=True,
             text=True,
         ).stderr
-        found = re.findall(r"Recovered position: (\S+:-?\d+)", said)
+        found = re.findall(r"Recovered position: (\S+:-?\d+)", output)
         return "" if not found or found[-1].endswith(":-1") else str(found[-1])
 
     def status(self, name: str) -> str:

@@ -289,9 +289,9 @@ def _told() -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, subprocess.CalledProcessError, pymysql.Error) as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        lines = (str(error).strip() or type(error).__name__).splitlines()[-1]
         raise Refused(
-            "conflict", f"the database of the lab's servers does not start: {said}"
+            "conflict", f"the database of the lab's servers does not start: {lines}"
         ) from None
 
 

@@ -59,8 +59,8 @@ def main() -> None:
     machines, settled = asyncio.run(storm(options, began))
     used = time.process_time() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    said = {"machines": machines, "cpu": used, "memory": peak, "began": began, "settled": settled}
-    print(json.dumps(said))
+    result = {"machines": machines, "cpu": used, "memory": peak, "began": began, "settled": settled}
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ FILE_COLUMNS = 130  # of the table, where it is not printed on a terminal
 
 
 def summary(
-    said: Sequence[Mapping[str, Any]],
+    results: Sequence[Mapping[str, Any]],
     samples: Sequence[Sample],
     last: str = "order",
     linger: float = 0.0,
@@ -42,14 +42,14 @@ def summary(
     `waiting` is the parts' CPU, in cores, while all machines waited for `linger` seconds; None
     where that was too short to be seen.
     """
-    machines = [machine for process in said for machine in process["machines"]]
+    machines = [machine for process in results for machine in process["machines"]]
     served = [machine for machine in machines if last in machine["ended"]]
     lost = [machine for machine in machines if last not in machine["ended"]]
     order = SYSTEM_STEPS if last in SYSTEM_STEPS else TRAMPOLINE_STEPS
     steps = {step: [m["took"][step] for m in machines if step in m["took"]] for step in order}
     steps[WHOLE[last]] = [machine["ended"][last] - machine["on"] for machine in served]
     failed = sum((Counter(machine["failed"]) for machine in machines), Counter[str]())
-    settled = max(process["settled"] for process in said)
+    settled = max(process["settled"] for process in results)
     before, last_of_all = samples[0][1], samples[-1][1]
     # what the server does while they wait is no part of their boots
     after = next((figures for at, figures in samples if at >= settled), last_of_all)
@@ -83,16 +83,16 @@ def summary(
             key: sum(part[key] for part in parts.values())
             for key in ("cpu", "statements", "commits")
         },
-        "waiting": _waiting(said, samples, linger),
-        "generator_cpu": sum(process["cpu"] for process in said) / len(machines),
-        "generator_memory": max(process["memory"] for process in said),
+        "waiting": _waiting(results, samples, linger),
+        "generator_cpu": sum(process["cpu"] for process in results) / len(machines),
+        "generator_memory": max(process["memory"] for process in results),
     }
 
 
 def _waiting(
-    said: Sequence[Mapping[str, Any]], samples: Sequence[Sample], linger: float
+    results: Sequence[Mapping[str, Any]], samples: Sequence[Sample], linger: float
 ) -> dict[str, float] | None:
-    settled = [process["settled"] for process in said]
+    settled = [process["settled"] for process in results]
     seen = [each for each in samples if max(settled) <= each[0] <= min(settled) + linger]
     if len(seen) < 2:
         return None
@@ -200,10 +200,10 @@ def latencies(title: str, storm: Mapping[str, Any]) -> str:
     return svg.lines(title, drawn, svg.Axis("step", ticks), svg.Axis("ms", log=True))
 
 
-def picture(title: str, said: Sequence[Mapping[str, Any]]) -> str:
+def picture(title: str, results: Sequence[Mapping[str, Any]]) -> str:
     """Return a chart of machines by state over time, as SVG. A machine that booted again counts
     by its last boot."""
-    machines = [machine for process in said for machine in process["machines"]]
+    machines = [machine for process in results for machine in process["machines"]]
     end = max(max([machine["on"], *machine["ended"].values()]) for machine in machines) or 1.0
     moments = [end * number / MOMENTS for number in range(MOMENTS + 1)]
     counts = {state: [0] * len(moments) for state in (IDLE, *reversed(STATES))}

@@ -164,13 +164,13 @@ class StormSite:
         watching = threading.Thread(target=self._watch, args=(over_with,))
         watching.start()
         try:
-            said = []
+            results = []
             for process in running:
                 out, errors = process.communicate()
                 if process.returncode:
                     raise Refused("conflict", f"the machines ended: {errors.decode()[-2500:]}")
-                said.append(json.loads(out))
-            return said
+                results.append(json.loads(out))
+            return results
         finally:
             over_with.set()
             watching.join()
