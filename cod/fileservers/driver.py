@@ -81,9 +81,9 @@ class ScriptDriver:
         self._ssh = ssh
 
     async def carry_out(self, server: FileServer, wanted: WantedVolume) -> Outcome:
-        said = await self._run(server, script.apply(server, wanted))
+        output = await self._run(server, script.apply(server, wanted))
         return Outcome(
-            script.value(said, "enforced") or "none", script.value(said, "goes_on") == "yes"
+            script.value(output, "enforced") or "none", script.value(output, "goes_on") == "yes"
         )
 
     async def exports(self, server: FileServer) -> dict[int, int]:
@@ -98,10 +98,10 @@ class ScriptDriver:
         child = ChildProcess(text.encode(), OUTPUT)
         self._reactor.spawnProcess(child, command[0], command, ENVIRONMENT)
         status, *words = await child.ended
-        said, complaint = (each.decode(errors="replace") for each in words)
+        output, complaint = (each.decode(errors="replace") for each in words)
         if status != 0:
-            raise trouble(server, status, said, complaint)
-        return said
+            raise trouble(server, status, output, complaint)
+        return output
 
 
 def options(server: FileServer) -> list[str]:
@@ -131,11 +131,11 @@ def options(server: FileServer) -> list[str]:
     ]
 
 
-def trouble(server: FileServer, status: int | None, said: str, complaint: str) -> FileServerError:
+def trouble(server: FileServer, status: int | None, output: str, complaint: str) -> FileServerError:
     """Return the error for a script that did not end well, in a sentence."""
-    told = script.value(said, "error")
-    if told:
-        return FileServerError(f"file server {server.name}: {told}"[:500])
+    error = script.value(output, "error")
+    if error:
+        return FileServerError(f"file server {server.name}: {error}"[:500])
     if status is None:
         return FileServerError(f"file server {server.name} did not answer in time")
     last = (complaint.strip().splitlines() or ["no reason given"])[-1]

@@ -74,10 +74,10 @@ def withdrawal(server: FileServer, number: int) -> str:
     return _script(server, "withdraw_stray", {"number": str(number), "sequence": "0"})
 
 
-def exported(said: str) -> dict[int, int]:
+def exported(output: str) -> dict[int, int]:
     """Return the sequence numbers of exports by their numbers, from the answer to `listing`."""
     found = {}
-    for line in said.splitlines():
+    for line in output.splitlines():
         key, _, value = line.partition("=")
         number, _, sequence = value.partition(" ")
         if key == "export" and number.isdecimal() and sequence.isdecimal():
@@ -85,12 +85,12 @@ def exported(said: str) -> dict[int, int]:
     return found
 
 
-def value(said: str, key: str) -> str:
+def value(output: str, key: str) -> str:
     """Return the last value of `key` in an answer; '' where it has none."""
     return next(
         (
             line.partition("=")[2]
-            for line in reversed(said.splitlines())
+            for line in reversed(output.splitlines())
             if line.startswith(f"{key}=")
         ),
         "",
@@ -107,8 +107,10 @@ def _script(server: FileServer, function: str, values: Mapping[str, str]) -> str
         "exports": server.exports or FileServerDriverKind(server.driver).exports,
         "squash": server.squash,
     }
-    said = "\n".join(f"{name}={quote(text)}" for name, text in {**NOTHING, **own, **values}.items())
-    return f"{_functions(server.driver)}\n{said}\n{function} end\n"
+    assignments = "\n".join(
+        f"{name}={quote(text)}" for name, text in {**NOTHING, **own, **values}.items()
+    )
+    return f"{_functions(server.driver)}\n{assignments}\n{function} end\n"
 
 
 @cache

@@ -27,8 +27,8 @@ _DISK = re.compile(r"([0-9a-f]{8})(-or-first)?")  # as `policy.nodes.boot` names
 
 def disk_loader(name: str) -> bytes | None:
     """Return the program that starts the disk of `name`, below /boot/disk/; None for another name."""
-    said = _DISK.fullmatch(name)
-    return diskloader.loader(int(said[1], 16), lenient=said[2] is not None) if said else None
+    match = _DISK.fullmatch(name)
+    return diskloader.loader(int(match[1], 16), lenient=match[2] is not None) if match else None
 
 
 class BootDocs:

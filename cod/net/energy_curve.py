@@ -66,8 +66,8 @@ class CurveReader(Periodic):
             content = await self._content(rules) if rules.curve else None
         except CurveError as error:
             fault = str(error)
-        if said := await self._pool.run(energy_curve.note, rules, content, fault, now):
-            log.warning("the energy curve %s: %s", rules.curve, said)
+        if warning := await self._pool.run(energy_curve.note, rules, content, fault, now):
+            log.warning("the energy curve %s: %s", rules.curve, warning)
 
     async def _content(self, rules: Energy) -> bytes:
         """Return the file or the answer. Raises `CurveError`."""

@@ -20,7 +20,7 @@ class QuietLog:
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float]) -> None:
         self._log, self._clock = log, clock
-        self._said: dict[Thing, list[float]] = {}  # when, and how often since
+        self._logged: dict[Thing, list[float]] = {}  # when, and how often since
 
     def warning(self, thing: Thing, sentence: str) -> None:
         """Log a warning, unless the same thing was logged a moment ago."""
@@ -31,23 +31,23 @@ class QuietLog:
         self._say(logging.INFO, thing, sentence)
 
     def _say(self, level: int, thing: Thing, sentence: str) -> None:
-        known = self._said.get(thing)
+        known = self._logged.get(thing)
         if known is not None:
             known[1] += 1
             return
-        if len(self._said) >= MOST_KNOWN:
-            self._forget(next(iter(self._said)))
-        self._said[thing] = [self._clock(), 0]
+        if len(self._logged) >= MOST_KNOWN:
+            self._forget(next(iter(self._logged)))
+        self._logged[thing] = [self._clock(), 0]
         # what a peer says must not look like another line
         self._log.log(level, "%s", " ".join(sentence.split()))
 
     def flush(self) -> None:
         """Say how often things have happened again, where their minute is over."""
         now = self._clock()
-        for thing in [thing for thing, (at, _) in self._said.items() if now >= at + QUIET]:
+        for thing in [thing for thing, (at, _) in self._logged.items() if now >= at + QUIET]:
             self._forget(thing)
 
     def _forget(self, thing: Thing) -> None:
-        _, again = self._said.pop(thing)
+        _, again = self._logged.pop(thing)
         if again:
             self._log.warning("%s: %s, %d times more", *thing, again)

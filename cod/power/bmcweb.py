@@ -131,8 +131,8 @@ class Bmcs:
 
 
 def _pause(response: Any) -> float:
-    said = response.headers.getRawHeaders("Retry-After", ["1"])[0]
-    return min(float(said), LONGEST_PAUSE) if said.isdigit() else 1.0
+    header = response.headers.getRawHeaders("Retry-After", ["1"])[0]
+    return min(float(header), LONGEST_PAUSE) if header.isdigit() else 1.0
 
 
 def _message(value: Any) -> str:
@@ -144,8 +144,8 @@ def _message(value: Any) -> str:
     first = (
         further[0] if isinstance(further, list) and further and isinstance(further[0], dict) else {}
     )
-    said = first.get("Message") or error.get("message") or ""
-    return "".join(filter(str.isprintable, " ".join(str(said).split())))[:200]
+    text = first.get("Message") or error.get("message") or ""
+    return "".join(filter(str.isprintable, " ".join(str(text).split())))[:200]
 
 
 def _unheard(error: Exception) -> PowerError:
@@ -164,8 +164,8 @@ def _unheard(error: Exception) -> PowerError:
         return PowerError(f"the BMC does not answer within {ANSWER:.0f} s", silent=True)
     if isinstance(error, ResponseFailed):
         return PowerError("the BMC broke the connection off")
-    said = " ".join(str(error).split())[:200]
-    return PowerError(f"the BMC does not answer: {said}", silent=True)
+    text = " ".join(str(error).split())[:200]
+    return PowerError(f"the BMC does not answer: {text}", silent=True)
 
 
 def _read(response: Any) -> Deferred[bytes]:

@@ -99,22 +99,22 @@ class IpmiDriver(Plain):
     async def systems(self, target: Target) -> list[BmcSystem]:
         """Return the BMC's one system, by its FRU and its GUID; IPMI tells no MACs of it."""
         power = await self.status(target)
-        said = ""
+        output = ""
         for command in (("fru", "print", "0"), ("mc", "guid")):
             with suppress(IpmiRefusal):  # many BMCs have neither
-                said += await self._run(target, *command)
-        told = dict(
-            re.findall(r"^\s*([A-Z][A-Za-z ]*?)\s*: *([ -~]{1,64}?)\s*$", said, re.MULTILINE)
+                output += await self._run(target, *command)
+        fields = dict(
+            re.findall(r"^\s*([A-Z][A-Za-z ]*?)\s*: *([ -~]{1,64}?)\s*$", output, re.MULTILINE)
         )
-        names = (told.get("Product Manufacturer"), told.get("Product Name"))
+        names = (fields.get("Product Manufacturer"), fields.get("Product Name"))
         return [
             BmcSystem(
                 host=address.parse(target.address, FORM, {"": 623}, ("suite",)).host,
                 driver=self.kind,
                 address=target.address,
                 model=" ".join(filter(None, names)),
-                serials=tuple(filter(None, [told.get("Product Serial")])),
-                uuids=uuids_of(told.get("System GUID", "")),
+                serials=tuple(filter(None, [fields.get("Product Serial")])),
+                uuids=uuids_of(fields.get("System GUID", "")),
                 power=power,
             )
         ]
@@ -126,10 +126,10 @@ class IpmiDriver(Plain):
         child = ChildProcess(most=OUTPUT)
         self._reactor.spawnProcess(child, program, [program, *options, *command], environment)
         status, output, errors = await child.ended
-        said = (output + errors).decode(errors="replace")
+        text = (output + errors).decode(errors="replace")
         if status != 0:
-            raise trouble(said)
-        return said
+            raise trouble(text)
+        return text
 
 
 def installed(name: str) -> str:
@@ -180,23 +180,23 @@ def call(target: Target) -> tuple[list[str], dict[str, str]]:
     }
 
 
-def trouble(said: str) -> PowerError:
+def trouble(output: str) -> PowerError:
     """Return the error in ipmitool's words."""
     for words, meaning in LASTING.items():
-        if words in said:
+        if words in output:
             return PowerError(meaning, lasting=True)
-    if SILENT in said:
+    if SILENT in output:
         return PowerError("the BMC does not answer", silent=True)
-    told = [line.strip() for line in said.splitlines() if "failed" in line]
-    said = told[-1] if told else "no"
-    if "Insufficient privilege" in said:
+    failures = [line.strip() for line in output.splitlines() if "failed" in line]
+    output = failures[-1] if failures else "no"
+    if "Insufficient privilege" in output:
         return IpmiRefusal("the account has not the rights of an operator", lasting=True)
-    return IpmiRefusal(f"the BMC says: {said}"[:300])
+    return IpmiRefusal(f"the BMC says: {output}"[:300])
 
 
-def reading(said: str) -> float | None:
+def reading(output: str) -> float | None:
     """Return watts in ipmitool's answer to `dcmi power reading`; None when the BMC says that it is
     not measuring."""
-    found = re.search(r"Instantaneous power reading:\s+(\d+) Watts", said)
-    off = re.search(r"Power reading state is:\s+deactivated", said)
+    found = re.search(r"Instantaneous power reading:\s+(\d+) Watts", output)
+    off = re.search(r"Power reading state is:\s+deactivated", output)
     return float(found[1]) if found and not off else None

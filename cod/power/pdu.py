@@ -156,15 +156,15 @@ class Snmp:
                 f"the outlet cannot be asked: {' '.join(str(problem).split())[:200]}"
             ) from None
         if silence:
-            said = str(silence)
+            reason = str(silence)
             refused = any(
-                word in type(silence).__name__ + said
+                word in type(silence).__name__ + reason
                 for word in ("Wrong", "wrong", "Unknown", "unknown")
             )
             who = "user" if sign_in.user else "community"
             hint = "" if refused else f" (or not to this {who})"
             raise PowerError(
-                f"the outlet's {outlet.host} does not answer{hint}: {said}",
+                f"the outlet's {outlet.host} does not answer{hint}: {reason}",
                 lasting=refused,
                 silent=not refused,
             )

@@ -92,8 +92,10 @@ class RedfishDriver(Plain):
         offered = _part(system, "Boot").get(TARGETS)
         if isinstance(offered, list) and "Pxe" not in offered:
             return False
-        wish = {"Boot": {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"}}
-        await talk.patch(_link(system, "@odata.id"), wish)
+        override = {
+            "Boot": {"BootSourceOverrideEnabled": "Once", "BootSourceOverrideTarget": "Pxe"}
+        }
+        await talk.patch(_link(system, "@odata.id"), override)
         return True
 
     async def boot_from_uri(self, target: Target, uri: str) -> bool:
@@ -107,15 +109,15 @@ class RedfishDriver(Plain):
         offered = boot.get(TARGETS)
         if "HttpBootUri" not in boot or (isinstance(offered, list) and "UefiHttp" not in offered):
             return False
-        wish = {
+        override = {
             "BootSourceOverrideEnabled": "Once",
             "BootSourceOverrideTarget": "UefiHttp",
             "HttpBootUri": uri,
         }
         if "BootSourceOverrideMode" in boot:
-            wish["BootSourceOverrideMode"] = "UEFI"
+            override["BootSourceOverrideMode"] = "UEFI"
         try:
-            await talk.patch(_link(system, "@odata.id"), {"Boot": wish})
+            await talk.patch(_link(system, "@odata.id"), {"Boot": override})
         except BmcRefusal as refusal:
             if refusal.code not in UNABLE:
                 raise

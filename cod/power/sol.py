@@ -70,13 +70,13 @@ class SolLine(ProcessProtocol):
     def __init__(self, reactor: Any, heard: Heard, opened: Opened) -> None:
         self.ended: Deferred[None] = Deferred()
         self._reactor, self._heard, self._opened = reactor, heard, opened
-        self._said: bytes | None = b""  # None: what comes now is the console's
+        self._banner: bytes | None = b""  # None: what comes now is the console's
         self._closing: Any = None
         self._at_start = True  # of a line, for ipmitool: there a tilde is its own
 
     def type(self, data: bytes) -> None:
         """Type on the console: tildes that would be ipmitool's are doubled."""
-        if self._said is None and self._closing is None and data:
+        if self._banner is None and self._closing is None and data:
             self.transport.write(escaped(data, self._at_start))
             self._at_start = data.endswith((b"\r", b"\n"))
 
@@ -84,7 +84,7 @@ class SolLine(ProcessProtocol):
         """Ask ipmitool to end; kill it if it does not, or would take that for typed."""
         if self.transport is not None and self.transport.pid and self._closing is None:
             self._closing = self._reactor.callLater(PATIENCE, self._kill)
-            if self._said is None and self._at_start:
+            if self._banner is None and self._at_start:
                 self.transport.write(GOODBYE)
             else:
                 self._kill()  # there is no session yet, or half a line that nobody has ended
@@ -94,20 +94,20 @@ class SolLine(ProcessProtocol):
             self.transport.signalProcess("KILL")
 
     def outReceived(self, data: bytes) -> None:
-        if self._said is not None:
+        if self._banner is not None:
             data = self._introduced(data)
         if data and self._closing is None:
             self._heard(data)
 
     def _introduced(self, data: bytes) -> bytes:
         """Return what of the console has come with ipmitool's own words before it."""
-        assert self._said is not None
-        self._said = (self._said + data)[-BEFORE:]
-        _, begins, after = self._said.partition(BEGINS)
+        assert self._banner is not None
+        self._banner = (self._banner + data)[-BEFORE:]
+        _, begins, after = self._banner.partition(BEGINS)
         end = after.find(b"\n")
         if not begins or end < 0:
             return b""
-        self._said = None
+        self._banner = None
         if self._closing is None:
             self._opened()
         return after[end + 1 :]
@@ -115,7 +115,7 @@ class SolLine(ProcessProtocol):
     def processEnded(self, reason: Failure | None = None) -> None:
         """Say why the program ended by itself, unless it was asked to."""
         if self._closing is None:
-            self.ended.errback(trouble(self._said))
+            self.ended.errback(trouble(self._banner))
             return
         if self._closing.active():
             self._closing.cancel()
@@ -128,16 +128,18 @@ def escaped(data: bytes, at_start: bool) -> bytes:
     return re.sub(rb"(?<![^\r\n])~" if at_start else rb"(?<=[\r\n])~", b"~~", data)
 
 
-def trouble(said: bytes | None) -> PowerError:
+def trouble(output: bytes | None) -> PowerError:
     """Return the error in ipmitool's words; None: the console had been heard."""
-    if said is None:
+    if output is None:
         return PowerError("the line to the BMC was lost")
-    words = said.decode(errors="replace")
+    words = output.decode(errors="replace")
     for table, lasting in ((LASTING, True), (ipmi.LASTING, True), (FOR_NOW, False)):
         for part, meaning in table.items():
             if part in words:
                 return PowerError(meaning, lasting=lasting)
     if ipmi.SILENT in words:
         return PowerError("the BMC does not answer")
-    told = [line.strip() for line in words.splitlines() if line.startswith(("Error", "Info"))]
-    return PowerError(f"the BMC gives no console: {told[-1] if told else 'no reason'}"[:300])
+    complaints = [line.strip() for line in words.splitlines() if line.startswith(("Error", "Info"))]
+    return PowerError(
+        f"the BMC gives no console: {complaints[-1] if complaints else 'no reason'}"[:300]
+    )

@@ -134,14 +134,14 @@ class CliSession:
         for port, vlan in wanted.items():
             lines = [line.format(port=port, vlan=vlan) for line in self._platform.change]
             if self._platform.shell:
-                said = "\n".join(str(self._connection.send_command(line)) for line in lines)
+                output = "\n".join(str(self._connection.send_command(line)) for line in lines)
             else:
-                said = str(
+                output = str(
                     self._connection.send_config_set(
                         lines, exit_config_mode=not self._platform.commit
                     )
                 )
-            if match := re.search(self._platform.refused, said):
+            if match := re.search(self._platform.refused, output):
                 refused[port] = SwitchError(f"the switch refuses: {in_words(match[0])}")
         if self._platform.commit:
             self._connection.commit(and_quit=True)
@@ -177,9 +177,9 @@ def host_and_port(address: str, default: int = 22) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def in_words(said: str) -> str:
+def in_words(output: str) -> str:
     """Return the first words of a text, `LONGEST` characters at most, on one line."""
-    words = " ".join(said.split())
+    words = " ".join(output.split())
     if len(words) <= LONGEST:
         return words
     cut = words[: LONGEST - 1]
@@ -196,7 +196,7 @@ def _why(error: Exception, target: SwitchTarget) -> str:
         or "not found in known_hosts" in str(error)
     ):
         return "the switch shows another SSH key than host_key says"
-    said = " ".join(str(error).split())
+    reason = " ".join(str(error).split())
     if target.sign_in is not None and target.sign_in.password:
-        said = said.replace(target.sign_in.password, "…")
-    return f"the switch does not answer: {in_words(said) or kind}"
+        reason = reason.replace(target.sign_in.password, "…")
+    return f"the switch does not answer: {in_words(reason) or kind}"

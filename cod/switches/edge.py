@@ -57,15 +57,15 @@ class SwitchEdge(Claimer):
         """Claim switches with ports that are due, and begin a session with each."""
         site = self._site.current
         # at the start, and when the site file was read again
-        told = hash(repr(site.switches))  # nothing of the site file is kept
-        if self._known != told:
+        digest = hash(repr(site.switches))  # nothing of the site file is kept
+        if self._known != digest:
             await self._pool.run(
                 flows.began, self._server, [each.name for each in site.switches], self._clock()
             )
             after: int | None = 0 if site.switches else None
             while after is not None:
                 after = await self._pool.run(flows.place_reported, site, after, PAGE, self._clock())
-            self._known = told
+            self._known = digest
         room = AT_ONCE - len(self._busy)
         if not site.switches or room <= 0 or not await self._pool.read(flows.is_due, self._clock()):
             return

@@ -181,8 +181,8 @@ class SnmpSession:
 
     async def _locate(self, macs: Collection[str], vlan: int) -> dict[str, tuple[str, ...]]:
         self._start()
-        told = await self._get(f"{VLAN_FDB_ID}.{vlan}")
-        table = f"{FDB_PORT}.{vlan if told is None else int(told)}"  # a table for each VLAN
+        value = await self._get(f"{VLAN_FDB_ID}.{vlan}")
+        table = f"{FDB_PORT}.{vlan if value is None else int(value)}"  # a table for each VLAN
         egress, untagged = await self._members()
         found: dict[str, tuple[str, ...]] = {}
         for mac in macs:

@@ -76,10 +76,10 @@ def document(
     if not parts:
         return _listing(dict.fromkeys(sorted(ROOTS), _NO_FOLDER)), "text/plain"
     if wants_peers(parts):
-        there = list(peers)
+        listed = list(peers)
         if parts[1] == "hosts":
-            return _hosts(metadata, there), "text/plain"
-        return json.dumps(_everything(metadata, there), indent=1) + "\n", "application/json"
+            return _hosts(metadata, listed), "text/plain"
+        return json.dumps(_everything(metadata, listed), indent=1) + "\n", "application/json"
     found: str | Tree | None
     if parts[0] == "nocloud":
         found = {"vendor-data": ""} | dict(metadata.documents)

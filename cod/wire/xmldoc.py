@@ -53,8 +53,8 @@ def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element
     if not grammar.validate(root):
         # Looking for the fault makes Python objects of elements, 70 MB of them in a hostile
         # document: small ones only.
-        if document.count(b"<") <= 2 * MOST and (told := _faults(schema).first(root)) is not None:
-            raise BadDocument(*told)
+        if document.count(b"<") <= 2 * MOST and (fault := _faults(schema).first(root)) is not None:
+            raise BadDocument(*fault)
         # libxml2 lists the least specific complaint first; the last line reached is where the
         # trouble is.
         worst = max(grammar.error_log, key=lambda entry: entry.line)

@@ -265,7 +265,7 @@ def test_the_secret_never_crosses_the_wire() -> None:
 def test_a_listener_who_knows_the_boots_secret_reads_nothing() -> None:
     """Give a listener the boot's secret and all that crosses the wire."""
     pair, crossed = overheard()
-    said, frames = pair.server._said, [pair.server.send(ORDER), pair.agent.send(Report(NODE))]
+    said, frames = pair.server._bodies, [pair.server.send(ORDER), pair.agent.send(Report(NODE))]
     assert all(each in crossed for each in said)
     for frame in frames:
         assert not any(word in frame for word in (b"order", b"seed", b"node", b"mac", b"7.12"))

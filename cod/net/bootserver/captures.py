@@ -139,12 +139,12 @@ class Captures(Service):
         sent = dict(request.headers).get(b"authorization", b"").decode("latin-1")
         kind, _, secret = sent.partition(" ")
         bearer = secret.strip() if kind.lower() == "bearer" and secret.isascii() else ""
-        said = {"order": rest[0], "address": connection.peer, "secret": bearer}
-        row: Capture = await self._pool.read(captures.receiving, **said)
+        credentials = {"order": rest[0], "address": connection.peer, "secret": bearer}
+        row: Capture = await self._pool.read(captures.receiving, **credentials)
         if request.method == b"PUT":
-            if said["order"] not in self._room:
-                self._room[said["order"]] = await self._pool.run_at(
-                    NODES, captures.room, **said, rules=self._site.current.images
+            if credentials["order"] not in self._room:
+                self._room[credentials["order"]] = await self._pool.run_at(
+                    NODES, captures.room, **credentials, rules=self._site.current.images
                 )
             body = await connection.body(capture.LARGEST)
             return _json(
@@ -162,19 +162,19 @@ class Captures(Service):
                 "what",
             )
         if row.state != CaptureState.DONE:
-            await self._finish(said, row, word)
+            await self._finish(credentials, row, word)
         return _json(image=row.image)
 
-    async def _finish(self, said: dict[str, str], row: Capture, word: LastWord) -> None:
-        order = said["order"]
+    async def _finish(self, credentials: dict[str, str], row: Capture, word: LastWord) -> None:
+        order = credentials["order"]
         parts = [CapturedPartition(**part.model_dump()) for part in word.partitions]
         made: Ingested = await self._alone(order, partial(self._seal, order, row, word))
-        await self._pool.run_at(NODES, captures.note_digest, **said, digest=made.digest)
+        await self._pool.run_at(NODES, captures.note_digest, **credentials, digest=made.digest)
         await self._alone(order, partial(self._publish, order, made.digest))
         result = await self._pool.run_at(
             NODES,
             captures.keep,
-            **said,
+            **credentials,
             ingested=made,
             partitions=parts,
             rules=self._site.current.images,

@@ -109,11 +109,11 @@ class MetadataDocs:
         self._waiting.setdefault(address, []).append(waiting)
         if len(self._waiting[address]) == 1:
             self._pool.read(flow.of, address=address, site=self._site.current).addBoth(
-                self._told, address
+                self._answer, address
             )
         return waiting
 
-    def _told(self, found: Metadata | Failure | None, address: str) -> None:
+    def _answer(self, found: Metadata | Failure | None, address: str) -> None:
         if not isinstance(found, Failure):
             self._known.pop(address, None)
             self._known[address] = self._seconds() + (KNOWN if found else UNKNOWN), found

@@ -199,9 +199,9 @@ class AgentConnection(Protocol):
         self.transport.write(self._side.to_send())
         self._take(events)
 
-    async def _outdated(self, said: protocol.Outdated) -> None:
+    async def _outdated(self, refusal: protocol.Outdated) -> None:
         self.server.counts["refused"] += 1
-        self._say(f"%s: refused: {said.mac}: %s", OUTDATED)
+        self._say(f"%s: refused: {refusal.mac}: %s", OUTDATED)
         self.end("unknown", OUTDATED)
 
     async def _proved(self, proved: protocol.Proved) -> None:

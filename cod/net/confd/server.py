@@ -79,7 +79,7 @@ class StrangerLines:
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
         self._began = seconds()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._left_out = 0
 
     def allows(self, address: str) -> bool:
@@ -88,11 +88,11 @@ class StrangerLines:
             if self._left_out:
                 log.info("%d more connections of unknown peers were closed", self._left_out)
             self._began, self._left_out = self._seconds(), 0
-            self._told.clear()
-        if address in self._told or len(self._told) >= self.MOST:
+            self._reported.clear()
+        if address in self._reported or len(self._reported) >= self.MOST:
             self._left_out += 1
             return False
-        self._told.add(address)
+        self._reported.add(address)
         return True
 
 
@@ -312,15 +312,15 @@ class ConfdServer(Service):
 
     # ------------------------------------------------------------ orders
 
-    def poll(self, told: bool = True) -> Deferred[Any]:
-        """Look for orders that wait for this server's connections, never twice at a time. `told`:
-        something has changed, which need not be asked first without the write lock."""
+    def poll(self, notified: bool = True) -> Deferred[Any]:
+        """Look for orders that wait for this server's connections, never twice at a time.
+        `notified`: something has changed, which need not be asked first without the write lock."""
         if self._polling:
-            self._again = told or self._again
+            self._again = notified or self._again
             return self._polling
         if not self.nodes:
             return succeed(None)
-        polling = ensureDeferred(self._poll(told))
+        polling = ensureDeferred(self._poll(notified))
         if not polling.called:
             self._polling = polling
             polling.addBoth(self._polled)
@@ -333,9 +333,9 @@ class ConfdServer(Service):
             self.poll()
         return result
 
-    async def _poll(self, told: bool) -> None:
+    async def _poll(self, notified: bool) -> None:
         try:
-            sure = told or self._unsent
+            sure = notified or self._unsent
             site = self.site.current
             if not sure and not await self.pool.read(orders.any_waiting, self.server, site):
                 return
@@ -392,7 +392,7 @@ class ConfdServer(Service):
     @inlineCallbacks
     def _write_seen(self) -> Generator[Deferred[Any], Any, None]:
         batch, self.seen = list(self.seen.items()), {}
-        there = list(self.nodes.items())
+        connected = list(self.nodes.items())
         # between what agents say: both lock rows of many nodes, and MariaDB would undo one of them
         try:
             for start in range(0, len(batch), BATCH_SIZE):
@@ -401,7 +401,7 @@ class ConfdServer(Service):
         except Exception:
             log.exception("writing signs of life")
             return
-        for node_id, connection in there:
+        for node_id, connection in connected:
             if connection.peer and mine.get(node_id) != connection.peer.epoch:
                 connection.end("replaced", "the node has a newer connection")
         self._look_for_orphans(mine)

@@ -53,7 +53,7 @@ class ZoneNotifier(Periodic):
         super().__init__(reactor, pool, log, "looking for changed zones", period, at_once=True)
         self._reactor, self._site, self._clock = reactor, site, clock
         self._configured = False
-        self._told: dict[Target, int] = {}
+        self._notified: dict[Target, int] = {}
         self._waiting: dict[int, Any] = {}
         self._socket = _Answers(self._answered)
         self._port: Any = None
@@ -83,20 +83,22 @@ class ZoneNotifier(Periodic):
         if not site.dns.secondaries:
             return
         found = await self._pool.read(zones.every, site)
-        there = {zone.name for zone, _ in found}
-        self._told = {target: serial for target, serial in self._told.items() if target[0] in there}
+        present = {zone.name for zone, _ in found}
+        self._notified = {
+            target: serial for target, serial in self._notified.items() if target[0] in present
+        }
         busy = {target for target, _ in self._waiting.values()}
         unanswered = Counter(secondary for _, secondary in busy)
         for zone, serial in found:
             for secondary in site.dns.secondaries:
                 target = (zone.name, secondary)
                 if (
-                    self._told.get(target) != serial
+                    self._notified.get(target) != serial
                     and target not in busy
                     and unanswered[secondary] < AT_ONCE
                 ):
                     unanswered[secondary] += 1
-                    self._told[target] = serial  # before an answer: `_tell` repeats by itself
+                    self._notified[target] = serial  # before an answer: `_tell` repeats by itself
                     self._tell(target, list(RETRIES))
 
     def _tell(self, target: Target, waits: list[float]) -> None:
@@ -133,10 +135,10 @@ class ZoneNotifier(Periodic):
         self._tell(target, waits)
 
     def _answered(self, data: bytes, peer: tuple[str, int]) -> None:
-        told = wire.notified(data)
-        if told is None or told[0] not in self._waiting:
+        answer = wire.notified(data)
+        if answer is None or answer[0] not in self._waiting:
             return
-        number, taken = told
+        number, taken = answer
         target = self._waiting[number][0]
         if target[1] != peer[:2]:
             return

@@ -68,7 +68,7 @@ class SecondaryWatch(Periodic):
         self._answers: dict[Secondary, dict[str, int | None]] = {}
         self._asked: dict[Secondary, list[str]] = {}
         self._wrong: dict[Secondary, float] = {}
-        self._told: dict[Secondary, bool] = {}
+        self._reported: dict[Secondary, bool] = {}
         self._begun = False
 
     def startService(self) -> None:
@@ -156,15 +156,15 @@ class SecondaryWatch(Periodic):
             wrong += " and more" * (len(behind) > FEW)
         since = self._wrong.setdefault(secondary, now) if wrong else self._wrong.pop(secondary, now)
         # a copy that is behind has been so for that long already
-        told = not wrong or bool(behind) or now - since >= LATE
-        if told and self._told.get(secondary) != bool(wrong):
+        reportable = not wrong or bool(behind) or now - since >= LATE
+        if reportable and self._reported.get(secondary) != bool(wrong):
             await self._pool.run(
                 zones.tell_of_secondary,
                 secondary=f"{secondary[0]}@{self._name}",
                 wrong=wrong,
                 now=now,
             )
-            self._told[secondary] = bool(wrong)
+            self._reported[secondary] = bool(wrong)
 
     def _is_behind(self, name: str, has: int | None, now: float) -> bool:
         """Return whether a copy is older than the zone was `LATE` seconds ago (RFC 1982)."""

@@ -56,21 +56,21 @@ class NetworkServices(Periodic):
             leave,
         )
         self._tidy = False
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     async def look(self) -> None:
         """Start and stop what has to be."""
-        there = {
+        wanted = {
             each.name: each
             for each in await self._pool.run_at(0, flow.networks, self._site.current)
         }
-        gone = [name for name, (subnet, _) in self.running_in.items() if there.get(name) != subnet]
+        gone = [name for name, (subnet, _) in self.running_in.items() if wanted.get(name) != subnet]
         for name in gone:
             await self._stop(name)
         if self._leave is not None and (gone or not self._tidy):
-            await self._in_thread(self._leave, list(there.values()))
+            await self._in_thread(self._leave, list(wanted.values()))
             self._tidy = True
-        for name, subnet in there.items():
+        for name, subnet in wanted.items():
             if name not in self.running_in and self.running:
                 await self._start(subnet)
 
@@ -97,11 +97,11 @@ class NetworkServices(Periodic):
         except (OSError, CannotListenError) as error:
             for service in reversed(started):
                 await maybeDeferred(service.stopService)
-            if self._told.get(subnet.name) != str(error):
-                self._told[subnet.name] = str(error)
+            if self._reported.get(subnet.name) != str(error):
+                self._reported[subnet.name] = str(error)
                 log.error("%s (%s): %s", subnet.name, subnet.network, why(error))
             return
-        self._told.pop(subnet.name, None)
+        self._reported.pop(subnet.name, None)
         self.running_in[subnet.name] = subnet, started
         log.info("%s (%s) is served", subnet.name, subnet.network)
 

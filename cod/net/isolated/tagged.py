@@ -44,15 +44,15 @@ def join(subnet: Subnet) -> None:
     _ip("link", "set", "dev", name, "up")
 
 
-def leave(rules: Isolation | None, there: Sequence[Subnet]) -> None:
+def leave(rules: Isolation | None, present: Sequence[Subnet]) -> None:
     """Take down the interfaces of VLANs without a vcluster: COD's own are removed, others lose
     their address."""
     if rules is None or rules.interface is None:
         return
-    kept = {subnet.interface for subnet in there}
+    kept = {subnet.interface for subnet in present}
     for _, name in if_nameindex():
-        said = re.fullmatch(re.escape(rules.interface) + r"\.([0-9]{1,4})", name)
-        if said and rules.vlans[0] <= int(said[1]) <= rules.vlans[1] and name not in kept:
+        match = re.fullmatch(re.escape(rules.interface) + r"\.([0-9]{1,4})", name)
+        if match and rules.vlans[0] <= int(match[1]) <= rules.vlans[1] and name not in kept:
             if Path(f"/sys/class/net/{name}/ifalias").read_text().strip() == ALIAS:
                 _ip("link", "delete", "dev", name)
             else:

@@ -114,10 +114,10 @@ class NmpServer(Service):
                 one: (session.greeted, session.sent if session.has_room() else None)
                 for one, session in asked.items()
             }
-            owed, over = await self.pool.read(vcms.fresh, self.server, sent)
+            messages, over = await self.pool.read(vcms.fresh, self.server, sent)
             for vcluster_id, reason in over.items():
                 asked[vcluster_id].leave(reason)
-            for row in owed:
+            for row in messages:
                 # What was read was read for this session: a newer one of the same VCM starts where
                 # that one has come to.
                 session = asked[row.vcluster_id]
@@ -130,7 +130,7 @@ class NmpServer(Service):
                         "message %d for vcluster %d cannot be sent", row.sequence, row.vcluster_id
                     )
                     session.leave("a message cannot be sent")
-            self._again = self._again or len(owed) >= vcms.MOST_EACH  # there may be more
+            self._again = self._again or len(messages) >= vcms.MOST_EACH  # there may be more
         except Exception as error:
             log.error(
                 "what VCMs are owed could not be read: %s",

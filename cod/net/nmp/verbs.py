@@ -66,9 +66,9 @@ def _request_status(
 
 
 def _withdraw(tx: Any, body: b.Withdraw, peer: VcmPeer, context: FlowContext) -> Result[b.Request]:
-    there, key = vcms.request(tx, peer.id, body.request), _key(tx, body.request)
-    if there.state != "pending":  # said twice, or overtaken by its grant
-        return Result(_request(there, key))
+    request, key = vcms.request(tx, peer.id, body.request), _key(tx, body.request)
+    if request.state != "pending":  # said twice, or overtaken by its grant
+        return Result(_request(request, key))
     done = requests.withdraw(
         tx, request_id=body.request, reason="its VCM does not need it any more", now=context.now
     )

@@ -13,11 +13,11 @@ class DeliveryError(Exception):
         self.sentence, self.lasting, self.dead = sentence, lasting, dead
 
 
-def brief(said: object) -> str:
+def brief(error: object) -> str:
     """Return what somebody said, or an error, as part of one line."""
-    if isinstance(said, bytes):
-        said = said.decode(errors="replace")
-    elif isinstance(said, OSError) and said.strerror:
-        said = said.strerror
-    text = " ".join("".join(c if c.isprintable() else " " for c in str(said)).split())
-    return text[:LONGEST] or type(said).__name__
+    if isinstance(error, bytes):
+        error = error.decode(errors="replace")
+    elif isinstance(error, OSError) and error.strerror:
+        error = error.strerror
+    text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
+    return text[:LONGEST] or type(error).__name__

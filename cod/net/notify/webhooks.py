@@ -70,11 +70,11 @@ class Webhooks:
             raise
         except Exception as error:
             raise DeliveryError(_why(error), dead=True) from None
-        said = f"the webhook answered {code} {http.RESPONSES.get(code, b'').decode()}".rstrip()
+        status = f"the webhook answered {code} {http.RESPONSES.get(code, b'').decode()}".rstrip()
         if 300 <= code <= 399:
-            raise DeliveryError(f"{said}: redirects are not followed", dead=True)
+            raise DeliveryError(f"{status}: redirects are not followed", dead=True)
         if not 200 <= code <= 299:  # 4xx may be about this notice alone
-            raise DeliveryError(said, dead=code >= 500 or code in CALM)
+            raise DeliveryError(status, dead=code >= 500 or code in CALM)
         return ""
 
     async def _post(self, url: str, headers: dict[str, str], content: bytes) -> int:

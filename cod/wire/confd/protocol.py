@@ -234,7 +234,7 @@ class _Side(ABC):
         self._agree = agree
         self._framer = Framer()
         self._output = bytearray()
-        self._said: list[bytes] = []  # bodies of the handshake so far
+        self._bodies: list[bytes] = []  # bodies of the handshake so far
         self._in: Seal | None = None
         self._out: Seal | None = None
 
@@ -290,7 +290,7 @@ class _Side(ABC):
 
     def _say(self, message: Message) -> None:
         body = encode(message)
-        self._said.append(body)
+        self._bodies.append(body)
         self._write(body)
 
     def _public(self) -> bytes:
@@ -349,7 +349,7 @@ class AgentSide(_Side):
             return self._prove(message, body)
         if isinstance(message, Welcome) and self.state is State.WELCOME:
             expected = welcome_proof(
-                self._server_key, framed(*self._said), message.node, message.heartbeat
+                self._server_key, framed(*self._bodies), message.node, message.heartbeat
             )
             if not hmac.compare_digest(expected, message.proof):
                 raise ProtocolError("the server does not know this machine's secret: an impostor")
@@ -370,12 +370,12 @@ class AgentSide(_Side):
             )
         if [len(challenge.salt), len(challenge.nonce), len(challenge.key)] != [SALT, NONCE, KEY]:
             raise ProtocolError("a challenge with a salt, nonce or key of the wrong length")
-        self._said.append(body)
+        self._bodies.append(body)
         client_key, self._server_key = keys(self._secret.key, challenge.salt)
-        said = framed(*self._said)
+        transcript = framed(*self._bodies)
         shared = self._shared(challenge.key)
-        self._session = SessionKeys.derive(client_key, self._server_key, said, shared)
-        self._say(Proof(xor(client_key, keyed(said, keyed(client_key, b"")))))
+        self._session = SessionKeys.derive(client_key, self._server_key, transcript, shared)
+        self._say(Proof(xor(client_key, keyed(transcript, keyed(client_key, b"")))))
         self.state = State.WELCOME
         return [NewSecret(self._session.secret)]
 
@@ -402,7 +402,7 @@ class ServerSide(_Side):
 
     def _step(self, message: Message, body: bytes) -> Sequence[Event]:
         if isinstance(message, Hello):
-            self._said.append(body)
+            self._bodies.append(body)
             self.state, self._hello = State.LOOKUP, message
             if not message.key:
                 return [Outdated(message.mac)]
@@ -425,13 +425,15 @@ class ServerSide(_Side):
     def _prove(self, proof: Proof, body: bytes) -> Proved:
         if len(proof.value) != NONCE:
             raise ProtocolError("a proof of the wrong length")
-        said = framed(*self._said)
-        client_key = xor(proof.value, keyed(said, self._verifier.stored_key))
+        transcript = framed(*self._bodies)
+        client_key = xor(proof.value, keyed(transcript, self._verifier.stored_key))
         if not hmac.compare_digest(keyed(client_key, b""), self._verifier.stored_key):
             raise ProtocolError(f"{self._hello.mac} does not know the secret {self._hello.id}")
-        self._said.append(body)
+        self._bodies.append(body)
         shared = self._shared(self._hello.key)
-        self._session = SessionKeys.derive(client_key, self._verifier.server_key, said, shared)
+        self._session = SessionKeys.derive(
+            client_key, self._verifier.server_key, transcript, shared
+        )
         self.state = State.TRADE
         secret = self._session.secret
         return Proved(
@@ -441,7 +443,7 @@ class ServerSide(_Side):
     def welcome(self, node: str, heartbeat: float) -> list[Event]:
         """Answer to Proved: the session is stored and open. `heartbeat` is in seconds."""
         assert self.state is State.TRADE
-        proof = welcome_proof(self._verifier.server_key, framed(*self._said), node, heartbeat)
+        proof = welcome_proof(self._verifier.server_key, framed(*self._bodies), node, heartbeat)
         self._write(encode(Welcome(proof, node, heartbeat)))
         keys = self._session
         self._open(
