@@ -406,10 +406,10 @@ class Step:
     """A planned change of a node: an event, its cause, the columns that change with it, and a power
     command.
 
-    frees  its holder cannot use it: it loses its holder, which gets another in its place
-    told   its holder and administrators have been told already
-    fault  whose fault the trouble is that the step follows; None: it follows none
-    stops  why no other node takes its place for the time being; '': one does
+    frees     its holder cannot use it: it loses its holder, which gets another in its place
+    notified  its holder and administrators have been told already
+    fault     whose fault the trouble is that the step follows; None: it follows none
+    stops     why no other node takes its place for the time being; '': one does
     Decided by `policy.nodes.lifecycle`, carried out by `core.nodes.transitions.apply`.
     """
 
@@ -420,7 +420,7 @@ class Step:
     frees: bool = False
     fault: Fault | None = None
     stops: str = ""
-    told: bool = False
+    notified: bool = False
 
 
 class WrongEvent(Exception):

@@ -68,10 +68,10 @@ def check_waiting(tx: Tx, group: Group, policy: Policy) -> None:
     """Raise `Refused` where as many requests and reservations of the group wait as may wait; the
     site's own group, which is its administrators', has no limit."""
     most = policy.pending_requests
-    if group.name != SITE and most and (there := requests.waiting(tx, group.id)) >= most:
+    if group.name != SITE and most and (waiting := requests.waiting(tx, group.id)) >= most:
         raise Refused(
             "slow_down",
-            f"group {group.name} has {there} requests that wait, and may have {most}: end some"
+            f"group {group.name} has {waiting} requests that wait, and may have {most}: end some"
             " first",
         )
 

@@ -170,8 +170,8 @@ def watch(tx: Tx, now: float) -> None:
         names = {group.id: group.name for group in groups.every(tx)}
         first = lacking[0]
         by_name = {names[one]: count for one, count in first.guarantees.items()}
-        said = notice_texts.guarantees_exceed(first.what, by_name, first.nodes)
-        outages.begin(tx, GUARANTEES, said, now)
+        notice = notice_texts.guarantees_exceed(first.what, by_name, first.nodes)
+        outages.begin(tx, GUARANTEES, notice, now)
 
 
 class Promised(NamedTuple):

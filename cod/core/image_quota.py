@@ -36,23 +36,25 @@ def check_upload(tx: Tx, group_id: int | None, rules: ImageRules) -> None:
     """Raise `Refused` where the group has as many open uploads as it may have (None: the site)."""
     if group_id is not None:
         name = groups.get(tx, group_id).name
-        there = len(uploads.every(tx, frozenset({group_id})))
-        _check(there, rules.open_uploads, "open uploads", name)
+        open_uploads = len(uploads.every(tx, frozenset({group_id})))
+        _check(open_uploads, rules.open_uploads, "open uploads", name)
 
 
 def check_capture(tx: Tx, group_id: int | None, rules: ImageRules) -> None:
     """Raise `Refused` where as many nodes are being captured for the group as may be."""
     if group_id is not None:
-        there = [
+        waiting = [
             capture
             for _, capture in captures.every(tx, frozenset({group_id}))
             if capture.state in captures.OPEN
         ]
-        _check(len(there), rules.open_captures, "captures under way", groups.get(tx, group_id).name)
+        _check(
+            len(waiting), rules.open_captures, "captures under way", groups.get(tx, group_id).name
+        )
 
 
-def _check(there: int, most: int, what: str, group: str) -> None:
-    if most and there >= most:
+def _check(present: int, most: int, what: str, group: str) -> None:
+    if most and present >= most:
         raise Refused(
-            "slow_down", f"group {group} has {there} {what}, and may have {most}: end some first"
+            "slow_down", f"group {group} has {present} {what}, and may have {most}: end some first"
         )

@@ -19,11 +19,13 @@ def check(tx: Tx, image: Image) -> None:
             continue
         configuration = template.parse(row.document)
         named = template.image_names(configuration)
-        there = images.resolve(tx, named, group)
-        then = there | {name: image for name in named if image.name in possible_names(name, group)}
+        images_by_name = images.resolve(tx, named, group)
+        then = images_by_name | {
+            name: image for name in named if image.name in possible_names(name, group)
+        }
         why = (
             _fault(configuration, then)
-            if then != there and not _fault(configuration, there)
+            if then != images_by_name and not _fault(configuration, images_by_name)
             else ""
         )
         if why:
@@ -35,9 +37,9 @@ def check(tx: Tx, image: Image) -> None:
             )
 
 
-def _fault(configuration: template.Configuration, there: Mapping[str, Image]) -> str:
+def _fault(configuration: template.Configuration, images_by_name: Mapping[str, Image]) -> str:
     try:
-        prime.check_images(configuration, there)
+        prime.check_images(configuration, images_by_name)
     except Refused as refused:
         return refused.sentence
     return ""

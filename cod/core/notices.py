@@ -50,15 +50,15 @@ def add(
     return notice
 
 
-def tell(tx: Tx, vcluster: Vcluster, said: notice_texts.NoticeText, now: float) -> Notice:
+def tell(tx: Tx, vcluster: Vcluster, text: notice_texts.NoticeText, now: float) -> Notice:
     """Tell the vcluster's group something about it."""
-    return add(tx, **said, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
+    return add(tx, **text, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
 
 
 def tell_people(
     tx: Tx,
     vcluster: Vcluster,
-    said: notice_texts.NoticeText,
+    text: notice_texts.NoticeText,
     people: Sequence[tuple[int, str]],
     now: float,
 ) -> Notice:
@@ -66,25 +66,25 @@ def tell_people(
     otherwise; its group sees it among its notices."""
     columns = {"group_id": vcluster.group_id, "vcluster_id": vcluster.id}
     chosen = [
-        Chooser(*one, mail_choices.of(tx, one[0]).get(said["kind"], NoticeMail.AT_ONCE), False)
+        Chooser(*one, mail_choices.of(tx, one[0]).get(text["kind"], NoticeMail.AT_ONCE), False)
         for one in people
     ]
-    notice = notices.add(tx, _at_once(chosen), now=now, **said, **columns)
+    notice = notices.add(tx, _at_once(chosen), now=now, **text, **columns)
     _collect(tx, notice, chosen)
     return notice
 
 
 def tell_all(
-    tx: Tx, told: Sequence[tuple[Vcluster, Group, notice_texts.NoticeText]], now: float
+    tx: Tx, recipients: Sequence[tuple[Vcluster, Group, notice_texts.NoticeText]], now: float
 ) -> None:
     """Tell the groups of vclusters something, each in its order."""
     rows: list[dict[str, Any]] = []
     choosers = cache(partial(mail_choices.choosers, tx))  # groups are few
-    for vcluster, group, said in told:
-        if _targets(group, said["kind"]) or choosers(said["kind"], group.id):
-            tell(tx, vcluster, said, now)
+    for vcluster, group, text in recipients:
+        if _targets(group, text["kind"]) or choosers(text["kind"], group.id):
+            tell(tx, vcluster, text, now)
         else:
-            rows.append({**said, "group_id": group.id, "vcluster_id": vcluster.id, "at": now})
+            rows.append({**text, "group_id": group.id, "vcluster_id": vcluster.id, "at": now})
     notices.add_all(tx, rows)
 
 

@@ -203,12 +203,12 @@ def answer_all(tx: Tx, vcluster_id: int, leaving: Sequence[Node], now: float) ->
     """Count nodes that leave the vcluster, for whatever reason, as answers to its open reclaims.
     Call it before `holding.give_back`.
     """
-    there = reclaims.open_(tx, vcluster_id, lock=True)
-    if not there:
+    open_reclaims = reclaims.open_(tx, vcluster_id, lock=True)
+    if not open_reclaims:
         return
-    chosen = reservations.of_reclaims(tx, [reclaim.id for reclaim in there])
+    chosen = reservations.of_reclaims(tx, [reclaim.id for reclaim in open_reclaims])
     left = list(leaving)
-    for reclaim in there:
+    for reclaim in open_reclaims:
         own = [node for node in left if chosen.get(node.id) == reclaim.id]
         others = fitting(tx, reclaim, (node for node in left if node.id not in chosen))
         given = (own + others)[: reclaim.count - reclaim.given]
@@ -227,18 +227,18 @@ def deserted(tx: Tx, vcluster_id: int, held: Sequence[Node], now: float) -> None
 def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[tuple[Node, float]], now: float) -> None:
     """Note which nodes the vcluster promises to give for a reclaim, each by a time: at the deadline
     they go in place of others that were chosen. Earlier promises that are not repeated end."""
-    there = {one.node_id: one.reclaim_id for one in reservations.every(tx)}
+    existing = {one.node_id: one.reclaim_id for one in reservations.every(tx)}
     left = reclaim.count - reclaim.given
     able = [
         node.id
         for node in fitting(tx, reclaim, (node for node, _ in nodes_))
-        if there.get(node.id, reclaim.id) == reclaim.id
+        if existing.get(node.id, reclaim.id) == reclaim.id
     ]
     promised = able[:left]
     others = sorted(node.id for node in reclaims.chosen(tx, reclaim) if node.id not in promised)
     reservations.drop(tx, others[left - len(promised) :])
     reservations.add(
-        tx, [one for one in promised if one not in there], reclaim.request_id, reclaim.id, now
+        tx, [one for one in promised if one not in existing], reclaim.request_id, reclaim.id, now
     )
     reservations.promise(
         tx, reclaim.id, {node.id: at for node, at in nodes_ if node.id in promised}
@@ -253,8 +253,8 @@ def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
     are promised the last. Where nothing is left the reclaim is over. Raises `Changed` when other
     than `count` and `left` nodes are open.
     """
-    there = reclaims.get(tx, reclaim_id)
-    vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
+    current = reclaims.get(tx, reclaim_id)
+    vcluster = vclusters.get(tx, current.vcluster_id, lock=True) if current else None
     reclaim = reclaims.get(tx, reclaim_id, lock=True)
     if vcluster is None or reclaim is None or reclaim.state != ReclaimState.OPEN:
         return 0

@@ -25,9 +25,9 @@ def replace(tx: Tx, node: Node, now: float) -> Request | None:
     if vcluster is None or node.template_id is None:
         return None
     key = f"replace {node.id}.{node.generation}"
-    there = requests.by_key(tx, key)
-    if there is not None:
-        return there
+    existing = requests.by_key(tx, key)
+    if existing is not None:
+        return existing
     granted = requests.get(tx, node.request_id) if node.request_id is not None else None
     asked = [
         one.attributes

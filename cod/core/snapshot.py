@@ -216,8 +216,8 @@ def _user_ranks(read: PassRows, rules: Policy, now: float) -> Mapping[int, int]:
     }
     if not asking:
         return {}
-    there = users.with_users(read.users, asking.values())
-    found = users.standings(there, rules.fair_half_life, now)
+    accounts = users.with_users(read.users, asking.values())
+    found = users.standings(accounts, rules.fair_half_life, now)
     return {
         one: found[group_id][user_id].rank
         for one, (group_id, user_id) in asking.items()

@@ -112,9 +112,9 @@ def create(
 def home(tx: Tx, group: Group, context: FlowContext) -> Volume | None:
     """Return the group's home volume, made now if need be; None where the site has no file server.
     Raises `Refused`."""
-    site, there = context.site, volumes.homes(tx, group.id)
-    if there or not site.fileservers:
-        return there[0] if there else None
+    site, homes = context.site, volumes.homes(tx, group.id)
+    if homes or not site.fileservers:
+        return homes[0] if homes else None
     return create(
         tx,
         group,
@@ -166,12 +166,12 @@ def attach(
         )
         raise Refused("invalid", why, "delete_after")
     check_templates(tx, volume.sec, [vcluster.id])
-    there = volumes.attached_to(tx, vcluster.id)
+    attached = volumes.attached_to(tx, vcluster.id)
     policy.check_apart(
-        mount, [one.mount for one in there if not one.leaving and one.volume_id != volume.id]
+        mount, [one.mount for one in attached if not one.leaving and one.volume_id != volume.id]
     )
     columns = {"mount": mount, "read_only": asked.read_only, "delete_after": asked.delete_after}
-    own = next((one for one in there if one.volume_id == volume.id), None)
+    own = next((one for one in attached if one.volume_id == volume.id), None)
     sequence = changed(tx, volume, now)
     if own is None:
         volumes.attach(
@@ -205,8 +205,8 @@ def detach_all(tx: Tx, vcluster: Vcluster, now: float) -> bool:
     A volume with `delete_after` that is attached to no other vcluster is deleted. Its group is
     told, and may restore it for that time.
     """
-    there = volumes.attached_to(tx, vcluster.id)
-    for one in there:
+    attached = volumes.attached_to(tx, vcluster.id)
+    for one in attached:
         if one.leaving:
             continue
         volume = volumes.get(tx, one.volume_id, lock=True)
@@ -217,7 +217,7 @@ def detach_all(tx: Tx, vcluster: Vcluster, now: float) -> bool:
             mark_deleted(
                 tx, volume, now + one.delete_after, now, f"vcluster {vcluster.name} has ended"
             )
-    return not there
+    return not attached
 
 
 def mark_deleted(tx: Tx, volume: Volume, purge_at: float, now: float, cause: str) -> None:

@@ -121,8 +121,8 @@ def node_in_full(
         siblings=_siblings(tx, view.node),
     )
     if groups is not None:
-        told = bmcs.without(view.node.attributes)
-        view = replace(view, node=replace(view.node, attributes=told))
+        report = bmcs.without(view.node.attributes)
+        view = replace(view, node=replace(view.node, attributes=report))
     history = node_history(tx, name=name, page=Page(limit=SHOWN), groups=groups)
     return (
         view,
@@ -234,11 +234,11 @@ def told_until(tx: Tx, after: int | None) -> int:
 
 
 def happened(
-    tx: Tx, after: int, told: int
+    tx: Tx, after: int, newest: int
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], list[NoticeView]]:
     """Return transitions after the one with the id `after`, the progress of disks being written
-    now, and the notices after the one with the id `told`."""
-    return events.events(tx, after), events.progress(tx), notices.every(tx, after=told, limit=500)
+    now, and the notices after the one with the id `newest`."""
+    return events.events(tx, after), events.progress(tx), notices.every(tx, after=newest, limit=500)
 
 
 def alive(tx: Tx) -> list[tuple[str, str, int]]:

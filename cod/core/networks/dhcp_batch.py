@@ -48,14 +48,14 @@ def free_address(
     query: DhcpQuery,
     net: Net,
     client: DhcpClient | None,
-    lent: frozenset[int] = frozenset(),
+    in_use: frozenset[int] = frozenset(),
 ) -> int | None:
-    """Return an address that the client may be lent now, none of those that are `lent` to others;
+    """Return an address that the client may be given now, none of those `in_use` by others;
     None where the pool is empty."""
     pool = boot_range(batch, net, client)
     keeps = GIVES_WAY if client is None or client.state in UNREPORTED else 0.0
     yielding = batch.now + batch.site.policy.boot_time - keeps
-    return batch.bindings.free(query.mac, pool, net.avoid | lent, batch.now, yielding)
+    return batch.bindings.free(query.mac, pool, net.avoid | in_use, batch.now, yielding)
 
 
 def read_client(batch: Batch, mac: str) -> DhcpClient:

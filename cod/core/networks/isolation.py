@@ -57,10 +57,10 @@ def subnets_of(tx: Tx, queries: Iterable[DhcpQuery], site: Site) -> list[Subnet]
         vlans = {isolation.vlan_of(query.subnet) for query in queries} - {None}
         found = networks.of_subnets(tx, [each for each in vlans if each is not None], [])
     else:
-        said = {query.giaddr if query.giaddr != NOWHERE else query.ciaddr for query in queries} - {
-            NOWHERE
-        }
-        found = networks.of_subnets(tx, [], [ipv4(each) for each in said])
+        addresses = {
+            query.giaddr if query.giaddr != NOWHERE else query.ciaddr for query in queries
+        } - {NOWHERE}
+        found = networks.of_subnets(tx, [], [ipv4(each) for each in addresses])
     return [isolation.subnet(each, rules, site.dns.port == 53) for each in found]
 
 
@@ -176,8 +176,8 @@ def elsewhere(tx: Tx, node: Node, subnet: Subnet) -> str:
         )
     if network is None or node.state not in OWN_SYSTEM:
         return ""
-    said = trouble(tx, node)
-    return said or f"its switch port is on its way to VLAN {network.vlan}"
+    fault = trouble(tx, node)
+    return fault or f"its switch port is on its way to VLAN {network.vlan}"
 
 
 def way_down(tx: Tx, node: Node) -> tuple[str, float | None]:

@@ -84,29 +84,29 @@ def connect(
     wish along, and the port that it left goes back to provisioning. A report can lie: LLDP alone
     takes no port that another NIC is on. That is recorded as a conflict.
     """
-    there = store.at(tx, switch, port, lock=True)
+    existing = store.at(tx, switch, port, lock=True)
     own = store.of_mac(tx, mac, lock=True)
     heard = source == "lldp"
-    if own is not None and there is not None and own.id == there.id:
+    if own is not None and existing is not None and own.id == existing.id:
         kept = "manual" if own.source == "manual" else source
         return store.change(tx, own, node_id=node.id, source=kept, seen_at=now)
     if heard and own is not None and own.source == "manual":
         return None
-    if there is not None and there.mac is not None:
-        if heard and (there.node_id != node.id or there.source == "manual"):
-            by = "a manual entry" if there.source == "manual" else "an earlier report"
-            _doubt(tx, node, mac, switch, port, f"where {there.mac} is by {by}", now)
+    if existing is not None and existing.mac is not None:
+        if heard and (existing.node_id != node.id or existing.source == "manual"):
+            by = "a manual entry" if existing.source == "manual" else "an earlier report"
+            _doubt(tx, node, mac, switch, port, f"where {existing.mac} is by {by}", now)
             return None
-        there = vacate(tx, there, now)
+        existing = vacate(tx, existing, now)
     wanted = None if own is None else own.wanted_vlan
     if own is not None:
         vacate(tx, own, now)
-    if there is None:
+    if existing is None:
         found = store.add(
             tx, switch=switch, port=port, node_id=node.id, mac=mac, source=source, now=now
         )
     else:
-        found = store.change(tx, there, node_id=node.id, mac=mac, source=source, seen_at=now)
+        found = store.change(tx, existing, node_id=node.id, mac=mac, source=source, seen_at=now)
     return found if wanted is None else store.wish(tx, found, wanted, now)
 
 

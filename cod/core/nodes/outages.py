@@ -34,9 +34,11 @@ def look(tx: Tx, now: float) -> bool:
         if not waiting:
             has_notified |= end(tx, part, back(), now)
             continue
-        told = watermarks.at(tx, _mark(part))
-        new = [one for one in waiting if told is None or (one.waits_since or now) > told]
-        patient = told is not None and now < told + AGAIN
+        reported_at = watermarks.at(tx, _mark(part))
+        new = [
+            one for one in waiting if reported_at is None or (one.waits_since or now) > reported_at
+        ]
+        patient = reported_at is not None and now < reported_at + AGAIN
         if new and not patient and now >= (new[0].waits_since or now) + TOLD_AFTER:
             begin(tx, part, away(new), now)
             has_notified = True
@@ -57,10 +59,10 @@ def _kerberos(waiting: Sequence[Node]) -> NoticeText:
     return notice_texts.keytabs_not_made([one.name for one in waiting], why)
 
 
-def begin(tx: Tx, part: str, said: NoticeText, now: float) -> None:
+def begin(tx: Tx, part: str, notice: NoticeText, now: float) -> None:
     """Tell administrators that the part is away."""
     if watermarks.move(tx, _mark(part), watermarks.at(tx, _mark(part)), now):
-        notices.add(tx, **said, group_id=None, now=now)
+        notices.add(tx, **notice, group_id=None, now=now)
 
 
 def begun(tx: Tx, part: str) -> bool:
@@ -68,13 +70,13 @@ def begun(tx: Tx, part: str) -> bool:
     return watermarks.at(tx, _mark(part)) is not None
 
 
-def end(tx: Tx, part: str, said: NoticeText, now: float) -> bool:
+def end(tx: Tx, part: str, notice: NoticeText, now: float) -> bool:
     """Tell administrators, if they were told that the part is away, that it is back; return whether
     they were."""
     if not begun(tx, part):
         return False
     watermarks.forget(tx, _mark(part))
-    notices.add(tx, **said, group_id=None, now=now)
+    notices.add(tx, **notice, group_id=None, now=now)
     return True
 
 

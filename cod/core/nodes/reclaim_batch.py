@@ -49,9 +49,9 @@ class ReclaimBatch:
         self._vclusters = vclusters.lock(tx, losers | asking)
         self._spoken_for = vcms.enrolled(tx, losers)
         self._written = reclaims.written(tx, self._requests, now)
-        there = [self._vclusters[one] for one in losers if one in self._vclusters]
+        losing = [self._vclusters[one] for one in losers if one in self._vclusters]
         others = [self._vclusters[one] for one in asking]
-        self._rows = preemption.PreemptionRows(tx, there, others, now, sharing=plan.sharing)
+        self._rows = preemption.PreemptionRows(tx, losing, others, now, sharing=plan.sharing)
         self._members: dict[tuple[int, NodeKindRow], list[Member]] = {}
         self._chosen: set[int] = set()
         self._opened: list[_Opened] = []
@@ -83,8 +83,8 @@ class ReclaimBatch:
             )
         group = self._rows.groups[vcluster.group_id]
         by = preemption.protected_since(vcluster, group, self._site.policy, self._now)
-        there = self._left(vcluster, kind)
-        mobile = [one for one in there if (one.assigned_at or 0.0) <= by]
+        available = self._left(vcluster, kind)
+        mobile = [one for one in available if (one.assigned_at or 0.0) <= by]
         chosen = leases.victims(mobile, taken.count)
         if len(chosen) < taken.count:
             raise nodes.Changed(
@@ -103,7 +103,7 @@ class ReclaimBatch:
             self._now + grace(group, self._site.policy),
         )
         spoken_for = vcluster.id in self._spoken_for
-        others = [one for one in there if one.id not in self._chosen] if spoken_for else None
+        others = [one for one in available if one.id not in self._chosen] if spoken_for else None
         self._opened.append(_Opened(opening, request, vcluster, others))
         return taken.count
 
@@ -120,15 +120,15 @@ class ReclaimBatch:
         """Write what was opened, and tell the owners and VCMs. Raises `Changed` where a node that
         was chosen has left meanwhile: then nothing may be committed."""
         locked = {node.id: node for node in nodes.lock(self._tx, self._chosen)}
-        told = []
+        recipients = []
         made = reclaims.add_all(self._tx, [one.opening for one in self._opened], self._now)
         for (opening, request, vcluster, others), reclaim in zip(self._opened, made, strict=True):
             chosen = [locked[one] for one in opening.node_ids if one in locked]
             if [one.vcluster_id for one in chosen] != [vcluster.id] * reclaim.count:
                 raise nodes.Changed(f"nodes of vcluster {vcluster.name} have left meanwhile")
             names = [node.name for node in chosen]
-            said = notice_texts.reclaim(vcluster, names, reclaim.count, reclaim.deadline)
-            told.append((vcluster, self._rows.groups[vcluster.group_id], said))
+            notice = notice_texts.reclaim(vcluster, names, reclaim.count, reclaim.deadline)
+            recipients.append((vcluster, self._rows.groups[vcluster.group_id], notice))
             if others is not None:
                 why = (
                     f"request {request.id} needs these nodes; {vcluster.name} is preemptible"
@@ -136,4 +136,4 @@ class ReclaimBatch:
                     else f"request {request.id} has priority {request.priority}"
                 )
                 vcm_outbox.reclaimed(self._tx, reclaim, why, [*chosen, *others], self._now)
-        notices.tell_all(self._tx, told, self._now)
+        notices.tell_all(self._tx, recipients, self._now)

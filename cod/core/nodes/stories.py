@@ -17,7 +17,7 @@ from cod.store.nodes import bindings, holding, nodes
 from cod.store.scheduler import vclusters
 
 
-def by_agent(tx: Tx, node: Node, said: str, site: Site, now: float) -> Node:
+def by_agent(tx: Tx, node: Node, marks: str, site: Site, now: float) -> Node:
     """Take in what a node's agent found on its disks, which nobody had written to since the site
     was held. Return the node as it is now: set aside where that differs from the database.
 
@@ -28,7 +28,7 @@ def by_agent(tx: Tx, node: Node, said: str, site: Site, now: float) -> Node:
     if story is None or node.state != NodeState.TRAMPOLINE:
         return node
     bindings.returned(tx, node.id)
-    verdict, sentence = policy.judge(node.id, story.known, said)
+    verdict, sentence = policy.judge(node.id, story.known, marks)
     _note(tx, node.id, verdict, "agent", sentence, now)
     if verdict is StoryVerdict.DIFFERS:
         holder = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
@@ -36,7 +36,7 @@ def by_agent(tx: Tx, node: Node, said: str, site: Site, now: float) -> Node:
         step = Step(NodeEvent.QUARANTINED, why, {"reason": why})
         return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
     installed = holding.installed_in(tx, node.id)
-    if node.vcluster_id is not None and policy.is_mark_of(node.id, installed, said):
+    if node.vcluster_id is not None and policy.is_mark_of(node.id, installed, marks):
         node = nodes.change(tx, node, disk=Disk.SYSTEM)
     return transitions.settle(tx, node, now=now, actor="agent", policy=site.policy)
 
@@ -45,8 +45,8 @@ def could_not_look(tx: Tx, node: Node, reason: str, now: float) -> None:
     """Take in why a node's agent cannot tell what its disks hold: the machine stays silent."""
     story = stories.get(tx, node.id, lock=True)
     if story is not None and story.verdict is not StoryVerdict.DIFFERS:
-        said = f"its agent could not look: {reason}"
-        stories.change(tx, story, verdict=StoryVerdict.SILENT, at=now, said=said[:300])
+        sentence = f"its agent could not look: {reason}"
+        stories.change(tx, story, verdict=StoryVerdict.SILENT, at=now, said=sentence[:300])
 
 
 def by_system(tx: Tx, node_id: int, verdict: StoryVerdict, sentence: str, now: float) -> None:

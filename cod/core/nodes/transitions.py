@@ -88,13 +88,13 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     if step.event in ENDS_STORY:
         stories.forget(tx, node.id)
     # not if it was a person, user:NAME: they know
-    if target is NodeState.QUARANTINED and ":" not in actor and not step.told:
+    if target is NodeState.QUARANTINED and ":" not in actor and not step.notified:
         notices.add(tx, **notice_texts.quarantined(node.name, step.cause), group_id=None, now=now)
     if target in (NodeState.QUARANTINED, NodeState.RETIRED) or step.frees:
         vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
         if vcluster is not None:
             name = node.name if node.hostname is None else f"{node.hostname} ({node.name})"
-            if not (step.stops or step.told):
+            if not (step.stops or step.notified):
                 notices.tell(tx, vcluster, notice_texts.node_lost(vcluster, name, step.cause), now)
         reservations.drop(tx, [node.id])
         replacement = requests.replace(tx, node, now)
@@ -231,8 +231,8 @@ def note_capture(tx: Tx, node: Node, event: NodeEvent, cause: str, now: float) -
         captures.end(tx, node.id, CaptureState.CANCELLED, cause, now)
     elif target in ENDS_CAPTURE or event in (NodeEvent.EXHAUSTED, NodeEvent.CAPTURED):
         captures.end(tx, node.id, CaptureState.FAILED, cause, now)
-        said = notice_texts.capture_failed(node.name, capture.image, cause)
-        notices.add(tx, **said, group_id=capture.group_id, vcluster_id=node.vcluster_id, now=now)
+        notice = notice_texts.capture_failed(node.name, capture.image, cause)
+        notices.add(tx, **notice, group_id=capture.group_id, vcluster_id=node.vcluster_id, now=now)
     else:
         captures.change(tx, node.id, state=CaptureState.WANTED, reason=cause)
 

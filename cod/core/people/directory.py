@@ -97,20 +97,20 @@ def _follow_keys(tx: Tx, user: User, identity: Identity, now: float, take: bool)
     are left out."""
     if identity.keys is None or not (identity.keys or take):
         return
-    there = {key.fingerprint: key for key in sshkeys.of_user(tx, user.id)}
+    existing = {key.fingerprint: key for key in sshkeys.of_user(tx, user.id)}
     wanted: dict[str, keys.PublicKey] = {}
     for line in identity.keys[: keys.MOST]:
         with suppress(Refused):
             parsed = keys.parse(line)
             wanted[parsed.fingerprint] = parsed
-    for mark, key in list(there.items()):
+    for mark, key in list(existing.items()):
         if key.given and mark not in wanted:
             sshkeys.remove(tx, user.id, key.id)
-            del there[mark]
+            del existing[mark]
             _note(tx, identity, "key delete", user, now, before={"fingerprint": mark})
     for mark, parsed in wanted.items():
-        if mark not in there and len(there) < keys.MOST:
-            there[mark] = sshkeys.add(
+        if mark not in existing and len(existing) < keys.MOST:
+            existing[mark] = sshkeys.add(
                 tx,
                 SshKey(
                     0, user.id, parsed.name, parsed.algorithm, parsed.key, mark, now, given=True

@@ -152,7 +152,7 @@ def _prime(
     site: Site,
     address: str,
 ) -> Order:
-    there = images.resolve(tx, template.image_names(configuration), owner_of(wanted.name))
+    images_by_name = images.resolve(tx, template.image_names(configuration), owner_of(wanted.name))
     report = keep_marks.marked(
         node.attributes or "", keep_marks.marks(node.keep, site.keep, node.name, node.boot_mac)
     )
@@ -163,7 +163,7 @@ def _prime(
     mirror = f"{cache.base}/images" if cache else ""
     if others and not mirror:  # this server comes first, and another gives the rest should it die
         mirror, base = base, others[0]
-    parts = prime.resolve(configuration, report, there, base, site.types, mirror)
+    parts = prime.resolve(configuration, report, images_by_name, base, site.types, mirror)
     # A disk that was wiped and not written since needs no second wipe, nor does one that holds its
     # own group's data alone; anything else does, such as one that was kept.
     clean = node.disk == Disk.CLEAN or wiping.is_kept_for(node, wanted.group_id)
@@ -255,8 +255,10 @@ def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
     disk = capture.where(None, {})
     if source is not None:
         configuration = template.parse(source.document)
-        there = images.resolve(tx, template.image_names(configuration), owner_of(source.name))
-        disk = capture.where(configuration, there)
+        images_by_name = images.resolve(
+            tx, template.image_names(configuration), owner_of(source.name)
+        )
+        disk = capture.where(configuration, images_by_name)
     return Order(
         order_id,
         "capture",

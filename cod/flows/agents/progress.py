@@ -100,8 +100,8 @@ def done(
     `disks` is what the agent of a held node found there (`policy.stories`)."""
     node = _current(tx, peer, order_id)
     if node is not None and disks:
-        told = stories.by_agent(tx, node, disks, site, now)
-        return Result(None, transitions.wakes(node, told))
+        updated = stories.by_agent(tx, node, disks, site, now)
+        return Result(None, transitions.wakes(node, updated))
     if node is None or node.state not in _AT_WORK:
         return Result(None)
     if node.state == NodeState.BURNIN:

@@ -222,7 +222,7 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
         return
     holder = vclusters.get(tx, after.vcluster_id) if after.vcluster_id is not None else None
     wanted = holding.assignment(tx, after)
-    told = notice_texts.hardware_changed(
+    notice = notice_texts.hardware_changed(
         after.name,
         types.get(tx, before.type_id).name,
         kind.name,
@@ -232,7 +232,7 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
     )
     for group_id in (None, holder.group_id) if holder else (None,):
         notices.add(
-            tx, **told, group_id=group_id, vcluster_id=holder.id if holder else None, now=now
+            tx, **notice, group_id=group_id, vcluster_id=holder.id if holder else None, now=now
         )
 
 

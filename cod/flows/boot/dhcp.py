@@ -257,8 +257,8 @@ def _request(
         )
     if row.kind == "vcluster" and query.stage == "os":
         if client.story in _IN_DOUBT:
-            said = f"its system uses its address {dotted(row.address)}"
-            stories.by_system(batch.tx, client.id, StoryVerdict.AGREES, said, batch.now)
+            evidence = f"its system uses its address {dotted(row.address)}"
+            stories.by_system(batch.tx, client.id, StoryVerdict.AGREES, evidence, batch.now)
         if client.state == NodeState.BOOT:
             _note_booted(batch, client)
     return _lend(batch, "ACK", query, net, client, row)
@@ -356,13 +356,13 @@ def _forgotten(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient) -> 
     wanted = ipv4(query.requested or query.ciaddr)
     ours = query.server_id is None or query.server_id in batch.subnets.servers
     if client.story != StoryVerdict.DIFFERS:
-        said = "a system runs on it" + (f" with the address {dotted(wanted)}" if wanted else "")
-        stories.by_system(batch.tx, client.id, StoryVerdict.DIFFERS, said, batch.now)
+        evidence = "a system runs on it" + (f" with the address {dotted(wanted)}" if wanted else "")
+        stories.by_system(batch.tx, client.id, StoryVerdict.DIFFERS, evidence, batch.now)
     if query.kind != "REQUEST" or not ours or wanted not in net.blocks or wanted in net.avoid:
         return None
-    there = batch.bindings.at(wanted)
-    if there is not None and there.expires_at > batch.now:
-        if there.state != "left" or there.node_id not in (None, client.id):
+    binding = batch.bindings.at(wanted)
+    if binding is not None and binding.expires_at > batch.now:
+        if binding.state != "left" or binding.node_id not in (None, client.id):
             return None  # the address of another node
     elif bindings.left(batch.tx, client.id) >= MOST_LEFT:
         return None  # anybody could have a row written for each address
@@ -455,9 +455,9 @@ def _unusable(batch: Batch, net: Net, client: DhcpClient, row: Binding, address:
         return f"it is none of the hosts' addresses of subnet {net.subnet.name}"
     if net.owns(address):
         return f"it is in a pool of subnet {net.subnet.name}, which COD gives addresses of"
-    there = batch.bindings.at(address)
+    binding = batch.bindings.at(address)
     # what a system that nobody could switch off has left is for the other server to give
-    if there and there.mac not in (None, row.mac) and there.expires_at > batch.now:
+    if binding and binding.mac not in (None, row.mac) and binding.expires_at > batch.now:
         return "another node has it"
     # An active node's address follows a boot alone: anybody can send a message in its name.
     served, rule = client.boot_served_at, NODE_RULES[NodeState.BOOT]

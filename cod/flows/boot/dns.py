@@ -63,8 +63,8 @@ def answer(tx: Tx, questions: Sequence[DnsQuestion], site: Site) -> list[DnsAnsw
 def _is_lost(place: NamePlace, rows: _Rows) -> bool:
     """Return whether the name is that of a vcluster that is not there, or below it: it may have
     been renamed."""
-    there = (place.host, place.vcluster) in rows.hosts or place.vcluster in rows.vclusters
-    return place.what in ("node", "vcluster") and not there
+    exists = (place.host, place.vcluster) in rows.hosts or place.vcluster in rows.vclusters
+    return place.what in ("node", "vcluster") and not exists
 
 
 def _led_on(question: DnsQuestion, name: str, end: DnsAnswer | None) -> DnsAnswer:
@@ -142,7 +142,7 @@ def _looked_up(tx: Tx, places: Sequence[NamePlace], *, keys: bool) -> _Rows:
 
 
 def _one(question: DnsQuestion, place: NamePlace, rows: _Rows, site: Site) -> DnsAnswer:
-    def there(*records: DnsRecord, code: str = "ok") -> DnsAnswer:
+    def answer(*records: DnsRecord, code: str = "ok") -> DnsAnswer:
         """Return those of the records that are asked for; the name is there, whether it has any or
         not."""
         return DnsAnswer(
@@ -156,42 +156,42 @@ def _one(question: DnsQuestion, place: NamePlace, rows: _Rows, site: Site) -> Dn
 
     match place.what:
         case "apex":
-            return there(*zone_records.apex(question.name, 0, site))
+            return answer(*zone_records.apex(question.name, 0, site))
         case "server":
             if not site.dns.name_servers:  # as the client sees it
-                return replace(there(), server=question.type in ("A", "ANY"))
-            return there(*zone_records.addresses(question.name, site))
+                return replace(answer(), server=question.type in ("A", "ANY"))
+            return answer(*zone_records.addresses(question.name, site))
         case "vcluster" if place.vcluster in rows.vclusters:
             return (
-                there()
+                answer()
                 if question.type == "DS"
-                else there(*zone_records.apex(question.name, 0, site))
+                else answer(*zone_records.apex(question.name, 0, site))
             )
         case "between":
-            return there()
+            return answer()
         case "address" if place.address in rows.addresses:
-            return there(
+            return answer(
                 DnsRecord(question.name, "PTR", full_name(*rows.addresses[place.address], site))
             )
         case "node" if host := rows.hosts.get((place.host, place.vcluster)):
-            return there(*zone_records.of_host(question.name, host, rows.keys))
+            return answer(*zone_records.of_host(question.name, host, rows.keys))
         case "node" if steps := vcluster_names.follow(
             place.host, rows.names.get(place.vcluster, {})
         ):
             aliases = [zone_records.alias(one, place.vcluster, site) for one in steps]
             last = steps[-1]
             if question.type in ("CNAME", "ANY"):
-                return there(aliases[0])
+                return answer(aliases[0])
             if last.external:
-                return there(*aliases)
+                return answer(*aliases)
             end = rows.hosts.get((last.target, place.vcluster))
             if end is None:  # its node has left: the code is of the last name (RFC 6604)
-                return there(*aliases, code="nxdomain")
-            return there(
+                return answer(*aliases, code="nxdomain")
+            return answer(
                 *aliases,
                 *zone_records.of_host(full_name(last.target, place.vcluster, site), end, rows.keys),
             )
-    return there(code="nxdomain")
+    return answer(code="nxdomain")
 
 
 def _zone(question: DnsQuestion, place: NamePlace, rows: _Rows, site: Site) -> Zone | None:

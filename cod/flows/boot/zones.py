@@ -70,14 +70,14 @@ def transfer(tx: Tx, name: str, site: Site) -> Transfer | None:
 
 def configured(tx: Tx, site: Site, now: float) -> None:
     """Raise the serials if the site file says something else about the zones than it did before."""
-    said = repr(
+    content = repr(
         (
             site.domain,
             site.dns.name_servers,
             [(one.name, one.network, *sorted(one.servers)) for one in site.subnets],
         )
     )
-    dns_zones.configure(tx, hashlib.sha256(said.encode()).hexdigest(), now)
+    dns_zones.configure(tx, hashlib.sha256(content.encode()).hexdigest(), now)
 
 
 def tell_of_secondary(tx: Tx, *, secondary: str, wrong: str, now: float) -> None:

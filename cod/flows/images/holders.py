@@ -36,9 +36,9 @@ def lacking(tx: Tx, *, server: str, present: Collection[str], now: float) -> Ima
 def _of(
     tx: Tx, digests: Collection[str], server: str, now: float
 ) -> dict[str, tuple[HostPart, ...]]:
-    there = servers.image_servers(tx, now)
+    servers_up = servers.image_servers(tx, now)
     found = {
-        digest: tuple(there[each] for each in holders if each in there and each != server)
+        digest: tuple(servers_up[each] for each in holders if each in servers_up and each != server)
         for digest, holders in servers.holders(tx, digests).items()
     }
     return {digest: hosts for digest, hosts in found.items() if hosts}

@@ -193,11 +193,11 @@ def _with_lost_files(tx: Tx, views: Sequence[ImageView], now: float) -> list[Ima
     run. A site of one server has no such images."""
     files = {image.name: _file(image) for image in views if image.state != "failed"}
     holders = servers.holders(tx, list(files.values()))
-    there = servers.image_servers(tx, now) if holders else {}
+    hosts = servers.image_servers(tx, now) if holders else {}
     lost = {
         name: held
         for name, file in files.items()
-        if (held := holders.get(file, [])) and not any(each in there for each in held)
+        if (held := holders.get(file, [])) and not any(each in hosts for each in held)
     }
     return [
         replace(image, reason=policy.lost_files(image.state, lost[image.name]))

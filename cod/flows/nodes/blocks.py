@@ -70,8 +70,8 @@ def delete(tx: Tx, *, name: str) -> None:
     block_id = _block(tx, name, lock=True)
     count = sum(blocks.types(tx, block_id).get(block_id, {}).values())
     if count:
-        said = f"block {name} has {counted(count, 'node')}: remove them first"
-        raise Refused("conflict", said, "name")
+        reason = f"block {name} has {counted(count, 'node')}: remove them first"
+        raise Refused("conflict", reason, "name")
     if not blocks.delete(tx, block_id):
         raise Refused("conflict", f"nodes of block {name} are being reclaimed", "name")
 
@@ -113,8 +113,8 @@ def new_machines(tx: Tx) -> tuple[list[NewRack], int]:
     for view in listed:
         block, why = suggested.get(view.node.name, ("", ""))
         port = ports.get(view.node.name)
-        told = f"{port.switch} {port.port}" if port else ""
-        racks[view.block or block].append(NewMachine(view, told, why))
+        place = f"{port.switch} {port.port}" if port else ""
+        racks[view.block or block].append(NewMachine(view, place, why))
     known = blocks.members(tx)
     every = [node.name for node in known]
     ids = {name: id_ for id_, name in blocks.names(tx).items()}

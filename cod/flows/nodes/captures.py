@@ -276,6 +276,6 @@ def keep(
         )
         made = templates.append(tx, row.template, document, row.group_id, now)
         name = f"{made.name}@{made.revision}"
-    said = notice_texts.captured(node.name, row.image, name)
-    notices.add(tx, **said, group_id=row.group_id, vcluster_id=node.vcluster_id, now=now)
+    notice = notice_texts.captured(node.name, row.image, name)
+    notices.add(tx, **notice, group_id=row.group_id, vcluster_id=node.vcluster_id, now=now)
     return Result(None, (Effect("wake", "notices"),))

@@ -77,9 +77,11 @@ def note(tx: Tx, reading: Reading, rules: Policy, prices: Energy = FREE) -> bool
     because a new group may have the same id."""
     if not watermarks.move(tx, watermarks.ENERGY, reading.before, reading.now):
         return False
-    there = {0} | group_rows.still_there(tx, {use.group_id for use in reading.uses}, reading.now)
+    existing = {0} | group_rows.still_there(tx, {use.group_id for use in reading.uses}, reading.now)
     site = group_rows.ensure(tx, SITE, reading.now).id
-    uses = [use if use.group_id in there else replace(use, group_id=site) for use in reading.uses]
+    uses = [
+        use if use.group_id in existing else replace(use, group_id=site) for use in reading.uses
+    ]
     energy.add(tx, uses)
     energy.add_vclusters(tx, reading.vclusters)
     _tell(tx, uses, prices, reading.now)
@@ -131,8 +133,8 @@ def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float)
         rates: dict[int, float] = defaultdict(float)
         for use in uses:
             rates[use.group_id] += use.seconds * costs.get(use.type_id, 1.0) / seconds
-    there = group_rows.every(tx)
-    for group in there:
+    existing = group_rows.every(tx)
+    for group in existing:
         if group.faded_at != reading.now:
             usage = sum(
                 shares.faded(used, reading.now - (day + 0.5) * DAY, half_life)
@@ -141,7 +143,7 @@ def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float)
             group_rows.change(tx, group.id, faded_usage=usage, faded_at=reading.now)
         elif seconds and group.id in rates:
             group_rows.use(tx, group.id, shares.faded(0.0, seconds, half_life, rates[group.id]))
-    sharing = [group.id for group in there if group.user_shares]
+    sharing = [group.id for group in existing if group.user_shares]
     if seconds and sharing:
         _fade_users(tx, reading, sharing, costs, half_life)
 

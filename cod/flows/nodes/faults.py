@@ -55,18 +55,18 @@ REMEMBERED = 30 * 86400.0  # seconds for which notices are read for the beginnin
 def every(tx: Tx, *, now: float) -> list[OutsideFault]:
     """Return the faults that last, then those that ended in the last day, the newest first."""
     pairs = [(kind, each.ends) for kind, each in notice_texts.KINDS.items() if each.ends]
-    told = notices.of_site(tx, [kind for pair in pairs for kind in pair], now - REMEMBERED)
+    sent = notices.of_site(tx, [kind for pair in pairs for kind in pair], now - REMEMBERED)
     dhcp = _dhcp_servers(tx, now)
     found = [
         *_switches(tx),
         *_ports(tx),
-        *_fileservers(tx, told, now),
-        *_machines(tx, told),
+        *_fileservers(tx, sent, now),
+        *_machines(tx, sent),
         *dhcp,
         *_curve(tx, now),
         *_held(tx),
-        *_standing(told, "directory-held", "dns-secondary"),
-        *_ended(told, now),
+        *_standing(sent, "directory-held", "dns-secondary"),
+        *_ended(sent, now),
     ]
     return sorted(found, key=lambda one: (one.ended is not None, -(one.ended or one.since or 0.0)))
 
@@ -103,9 +103,9 @@ def gauges(tx: Tx, now: float) -> list[tuple[str, int, int, float]]:
     return found
 
 
-def _begun(told: Iterable[Notice], kind: str) -> dict[str, float]:
+def _begun(sent: Iterable[Notice], kind: str) -> dict[str, float]:
     """Return when each node or volume was told of last in notices of that kind."""
-    return {_rest(kind, each.link): each.at for each in told if each.kind == kind}
+    return {_rest(kind, each.link): each.at for each in sent if each.kind == kind}
 
 
 def _rest(kind: str, link: str) -> str:
@@ -139,8 +139,8 @@ def _ports(tx: Tx) -> Iterator[OutsideFault]:
             )
 
 
-def _fileservers(tx: Tx, told: Sequence[Notice], now: float) -> Iterator[OutsideFault]:
-    begun = _begun(told, "volume-trouble")
+def _fileservers(tx: Tx, sent: Sequence[Notice], now: float) -> Iterator[OutsideFault]:
+    begun = _begun(sent, "volume-trouble")
     by_server = defaultdict(list)
     for volume, _ in volumes.every(tx):
         if volume_policy.state(volume, now) == "trouble":
@@ -163,8 +163,8 @@ def _fileservers(tx: Tx, told: Sequence[Notice], now: float) -> Iterator[Outside
         )
 
 
-def _machines(tx: Tx, told: Sequence[Notice]) -> Iterator[OutsideFault]:
-    begun = _begun(told, "found-off")
+def _machines(tx: Tx, sent: Sequence[Notice]) -> Iterator[OutsideFault]:
+    begun = _begun(sent, "found-off")
     troubled = views.troubled_nodes(
         tx, begins=power.TROUBLE, reason=power.FOUND_OFF, parts=(*_AWAITED, POWER_CONTROL)
     )
@@ -178,9 +178,9 @@ def _machines(tx: Tx, told: Sequence[Notice]) -> Iterator[OutsideFault]:
             awaited = _AWAITED[node.waits_for], node.waits_for
             by_kind[awaited].append((node.waits_since or node.since, view))
         else:
-            wishes = node_power.of_node(tx, node.id, limit=1)
-            wished = wishes[0].wished_at if wishes else node.since
-            by_kind["power-control", POWER_CONTROL].append((node.waits_since or wished, view))
+            actions = node_power.of_node(tx, node.id, limit=1)
+            requested_at = actions[0].wished_at if actions else node.since
+            by_kind["power-control", POWER_CONTROL].append((node.waits_since or requested_at, view))
     for (kind, what), found in by_kind.items():
         since, first = min(found, key=lambda one: one[0])
         yield OutsideFault(
@@ -232,10 +232,10 @@ def _held(tx: Tx) -> Iterator[OutsideFault]:
         yield OutsideFault("site-held", "the site", since, None, (), (), why)
 
 
-def _standing(told: Sequence[Notice], *kinds: str) -> Iterator[OutsideFault]:
+def _standing(sent: Sequence[Notice], *kinds: str) -> Iterator[OutsideFault]:
     """Yield the faults of which notices are all that there is, and whose end was not told."""
     last = {}
-    for each in told:
+    for each in sent:
         told_of = notice_texts.KINDS.get(each.kind)
         begins = (told_of and told_of.ends) or each.kind
         if begins in kinds:
@@ -254,11 +254,11 @@ def _of_nodes(
     return OutsideFault(kind, what, since, None, own, tuple(views.holders(tx, own)), about)
 
 
-def _ended(told: Sequence[Notice], now: float) -> Iterator[OutsideFault]:
+def _ended(sent: Sequence[Notice], now: float) -> Iterator[OutsideFault]:
     """Yield the faults whose end was told, each once."""
     begun: dict[tuple[str, str], float] = {}
     found: dict[tuple[str, str], OutsideFault] = {}
-    for each in told:
+    for each in sent:
         begins = notice_texts.KINDS[each.kind].ends
         if not begins:
             begun[each.kind, each.link] = each.at

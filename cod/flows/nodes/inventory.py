@@ -116,8 +116,8 @@ def check(
 def digest(entered: Sequence[EnteredMachine]) -> str:
     """Return a digest of what would become of machines: the same where they would change the
     same."""
-    told = [(one.name, one.outcome.value, one.about) for one in entered]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    outcomes = [(one.name, one.outcome.value, one.about) for one in entered]
+    return hashlib.sha256(json.dumps(outcomes).encode()).hexdigest()
 
 
 def enter(
@@ -151,8 +151,8 @@ def _enter(tx: Tx, context: FlowContext, machines: Sequence[KnownMachine]) -> li
             continue
         try:
             node = inventory.find(machine)
-            said = {key: getattr(machine, key) for key in _SETTINGS}
-            columns = node_settings.columns(tx, said, context.site, block_id)
+            settings = {key: getattr(machine, key) for key in _SETTINGS}
+            columns = node_settings.columns(tx, settings, context.site, block_id)
         except Refused as refused:
             entered.append(_refused(machine, refused))
             continue
@@ -212,8 +212,8 @@ class _Inventory:
         for mark in marks:
             other = self._entries.setdefault(mark, machine)
             # makers give one serial number to all nodes of a chassis: it tells less than the others
-            told = mark[0] == "serial number" and all(x.macs or x.uuid for x in (machine, other))
-            if other is not machine and not told:
+            weak = mark[0] == "serial number" and all(x.macs or x.uuid for x in (machine, other))
+            if other is not machine and not weak:
                 raise Refused("invalid", f"the {' '.join(mark)} is in two entries", "name")
         found: defaultdict[int, list[_Mark]] = defaultdict(list)
         for mark in marks:
@@ -336,7 +336,7 @@ def _change(
     """Change the node to what the entry says, its hardware too while it has not reported."""
     more: list[str] = []
     less: list[str] = []
-    said: list[str] = []
+    changes: list[str] = []
     if node.state == NodeState.NEW and node.reported_at is None:
         node = transitions.move(
             tx,
@@ -346,7 +346,7 @@ def _change(
             cause=f"entered by {context.actor}",
             actor=context.actor,
         )
-        said.append("expected")
+        changes.append("expected")
     if node.state == NodeState.EXPECTED:
         hardware = {
             "uuid": machine.uuid,
@@ -359,11 +359,11 @@ def _change(
     changed = {key: value for key, value in columns.items() if getattr(node, key) != value}
     block = {"block_id": (inventory.blocks.get(node.block_id or 0), machine.block)}
     both = {key: (getattr(node, key), value) for key, value in changed.items()} | block
-    said += [_difference(label, *both[key]) for key, label in _SAID.items() if key in changed]
+    changes += [_difference(label, *both[key]) for key, label in _SAID.items() if key in changed]
     for mac in more:
         nodes.add_mac(tx, node.id, mac)
     nodes.remove_macs(tx, less)
     node_settings.change(tx, node, changed)
-    said += [f"MAC {mac}" for mac in more] + [f"no MAC {mac}" for mac in less]
-    outcome = EntryOutcome.CHANGED if said else EntryOutcome.UNCHANGED
-    return EnteredMachine(machine.name, outcome, ", ".join(said))
+    changes += [f"MAC {mac}" for mac in more] + [f"no MAC {mac}" for mac in less]
+    outcome = EntryOutcome.CHANGED if changes else EntryOutcome.UNCHANGED
+    return EnteredMachine(machine.name, outcome, ", ".join(changes))

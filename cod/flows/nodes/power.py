@@ -218,12 +218,12 @@ def failed(
     action = task.action
     node = nodes.get(tx, action.node_id, lock=True)
     current = node if node is not None and node.generation == action.generation else None
-    told = f"{TROUBLE}{policy.told(error, task.address)}"
+    trouble = f"{TROUBLE}{policy.told(error, task.address)}"
     elapsed = now - action.wished_at
     if silent and current is not None and _may_wait(current, action):
         pause = policy.retry_silent(action.attempts, elapsed)
         if store.again(tx, action, now + pause, error, action.stage):
-            current = _show(tx, current, told + AGAIN)
+            current = _show(tx, current, trouble + AGAIN)
             if not current.waits_for:
                 nodes.change(tx, current, waits_for=POWER_CONTROL, waits_since=now)
         return now + pause
@@ -234,18 +234,18 @@ def failed(
         # False where another edge has claimed the wish: this one's error is old
         again = store.again(tx, action, now + retry, error, action.stage + int(ignored))
         if again and current is not None:
-            _show(tx, current, told + AGAIN)
+            _show(tx, current, trouble + AGAIN)
         return now + retry
     if store.close(tx, action, now, error) and current is not None:
-        nodes.change(tx, current, reason=told, power="unknown")
+        nodes.change(tx, current, reason=trouble, power="unknown")
     return None
 
 
-def _show(tx: Tx, node: Node, told: str) -> Node:
+def _show(tx: Tx, node: Node, trouble: str) -> Node:
     """Show the error on its node, unless another trouble is shown there."""
     if node.reason and not node.reason.startswith(TROUBLE):
         return node
-    return nodes.change(tx, node, reason=told)
+    return nodes.change(tx, node, reason=trouble)
 
 
 def _may_wait(node: Node, action: PowerAction) -> bool:

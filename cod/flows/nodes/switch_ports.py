@@ -97,11 +97,15 @@ def enter(
     owner = nodes.by_mac(tx, nic)
     if owner is None or owner.id != node.id:
         raise Refused("invalid", f"node {name} has no NIC {nic}", "mac")
-    there = store.at(tx, switch, port)
-    if there is not None and there.wanted_vlan is not None and there.mac not in (None, nic):
+    existing = store.at(tx, switch, port)
+    if (
+        existing is not None
+        and existing.wanted_vlan is not None
+        and existing.mac not in (None, nic)
+    ):
         raise Refused(
             "conflict",
-            f"port {port} of switch {switch} holds {there.mac} in VLAN {there.wanted_vlan}: "
+            f"port {port} of switch {switch} holds {existing.mac} in VLAN {existing.wanted_vlan}: "
             "release that node first",
             "port",
         )

@@ -180,8 +180,8 @@ def failed(tx: Tx, task: SwitchTask, error: str, now: float) -> tuple[Effect, ..
             nodes.change(tx, node, waits_for=f"switch {task.switch.name}", waits_since=now)
     if failures == FAILURES_BEFORE_NOTICE and waiting:
         names = [node.name for node in waiting]
-        told = notice_texts.switch_away(task.switch.name, names, error)
-        outages.begin(tx, f"switch {task.switch.name}", told, now)
+        notice = notice_texts.switch_away(task.switch.name, names, error)
+        outages.begin(tx, f"switch {task.switch.name}", notice, now)
     return MOVED
 
 
@@ -255,7 +255,7 @@ def _note(
         and pause is None
     ):
         node: Node | None = None if port.node_id is None else nodes.get(tx, port.node_id)
-        told = notice_texts.port_given_up(
+        notice = notice_texts.port_given_up(
             switch.name, port.port, node.name if node else "", vlan, outcome.error
         )
-        notices.add(tx, **told, group_id=None, now=now)
+        notices.add(tx, **notice, group_id=None, now=now)

@@ -82,12 +82,12 @@ def send_digests(tx: Tx, hour: int, now: float) -> int:
 
 def _send_digest(tx: Tx, user_id: int, before: float, now: float) -> bool:
     people.lock(tx, user_id)
-    told = mail_choices.take(tx, user_id, before)
+    waiting = mail_choices.take(tx, user_id, before)
     user = people.get(tx, user_id)
-    if not told or user is None or not user.able or not user.email:
+    if not waiting or user is None or not user.able or not user.email:
         return False
-    said = notice_texts.digest(notices.DIGEST, told)
+    text = notice_texts.digest(notices.DIGEST, waiting)
     # `events` keeps it from the notices that others are shown
     owner = {"group_id": None, "vcluster_id": None, "events": "[]"}
-    notices.add(tx, [(notices.EMAIL, user.email)], now=now, **said, **owner)
+    notices.add(tx, [(notices.EMAIL, user.email)], now=now, **text, **owner)
     return True

@@ -61,11 +61,11 @@ def _post(
 ) -> int:
     wanted: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        for group_id, event in row.told.items():
+        for group_id, event in row.events.items():
             wanted[group_id].append(event)
-    told = [group for group in readers if group.id in wanted]
-    for group in told:
+    recipients = [group for group in readers if group.id in wanted]
+    for group in recipients:
         events = wanted[group.id]
         subject = f"{counted(len(events), 'event')} of {kind}"
         notices.add_events(tx, group, KINDS[kind], subject, json.dumps(events), now)
-    return len(told)
+    return len(recipients)

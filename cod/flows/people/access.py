@@ -37,13 +37,13 @@ class RequiredRight:
 class Change:
     """A change for the audit.
 
-    action  'vcluster resize'
-    thing   what is changed, as the question names it; '': what the answer or the body says
-    claim   whose it is
-    look    the thing's values now, to be compared before and after; None where nothing shows it
-    asked   the question's own values, which are put down where no difference shows
-    told    the answer's values, by what the flow returned
-    idle    whether what the flow returned says that nothing was changed: then no row is written
+    action   'vcluster resize'
+    thing    what is changed, as the question names it; '': what the answer or the body says
+    claim    whose it is
+    look     the thing's values now, to be compared before and after; None where nothing shows it
+    asked    the question's own values, which are put down where no difference shows
+    details  the answer's values, by what the flow returned
+    idle     whether what the flow returned says that nothing was changed: then no row is written
     """
 
     action: str
@@ -51,7 +51,7 @@ class Change:
     claim: RequiredRight
     look: Callable[[Tx], Mapping[str, Any]] | None
     asked: Mapping[str, Any]
-    told: Callable[[Any], Mapping[str, Any]]
+    details: Callable[[Any], Mapping[str, Any]]
     idle: Callable[[Any], bool] | None = None
 
 
@@ -88,15 +88,15 @@ def noted(
     """Return what `flow` returns, with a row in the audit that says what it changed. What it
     refuses has changed nothing. `run`: a key by which `has_run` finds the row."""
     owned = access.owned(tx, change.claim.kind, change.claim.key)
-    value, was, is_, told = _compared(tx, flow, change)
-    if change.idle is not None and change.idle(_told(value)):
+    value, was, is_, details = _compared(tx, flow, change)
+    if change.idle is not None and change.idle(_value_of(value)):
         return value
     owned = owned or access.owned(tx, change.claim.kind, change.claim.key)
     audit_rows.by(
         tx,
         who,
         change.action,
-        change.thing or audit.named(told, change.asked),
+        change.thing or audit.named(details, change.asked),
         now=now,
         before=was,
         after=is_,
@@ -150,14 +150,14 @@ def _compared(
     value = flow(tx)
     after = _seen(tx, change)
     if before is not None and after is None:
-        after = _renamed(before, change.told(_told(value)))
+        after = _renamed(before, change.details(_value_of(value)))
     # else the answer has to say what it was
     shown = change.thing and (before is not None or after is not None)
-    told = {} if shown else change.told(_told(value))
-    was, is_ = audit.changed(before, told if before is None and after is None else after)
+    details = {} if shown else change.details(_value_of(value))
+    was, is_ = audit.changed(before, details if before is None and after is None else after)
     if not was and not is_:
         was, is_ = None, audit.tidy(change.asked)
-    return value, was, is_, told
+    return value, was, is_, details
 
 
 def _seen(tx: Tx, change: Change) -> Mapping[str, Any] | None:
@@ -167,16 +167,16 @@ def _seen(tx: Tx, change: Change) -> Mapping[str, Any] | None:
         return None
 
 
-def _told(value: Any) -> Any:
+def _value_of(value: Any) -> Any:
     return value.value if isinstance(value, Result) else value
 
 
-def _renamed(before: Mapping[str, Any], told: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _renamed(before: Mapping[str, Any], details: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the values of a thing that no longer has its old name, by the answer; None: the thing
     is gone."""
-    if told.get("name") in (None, before.get("name")):
+    if details.get("name") in (None, before.get("name")):
         return None
-    return {name: told.get(name, value) for name, value in before.items()}
+    return {name: details.get(name, value) for name, value in before.items()}
 
 
 def check(tx: Tx, who: Who, claim: RequiredRight) -> None:

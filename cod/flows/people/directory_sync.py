@@ -53,12 +53,12 @@ def too_many(tx: Tx, *, losers: Sequence[str], asked: Iterable[User], now: float
     """Return whether more lose something at once than the directory is believed. Administrators are
     told when that begins and when it ends."""
     watermarks.one_at_a_time(tx, HELD, now)  # or two servers tell it
-    there = sum(user.absent_at is None for user in asked)
-    held = policy.too_many(len(losers), there)
-    told = notice_rows.of_site(tx, (HELD, NORMAL), 0.0)
-    if held != bool(told and told[-1].kind == HELD):
+    present = sum(user.absent_at is None for user in asked)
+    held = policy.too_many(len(losers), present)
+    sent = notice_rows.of_site(tx, (HELD, NORMAL), 0.0)
+    if held != bool(sent and sent[-1].kind == HELD):
         text = (
-            notice_texts.directory_held(sorted(losers), there)
+            notice_texts.directory_held(sorted(losers), present)
             if held
             else notice_texts.directory_normal()
         )
@@ -109,11 +109,11 @@ def put_down(
             or since <= (user.signed_in_at or 0.0) <= now + DIFFER
         ):
             continue
-        there = user.subject in known
-        if there and user.absent_at is not None:
+        present = user.subject in known
+        if present and user.absent_at is not None:
             _move(tx, user, None, "user present", now)
             back.append(user.name)
-        elif not there and user.absent_at is None:
+        elif not present and user.absent_at is None:
             _move(tx, user, now, "user absent", now)
             signins.end(tx, user.id)
             invitations.remove_by(tx, user.name)

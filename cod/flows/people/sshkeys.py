@@ -55,13 +55,13 @@ def _add(tx: Tx, user_id: int, have: str, line: str, name: str, now: float) -> S
         raise Refused(
             "invalid", f"a key's name is a line of at most {policy.LONGEST_NAME} characters", "name"
         )
-    there = sshkeys.of_user(tx, user_id)
-    if any(key.fingerprint == parsed.fingerprint for key in there):
+    existing = sshkeys.of_user(tx, user_id)
+    if any(key.fingerprint == parsed.fingerprint for key in existing):
         raise Refused("conflict", f"{have} that key already", "key")
-    if len(there) >= policy.MOST:
+    if len(existing) >= policy.MOST:
         raise Refused(
             "conflict",
-            f"{have} {len(there)} keys, which is as many as one can have: remove one",
+            f"{have} {len(existing)} keys, which is as many as one can have: remove one",
             "key",
         )
     return sshkeys.add(

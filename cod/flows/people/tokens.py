@@ -184,8 +184,8 @@ def of_password(
     who = rights.person(user, *people.standing(tx, user_id), address=address)
     people.change(tx, user_id, signed_in_at=now)
     made, group = make(tx, who=who, now=now, **wanted)
-    told = {"scope": made.scope, "group": group}
-    audit.by(tx, who, "token create", made.name, after=told, run=run, now=now)
+    details = {"scope": made.scope, "group": group}
+    audit.by(tx, who, "token create", made.name, after=details, run=run, now=now)
     return made.name
 
 

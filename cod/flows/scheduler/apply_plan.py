@@ -268,8 +268,8 @@ def seize(
     """Take the nodes that a reclaim still lacks after its deadline, without asking their owner; at
     most as many as the rules still allow."""
     claims.confirm(tx, claim)
-    there = reclaims.get(tx, reclaim_id)
-    vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
+    current = reclaims.get(tx, reclaim_id)
+    vcluster = vclusters.get(tx, current.vcluster_id, lock=True) if current else None
     reclaim = reclaims.get(tx, reclaim_id, lock=True)
     if (
         vcluster is None

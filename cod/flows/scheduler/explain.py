@@ -79,13 +79,15 @@ def waits(
     request = found[0].request
     if request.state != RequestState.PENDING:
         wanted = sum(one.count for one in request.tuples)
-        said = request.reason or f"it is {request.state}"
+        why_waiting = request.reason or f"it is {request.state}"
         helps = (
             _remedies(tx, request, snapshot, site) if request.state == RequestState.REJECTED else ()
         )
         return Why(
             found[0],
-            policy.Explanation(request.id, request.state, said, wanted, 0, 0, 0, 0, reason=said),
+            policy.Explanation(
+                request.id, request.state, why_waiting, wanted, 0, 0, 0, 0, reason=why_waiting
+            ),
             {},
             helps,
         )
@@ -283,10 +285,10 @@ def _reserved(
         for one in why.types
     )
     over = advance_reservations.over_hours(tx, snapshot, request, owner, now)
-    said = over or found.sentence
-    if not said:
-        said = f"{reasons.nodes(asked.count)} can be reserved from {reasons.at(starts_at)} on."
-        return replace(why, code="granted", sentence=said, types=types, chances=()), ()
+    answer = over or found.sentence
+    if not answer:
+        answer = f"{reasons.nodes(asked.count)} can be reserved from {reasons.at(starts_at)} on."
+        return replace(why, code="granted", sentence=answer, types=types, chances=()), ()
     never = why.code == "impossible"
     proposals = []
     if not over and not never:
@@ -295,7 +297,7 @@ def _reserved(
         if found.later is not None:
             proposals.append(ReservationOffer(asked.count, found.later))
     code = why.code if never else "reserved"
-    sentence = f"{said[:1].upper()}{said[1:]}{'' if said.endswith('.') else '.'}"
+    sentence = f"{answer[:1].upper()}{answer[1:]}{'' if answer.endswith('.') else '.'}"
     why = replace(why, code=code, sentence=sentence, types=types, chances=())
     return why, tuple(proposals)
 

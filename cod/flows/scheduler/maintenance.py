@@ -275,7 +275,7 @@ def _warned(tx: Tx, window: MaintenanceWindow, rules: Policy, now: float) -> Non
 def _tell(
     tx: Tx,
     window: MaintenanceWindow,
-    said: _Said,
+    text_of: _Said,
     rules: Policy,
     now: float,
     before: MaintenanceWindow | None = None,
@@ -289,7 +289,7 @@ def _tell(
         if any(
             policy.leaves_at(one, gone, now) < gone for one in (window, before) if one is not None
         ):
-            notices.tell(tx, vcluster, said(vcluster, names, window), now)
+            notices.tell(tx, vcluster, text_of(vcluster, names, window), now)
 
 
 def _tell_late(
@@ -369,7 +369,7 @@ def _take(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[tup
             reason,
             {"reason": reason},
             "off" if node.vcluster_id is not None else None,
-            told=True,
+            notified=True,
         )
         moved.append(
             (node, transitions.apply(tx, node, step, now=now, actor=ACTOR, policy=site.policy))
@@ -378,8 +378,8 @@ def _take(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[tup
     for vcluster_id, names in taken.items():
         vcluster = vclusters.get(tx, vcluster_id)
         if vcluster is not None:
-            said = notice_texts.maintenance_began(vcluster, names, window)
-            notices.tell(tx, vcluster, said, now)
+            notice = notice_texts.maintenance_began(vcluster, names, window)
+            notices.tell(tx, vcluster, notice, now)
     return moved
 
 

@@ -139,9 +139,9 @@ def start(
 def _both(tx: Tx, source: str, target: str) -> tuple[Vcluster, Vcluster]:
     """Return both vclusters, locked in the order of their ids: two moves in opposite directions
     wait for each other."""
-    there = {"name": vclusters.by_name(tx, source), "to": vclusters.by_name(tx, target)}
+    by_side = {"name": vclusters.by_name(tx, source), "to": vclusters.by_name(tx, target)}
     for field, name in (("name", source), ("to", target)):
-        if there[field] is None:
+        if by_side[field] is None:
             raise Refused("not_found", f"there is no vcluster {name!r}", field)
     if source == target:
         raise Refused(
@@ -149,10 +149,10 @@ def _both(tx: Tx, source: str, target: str) -> tuple[Vcluster, Vcluster]:
         )
     locked = {
         one: vclusters.get(tx, one, lock=True)
-        for one in sorted(each.id for each in there.values() if each)
+        for one in sorted(each.id for each in by_side.values() if each)
     }
     found = []
-    for field, before in there.items():
+    for field, before in by_side.items():
         one = locked[before.id] if before else None
         if one is None or one.state != VclusterState.ACTIVE:
             raise Refused(
@@ -226,11 +226,11 @@ def _able(
         else:
             able.append(node)
     if len(able) < count:
-        said = "; ".join(f"{number}: {phrase}" for phrase, number in sorted(why.items()))
+        reasons = "; ".join(f"{number}: {phrase}" for phrase, number in sorted(why.items()))
         raise Refused(
             "conflict",
             f"{len(able)} of the {len(held)} nodes of vcluster {loser.name} match, {count} were "
-            f"asked for ({said})",
+            f"asked for ({reasons})",
             "nodes",
         )
     return able

@@ -74,8 +74,8 @@ def answer(
     not hold, so that repeating an answer changes nothing. Raises `Refused`; then nothing is given.
     """
     now = context.now
-    there = reclaims.get(tx, reclaim_id)
-    vcluster = vclusters.get(tx, there.vcluster_id, lock=True) if there else None
+    current = reclaims.get(tx, reclaim_id)
+    vcluster = vclusters.get(tx, current.vcluster_id, lock=True) if current else None
     reclaim = reclaims.get(tx, reclaim_id, lock=True)
     if reclaim is None or vcluster is None:
         raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")

@@ -191,13 +191,13 @@ def reserve(
     except Refused as refusal:
         rows.decide(tx, replace(one, refused=refusal.sentence), now - policy.KEPT)
         if before is None:
-            said = notice_texts.series_refused(series.name, one.vcluster, start, refusal.sentence)
-            notices.add(tx, **said, group_id=owner.id, now=now)
+            notice = notice_texts.series_refused(series.name, one.vcluster, start, refusal.sentence)
+            notices.add(tx, **notice, group_id=owner.id, now=now)
         return Result(None)
     rows.decide(tx, one, now - policy.KEPT)
     if before is not None:
-        said = notice_texts.series_reserved(series.name, one.vcluster, start)
-        notices.add(tx, **said, group_id=owner.id, now=now)
+        notice = notice_texts.series_reserved(series.name, one.vcluster, start)
+        notices.add(tx, **notice, group_id=owner.id, now=now)
     return Result(None, made.effects)
 
 

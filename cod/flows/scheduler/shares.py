@@ -128,13 +128,17 @@ def every(
     tx: Tx, *, only: frozenset[int] | None = None, site: Site, now: float
 ) -> list[GroupShare]:
     """Return where groups stand, the best rank first; `only` those with these ids (None: all)."""
-    there = groups.every(tx)
+    every_group = groups.every(tx)
     limits = groups.type_limits(tx)
-    used = energy.node_seconds(tx, energy_accounting.month(now), [group.id for group in there])
+    used = energy.node_seconds(
+        tx, energy_accounting.month(now), [group.id for group in every_group]
+    )
     by_type = entitlements.ByType(groups.type_terms(tx), node_counts.by_type(tx))
     nodes = sum(by_type.site.values())
-    entitled = entitlements.of(there, site.policy, nodes, limits, used, now=now, by_type=by_type)
-    standings = entitlements.standings(there, site.policy)
+    entitled = entitlements.of(
+        every_group, site.policy, nodes, limits, used, now=now, by_type=by_type
+    )
+    standings = entitlements.standings(every_group, site.policy)
     if site.policy.fair == "dominant":
         of_types = vclusters.held_by_groups_and_types(tx)
         standings = dominant(standings, of_types, node_counts.by_type(tx))
@@ -143,7 +147,7 @@ def every(
     for _state, type_id, group_id, count, _vcluster in energy.nodes(tx):
         held[group_id] += count
         of_type[group_id, type_id] += count
-    recent = energy.node_seconds(tx, int(now // DAY) - 13, [group.id for group in there])
+    recent = energy.node_seconds(tx, int(now // DAY) - 13, [group.id for group in every_group])
     evenness = turns.evenness(
         {
             one: recent.get(one, 0.0) / standing.share
@@ -151,11 +155,11 @@ def every(
             if standing.share
         }
     )
-    names = {group.id: group.name for group in there}
+    names = {group.id: group.name for group in every_group}
     sure = _Guarantees(tx, frozenset(by_type.apart), by_type.site, now)
     kinds = {each.id: each.name for each in types.every(tx)}
     found = []
-    for group in there:
+    for group in every_group:
         if only is not None and group.id not in only:
             continue
         standing, own = standings.get(group.id), entitled.get(group.id)
@@ -201,15 +205,17 @@ def every(
 def of_users(tx: Tx, name: str, *, site: Site, now: float) -> list[UserShare]:
     """Return where the users of a group stand, the best rank first. Raises `Refused`."""
     group = groups.named(tx, name)
-    there = user_usage.of_groups(tx, [group.id])
+    accounts = user_usage.of_groups(tx, [group.id])
     asking = {who for who in user_usage.creators(tx, [group.id]).values() if group.user_shares}
-    there = users.with_users(there, asking)
+    accounts = users.with_users(accounts, asking)
     half_life = site.policy.fair_half_life
-    found = users.standings(there, half_life if group.user_shares else 0.0, now).get(group.id, {})
-    names = user_usage.names(tx, [one.user_id for one in there])
-    whole = sum(one.shares for one in there)
+    found = users.standings(accounts, half_life if group.user_shares else 0.0, now).get(
+        group.id, {}
+    )
+    names = user_usage.names(tx, [one.user_id for one in accounts])
+    whole = sum(one.shares for one in accounts)
     lines = []
-    for one in there:
+    for one in accounts:
         standing = found.get(one.user_id)
         usage = faded(one.faded_usage, now - one.faded_at, half_life) if half_life > 0 else 0.0
         lines.append(
@@ -306,12 +312,12 @@ def used(tx: Tx, name: str, *, site: Site, now: float, days: int = 30) -> GroupU
         sums[part][start] += seconds
         if seconds:
             holders[part].add(holder)
-    there = dict.fromkeys(starts, 0.0)
+    node_seconds = dict.fromkeys(starts, 0.0)
     for state, start, seconds in usage.by_state(tx, usage_buckets.DAYS, starts[0], starts[-1]):
         if state not in NOT_IN_SERVICE:
-            there[start] += seconds
+            node_seconds[start] += seconds
     taken = {at: sum(sums[part][at] for part in ("own", *PRIORITIES)) for at in starts}
-    free = {at: max(0.0, there[at] - taken[at]) for at in starts}
+    free = {at: max(0.0, node_seconds[at] - taken[at]) for at in starts}
     whole = sum(taken.values()) + sum(free.values()) or 1.0
     found = site_use.SiteUse(
         name,
@@ -361,12 +367,12 @@ def _priority(priority: int, own: int) -> str:
 def settings(tx: Tx) -> dict[str, dict[str, Any]]:
     """Return what administrators have set for each group, by its name, in the fields that `change`
     takes."""
-    there = groups.every(tx)
-    names = {group.id: group.name for group in there}
+    every_group = groups.every(tx)
+    names = {group.id: group.name for group in every_group}
     kinds = {each.id: each.name for each in types.every(tx)}
     limits, terms = groups.type_limits(tx), groups.type_terms(tx)
     found = {}
-    for group in there:
+    for group in every_group:
         own = {kinds[one]: each for one, each in terms.get(group.id, {}).items()}
         found[group.name] = {
             "shares": group.shares,
@@ -439,9 +445,9 @@ def preview(
     with trial(tx):
         change(tx, name, changes, site=site, now=now)
         after = settings(tx)
-    kinds, there = types.every(tx), groups.every(tx)
+    kinds, every_group = types.every(tx), groups.every(tx)
     known = [each.name for each in kinds if each.id in nodes]
-    own, others = (recorded_demand.group_tables(there, one, known) for one in (before, after))
+    own, others = (recorded_demand.group_tables(every_group, one, known) for one in (before, after))
     question = {
         "scenario": recorded_demand.scenario(
             kinds, nodes, asked, own, site, days, now, maintenance.recorded(tx, since, now)

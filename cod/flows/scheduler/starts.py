@@ -54,23 +54,23 @@ def question(seen: Observed, site: Site, now: float) -> bytes:
     return pickle.dumps((seen.site, site.policy, now, groups))
 
 
-def answer(said: bytes) -> list[StartRow]:
+def answer(output: bytes) -> list[StartRow]:
     """Return the computed starts as they are stored."""
-    found: list[policy.Start] = pickle.loads(said)
+    found: list[policy.Start] = pickle.loads(output)
     return [
         StartRow(one.request_id, one.at, one.why, *(one.sooner or (None, None))) for one in found
     ]
 
 
-def changed(tx: Tx, told: Iterable[StartRow]) -> list[StartRow]:
+def changed(tx: Tx, forecast: Iterable[StartRow]) -> list[StartRow]:
     """Return the starts that differ from those stored for their requests."""
     known = starts.waiting(tx)
-    return [one for one in told if _differs(one, known.get(one.request_id))]
+    return [one for one in forecast if _differs(one, known.get(one.request_id))]
 
 
-def tell(tx: Tx, told: Sequence[StartRow], now: float) -> None:
-    """Store the starts in `told`."""
-    starts.tell(tx, told, starts.waiting(tx), now)
+def tell(tx: Tx, forecast: Sequence[StartRow], now: float) -> None:
+    """Store the starts in `forecast`."""
+    starts.tell(tx, forecast, starts.waiting(tx), now)
 
 
 def settle(tx: Tx, now: float) -> None:
@@ -81,8 +81,8 @@ def settle(tx: Tx, now: float) -> None:
 def gauges(tx: Tx, now: float) -> tuple[dict[str, float], dict[str, int]]:
     """Return quantiles of the errors of what was told, in seconds, and how many requests that began
     lately were told a start ('yes') or not ('no')."""
-    errors, told, begun = request_starts.compared(tx, now)
-    return policy.quantiles(errors), {"yes": told, "no": begun - told}
+    errors, counts, begun = request_starts.compared(tx, now)
+    return policy.quantiles(errors), {"yes": counts, "no": begun - counts}
 
 
 def _differs(one: StartRow, known: StartRow | None) -> bool:

@@ -218,8 +218,8 @@ def release(
     vcluster = _active(tx, name)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     unacknowledged = vcms.unacknowledged_grants(tx, vcluster.id) if passing_over else set()
-    there = {one for node in held for one in (node.hostname, node.name)}
-    wanted = [one for one in dict.fromkeys(nodes_) if not passing_over or one in there]
+    names = {one for node in held for one in (node.hostname, node.name)}
+    wanted = [one for one in dict.fromkeys(nodes_) if not passing_over or one in names]
     named = dict.fromkeys(_member(vcluster, held, one) for one in wanted)
     leaving = [node for node in named if node.name not in unacknowledged]
     if not leaving:
@@ -270,11 +270,11 @@ def describe(
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Change what people say of a vcluster: its `description` and its `tags`; or its `name`, which
     its nodes' names have in them. Raises `Refused`."""
-    vcluster, said = _live(tx, name), dict(changes)
-    new = said.pop("name", name)
+    vcluster, values = _live(tx, name), dict(changes)
+    new = values.pop("name", name)
     if new != name:
         vcluster = _renamed(tx, vcluster, new, context.now)
-    vcluster = vclusters.change(tx, vcluster, context.now, **said)
+    vcluster = vclusters.change(tx, vcluster, context.now, **values)
     return Result(_shown(tx, vcluster, context.site))
 
 

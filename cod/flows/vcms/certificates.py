@@ -70,7 +70,7 @@ def look(tx: Tx, authority_ends_at: float, now: float) -> int:
     """Send notices: to groups about VCM certificates that end soon or have ended, to administrators
     about the end of the site's authority. Return how many were sent. Servers that share a database
     send each once."""
-    told = 0
+    warned = 0
     for vcluster_id in vcms.ending(tx, now, policy.NEAR, MOST):
         vcluster, known = vclusters.get(tx, vcluster_id), vcms.get(tx, vcluster_id, lock=True)
         if (
@@ -80,15 +80,15 @@ def look(tx: Tx, authority_ends_at: float, now: float) -> int:
         ):
             continue
         vcms.change(tx, known, warned_at=now)
-        said = notice_texts.vcm_certificate(
+        notice = notice_texts.vcm_certificate(
             vcluster, known.ends_at or now, now, inside=known.head is not None
         )
-        notices.tell(tx, vcluster, said, now)
-        told += 1
+        notices.tell(tx, vcluster, notice, now)
+        warned += 1
     before = watermarks.at(tx, AUTHORITY)
     if policy.authority_is_due(authority_ends_at, before, now) and watermarks.move(
         tx, AUTHORITY, before, now
     ):
         notices.add(tx, **notice_texts.authority_ends(authority_ends_at), group_id=None, now=now)
-        told += 1
-    return told
+        warned += 1
+    return warned

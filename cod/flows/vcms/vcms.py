@@ -381,10 +381,10 @@ def needed(tx: Tx, vcluster_id: int, hostnames: Sequence[str]) -> list[str]:
 
 def _address(tx: Tx, vcluster_id: int, hostname: str) -> str:
     """Return the address of the vcluster's node of that name; 'nowhere' where there is none."""
-    there = [
+    addresses = [
         node.id for node in nodes.every(tx, vcluster_id=vcluster_id) if node.hostname == hostname
     ]
-    return next(iter(vcms.addresses(tx, there).values()), "nowhere")
+    return next(iter(vcms.addresses(tx, addresses).values()), "nowhere")
 
 
 def _vcluster(tx: Tx, name: str) -> Vcluster:

@@ -190,13 +190,13 @@ def take_snapshot(tx: Tx, context: FlowContext, *, name: str, snapshot: str) -> 
     """Order a snapshot. Raises `Refused`."""
     volume = _kept(tx, name)
     names.full("", snapshot, "snapshot", thing="a snapshot")
-    there = [one.name for one in volumes.snapshots(tx, [volume.id])]
-    if snapshot in there:
+    existing = [one.name for one in volumes.snapshots(tx, [volume.id])]
+    if snapshot in existing:
         raise Refused("conflict", f"volume {name} has a snapshot {snapshot!r} already", "snapshot")
-    if len(there) >= policy.MOST_SNAPSHOTS:
+    if len(existing) >= policy.MOST_SNAPSHOTS:
         raise Refused(
             "conflict",
-            f"volume {name} has {len(there)} snapshots, which is the limit: delete one first",
+            f"volume {name} has {len(existing)} snapshots, which is the limit: delete one first",
             "snapshot",
         )
     if volume.enforced in ("none", "project"):
