@@ -36,10 +36,10 @@ def touch(tx: Tx, zones: Collection[Key], now: float = 0.0) -> None:
     for kind, key in sorted(set(zones)):
         keys[kind].append(key)
     if tx.execute(_RAISE, {"least": least, **keys}).rowcount < len(set(zones)):
-        there = {(row[0], row[1]) for row in tx.execute(_THERE, keys)}
+        existing = {(row[0], row[1]) for row in tx.execute(_THERE, keys)}
         new = [
             {"kind": kind, "key": key, "serial": max(least, 1), "digest": ""}
-            for kind, key in sorted(set(zones) - there)
+            for kind, key in sorted(set(zones) - existing)
         ]
         insert_all(tx, t.dns_zones, new)
 

@@ -138,11 +138,11 @@ class Rows(Generic[Record]):
         """
         self._record: Callable[..., Record] = record
         self._table, self._noun = table, noun
-        there = elsewhere or {}
+        foreign = elsewhere or {}
         kinds = get_type_hints(record)
         names = [field for field in kinds if field not in without]
         self.columns = [
-            there[field] if field in there else _column(table, record, field, kinds[field])
+            foreign[field] if field in foreign else _column(table, record, field, kinds[field])
             for field in names
         ]
         self.width = len(self.columns)
@@ -450,10 +450,10 @@ def _updating(
 ) -> str:
     mark = _mark(dialect)
     set_ = ", ".join(f"{name} = {mark}" for name in _quoted(dialect, *names))
-    there = [f"{name} = {mark}" for name in _quoted(dialect, *known)]
-    there += [f"{name} IS NULL" for name in _quoted(dialect, *nulls)]
+    conditions = [f"{name} = {mark}" for name in _quoted(dialect, *known)]
+    conditions += [f"{name} IS NULL" for name in _quoted(dialect, *nulls)]
     [name] = _quoted(dialect, table.name)
-    return f"UPDATE {name} SET {set_} WHERE {' AND '.join(there)}"
+    return f"UPDATE {name} SET {set_} WHERE {' AND '.join(conditions)}"
 
 
 def _joining(
@@ -471,11 +471,13 @@ def _joining(
     first = ", ".join(f"{_mark(dialect)} AS v{place}" for place in range(width))
     later = f" UNION ALL SELECT {', '.join([_mark(dialect)] * width)}" * (count - 1)
     set_ = (f"{name}.{each} = v{n}" for n, each in enumerate(_quoted(dialect, *names)))
-    there = [f"{name}.{each} = v{n}" for n, each in enumerate(_quoted(dialect, *known), len(names))]
-    there += [f"{name}.{each} IS NULL" for each in _quoted(dialect, *nulls)]
+    conditions = [
+        f"{name}.{each} = v{n}" for n, each in enumerate(_quoted(dialect, *known), len(names))
+    ]
+    conditions += [f"{name}.{each} IS NULL" for each in _quoted(dialect, *nulls)]
     return (
-        f"UPDATE (SELECT {first}{later}) AS rows_ STRAIGHT_JOIN {name} ON {' AND '.join(there)}"
-        f" SET {', '.join(set_)}"
+        f"UPDATE (SELECT {first}{later}) AS rows_ STRAIGHT_JOIN {name}"
+        f" ON {' AND '.join(conditions)} SET {', '.join(set_)}"
     )
 
 

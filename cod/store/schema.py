@@ -201,8 +201,8 @@ def _refuse_begun(engine: Engine) -> None:
 def _oldest_marked(engine: Engine) -> float | None:
     """Return the oldest schema whose programs work with the database; None where nothing tells."""
     with engine.connect() as tx:
-        told = inspect(tx).has_table(t.marks.name)
-        return watermarks.at(tx, watermarks.OLDEST_SCHEMA) if told else None
+        has_marks = inspect(tx).has_table(t.marks.name)
+        return watermarks.at(tx, watermarks.OLDEST_SCHEMA) if has_marks else None
 
 
 def _newer(have: str) -> str:
@@ -236,11 +236,11 @@ def _create(engine: Engine) -> None:
     """Give a database without a version all tables, and today's version last. MariaDB keeps each
     table at once: a creation that was killed goes on, unless it was another program's."""
     with engine.begin() as tx:
-        there = {
+        existing = {
             name: {each["name"] for each in inspect(tx).get_columns(name)}
             for name in t.metadata.tables.keys() & set(inspect(tx).get_table_names())
         }
-        for name, columns in there.items():
+        for name, columns in existing.items():
             if columns != set(t.metadata.tables[name].columns.keys()):
                 raise SchemaMismatch(
                     f"the database has no version, and a table {name} of another version of COD:"

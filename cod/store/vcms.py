@@ -229,7 +229,7 @@ def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> lis
     n, c, y = t.nodes.c, t.config_templates.c, t.node_types.c
     found: list[dict[str, Any]] = []
     for part in slices(node_ids):
-        there = addresses(tx, part)
+        by_node = addresses(tx, part)
         query = (
             select(n.id, n.name, n.hostname, n.state, c.name, c.revision, y.name, y.attributes)
             .outerjoin_from(t.nodes, t.config_templates, c.id == n.template_id)
@@ -240,7 +240,7 @@ def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> lis
             {
                 "node": name,
                 "hostname": hostname or name,
-                "address": there.get(node_id, ""),
+                "address": by_node.get(node_id, ""),
                 "state": state,
                 "template": f"{template}@{revision}" if template else "",
                 "type": kind or "",

@@ -455,11 +455,11 @@ def vcms(
 ) -> list[VcmView]:
     """Return VCMs with their vclusters' names, by those, of these groups (None: all), or the one of
     that vcluster alone."""
-    owed = (
+    pending = (
         select(func.count()).where(t.outbox.c.vcluster_id == t.vcms.c.vcluster_id).scalar_subquery()
     )
     query = (
-        select(t.vclusters.c.name, owed, *vcm_rows.ROWS.columns)
+        select(t.vclusters.c.name, pending, *vcm_rows.ROWS.columns)
         .join_from(t.vcms, t.vclusters, t.vclusters.c.id == t.vcms.c.vcluster_id)
         .where(*theirs(t.vclusters.c.group_id, groups), *only({t.vclusters.c.name: vcluster}))
         .order_by(t.vclusters.c.name)

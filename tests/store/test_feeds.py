@@ -160,12 +160,12 @@ def test_a_node_that_changes_hands_tells_neither_of_the_other(tx: Tx) -> None:
         "primed for vcluster blue",
         8,
     )
-    told = rows._told(row, 2, "red")
+    told = rows._events_by_group(row, 2, "red")
     assert told[1]["left"] is None
     assert (told[2]["left"], told[2]["vcluster"]) == ("red", None)
     assert "blue" not in json.dumps(told[2])
     assert "red" not in json.dumps(told[1])
-    own = rows._told((2, *row[1:]), 2, "red")
+    own = rows._events_by_group((2, *row[1:]), 2, "red")
     assert (own[2]["vcluster"], own[2]["left"]) == ("blue", "red")
 
 

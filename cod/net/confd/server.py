@@ -191,7 +191,7 @@ class ConfdServer(Service):
         self._ports: list[Any] = []
         self._written_at = reactor.seconds()
         self._timers = [
-            Timer(reactor, POLL, lambda: self.poll(told=False)),
+            Timer(reactor, POLL, lambda: self.poll(notified=False)),
             Timer(reactor, 1.0, self._look_for_dead),
             Timer(reactor, 1.0, self._write_seen_in_time),
         ]

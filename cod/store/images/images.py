@@ -38,7 +38,7 @@ def meant_by(
 
     If a group and the site have an image of the same bare name, a ready one comes first: while the
     group's own image is being taken in, or has failed, templates go on with the site's."""
-    there = named(
+    found_by_name = named(
         tx,
         {
             full
@@ -51,7 +51,9 @@ def meant_by(
     found: dict[str, dict[str, Image]] = {group: {} for group in names}
     for group, each in names.items():
         for name in each:
-            images = [there[full] for full in full_names(name, group) if full in there]
+            images = [
+                found_by_name[full] for full in full_names(name, group) if full in found_by_name
+            ]
             if images:
                 found[group][name] = next(
                     (one for one in images if one.state == "ready"), images[0]

@@ -81,7 +81,7 @@ def for_matching(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
 def with_known(tx: Tx, wanted: Mapping[int, tuple[str, str]]) -> dict[int, str]:
     """Return documents with the known facts of their images. `wanted`: full names of templates, and
     documents."""
-    there = _images(tx, wanted.values())
+    by_id = _images(tx, wanted.values())
     known = {
         group: {
             name: f'<known name="{name}" size="{image.size}" sector="{image.sector}"'
@@ -89,7 +89,7 @@ def with_known(tx: Tx, wanted: Mapping[int, tuple[str, str]]) -> dict[int, str]:
             for name, image in found.items()
             if image.size > 0
         }
-        for group, found in there.items()
+        for group, found in by_id.items()
     }
     found: dict[int, str] = {}
     for key, (name, document) in wanted.items():
@@ -104,28 +104,28 @@ def with_known(tx: Tx, wanted: Mapping[int, tuple[str, str]]) -> dict[int, str]:
 @lru_cache(maxsize=1024)
 def _image_names(document: str) -> frozenset[str]:
     root = ElementTree.fromstring(document)
-    said = {each.get("name", "") for each in root.iterfind("image")}
-    return frozenset(said | {each.get("image", "") for each in root.iterfind("boot/*")}) - {""}
+    names = {each.get("name", "") for each in root.iterfind("image")}
+    return frozenset(names | {each.get("image", "") for each in root.iterfind("boot/*")}) - {""}
 
 
 def _images(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[str, dict[str, Image]]:
     """Return the images that templates name, by group and the name as given: see
     `images.meant_by`."""
-    said: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
     for name, document in wanted:
-        said.setdefault(owner_of(name), set()).update(_image_names(document))
-    return images.meant_by(tx, said)
+        names.setdefault(owner_of(name), set()).update(_image_names(document))
+    return images.meant_by(tx, names)
 
 
 def image_names(tx: Tx, rows: Sequence[Template]) -> dict[int, dict[str, str]]:
     """Return the full names of the images that templates name, by the template's id and the name as
     given; names that stand for nothing are left out."""
-    there = _images(tx, ((row.name, row.document) for row in rows))
+    named = _images(tx, ((row.name, row.document) for row in rows))
     return {
         row.id: {
             name: found.name
             for name in sorted(_image_names(row.document))
-            if (found := there[owner_of(row.name)].get(name))
+            if (found := named[owner_of(row.name)].get(name))
         }
         for row in rows
     }

@@ -162,10 +162,10 @@ def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
     every = [block for each in blocks.values() for block in each]
     subnets = {("subnet", block.subnet) for block in every}
     dns_zones.touch(tx, [*(("vcluster", one.name) for one in holders.values()), *subnets], now)
-    there: set[int] = set()
+    taken: set[int] = set()
     for start in range(0, len(every), _BLOCKS):
-        there |= _taken(tx, every[start : start + _BLOCKS], now)
-    free = {of: _free(tx, each, there) for of, each in blocks.items()}
+        taken |= _taken(tx, every[start : start + _BLOCKS], now)
+    free = {of: _free(tx, each, taken) for of, each in blocks.items()}
     made: list[Binding] = []
     for node_id, mac, vcluster, hostname in wanted:
         address, subnet = next(free.get(vcluster.id, iter(())), (None, ""))
@@ -192,12 +192,12 @@ def _taken(tx: Tx, blocks: Sequence[AddressBlock], now: float) -> set[int]:
     return set(map(int, found.split(","))) if found else set()
 
 
-def _free(tx: Tx, blocks: Iterable[AddressBlock], there: Set[int]) -> Iterator[tuple[int, str]]:
+def _free(tx: Tx, blocks: Iterable[AddressBlock], taken: Set[int]) -> Iterator[tuple[int, str]]:
     """Yield the free addresses of the blocks, in order, with their subnets; then those that a
-    system has left, the one left longest ago first. `there`: the assigned ones."""
+    system has left, the one left longest ago first. `taken`: the assigned ones."""
     for block in blocks:
         for address in block.addresses:
-            if address not in there and address & 0xFF not in (0, 0xFF):
+            if address not in taken and address & 0xFF not in (0, 0xFF):
                 yield address, block.subnet
     left = [
         (one.expires_at, one.address, block.subnet)
@@ -205,7 +205,7 @@ def _free(tx: Tx, blocks: Iterable[AddressBlock], there: Set[int]) -> Iterator[t
         for one in ROWS.every(
             tx, _b.address.between(block.first, block.last), _b.state == "left", lock=True
         )
-        if one.address in there and one.address & 0xFF not in (0, 0xFF)
+        if one.address in taken and one.address & 0xFF not in (0, 0xFF)
     ]
     yield from ((address, subnet) for _, address, subnet in sorted(left))
 

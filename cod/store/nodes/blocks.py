@@ -111,10 +111,12 @@ class Seen(NamedTuple):
 def seen(tx: Tx, *told_in: NodeState) -> Iterator[Seen]:
     """Yield every node of the site but the retired, by id; with `told_in`, `attributes` only of
     nodes in these states."""
-    told = case((_n.attributes.like("%<neighbour %"), _n.attributes))
+    reported = case((_n.attributes.like("%<neighbour %"), _n.attributes))
     if told_in:
-        told = case((_n.state.in_(told_in), told))
-    query = select(_n.id, _n.name, _n.block_id, _n.relay, _n.circuit, _n.remote, _n.boot_mac, told)
+        reported = case((_n.state.in_(told_in), reported))
+    query = select(
+        _n.id, _n.name, _n.block_id, _n.relay, _n.circuit, _n.remote, _n.boot_mac, reported
+    )
     query = query.where(_n.state != NodeState.RETIRED).order_by(_n.id).limit(PART)
     after: int | None = 0
     while after is not None:

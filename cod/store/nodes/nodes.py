@@ -32,7 +32,7 @@ from cod.store.nodes import switch_ports
 from cod.store.rows import Among, RowChange, Rows, insert_all, update_all
 
 ROWS = Rows(Node, t.nodes, noun="node")
-WISHES = Rows(PowerAction, t.power_actions)
+POWER_ACTIONS = Rows(PowerAction, t.power_actions)
 _PLACES = Rows(NodePlace, t.node_places)
 _n = t.nodes.c
 get, by_name, named = ROWS.get, ROWS.by_name, ROWS.named
@@ -535,7 +535,7 @@ def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) 
         raise Stale(transitions[0].node.id, transitions[0].node.generation)
     history = [_transition(one.node, one.moved, one.event, one.cause, actor) for one in transitions]
     insert_all(tx, t.node_history, history)
-    wishes = [
+    actions = [
         {
             "node_id": one.node.id,
             "generation": one.moved.generation,
@@ -546,7 +546,7 @@ def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) 
         for one in transitions
         if one.power
     ]
-    insert_all(tx, t.power_actions, wishes)
+    insert_all(tx, t.power_actions, actions)
 
 
 def note_erased(tx: Tx, moved: Node, document: str) -> None:
@@ -570,7 +570,7 @@ def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | No
         return None
     seq = node.power_seq + 1
     ROWS.set(tx, node.id, power_wanted=desired, power_seq=seq)
-    return WISHES.add(
+    return POWER_ACTIONS.add(
         tx,
         node_id=node.id,
         generation=node.generation,

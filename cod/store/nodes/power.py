@@ -17,7 +17,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 
 _a = t.power_actions.c
-ROWS = nodes.WISHES
+ROWS = nodes.POWER_ACTIONS
 _other = t.power_actions.alias().c
 _BUSY = exists().where(
     _other.node_id == _a.node_id, _other.done_at.is_(None), _other.claim_expires > bindparam("now")

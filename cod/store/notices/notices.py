@@ -233,8 +233,8 @@ def seen(tx: Tx, rows: Sequence[Any]) -> list[NoticeView]:
 def of_site(tx: Tx, kinds: Collection[str], since: float) -> list[Notice]:
     """Return notices of those kinds to the site's administrators, from `since` on, the oldest
     first."""
-    told = _n.kind.in_(list(kinds)), _n.at >= since, _n.group_id.is_(None)
-    return ROWS.every(tx, *told, order=_n.id)
+    condition = _n.kind.in_(list(kinds)), _n.at >= since, _n.group_id.is_(None)
+    return ROWS.every(tx, *condition, order=_n.id)
 
 
 def newest(tx: Tx) -> int:

@@ -27,13 +27,15 @@ class Happened(NamedTuple):
 
     id: int
     at: float
-    told: dict[int, dict[str, Any]]
+    events: dict[int, dict[str, Any]]
 
 
 def readers(tx: Tx) -> dict[str, list[Group]]:
     """Return which groups have which of `KINDS` posted."""
-    told = [group for group in groups.every(tx) if group.webhook and group.events != ("notices",)]
-    return {kind: [group for group in told if kind in group.events] for kind in KINDS}
+    recipients = [
+        group for group in groups.every(tx) if group.webhook and group.events != ("notices",)
+    ]
+    return {kind: [group for group in recipients if kind in group.events] for kind in KINDS}
 
 
 def mark(tx: Tx, kind: str) -> int | None:
@@ -126,23 +128,28 @@ def _nodes(tx: Tx, after: int) -> list[Happened]:
             )
         )
     }
-    return [Happened(row[2], row[3], _told(row, *left.get(row[1], (None, None)))) for row in rows]
+    return [
+        Happened(row[2], row[3], _events_by_group(row, *left.get(row[1], (None, None))))
+        for row in rows
+    ]
 
 
 _NODE_EVENT = ("id", "at", "node", "event", "from_state", "to_state", "vcluster", "cause")
 
 
-def _told(row: Any, group_left: int | None, left: str | None) -> dict[int, dict[str, Any]]:
+def _events_by_group(
+    row: Any, group_left: int | None, left: str | None
+) -> dict[int, dict[str, Any]]:
     """Return what its holder's group is told, and what the group is told that it leaves: nothing of
     each other."""
     event = dict(zip(_NODE_EVENT, row[2:10], strict=True)) | {"left": None}
-    told = {} if row[0] is None else {row[0]: event}
+    events = {} if row[0] is None else {row[0]: event}
     if group_left is None or row[1] == row[10]:
-        return told
+        return events
     if group_left == row[0]:
         return {row[0]: event | {"left": left}}
     elsewhere = {} if row[0] is None else {"vcluster": None, "cause": "it went to somebody else"}
-    return told | {group_left: event | elsewhere | {"left": left}}
+    return events | {group_left: event | elsewhere | {"left": left}}
 
 
 def _left() -> ColumnElement[Any]:

@@ -29,19 +29,19 @@ _ROWS = Rows(Kept, t.replies)
 def begin(tx: Tx, key: str, question: str, now: float) -> Kept | None:
     """Claim the key. None: the key is new, and the question needs an answer. The second of two
     simultaneous callers waits for the first one's transaction, and then gets its answer."""
-    there = _ROWS.get(tx, key)
-    if there is not None:
-        return there
+    existing = _ROWS.get(tx, key)
+    if existing is not None:
+        return existing
     try:
         with tx.begin_nested():
             tx.execute(
                 insert(t.replies).values(key=key, question=question, status=0, body="", at=now)
             )
     except exc.IntegrityError:
-        there = _ROWS.get(tx, key)
-        if there is None:
+        existing = _ROWS.get(tx, key)
+        if existing is None:
             raise
-    return there
+    return existing
 
 
 def keep(tx: Tx, key: str, status: int, body: str) -> None:

@@ -104,9 +104,9 @@ def give_back(tx: Tx, vcluster_id: int, kept: int = 0) -> None:
     )
     if tx.scalar(exported.limit(1)) is not None:
         return
-    there = of(tx, vcluster_id)
-    room = sum(block.room for block in there)
-    for block in reversed(there[1:]):
+    blocks = of(tx, vcluster_id)
+    room = sum(block.room for block in blocks)
+    for block in reversed(blocks[1:]):
         used = (
             select(t.bindings.c.address)
             .where(t.bindings.c.address.between(block.first, block.last))

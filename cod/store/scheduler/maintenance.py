@@ -74,10 +74,10 @@ def close(
 
 def put(tx: Tx, window: MaintenanceWindow, node_ids: Collection[int]) -> None:
     """Put nodes into the window, beside those that are in it."""
-    there = set(tx.scalars(select(_m.node_id).where(_m.window_id == window.id)))
+    existing = set(tx.scalars(select(_m.node_id).where(_m.window_id == window.id)))
     rows = [
         {"node_id": one, "window_id": window.id, "bit": window.bit, "taken": False}
-        for one in sorted(set(node_ids) - there)
+        for one in sorted(set(node_ids) - existing)
     ]
     if rows:
         tx.execute(insert(t.maintenance_nodes), rows)

@@ -292,16 +292,16 @@ def held(
     for one in kept:
         if one.vcluster_id is not None:
             chosen[one.vcluster_id, _kept_kind(one, many)] += one.nodes
-    for own, there in found.items():
+    for own, kinds in found.items():
         if chosen[own]:  # a node that was chosen was mobile, and stays so
-            found[own] = there._replace(mobile=max(there.mobile - chosen[own], 0))
+            found[own] = kinds._replace(mobile=max(kinds.mobile - chosen[own], 0))
     v = t.vclusters.c
     preemptible = set(tx.scalars(select(v.id).where(v.preemptible, v.live_name.is_not(None))))
     started = _started(tx, preemptible, many, apart) if preemptible else {}
-    for own, there in found.items():
+    for own, kinds in found.items():
         if own[0] in preemptible:  # without inertia
             runs = started.get(own, ())
-            found[own] = there._replace(
+            found[own] = kinds._replace(
                 mobile=sum(count for _, count in runs), first_later=None, started=runs
             )
     return list(found.values())

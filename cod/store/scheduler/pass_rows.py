@@ -169,9 +169,9 @@ def _requests(
     if before and digests.same("requests", before):
         return before.live, before.pending, before.templates
     live = vclusters.live(tx)
-    there = {one.id for one in live}
+    live_ids = {one.id for one in live}
     known = {one.id: one.tuples for one in before.pending} if before else {}
-    pending = [one for one in requests.pending(tx, known) if one.vcluster_id in there]
+    pending = [one for one in requests.pending(tx, known) if one.vcluster_id in live_ids]
     return live, pending, {one.template_id for request in pending for one in request.tuples}
 
 

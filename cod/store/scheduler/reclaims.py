@@ -70,8 +70,8 @@ def add_all(tx: Tx, openings: Sequence[Opening], now: float) -> list[Reclaim]:
     ]
     tx.execute(insert(t.reclaims), rows)
     # by their keys: not every database returns the ids of rows that are inserted together
-    there = {_key(one): one for one in _of(tx, {one.key.request_id for one in openings}, now)}
-    made = [there[one.key] for one in openings]
+    existing = {_key(one): one for one in _of(tx, {one.key.request_id for one in openings}, now)}
+    made = [existing[one.key] for one in openings]
     reservations.add_all(
         tx,
         [

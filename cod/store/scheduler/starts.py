@@ -71,14 +71,14 @@ def expected(tx: Tx) -> list[Expected]:
     return [Expected(row[0], row[1], row[2], int(row[3])) for row in tx.execute(query)]
 
 
-def tell(tx: Tx, told: Sequence[StartRow], known: Mapping[int, StartRow], now: float) -> None:
+def tell(tx: Tx, forecast: Sequence[StartRow], known: Mapping[int, StartRow], now: float) -> None:
     """Store the expected starts of those requests that still wait. `known`: the result of `waiting`
     for these requests."""
     still: set[int] = set()
-    for part in slices([one.request_id for one in told]):
+    for part in slices([one.request_id for one in forecast]):
         pending = _r.state == RequestState.PENDING
         still.update(tx.scalars(select(_r.id).where(_r.id.in_(part), pending)))
-    told = [one for one in told if one.request_id in still]
+    forecast = [one for one in forecast if one.request_id in still]
     new = [
         {
             **one._asdict(),
@@ -86,14 +86,14 @@ def tell(tx: Tx, told: Sequence[StartRow], known: Mapping[int, StartRow], now: f
             "first_at": one.starts_at,
             "first_told_at": None if one.starts_at is None else now,
         }
-        for one in told
+        for one in forecast
         if one.request_id not in known
     ]
     if new:
         tx.execute(insert(t.request_starts), new)
     changed = [
         {"own": one.request_id, **dict(zip(StartRow._fields[1:], one[1:], strict=True))}
-        for one in told
+        for one in forecast
         if one.request_id in known
     ]
     if changed:
@@ -104,7 +104,7 @@ def tell(tx: Tx, told: Sequence[StartRow], known: Mapping[int, StartRow], now: f
             .values(**columns, told_at=now),
             changed,
         )
-    first = [one for one in told if one.request_id in known and one.starts_at is not None]
+    first = [one for one in forecast if one.request_id in known and one.starts_at is not None]
     for part in slices([one.request_id for one in first]):
         tx.execute(
             update(t.request_starts)

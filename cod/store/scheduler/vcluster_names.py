@@ -17,8 +17,8 @@ ROWS = Rows(VclusterName, t.vcluster_names)
 
 def of(tx: Tx, vcluster_id: int) -> dict[str, VclusterName]:
     """Return the names of a vcluster, in their order."""
-    there = ROWS.every(tx, _c.vcluster_id == vcluster_id, order=_c.name)
-    return {one.name: one for one in there}
+    rows = ROWS.every(tx, _c.vcluster_id == vcluster_id, order=_c.name)
+    return {one.name: one for one in rows}
 
 
 def of_live(tx: Tx, names: Collection[str]) -> dict[str, dict[str, VclusterName]]:

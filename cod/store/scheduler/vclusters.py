@@ -53,8 +53,8 @@ def every(tx: Tx, states: Iterable[str] = (), group_id: int | None = None) -> li
     """Return vclusters in any of `states` (all that have not ended, if empty), by id; of one group
     or of all."""
     own = [] if group_id is None else [_v.group_id == group_id]
-    there = _v.state.in_(list(states)) if states else _v.live_name.is_not(None)
-    return ROWS.every(tx, there, *own, order=_v.id)
+    condition = _v.state.in_(list(states)) if states else _v.live_name.is_not(None)
+    return ROWS.every(tx, condition, *own, order=_v.id)
 
 
 def lock(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, Vcluster]:
@@ -289,9 +289,9 @@ def free_hostnames(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, Iterator[
     for part in slices(sorted(vcluster_ids)):
         taken |= {row[0]: row[1] for row in tx.execute(_HOSTNAMES, {"holders": part}).all()}
     return {
-        one: filterfalse(there.__contains__, (f"n{number}" for number in count(1)))
+        one: filterfalse(used.__contains__, (f"n{number}" for number in count(1)))
         for one in vcluster_ids
-        for there in [set((taken.get(one) or "").split(","))]
+        for used in [set((taken.get(one) or "").split(","))]
     }
 
 
