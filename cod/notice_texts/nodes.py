@@ -25,11 +25,11 @@ def hardware_changed(
 def cannot_boot(about: str) -> NoticeText:
     """Describe the first machine of the day that COD has no boot loader for; `about` says which and
     why."""
-    told = sentence("Machine " + about)
+    text = sentence("Machine " + about)
     return notice(
         "architecture",
         "a machine cannot be booted",
-        f"{told} COD does not answer it. Other machines of the same day are listed on the page"
+        f"{text} COD does not answer it. Other machines of the same day are listed on the page"
         " Nodes.",
     )
 

@@ -17,16 +17,16 @@ BLANK, OTHER = "blank", "other"
 _MARK = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})(?: ([A-Za-z0-9.-]{1,253}))?")
 
 
-def judge(node_id: int, known: int, said: str) -> tuple[StoryVerdict, str]:
+def judge(node_id: int, known: int, marks: str) -> tuple[StoryVerdict, str]:
     """Return whether an agent's word about its disks agrees with the database, and that word as a
     sentence for people.
 
     known  the newest generation in which the database can have had the node installed
     said   'blank', 'other', or the mark of the newest installation: NODE.GENERATION HOSTNAME
     """
-    if said == BLANK:
+    if marks == BLANK:
         return StoryVerdict.AGREES, "its disks are blank"
-    mark = _MARK.fullmatch(said)
+    mark = _MARK.fullmatch(marks)
     if mark is None:
         return StoryVerdict.DIFFERS, "its disks hold data that no installation by COD has marked"
     owner, generation, name = int(mark[1]), int(mark[2]), mark[3]
@@ -38,13 +38,13 @@ def judge(node_id: int, known: int, said: str) -> tuple[StoryVerdict, str]:
     return verdict, f"{about}generation {generation}"
 
 
-def both(state: str, holder: str | None, known: int, said: str) -> str:
+def both(state: str, holder: str | None, known: int, mark: str) -> str:
     """Return both stories of a node that differ, for people."""
     whose = f"held by {holder}" if holder else "free"
     database = f"the database says {whose}, {state}, installed in generation {known} at the latest"
-    return f"{database}; the machine says: {said}"
+    return f"{database}; the machine says: {mark}"
 
 
-def is_mark_of(node_id: int, generation: int | None, said: str) -> bool:
-    """Return whether `said` is the mark of the node's installation in that generation."""
-    return generation is not None and said.partition(" ")[0] == f"{node_id}.{generation}"
+def is_mark_of(node_id: int, generation: int | None, mark: str) -> bool:
+    """Return whether `mark` is the mark of the node's installation in that generation."""
+    return generation is not None and mark.partition(" ")[0] == f"{node_id}.{generation}"

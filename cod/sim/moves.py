@@ -56,14 +56,14 @@ def start(
     before = _failing(world)
     request = ClusterRequest(world.new_id(), target, "move", count, now, source=source, label=label)
     world.add(request)
-    told = _take(world, request, able, chosen, now + grace)
+    taken = _take(world, request, able, chosen, now + grace)
     if _failing(world) - before:
         world.drop(request)
         raise NotMoved("nodes are reserved in advance that would not be there")
     world.stats.submitted(request)
-    world.stats.reclaims += len(told)
+    world.stats.reclaims += len(taken)
     world.stats.taken += count
-    for reclaim, machines in told:
+    for reclaim, machines in taken:
         source.owner.asked_back(reclaim, machines)
     return request
 
@@ -119,14 +119,14 @@ def _take(
     alike: dict[NodeKind, list[SimMachine]] = defaultdict(list)
     for machine in able:
         alike[machine.kind].append(machine)
-    told = []
+    taken = []
     for kind, candidates in sorted(alike.items()):
         count = sum(machine.kind == kind for machine in chosen)
         if count:
             reclaim = ClusterReclaim(world.new_id(), source, request, kind, deadline, count)
-            told.append((reclaim, source.owner.choose(reclaim, candidates)))
-            world.mark(reclaim, told[-1][1])
-    return told
+            taken.append((reclaim, source.owner.choose(reclaim, candidates)))
+            world.mark(reclaim, taken[-1][1])
+    return taken
 
 
 def staying(source: Cluster, due: Sequence[SimMachine]) -> list[SimMachine]:

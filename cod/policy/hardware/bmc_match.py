@@ -69,8 +69,8 @@ def _judged(
     claims: dict[str, list[BmcSystem]],
 ) -> BmcMatch:
     if not found:
-        told = _marks(system.serials, system.uuids, system.macs)
-        return BmcMatch(system, BmcOutcome.UNKNOWN, "", "" if told else "it tells no identity")
+        marks = _marks(system.serials, system.uuids, system.macs)
+        return BmcMatch(system, BmcOutcome.UNKNOWN, "", "" if marks else "it tells no identity")
     why = ", ".join(f"{name} by {mark}" for name, mark in found.items())
     if len(found) > 1:
         return BmcMatch(system, BmcOutcome.DOUBT, "", f"fits several nodes: {why}")

@@ -169,9 +169,9 @@ def beside_siblings(siblings: str, own: str) -> list[str]:
     """Return what differs between the canonical form that most machines of a product have and that
     of one of them, as phrases: 'memory/mib: 4096 MiB; siblings have 8192 MiB'. What only one of
     the two trampolines reported is left out."""
-    told, _ = _as_before(own, siblings)
+    changes, _ = _as_before(own, siblings)
     alike, _ = _as_before(siblings, own)
-    return list(_differences(told, alike, "", _BESIDE))
+    return list(_differences(changes, alike, "", _BESIDE))
 
 
 def system(canonical_xml: str) -> str:
@@ -211,22 +211,22 @@ def sentence(phrases: Sequence[str]) -> str:
 
 
 def _differences(
-    old: ElementTree.Element, new: ElementTree.Element, path: str, told: _Wording = _CHANGED
+    old: ElementTree.Element, new: ElementTree.Element, path: str, wording: _Wording = _CHANGED
 ) -> Iterator[str]:
     for name in sorted(old.attrib.keys() | new.attrib.keys()):
         was, is_ = old.get(name), new.get(name)
         if was != is_ and not (path + name == "nic/speed" and None in (was, is_)):
             values = (_value(each, path + name) for each in (was, is_))
-            yield f"{path}{name}: {told.value.format(*values)}"
+            yield f"{path}{name}: {wording.value.format(*values)}"
     for tag in dict.fromkeys(child.tag for child in [*old, *new]):
-        yield from _among(old.findall(tag), new.findall(tag), path + tag, told)
+        yield from _among(old.findall(tag), new.findall(tag), path + tag, wording)
 
 
 def _among(
     old: Sequence[ElementTree.Element],
     new: Sequence[ElementTree.Element],
     path: str,
-    told: _Wording,
+    wording: _Wording,
 ) -> Iterator[str]:
     """Yield the differences among the elements at one place: unchanged ones are left out, the
     others are paired."""
@@ -243,9 +243,9 @@ def _among(
         else 0
     )
     for was, is_ in zip(parts[0][:pairs], parts[1][:pairs], strict=True):
-        yield from _differences(was, is_, path + "/", told)
-    yield from (f"{path}: {told.gone}{_about(element, path)}" for element in parts[0][pairs:])
-    yield from (f"{path}: {told.come}{_about(element, path)}" for element in parts[1][pairs:])
+        yield from _differences(was, is_, path + "/", wording)
+    yield from (f"{path}: {wording.gone}{_about(element, path)}" for element in parts[0][pairs:])
+    yield from (f"{path}: {wording.come}{_about(element, path)}" for element in parts[1][pairs:])
 
 
 def _about(element: ElementTree.Element, path: str) -> str:

@@ -139,15 +139,15 @@ def for_order(report_xml: str | None, marks: Iterable[str]) -> tuple[str, ...]:
     """Return what the agent is told: the marks, which also hold for disks that show up late, and
     the disks of the report that patterns of models mean, should the agent read another model from
     them now."""
-    told = [_as_path(mark) if mark.startswith("path:") else mark for mark in marks]
-    patterns = [mark for mark in told if mark.startswith("model:")]
+    paths = [_as_path(mark) if mark.startswith("path:") else mark for mark in marks]
+    patterns = [mark for mark in paths if mark.startswith("model:")]
     if report_xml and patterns:
-        told += [
+        paths += [
             _named(disk)
             for disk in ElementTree.fromstring(report_xml).iter("disk")
             if any(_fits(mark, disk) for mark in patterns)
         ]
-    return tuple(dict.fromkeys(told))
+    return tuple(dict.fromkeys(paths))
 
 
 def in_the_way(select: str, report_xml: str) -> str:

@@ -69,10 +69,10 @@ def _tree(attributes_xml: str) -> _Tree:
 
 def _tree_of(element: ElementTree.Element, path: str) -> _Tree:
     """Return the tree of an element at `path`, '' for the root, with what a report leaves out."""
-    told = {**LEFT_OUT.get(path, {}), **element.attrib}
-    children: dict[str, list[_Tree]] = {name: [_Tree(value)] for name, value in told.items()}
-    if path == "disk" and told.get("local") == "no" and told["paths"] != "1":
-        why = f" ({told['paths']} disks show its WWN; [policy] same_wwn)"
+    attributes = {**LEFT_OUT.get(path, {}), **element.attrib}
+    children: dict[str, list[_Tree]] = {name: [_Tree(value)] for name, value in attributes.items()}
+    if path == "disk" and attributes.get("local") == "no" and attributes["paths"] != "1":
+        why = f" ({attributes['paths']} disks show its WWN; [policy] same_wwn)"
         children["local"] = [_Tree("no", why=why)]
     for child in element:
         children.setdefault(child.tag, []).append(
@@ -165,8 +165,8 @@ def _lacking(
 
 def _about(wanted: WantedElement) -> str:
     """Return the requirement on an element as a phrase: ' with speed at least 10000 Mb/s'."""
-    said = _own(wanted) + [part for child in _children(wanted) for part in _parts(child, "")]
-    return " with " + ", ".join(said) if said else ""
+    phrases = _own(wanted) + [part for child in _children(wanted) for part in _parts(child, "")]
+    return " with " + ", ".join(phrases) if phrases else ""
 
 
 def _parts(wanted: WantedElement, prefix: str) -> list[str]:
@@ -174,10 +174,10 @@ def _parts(wanted: WantedElement, prefix: str) -> list[str]:
     if wanted.absent:
         return [f"no {name}{_about(wanted)}"]
     own = _own(wanted)
-    said = (
+    phrase = (
         [" ".join([name, *filter(None, [" and ".join(own)])])] if own or not wanted.children else []
     )
-    return said + [part for child in _children(wanted) for part in _parts(child, f"{name}/")]
+    return phrase + [part for child in _children(wanted) for part in _parts(child, f"{name}/")]
 
 
 def _children(wanted: WantedElement) -> list[WantedElement]:

@@ -13,9 +13,9 @@ _MOST = 4  # names that the sentence tells
 
 def sentence(found: Sequence[Namesake]) -> str:
     """Return the names that the installed disk shares with others, the danger, and the remedies."""
-    told = [f"{each.kind} {_plain(each.name)} of {_plain(each.disk)}" for each in found]
+    volumes = [f"{each.kind} {_plain(each.name)} of {_plain(each.disk)}" for each in found]
     return (
-        f"the installed system and another disk have the same names: {first_few(told, _MOST)}."
+        f"the installed system and another disk have the same names: {first_few(volumes, _MOST)}."
         " The system may start from the other disk, or mount the wrong volume. Give the volumes on"
         " that disk other names (tune2fs -L and -U, xfs_admin -L and -U, vgrename), remove the"
         " disk, or use an image with names of its own."

@@ -104,9 +104,9 @@ def complaint(wanted: Mapping[str, str], kind: str | None) -> str:
     """Return what is wrong with an element's operators, as a phrase; '' where nothing is. `kind`
     None: of an unknown name."""
     for operator, value in wanted.items():
-        said = _of_one(operator, value, kind)
-        if said:
-            return said
+        fault = _of_one(operator, value, kind)
+        if fault:
+            return fault
     for low, high in (("min", "max"), ("version-min", "version-max")):
         if low in wanted and high in wanted and not holds(low, wanted[low], wanted[high], kind):
             return f"{low} {wanted[low]} is above {high} {wanted[high]}"

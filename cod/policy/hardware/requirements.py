@@ -151,11 +151,11 @@ def _below(wanted: WantedElement, rules: TypeRules | None) -> Iterator[tuple[int
     for siblings in wanted.children.values():
         present = [each for each in siblings if not each.absent]
         if len(present) > 1 and present[1].kind is not None and present[1].path not in SEVERAL:
-            said = (
+            fault = (
                 f"{present[1].path} is wanted twice, and a node has one: put the operators on one"
                 " element"
             )
-            yield present[1].line, said
+            yield present[1].line, fault
         for each in siblings:
             complaint = _misplaced(each.path, rules) if each.kind else _unknown(each)
             complaint = complaint or operators.complaint(each.operators, each.kind)

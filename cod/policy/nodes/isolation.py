@@ -17,8 +17,8 @@ _NAME = re.compile(r"vlan-([0-9]{1,4})")
 
 def vlan_of(name: str | None) -> int | None:
     """Return the VLAN of the network that is called so; None: it is no isolated vcluster's."""
-    said = _NAME.fullmatch(name or "")
-    return int(said[1]) if said else None
+    match = _NAME.fullmatch(name or "")
+    return int(match[1]) if match else None
 
 
 def place(taken: Sequence[VclusterNetwork], prefix: int, rules: Isolation) -> tuple[int, int]:

@@ -182,9 +182,9 @@ def seed_part(
 
 def _authentication(rules: KerberosRules) -> str:
     """Return the lines by which SSSD checks passwords. Without KDCs it finds them by DNS."""
-    told = _KERBEROS.format(realm=rules.realm)
+    lines = _KERBEROS.format(realm=rules.realm)
     if rules.kdcs:
-        told += f"krb5_server = {', '.join(rules.kdcs)}\n"
+        lines += f"krb5_server = {', '.join(rules.kdcs)}\n"
     if rules.admin_server:
-        told += f"krb5_kpasswd = {rules.admin_server}\n"
-    return told
+        lines += f"krb5_kpasswd = {rules.admin_server}\n"
+    return lines

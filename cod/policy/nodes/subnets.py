@@ -90,16 +90,16 @@ class Subnets:
     def of(self, query: DhcpQuery) -> Net | None:
         """Return the client's subnet, by its relay, by its own address when it renews, or by the
         socket."""
-        there = self._nets.get(query.subnet or "")
+        chosen = self._nets.get(query.subnet or "")
         # on its wire: what a machine says of where it is counts for nothing
-        if there is not None and there.isolated:
-            return there if query.giaddr == NOWHERE else None
+        if chosen is not None and chosen.isolated:
+            return chosen if query.giaddr == NOWHERE else None
         if query.giaddr != NOWHERE:
             if query.giaddr not in self._relays:
                 named = (net for net in self._nets.values() if net.subnet.relay == query.giaddr)
                 self._relays[query.giaddr] = next(named, None) or self._by_address(query.giaddr)
             return self._relays[query.giaddr]
-        net = there
+        net = chosen
         if query.ciaddr != NOWHERE and (net is None or ipv4(query.ciaddr) not in net.network):
             return self._by_address(query.ciaddr) or net
         return net

@@ -46,10 +46,10 @@ def place(switches: Iterable[Switch], switch: str, port: str) -> tuple[str, str]
 
     LLDP's name of a switch is its system name, or its chassis id where it has no name.
     """
-    said = switch.lower()
+    named = switch.lower()
     for each in switches:
-        if said == each.name.lower() or any(
-            fnmatchcase(said, pattern.lower()) for pattern in each.known_as
+        if named == each.name.lower() or any(
+            fnmatchcase(named, pattern.lower()) for pattern in each.known_as
         ):
             for pattern, driver_name in each.ports.items():
                 if match := re.fullmatch(pattern, port):

@@ -94,11 +94,11 @@ def seed_part(
     if not (rules.realm and configuration.kerberos):
         return SeedPart()
     hosts = [each.address for each in servers if _is_name(each.address)]
-    told = krb5_conf(rules, [domain, *hosts])
+    lines = krb5_conf(rules, [domain, *hosts])
     script = _SCRIPT.format(
-        configuration=told, idmap_domain=rules.idmap_domain or rules.realm.lower()
+        configuration=lines, idmap_domain=rules.idmap_domain or rules.realm.lower()
     )
-    return SeedPart(scripts=(script,), files={"krb5.conf": told})
+    return SeedPart(scripts=(script,), files={"krb5.conf": lines})
 
 
 def keytab_part(keytab: bytes) -> SeedPart:

@@ -81,14 +81,14 @@ def verdict(
         if later is not None
         else "No later start is known at which they would be"
     )
-    there = [
+    causes = [
         f"{reasons.nodes(size(one.request))} reserved for {_name(snapshot, one.request)} (request"
         f" {one.request.id}) from {at(one.start)} to {at(one.start + one.request.lease)}"
         for one in _rivals(found, request, want)
     ]
-    there += list(_holders(snapshot, request, want, policy))
-    there += filter(None, [feasibility.maintained(request)])
-    why = f": in the way are {first_few(there, 5)}" if there else ""
+    causes += list(_holders(snapshot, request, want, policy))
+    causes += filter(None, [feasibility.maintained(request)])
+    why = f": in the way are {first_few(causes, 5)}" if causes else ""
     start = at(request.starts_at or now)
     return Admission(
         f"{reasons.nodes(size(request))} are not free from {start} on{why}. {when}", later

@@ -226,7 +226,7 @@ class Forecast:
         times |= {at for kind in kinds for at, _, _ in self._supply.returns.get(kind, ())}
         for time in sorted(time for time in times if time > self._now):
             room = {
-                kind: self._left(kind, time, True) + self._supply.there(kind, time, request.id)
+                kind: self._left(kind, time, True) + self._supply.available(kind, time, request.id)
                 for kind in kinds
             }
             if one.at(time):
@@ -412,8 +412,8 @@ class Forecast:
                 parts.update({kind.usable: usable, kind: count - usable})
             places.append(+parts)
         for kind in (kind for kind in used if kind.port):
-            there = min(self._left(kind, time, sure) for time in times)
-            if used[kind] > min(there, free[kind] - given[kind]):
+            available = min(self._left(kind, time, sure) for time in times)
+            if used[kind] > min(available, free[kind] - given[kind]):
                 return None
         return FoundPlaces(places)
 
@@ -474,7 +474,7 @@ class Forecast:
 
     def _left(self, kind: NodeKind, time: float, sure: bool) -> int:
         return (
-            (self._supply.there(kind, time) if sure else self._supply.base[kind])
+            (self._supply.available(kind, time) if sure else self._supply.base[kind])
             + self._supply.later(kind, time)
             + self.own_back(kind, time)
             - self._booked(kind, time)

@@ -77,9 +77,9 @@ class _Held:
         self.mobile -= count
         self.leaving += count
         while count and self.started:
-            at, there = self.started[0]
-            part = min(count, there)
-            self.started[:1] = [(at, there - part)] if there > part else []
+            at, available = self.started[0]
+            part = min(count, available)
+            self.started[:1] = [(at, available - part)] if available > part else []
             count -= part
 
     def spare(self, count: int, now: float) -> None:

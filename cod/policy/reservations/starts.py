@@ -97,8 +97,8 @@ def predicted(
     for request in snapshot.requests:
         if request.id not in found:
             limit = whys.get(request.id, "").removeprefix("waits: ")
-            said = why if why == TOO_FAR else limit or why
-            found[request.id] = Start(request.id, None, said, hints.get(request.id))
+            reason = why if why == TOO_FAR else limit or why
+            found[request.id] = Start(request.id, None, reason, hints.get(request.id))
     return [found[request.id] for request in snapshot.requests]
 
 
@@ -197,12 +197,12 @@ def quantiles(wrong: list[float]) -> dict[str, float]:
 def sentence(start: Start, now: float, within: float | None) -> str:
     """Return what people are told of a start. `within`: see `usually`."""
     if start.at is None:
-        said = f"Nobody can tell when it starts: {start.why}"
+        text = f"Nobody can tell when it starts: {start.why}"
     else:
-        said = f"It is expected to start {in_(start.at, now)} ({at(start.at)})"
+        text = f"It is expected to start {in_(start.at, now)} ({at(start.at)})"
         if within is not None:
-            said += f"; what is told is usually right within {span(within)}"
+            text += f"; what is told is usually right within {span(within)}"
     if start.sooner is not None:
         count, when = start.sooner
-        said += f". With {nodes(count)} it would start {in_(when, now)}"
-    return f"{said}."
+        text += f". With {nodes(count)} it would start {in_(when, now)}"
+    return f"{text}."

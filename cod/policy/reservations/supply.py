@@ -38,8 +38,8 @@ _NONE: Totals = ((), (0,))
 
 
 def _totals(rows: Iterable[tuple[float, int]]) -> Totals:
-    there = sorted(rows)
-    return [at for at, _ in there], [0, *accumulate(count for _, count in there)]
+    times = sorted(rows)
+    return [at for at, _ in times], [0, *accumulate(count for _, count in times)]
 
 
 def _by(totals: Totals, time: float) -> int:
@@ -151,7 +151,7 @@ class Supply:
     def _back_at(self, holder: VclusterHolder, kind: NodeKind) -> float | None:
         return back_at(holder, self._policy, turnaround(self._snapshot, kind.type, self._policy))
 
-    def there(self, kind: NodeKind, time: float, request_id: int = 0) -> int:
+    def available(self, kind: NodeKind, time: float, request_id: int = 0) -> int:
         """Return how many nodes are available at that time, reserved for the request or for none:
         free ones, and those on their way that are expected by then."""
         free = self.own_free[request_id] if request_id else self.free

@@ -193,7 +193,7 @@ def explain(
         for one in snapshot.requests
     } | {request_id: "it"}
     ports = (
-        [] if code == "ports" else [f"{said}." for said in [portless(request, feasibility)] if said]
+        [] if code == "ports" else [f"{text}." for text in [portless(request, feasibility)] if text]
     )
     return replace(
         parts,

@@ -186,7 +186,7 @@ class Feasibility:
             return ""
         kinds = {kind for fit in self.anywhere(request) for kind in fit.kinds}
         bits = {bit for bit in self._snapshot.windows for kind in kinds if kind.windows & bit}
-        return "; ".join(self._snapshot.windows[bit].said for bit in sorted(bits) if bit & closed)
+        return "; ".join(self._snapshot.windows[bit].reason for bit in sorted(bits) if bit & closed)
 
     def portless(self, request: PendingRequest) -> tuple[int, int, int]:
         """Return three numbers: nodes of the site that match a request, with any switch port; those

@@ -209,8 +209,8 @@ class Inventory:
 
     def _wait(self, kind: NodeKind, count: int, waking_only: bool) -> int:
         """Count on up to `count` nodes that are on their way; how many there are."""
-        there = self.soon[kind] - self.free[kind]
-        expected = min(count, there, self._waking[kind]) if waking_only else min(count, there)
+        incoming = self.soon[kind] - self.free[kind]
+        expected = min(count, incoming, self._waking[kind]) if waking_only else min(count, incoming)
         self._use(kind, 0, expected)
         for each in kind.counted:
             self._waking[each] -= min(expected, self._waking[each])

@@ -234,13 +234,13 @@ class GroupLimits:
     def why_not(self, want: Want, feasibility: Feasibility, start: float, end: float) -> str:
         """Say which limit stands against a reservation that `ahead` has nothing for, in numbers."""
         request, entitlement = want.request, self._of(want.request)
-        there = {one for fit in want.fits for one in _there(fit)}
+        matching = {one for fit in want.fits for one in _there(fit)}
         wanted: Counter[int] = Counter({ALL: size(request)})
         for one, fit in zip(request.tuples, want.fits, strict=True):
             for type_id in _there(fit):
                 wanted[type_id] += one.count
         limits = {ALL: entitlement.limit} | {
-            one: entitlement.type_limits.get(one) for one in sorted(there)
+            one: entitlement.type_limits.get(one) for one in sorted(matching)
         }
         for key, most in limits.items():
             if most is None:

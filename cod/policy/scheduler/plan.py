@@ -36,7 +36,7 @@ def plan(snapshot: SiteSnapshot, policy: Policy, energy: Energy, now: float) -> 
     A waiting request is in it only if its reason has changed: planning again without a change gives
     an empty plan."""
     decision = decide(snapshot, policy, now)
-    told = {request.id: request.reason for request in snapshot.requests}
+    known_reasons = {request.id: request.reason for request in snapshot.requests}
     granted: Counter[FreeNodes] = Counter()
     for grant in decision.grants:
         for share in grant.shares:
@@ -53,7 +53,7 @@ def plan(snapshot: SiteSnapshot, policy: Policy, energy: Energy, now: float) -> 
         refusals=tuple(
             refusal
             for refusal in decision.refusals
-            if refusal.final or refusal.sentence != told[refusal.request_id]
+            if refusal.final or refusal.sentence != known_reasons[refusal.request_id]
         ),
         power_changes=power_changes(snapshot, decision.kept, energy, granted),
         holds=decision.holds,

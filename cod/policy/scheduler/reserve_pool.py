@@ -137,7 +137,7 @@ class _Type:
         self._granted = granted
         forecast = snapshot.spare.get(type_id)
         self.low, self.high = marks(self.node_type, energy, forecast)
-        self._said = "the" if forecast is None else "by forecast the"
+        self._article = "the" if forecast is None else "by forecast the"
         self.saving = watts(NodeState.INACTIVE, self.node_type, energy) - watts(
             NodeState.OFF, self.node_type, energy
         )
@@ -161,7 +161,8 @@ class _Type:
         """Return the wakes up to the low mark."""
         ready = self._warm + self._waking
         why = (
-            f"{ready} of {self.node_type.name} awake and spare, {self._said} low mark is {self.low}"
+            f"{ready} of {self.node_type.name} awake and spare, {self._article} low mark is"
+            f" {self.low}"
         )
         cold = [(free, self._spare(free)) for free in self._free_nodes if free.readiness == COLD]
         return [PowerChange(free, count, why) for free, count in _deal(self.low - ready, cold)]
@@ -172,7 +173,7 @@ class _Type:
         if self._any_waking or self.needed or self.short():
             return []
         why = (
-            f"{self._warm} of {self.node_type.name} awake and spare, {self._said} high mark is"
+            f"{self._warm} of {self.node_type.name} awake and spare, {self._article} high mark is"
             f" {self.high}"
         )
         # those that are granted or kept may be among the idle ones: which, is not settled yet

@@ -76,12 +76,12 @@ class WindowTimes(NamedTuple):
 
     begins  no lease on its nodes may last longer, with its grace; minus infinity: none may begin
     ends    leases may begin again; infinity: unknown
-    said    why a request waits for it, for people
+    reason  why a request waits for it, for people
     """
 
     begins: float
     ends: float
-    said: str
+    reason: str
 
 
 class Cache(NamedTuple):

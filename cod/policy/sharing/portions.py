@@ -40,14 +40,14 @@ class GroupDemand:
 
 def portions(demands: Iterable[GroupDemand], nodes: float) -> dict[int, float]:
     """Return the portion of `nodes` of each group, by its id: at most the nodes that it wants."""
-    there = {demand.id: demand for demand in demands}
+    by_id = {demand.id: demand for demand in demands}
     families: dict[int, list[GroupDemand]] = defaultdict(list)
-    for demand in there.values():
-        if demand.parent in there:
+    for demand in by_id.values():
+        if demand.parent in by_id:
             families[demand.parent].append(demand)
     top = []
-    for demand in there.values():
-        if demand.parent in there:
+    for demand in by_id.values():
+        if demand.parent in by_id:
             continue
         if family := families.get(demand.id):
             # what the group itself wants competes with its subgroups as one of them

@@ -44,11 +44,11 @@ def sentence(waits: Sequence[GroupWait], idle_before: float, idle_after: float) 
     ]
     if len(moved) > LISTED:
         parts.append(f"{len(moved) - LISTED} other groups otherwise, too")
-    said = ", ".join(parts) or "no group would have waited longer or less"
+    text = ", ".join(parts) or "no group would have waited longer or less"
     idle = idle_after - idle_before
     if abs(idle) >= NEGLIGIBLE_IDLE:
-        said += f"; {percent(abs(idle))} {'more' if idle > 0 else 'fewer'} nodes idle"
-    return f"With these shares {said}."
+        text += f"; {percent(abs(idle))} {'more' if idle > 0 else 'fewer'} nodes idle"
+    return f"With these shares {text}."
 
 
 def _more_or_less(longer: float) -> str:

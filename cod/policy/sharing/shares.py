@@ -165,12 +165,12 @@ def _families(
 ) -> tuple[list[ShareAccount], Mapping[int, list[ShareAccount]]]:
     """Return the top groups, with the usage of their subgroups, and the families of those that have
     subgroups."""
-    there = {account.id: account for account in accounts}
+    by_id = {account.id: account for account in accounts}
     families: dict[int, list[ShareAccount]] = defaultdict(list)
-    for account in there.values():
-        if account.parent in there:
+    for account in by_id.values():
+        if account.parent in by_id:
             families[account.parent].append(account)
-    top = [account for account in there.values() if account.parent not in there]
+    top = [account for account in by_id.values() if account.parent not in by_id]
     whole = [
         (
             replace(account, usage=account.usage + sum(one.usage for one in families[account.id]))
@@ -181,7 +181,7 @@ def _families(
     ]
     for parent, family in families.items():
         mean = sum(one.shares for one in family) / len(family)
-        family.append(replace(there[parent], shares=mean))
+        family.append(replace(by_id[parent], shares=mean))
     return whole, families
 
 

@@ -29,15 +29,15 @@ def standings(
         usage = faded(one.faded_usage, now - one.faded_at, half_life)
         accounts[one.group_id].append(ShareAccount(one.user_id + 1, one.shares, usage))
     return {
-        group_id: {one - 1: each for one, each in fair_tree(there).items()}
-        for group_id, there in accounts.items()
+        group_id: {one - 1: each for one, each in fair_tree(members).items()}
+        for group_id, members in accounts.items()
     }
 
 
 def with_users(users: Sequence[GroupUser], asking: Iterable[tuple[int, int]]) -> list[GroupUser]:
     """Return the users with those who ask (group, user) and have used nothing."""
-    there = {(one.group_id, one.user_id) for one in users}
-    return [*users, *(GroupUser(*one) for one in sorted(set(asking) - there))]
+    known = {(one.group_id, one.user_id) for one in users}
+    return [*users, *(GroupUser(*one) for one in sorted(set(asking) - known))]
 
 
 def in_turn(

@@ -152,11 +152,11 @@ def _plain(request: PendingRequest, seen: SiteSnapshot) -> bool:
 def _enough(request: PendingRequest, grant: RequestGrant, seen: SiteSnapshot) -> bool:
     """Return whether what was granted to another, free for all, is enough for a request."""
     (one,) = request.tuples
-    there: Counter[NodeKind] = Counter()
+    supply: Counter[NodeKind] = Counter()
     for share in grant.shares:
         kind = share.free_nodes.kind
         if share.free_nodes.reserved or kind.port or kind.subnet not in ("", request.subnet):
             continue
         if not satisfies(one.attributes, seen.types[kind.type].attributes):
-            there[kind] += share.count
-    return one.count <= (there.total() if request.may_spread else max(there.values(), default=0))
+            supply[kind] += share.count
+    return one.count <= (supply.total() if request.may_spread else max(supply.values(), default=0))

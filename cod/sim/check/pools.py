@@ -21,9 +21,9 @@ class Pools:
     def __init__(self, seen: SiteSnapshot) -> None:
         self._seen = seen
         self.apart = {one for each in seen.entitlements.values() for one in each.apart}
-        self._there = set(seen.site)
+        self._types = set(seen.site)
         for rows in (seen.free_nodes, seen.coming, seen.allocations):
-            self._there |= {one.kind.type for one in rows}
+            self._types |= {one.kind.type for one in rows}
         self._asked: dict[int, Counter[int]] = {}
 
     def of(self, type_id: int) -> int:
@@ -39,7 +39,7 @@ class Pools:
         return [
             type_id
             for type_id, row in sorted(self._seen.types.items())
-            if type_id in self._there and not satisfies(one.attributes, row.attributes)
+            if type_id in self._types and not satisfies(one.attributes, row.attributes)
         ]
 
     def asked(self, request: PendingRequest) -> Counter[int]:

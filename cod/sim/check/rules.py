@@ -46,9 +46,9 @@ def broken(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: float) ->
 def _grants(seen: SiteSnapshot, planned: PassPlan) -> Iterator[str]:
     requests = {request.id: request for request in seen.requests}
     used: Counter[FreeNodes] = Counter()
-    there: Counter[FreeNodes] = Counter(dict.fromkeys(seen.free_nodes, 0))
+    supply: Counter[FreeNodes] = Counter(dict.fromkeys(seen.free_nodes, 0))
     for free in seen.free_nodes:
-        there[free] += free.count
+        supply[free] += free.count
     for grant in planned.grants:
         yield from _whole(grant, requests[grant.request_id])
         yield from _constraints(grant, requests[grant.request_id], seen)
@@ -57,9 +57,9 @@ def _grants(seen: SiteSnapshot, planned: PassPlan) -> Iterator[str]:
     for change in planned.power_changes:
         used[change.free_nodes] += change.count
     yield from (
-        f"{count} nodes are used of a pool of {there[free]}: {free}"
+        f"{count} nodes are used of a pool of {supply[free]}: {free}"
         for free, count in used.items()
-        if count > there[free]
+        if count > supply[free]
     )
     moves = {request.id for request in seen.requests if request.source_id is not None}
     answered = Counter(grant.request_id for grant in planned.grants)
@@ -208,16 +208,16 @@ def _no_more_than_short(
         here = set(open_[request])
         if requests[request].may_spread:
             here |= {kind for kind, _ in had if _would_do(kind, requests[request], seen)}
-        there = sum(
+        supply = sum(
             count
             for (kind, reserved), count in had.items()
             if kind in here and reserved in whose | {request}
         )
         count, wanted = open_[request].total(), sum(one.count for one in requests[request].tuples)
-        if count + there > wanted:
+        if count + supply > wanted:
             yield (
-                f"request {request}: {count} are taken, {there} are there or on their way, {wanted}"
-                " wanted"
+                f"request {request}: {count} are taken, {supply} are there or on their way,"
+                f" {wanted} wanted"
             )
 
 

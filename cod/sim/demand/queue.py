@@ -175,12 +175,12 @@ class QueueOwner(PermanentOwner):
         entry.nodes = []
         self._look_later()
 
-    def _interrupt(self, machines: list[SimMachine], told: float | None = None) -> None:
-        """Queue the jobs on those nodes again, as the first. `told`: when they began to save
+    def _interrupt(self, machines: list[SimMachine], notified_at: float | None = None) -> None:
+        """Queue the jobs on those nodes again, as the first. `notified_at`: when they began to save
         themselves; None: they could not."""
         for entry in dict.fromkeys(self._busy[one] for one in machines if one in self._busy):
-            if self.rule.saves and told is not None:
-                entry.saved += max(0.0, told - entry.started_at)
+            if self.rule.saves and notified_at is not None:
+                entry.saved += max(0.0, notified_at - entry.started_at)
             entry.tracked.interrupt(self.world.clock.now)
             self._free(entry)
             self._enqueue(entry, first=True)
@@ -363,7 +363,9 @@ class QueueOwner(PermanentOwner):
         now = self.world.clock.now
         self.world.clock.after(self.rule.answer, self._answer, reclaim, machines, now)
 
-    def _answer(self, reclaim: ClusterReclaim, machines: list[SimMachine], told: float) -> None:
+    def _answer(
+        self, reclaim: ClusterReclaim, machines: list[SimMachine], notified_at: float
+    ) -> None:
         due = still_due(machines, reclaim)
         cluster = self._cluster
         if cluster is None:
@@ -371,7 +373,7 @@ class QueueOwner(PermanentOwner):
         for machine in machines:  # what is not wanted any more serves on
             if machine not in due and machine.cluster is cluster and machine not in self._busy:
                 self.up(machine)
-        self._interrupt(due, told)
+        self._interrupt(due, notified_at)
         self._let_go(cluster, due)
         self._start()
 

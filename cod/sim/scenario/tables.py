@@ -259,9 +259,9 @@ def _sentence(tables: Any, error: Any) -> str:
     if place[-1] == "[key]":
         return f"{'.'.join(place[:-2])}: its keys should be whole numbers, as in {{ 10 = 3600 }}"
     if error["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
-        told = KINDS.get(error["type"]) or field_error(error)
+        sentence = KINDS.get(error["type"]) or field_error(error)
         value = "" if isinstance(error["input"], dict) else f", not {error['input']!r}"
-        return f"{'.'.join(place)}: {told}{value}"
+        return f"{'.'.join(place)}: {sentence}{value}"
     known = _known([part for part in error["loc"][:-1] if isinstance(part, str)])
     return f"{'.'.join(place)}: {unknown_key(place[-1], known)}"
 
