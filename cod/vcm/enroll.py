@@ -65,7 +65,7 @@ async def _ask(reactor: Any, asked: Enroll, connect: Callable[[Link], Deferred[A
         reactor,
         asked,
         welcomed=answered.callback,
-        told=lambda sequence, body: None,
+        received=lambda sequence, body: None,
         lost=lambda why: None if answered.called else answered.errback(EnrollmentFailed(why)),
     )
     await connect(link)

@@ -47,7 +47,7 @@ class Link(Protocol):
     reactor   needs callLater
     hello     the first message
     welcomed  called with its answer
-    told      called with (sequence, body) for unrequested messages of COD; sequence 0 if the
+    received  called with (sequence, body) for unrequested messages of COD; sequence 0 if the
               message is not kept, body None if it cannot be understood
     lost      called with a sentence when the connection has ended
     """
@@ -60,11 +60,11 @@ class Link(Protocol):
         hello: Hello | Enroll,
         *,
         welcomed: Callable[[Any], object],
-        told: Callable[[int, Body | None], object],
+        received: Callable[[int, Body | None], object],
         lost: Callable[[str], object],
     ) -> None:
         self._reactor, self._hello = reactor, hello
-        self._welcomed, self._told, self._lost = welcomed, told, lost
+        self._welcomed, self._received, self._lost = welcomed, received, lost
         self._decoder, self._conversation = Decoder(), Conversation(Side.VCM)
         self._ids = count(1)
         self._answers: dict[str, Deferred[Body]] = {}
@@ -141,7 +141,7 @@ class Link(Protocol):
             if answer is not None:
                 answer.errback(LinkLost(f"its answer cannot be understood: {fault.sentence}"))
             elif message.sequence:
-                self._told(message.sequence, None)
+                self._received(message.sequence, None)
             return
         answer = self._answers.pop(message.answers, None) if message.answers else None
         if answer is not None:
@@ -157,7 +157,7 @@ class Link(Protocol):
         elif isinstance(body, Error):
             log.warning("COD says: %s", body.sentence)
         else:
-            self._told(message.sequence, body)
+            self._received(message.sequence, body)
 
     def _greeted(self, welcome: Body) -> None:
         if isinstance(welcome, Welcome):

@@ -197,14 +197,14 @@ class Reconciler(RetryingSteps):
     async def _release(self) -> None:
         nodes, unanswered = self._state.nodes.values(), self._state.reclaims
         # the pool does not know yet how long these may go on with their work
-        untold = isinstance(self._pool, Maintained) and self._windows is None
+        windows_unknown = isinstance(self._pool, Maintained) and self._windows is None
         leaving = [
             node
             for node in nodes
             if node.leaving
             and not node.lost
             and node.reclaim not in unanswered
-            and not (node.maintenance and untold)
+            and not (node.maintenance and windows_unknown)
         ]
         await self._all_of(self._release_one(node) for node in leaving)
 

@@ -54,7 +54,7 @@ class RetryingSteps:
     def __init__(self, reactor: Any, threads: Any) -> None:
         self._reactor, self._threads = reactor, threads
         self._next = 0.0
-        self._said: dict[str, str] = {}  # what has gone wrong with what, as it was logged last
+        self._logged: dict[str, str] = {}  # what has gone wrong with what, as it was logged last
 
     def _come_back(self, seconds: float = SOON) -> None:
         self._next = min(self._next, seconds)
@@ -87,15 +87,15 @@ class RetryingSteps:
             self._say(what, f"{type(error).__name__}: {error}")
             log.debug("%s", what, exc_info=True)
         else:
-            if self._said.pop(what, None):
+            if self._logged.pop(what, None):
                 log.info("%s again", what)
             return True
         return False
 
     def _say(self, what: str, sentence: str) -> None:
-        if self._said.get(what) != sentence:
+        if self._logged.get(what) != sentence:
             log.error("not so: %s: %s; this is tried again", what, sentence)
-        self._said[what] = sentence
+        self._logged[what] = sentence
 
     async def _all_of(self, work: Iterable[Awaitable[None]]) -> None:
         """Run several at a time; when all have ended, raise what the first that failed raised."""

@@ -123,7 +123,7 @@ class VcmService(Service):
             return
         hello = Hello(self._options.vcluster, self._options.vcm, self.state.seen)
         self._link = Link(
-            self._reactor, hello, welcomed=self._welcomed, told=self._told, lost=self._lost
+            self._reactor, hello, welcomed=self._welcomed, received=self._received, lost=self._lost
         )
         self._connect(self._link).addErrback(lambda failure: self._lost(failure.getErrorMessage()))
 
@@ -166,7 +166,7 @@ class VcmService(Service):
 
     # ------------------------------------------------------------ what COD says
 
-    def _told(self, sequence: int, body: Body | None) -> None:
+    def _received(self, sequence: int, body: Body | None) -> None:
         if sequence and sequence <= self.state.seen:
             return self._acknowledge()  # heard before: the acknowledgement was lost
         if body is None:

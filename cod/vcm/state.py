@@ -139,16 +139,16 @@ class VcmState:
 
     def learn(self, now: Vcluster) -> None:
         """Take in the whole picture, and forget what it does not show."""
-        there = {member.node: member for member in now.members}
+        by_node = {member.node: member for member in now.members}
         for name, node in list(self.nodes.items()):
-            member = there.get(name)
+            member = by_node.get(name)
             if member is None:
                 node.member = replace(node.member, state="lost")
             elif node.lost or node.member.hostname != member.hostname:
                 self._comes(member)
             else:
                 node.member = _own(member, node.member.nodeset, node.member.since)
-        for name, member in there.items():
+        for name, member in by_node.items():
             self.nodes.setdefault(name, OwnNode(_own(member)))
         pending = {request.request: request.key for request in now.requests if request.key}
         kept = {
@@ -178,14 +178,14 @@ class VcmState:
                 return True
         return False
 
-    def _came_to(self, told: NodeState) -> None:
-        node = self.nodes.get(told.node)
+    def _came_to(self, reported: NodeState) -> None:
+        node = self.nodes.get(reported.node)
         if node is not None:
             node.member = replace(
-                node.member, state=told.state, address=told.address or node.member.address
+                node.member, state=reported.state, address=reported.address or node.member.address
             )
             # it starts anew: what was added of it is not there any more
-            if told.state not in ("active", "lost"):
+            if reported.state not in ("active", "lost"):
                 node.added, node.member = False, replace(node.member, since=0.0)
 
     def of_reclaim(self, reclaim: int) -> list[OwnNode]:
@@ -195,8 +195,10 @@ class VcmState:
 
 def _own(member: bodies.Member, nodeset: str = "", since: float = 0.0) -> Member:
     """Return the node as the pool sees it; its type's attributes are not kept."""
-    told = {field.name: getattr(member, field.name) for field in dataclasses.fields(bodies.Member)}
-    return Member(**{**told, "attributes": ""}, nodeset=nodeset, since=since)
+    values = {
+        field.name: getattr(member, field.name) for field in dataclasses.fields(bodies.Member)
+    }
+    return Member(**{**values, "attributes": ""}, nodeset=nodeset, since=since)
 
 
 class BadState(Exception):

@@ -45,7 +45,7 @@ class Line:
             self.clock,
             HELLO,
             welcomed=self.welcomes.append,
-            told=lambda *what: self.told.append(what),
+            received=lambda *what: self.told.append(what),
             lost=self.losses.append,
         )
         self.link.makeConnection(self.transport)
@@ -208,7 +208,9 @@ def test_cod_says_goodbye() -> None:
 def test_left_before_it_is_connected_it_says_nothing() -> None:
     """A VCM that is stopped while COD does not answer."""
     losses: list[str] = []
-    link = Link(Clock(), HELLO, welcomed=losses.append, told=lambda *what: None, lost=losses.append)
+    link = Link(
+        Clock(), HELLO, welcomed=losses.append, received=lambda *what: None, lost=losses.append
+    )
     link.leave("the VCM is being stopped")
     transport: Any = _Transport()
     link.makeConnection(transport)

@@ -424,7 +424,7 @@ def test_a_reclaim_is_answered_while_a_node_still_joins(tmp_path: Path) -> None:
     service._link = None
     reactor.advance(0.0)
     (joining,) = reactor.jobs
-    service._told(7, Reclaim(5, 1, 400.0, "for others"))
+    service._received(7, Reclaim(5, 1, 400.0, "for others"))
     reactor.advance(0.0)
     assert reactor.jobs[0] is joining
     reactor.jobs[1]()

@@ -354,9 +354,9 @@ class BatchPool:
         if not isinstance(self._system, EndSignals):
             return
         with self._warning:
-            told = set().union(*self._warned.values())
+            warned = set().union(*self._warned.values())
             for job in host.jobs:
-                if job.id not in told and max(left, 1.0) <= self._system.notice(job):
+                if job.id not in warned and max(left, 1.0) <= self._system.notice(job):
                     self._system.warn(job)
                     self._warned.setdefault(host.name, set()).add(job.id)
                     log.info("job %s on %s is told that it has %.0f s", job.id, host.name, left)

@@ -155,10 +155,10 @@ class GridEngine:
                 file.write_text(f"group_name {self.hostgroup}\nhostlist NONE\n")
                 self._do("qconf", "-Ahgrp", str(file), meaning="added|already exists")
         self._set("-aattr", "queue", "hostlist", self.hostgroup, self.queue, "already exists")
-        there = self.view().hosts.get(placeholder)
-        if there is None:
+        host = self.view().hosts.get(placeholder)
+        if host is None:
             self._set("-aattr", "hostgroup", "hostlist", placeholder, self.hostgroup, "exists")
-        if there is None or not (there.heard or "d" in there.states):
+        if host is None or not (host.heard or "d" in host.states):
             self.disable(placeholder)
 
     # ------------------------------------------------------------ running them

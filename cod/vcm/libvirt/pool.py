@@ -48,7 +48,7 @@ class HostPool:
         self._leaving: set[str] = set()
         self._empty_since: dict[str, float] = {}
         self._stopping: dict[str, float] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._silent_since: dict[str, float] = {}
         # nodes that were to leave in a former life: what runs on them is not known either
         self._recalled: set[str] = set()
@@ -108,9 +108,9 @@ class HostPool:
         now: float,
     ) -> Demand:
         count, too_large = new_hosts(waiting, self._table.capacities[0].size)
-        for name in {*too_large} - self._told:
+        for name in {*too_large} - self._logged:
             log.warning("machine %s is larger than a node of the pool", name)
-        self._told = set(too_large)
+        self._logged = set(too_large)
         size, on_the_way = len(ours), coming.total()
         count = max(count, self._table.minimum - size)
         more = min(count - on_the_way, self._table.maximum - size - on_the_way)

@@ -88,14 +88,14 @@ class Virsh:
     def ask(self, command: str) -> str:
         """Return what a command of virsh's says. Raises `CommandFailed`."""
         try:
-            said = self._said(command)
+            output = self._output(command)
         except OSError as error:
             self.close()
             raise CommandFailed(f"virsh: {error.strerror}") from None
         # virsh repeats what it reads, after a prompt that may have come with the last answer
         lines = [
             line
-            for at, line in enumerate(said.splitlines())
+            for at, line in enumerate(output.splitlines())
             if not line.startswith(PROMPT) and (at or line != command)
         ]
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error:")]
@@ -103,7 +103,7 @@ class Virsh:
             raise CommandFailed(f"{self._uri}: {'; '.join(errors)}")
         return "\n".join(lines)
 
-    def _said(self, command: str) -> str:
+    def _output(self, command: str) -> str:
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(
                 ["virsh", "-q", "-c", self._uri],
@@ -118,21 +118,21 @@ class Virsh:
         assert process.stdout is not None
         process.stdin.write(f"{command}\necho {MARK}\n".encode())
         process.stdin.flush()
-        said, until = b"", time.monotonic() + PATIENCE
+        output, until = b"", time.monotonic() + PATIENCE
         end = f"\n{MARK}".encode()
-        while end not in said:
+        while end not in output:
             ready, _, _ = select.select(
                 [process.stdout], [], [], max(0.0, until - time.monotonic())
             )
             data = os.read(process.stdout.fileno(), 65536) if ready else b""
-            if not data or len(said) > MOST:
+            if not data or len(output) > MOST:
                 self.close()
                 if data:
                     raise CommandFailed(f"virsh -c {self._uri}: it says more than {MOST} bytes")
-                words = said.decode(errors="replace").strip() or "it does not answer"
+                words = output.decode(errors="replace").strip() or "it does not answer"
                 raise CommandFailed(f"virsh -c {self._uri}: {words}")
-            said += data
-        return said.partition(end)[0].decode(errors="replace")
+            output += data
+        return output.partition(end)[0].decode(errors="replace")
 
     def close(self) -> None:
         if self._process is not None:

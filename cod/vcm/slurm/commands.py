@@ -65,7 +65,7 @@ class Slurm:
     def __init__(self, partition: str, environment: Mapping[str, str], path: str = "") -> None:
         self.partition, self.environment, self.path = partition, environment, path
         self._known_layout: Layout | None = None
-        self._version = self._told = ""
+        self._version = self._logged = ""
 
     # ------------------------------------------------------------ looking
 
@@ -123,8 +123,8 @@ class Slurm:
                 listed = run(["squeue", "--json=list"], self.environment, self.path)
                 layout = choose((listed.stdout + listed.stderr).decode(errors="replace"))
                 read_as = f"{self.version()} is read as {layout.releases}"
-                if self._told != read_as:
-                    self._told = read_as
+                if self._logged != read_as:
+                    self._logged = read_as
                     log.info("%s", read_as)
                 self._known_layout = layout
             yield layout

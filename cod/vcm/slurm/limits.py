@@ -82,9 +82,9 @@ class AccountingLimits:
                 tried |= set(paused)
                 self._wanted.add(job.id)
             found.append(job)
-        there = {job.id for job in jobs}
-        self._wanted &= there
-        gone = [key for key in self._pauses if key[0] == "job" and int(key[1]) not in there]
+        present = {job.id for job in jobs}
+        self._wanted &= present
+        gone = [key for key in self._pauses if key[0] == "job" and int(key[1]) not in present]
         for key in gone:
             del self._pauses[key]
         return found

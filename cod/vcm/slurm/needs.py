@@ -158,7 +158,7 @@ class Plan:
 
 def plan(
     jobs: Sequence[SlurmJob],
-    there: Sequence[SlurmNode],
+    nodes: Sequence[SlurmNode],
     coming: Mapping[str, int],
     kinds: Sequence[NodeKind],
     rules: Rules,
@@ -169,12 +169,12 @@ def plan(
 
     there    nodes that take jobs
     coming   nodes requested, or granted and not yet joined, by the nodeset's name
-    fixed    those of `there` that COD did not give
+    fixed    those of `nodes` that COD did not give
     untried  associations of a job that get `FIRST_NODES` at first, or what one job needs, because a
              limit may keep their jobs from every node
     """
     found = Plan()
-    known = [Room.on(node, rules) for node in there]
+    known = [Room.on(node, rules) for node in nodes]
     expected = [
         Room.of(kind, rules) for kind in kinds for _ in range(coming.get(kind.nodeset.name, 0))
     ]
@@ -184,11 +184,11 @@ def plan(
     # what fits nowhere any more, now that the pool is as large as it may be
     full: set[JobSize] = set()
     tried = defaultdict[Hashable, set[int]](set)  # rooms by association
-    bounded = any(node.left < inf for node in there)
+    bounded = any(node.left < inf for node in nodes)
     for job, names in _counting(jobs, rules):
         asked = replace(job.size, lasts=job.lasts) if bounded else job.size
         if asked not in assessed:
-            assessed[asked] = _assess(asked, there, kinds, rules, fixed)
+            assessed[asked] = _assess(asked, nodes, kinds, rules, fixed)
         size, why = assessed[asked]
         if job.size.required and why == "":
             continue
@@ -222,7 +222,7 @@ def plan(
 
 def _assess(
     size: JobSize,
-    there: Sequence[SlurmNode],
+    nodes: Sequence[SlurmNode],
     kinds: Sequence[NodeKind],
     rules: Rules,
     fixed: Collection[str],
@@ -230,20 +230,20 @@ def _assess(
     """Return the size as nodes are counted by it, and why no node could run such a job; '' where
     one could."""
     if size.required:
-        known = {node.name for node in there}
+        known = {node.name for node in nodes}
         return size, (
             ""
             if known.issuperset(size.required)
             else (f"wants {', '.join(size.required)} by name, and a new node may be another")
         )
     offered = [Room.of(kind, rules) for kind in kinds]
-    empty = [Room.whole(node, rules) for node in there]
+    empty = [Room.whole(node, rules) for node in nodes]
     try:
         size = _with_job_gres(replace(size, whole=size.whole or rules.alone), [*offered, *empty])
         why = _lacking(size, offered, kinds, rules)
-        if any(could_run([size], node, rules) for node in there):
+        if any(could_run([size], node, rules) for node in nodes):
             why = ""
-        return size, why or _too_large(size, kinds, there, rules, fixed)
+        return size, why or _too_large(size, kinds, nodes, rules, fixed)
     except NotUnderstood as error:
         return size, f"asks for what this VCM does not read: {error}"
 
@@ -251,13 +251,13 @@ def _assess(
 def _too_large(
     size: JobSize,
     kinds: Sequence[NodeKind],
-    there: Sequence[SlurmNode],
+    nodes: Sequence[SlurmNode],
     rules: Rules,
     fixed: Collection[str],
 ) -> str:
     """Return why a job would not start even in the largest possible pool; '' if it would."""
-    others = [Room.whole(node, rules) for node in there if node.name in fixed]
-    ours = [Room.whole(node, rules) for node in there if node.name not in fixed]
+    others = [Room.whole(node, rules) for node in nodes if node.name in fixed]
+    ours = [Room.whole(node, rules) for node in nodes if node.name not in fixed]
     most = max(rules.limit, len(ours))
     each = max(
         _fitting(size, room, rules) for room in [*(Room.of(kind, rules) for kind in kinds), *ours]

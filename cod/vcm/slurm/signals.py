@@ -16,7 +16,7 @@ from dataclasses import dataclass
 DEFAULT = 60  # seconds, where a job does not say
 # characters of a script that are read, and of a line of options: users write both
 MOST, LONGEST = 1 << 16, 1 << 12
-_WISH = re.compile(
+_SIGNAL = re.compile(
     r"(?:(?P<flags>[RB]{1,2}):)?(?P<signal>[A-Z0-9]{1,12})\s*(?:@(?P<seconds>\d{1,5}))?",
     re.IGNORECASE,
 )
@@ -63,7 +63,7 @@ def _values(options: str) -> list[str]:
 
 
 def _read(value: str) -> EndSignal | None:
-    read = _WISH.fullmatch(value.strip())
+    read = _SIGNAL.fullmatch(value.strip())
     seconds = int(read["seconds"] or DEFAULT) if read else 0
     if read is None or not seconds:
         return None

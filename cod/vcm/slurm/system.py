@@ -92,9 +92,9 @@ class SlurmSystem:
                     and self._is_ready(node)
                     and not self._bound(seen.reservations, name)
                 ]
-                there = [node for node in ready if "RESERVED" not in node.flags]
+                usable = [node for node in ready if "RESERVED" not in node.flags]
             else:
-                there = [
+                usable = [
                     node
                     for node in seen.nodes.values()
                     if node.usable
@@ -105,8 +105,8 @@ class SlurmSystem:
                 for node in (seen.nodes[name] for name in ours if name in seen.nodes):
                     if node.heard and node.closed and not node.reason and not self._dry_run:
                         self._slurm.resume(node.name)
-            there = [self._bounded(node) for node in there]
-            fixed = [node.name for node in there if node.name not in ours]
+            usable = [self._bounded(node) for node in usable]
+            fixed = [node.name for node in usable if node.name not in ours]
             kinds = self._offered(seen, ours)
             jobs = self._limits.believed(
                 seen.jobs,
@@ -119,7 +119,7 @@ class SlurmSystem:
             )
             self._limits.ran(seen.over, rules.partition)
             found = needs.plan(
-                jobs, there, coming, kinds, rules, fixed, untried=self._limits.untried
+                jobs, usable, coming, kinds, rules, fixed, untried=self._limits.untried
             )
             if self._table.fresh and not self._dry_run:
                 self._assign(seen, found.placed, never)

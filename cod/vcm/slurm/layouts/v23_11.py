@@ -33,16 +33,16 @@ FLAGS = (
 )
 
 
-def _value(said: Any) -> Any:
+def _value(number: Any) -> Any:
     """Return the number, None if it is not set or infinite. The validator refuses anything else."""
-    match said:
+    match number:
         case {"set": bool(), "infinite": bool(), "number": int()}:
-            return said["number"] if said["set"] and not said["infinite"] else None
-    return f"not a number with `set`: {said!r}"
+            return number["number"] if number["set"] and not number["infinite"] else None
+    return f"not a number with `set`: {number!r}"
 
 
-def _count(said: Any) -> Any:
-    value = _value(said)
+def _count(number: Any) -> Any:
+    value = _value(number)
     return 0 if value is None else value
 
 
