@@ -38,15 +38,15 @@ class Line:
 class Axis:
     """An axis of a chart. `ticks`: (where, text) instead of round numbers; `log`: decades are
     equally wide; `moments`: its values are seconds since the epoch, which a page's script shows in
-    the reader's time zone. `told`: what a value is called where a pointer shows the numbers there;
-    None: no numbers are shown. `least`: how far the axis reaches at least."""
+    the reader's time zone. `label_of`: what a value is called where a pointer shows the numbers
+    there; None: no numbers are shown. `least`: how far the axis reaches at least."""
 
     title: str
     ticks: Sequence[tuple[float, str]] | None = None
     log: bool = False
     from_zero: bool = True
     moments: bool = False
-    told: Callable[[float], str] | None = None
+    label_of: Callable[[float], str] | None = None
     least: float | None = None
 
 
@@ -73,8 +73,8 @@ def lines(title: str, drawn: Sequence[Line], x: Axis, y: Axis, y_right: Axis | N
         for (px, py), text in zip(line.points, line.dots or (), strict=False):
             parts.append(f'<circle cx="{across(px):.1f}" cy="{up(py):.1f}" r="4" fill="{colour}"/>')
             parts.append(_text(across(px) + 7, up(py) - 7, text, "start"))
-    told = [(line.label, line.points) for line in drawn]
-    parts += _numbers(across, told, y, stacked=False)
+    series = [(line.label, line.points) for line in drawn]
+    parts += _numbers(across, series, y, stacked=False)
     return _document([*parts, *_legend([line.label for line in drawn])])
 
 
@@ -302,7 +302,7 @@ def _numbers(
 ) -> Iterable[str]:
     """Yield columns, as far as halfway to the next, that say the numbers where a pointer is; a
     page's script draws them anew, from the numbers that they have as data."""
-    if across.axis.told is None:
+    if across.axis.label_of is None:
         return
     drawn = list(drawn)
     found: dict[float, list[str]] = {}
@@ -323,7 +323,7 @@ def _numbers(
     middles = [(across(low) + across(high)) / 2 for low, high in itertools.pairwise(places)]
     edges = [across(places[0]), *middles, across(places[-1])] if places else []
     for at, (start, end) in zip(places, itertools.pairwise(edges), strict=True):
-        words = escape("\n".join([across.axis.told(at), *found[at]]))
+        words = escape("\n".join([across.axis.label_of(at), *found[at]]))
         yield (
             f'<rect class="numbers" x="{start:.1f}" y="{TOP}" width="{end - start:.1f}"'
             f' height="{HEIGHT - BOTTOM - TOP}" fill="none" pointer-events="all">'

@@ -47,7 +47,7 @@ def design() -> str:
     web = data.path("web")
     templates = Templates(web / "templates", Assets(web / "assets"))
     points = [(float(day), 3.0 + day % 4) for day in range(10)]
-    axis = svg.Axis("day", told=lambda day: f"day {day:g}")
+    axis = svg.Axis("day", label_of=lambda day: f"day {day:g}")
     chart = svg.areas("", [("chem", points), ("physics", points)], axis, svg.Axis("nodes"))
     page = templates._env.from_string(Path(__file__).with_name("design.html").read_text())
     return page.render(

@@ -72,7 +72,7 @@ def test_a_span_that_is_short_has_no_text_and_is_seen() -> None:
 
 
 def test_a_pointer_shows_the_numbers_at_its_place() -> None:
-    axis = Axis("day", told=lambda x: f"day {x:g}")
+    axis = Axis("day", label_of=lambda x: f"day {x:g}")
     drawn = areas(
         "", [("a<b", [(1, 2), (2, 4), (4, 1)]), ("c", [(1, 1.5), (2, 0), (4, 0)])], axis, Axis("n")
     )
@@ -91,7 +91,7 @@ def test_a_pointer_shows_the_numbers_at_its_place() -> None:
 
 def test_the_numbers_are_in_the_drawing_for_a_page_that_draws_it_anew() -> None:
     """A line without a number at a place has none there; names cannot end the attribute."""
-    axis = Axis("UTC", told=str)
+    axis = Axis("UTC", label_of=str)
     drawn = etree.fromstring(
         lines("", [Line('a"<b', [(1, 2.12345), (3, 4)]), Line("c", [(3, 5)])], axis, Axis("MB/s"))
     )

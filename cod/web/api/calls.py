@@ -127,8 +127,8 @@ async def carry_out(
     if isinstance(value, Result):
         context.wake(value.effects)
         value = value.value
-    told: V | Answered[V] | Repeated = value
-    return told
+    outcome: V | Answered[V] | Repeated = value
+    return outcome
 
 
 async def reply(

@@ -178,8 +178,8 @@ def place(
     """
     values = dict(names)
     if route.makes:
-        told = reply if isinstance(reply, Mapping) else {} if reply is None else dict(reply)
-        values |= {key: str(value) for key, value in told.items()}
+        fields = reply if isinstance(reply, Mapping) else {} if reply is None else dict(reply)
+        values |= {key: str(value) for key, value in fields.items()}
     wanted = re.findall(r"\{(\w+)\}", path := pattern(route))
     if not path or not all(values.get(name) for name in wanted):
         return ""
@@ -296,11 +296,11 @@ def change(route: Route, ask: Call) -> Change:
 def seen_change(route: Route, ask: Call) -> Change:
     """Return the description of the change for the one who asks: without the values of a thing
     that the one may change but not see."""
-    told, shown = change(route, ask), resource_get(route)
-    if told.look is None or shown is None:
-        return told
+    details, shown = change(route, ask), resource_get(route)
+    if details.look is None or shown is None:
+        return details
     claims = shown.claims(asked_to_see(shown, ask))
-    return replace(told, look=partial(guarded, flow=told.look, who=ask.who, claims=claims))
+    return replace(details, look=partial(guarded, flow=details.look, who=ask.who, claims=claims))
 
 
 def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:

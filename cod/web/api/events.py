@@ -51,7 +51,7 @@ class Hub:
         self._transitions, self._notices = Following(0), Following(0)
         self._progress: dict[str, Mapping[str, Any]] = {}
         self._began = 0.0
-        self._told: dict[int | None, float] = {}  # by group; None: anything
+        self._changed_at: dict[int | None, float] = {}  # by group; None: anything
 
     def refusal(self, who: Who) -> str:
         """Return why `who` may not open another stream now; '' if they may."""
@@ -69,7 +69,7 @@ class Hub:
                 self._transitions = Following(await self.pool.read(views.last_event))
                 self._notices = Following(await self.pool.read(views.told_until, None))
                 self._progress = {}
-                self._began, self._told = self.reactor.seconds(), {}
+                self._began, self._changed_at = self.reactor.seconds(), {}
             self.streams.add(stream)
             if not self._loop.running:
                 self._loop.start(PERIOD).addErrback(self._broken)
@@ -93,7 +93,9 @@ class Hub:
         """Return when something was last told to those who see these groups (None: all), on the
         reactor's clock; when the loop began, where nothing was. Progress does not count."""
         of = (None,) if groups is None else groups
-        return max((self._told[each] for each in of if each in self._told), default=self._began)
+        return max(
+            (self._changed_at[each] for each in of if each in self._changed_at), default=self._began
+        )
 
     def leave(self, stream: EventStream) -> None:
         """Remove the stream, and stop the loop after the last one."""
@@ -116,21 +118,21 @@ class Hub:
             views.happened, self._transitions.after(), self._notices.after()
         )
         now = {row["node"]: row for row in written}
-        told = events_of(
+        events = events_of(
             [row for row in rows if self._transitions.is_new(row["id"])],
             [view for view in notices if self._notices.is_new(view.notice.id)],
         )
         for group in (
-            {None, *(one for each in told for one in each.groups | each.left)} if told else ()
+            {None, *(one for each in events for one in each.groups | each.left)} if events else ()
         ):
-            self._told[group] = self.reactor.seconds()
-        told += [progress(row) for name, row in now.items() if self._progress.get(name) != row]
+            self._changed_at[group] = self.reactor.seconds()
+        events += [progress(row) for name, row in now.items() if self._progress.get(name) != row]
         self._progress = now
         texts: dict[Groups, str] = {}
         for stream in list(self.streams):
-            if told and stream.groups not in texts:
-                texts[stream.groups] = "".join(each.text(stream.groups) for each in told)
-            stream.hear(texts.get(stream.groups, ""), told)
+            if events and stream.groups not in texts:
+                texts[stream.groups] = "".join(each.text(stream.groups) for each in events)
+            stream.hear(texts.get(stream.groups, ""), events)
 
     def _broken(self, failure: Any) -> None:
         log.error("events cannot be followed: %s", failure.value)
@@ -171,10 +173,10 @@ class EventStream:
         client would delay all others.
         """
         pool = self._hub.pool
-        told = await pool.read(views.told_until, after)
+        latest = await pool.read(views.told_until, after)
         newest = await pool.read(views.last_event)
         floor = newest if after is None else max(after, newest - BEHIND)
-        self._floors = (floor, told)
+        self._floors = (floor, latest)
         self._request.notifyFinish().addBoth(lambda _: self.stopProducing())
         self._request.setHeader("Content-Type", "text/event-stream")
         self._request.setHeader("Cache-Control", "no-store")
@@ -183,14 +185,14 @@ class EventStream:
         await self._hub.join(self)
         if self._gone:
             self._hub.leave(self)
-        await self._catch_up(floor, told)
+        await self._catch_up(floor, latest)
         behind, self._behind = self._behind or [], None
         behind = [each for each in behind if each.kind != "progress"] + self._hub.under_way()
         self._speak(self._fresh(behind))
 
-    async def _catch_up(self, after: int, told: int) -> None:
+    async def _catch_up(self, after: int, newest: int) -> None:
         """Send the events that are in the tables already, as fast as the client reads."""
-        rows_seen, notices_seen = Following(after), Following(told)
+        rows_seen, notices_seen = Following(after), Following(newest)
         while self in self._hub.streams:
             if self._paused:  # until the client has read what it was sent
                 self._reads = Deferred()
@@ -215,29 +217,29 @@ class EventStream:
         if reads is not None:
             reads.callback(None)
 
-    def _fresh(self, told: list[Event]) -> str:
+    def _fresh(self, events: list[Event]) -> str:
         """Return the text of those events that are new to the client: not sent by `_catch_up`, and
         later than the events from which it started."""
         return "".join(
             each.text(self.groups)
-            for each in told
+            for each in events
             if (each.kind, each.row) not in self._sent
             and (each.row is None or each.row > self._floors[each.kind == "notice"])
         )
 
-    def hear(self, text: str, told: list[Event]) -> None:
+    def hear(self, text: str, events: list[Event]) -> None:
         """Send what has happened; `text` is that for the stream's groups."""
         now = self._hub.reactor.seconds()
         if now - self._checked > CHECKED:
             self._checked = now
             ensureDeferred(self._check())
         if self._behind is not None:
-            self._behind += told
+            self._behind += events
             return
         # this look may have begun before the stream had caught up; the next one surely has not
         if self._careful:
             self._careful -= 1
-            text = self._fresh(told)
+            text = self._fresh(events)
         if text:
             self._speak(text)
         elif now - self._spoke > KEEPALIVE:

@@ -125,8 +125,8 @@ class JsonBody(MemoryBody):
         permit(route, who)
         asked, dry_run = self._pairs(), False
         if can_be_tried(route):
-            told = {name: asked.pop(name) for name in DryRunQuery.model_fields if name in asked}
-            dry_run = checked(DryRunQuery, told).dry_run
+            options = {name: asked.pop(name) for name in DryRunQuery.model_fields if name in asked}
+            dry_run = checked(DryRunQuery, options).dry_run
         conditions = self._conditions(who, dry_run)
         ask = question(
             context,
@@ -148,29 +148,29 @@ class JsonBody(MemoryBody):
         if isinstance(value, Answered) and value.tag:
             request.headers["ETag"] = value.tag
         if isinstance(value, Answered) and route.work is None:
-            said, body = value.reply, value.body
+            answer, body = value.reply, value.body
         else:
             value = value.value if isinstance(value, Answered) else value
-            said = await reply(context, route, ask, await self.after_commit(route, value))
+            answer = await reply(context, route, ask, await self.after_commit(route, value))
             body = b""
-        self._locate(route, said)
-        if said is None:
+        self._locate(route, answer)
+        if answer is None:
             return request.send(204, b"")
         if route.method != "GET":
-            return request.send_text(route.status, body or encoded(said), secret=route.secret)
-        if wants_csv(said, ask.query, request.getHeader("accept") or ""):
-            return request.send_tagged(said.csv().encode(), CSV, route.secret)
-        if wants_text(said, ask.query):
-            return request.send_tagged(said.as_text().encode(), TEXT, route.secret)
-        return request.send_tagged(encoded(said), secret=route.secret)
+            return request.send_text(route.status, body or encoded(answer), secret=route.secret)
+        if wants_csv(answer, ask.query, request.getHeader("accept") or ""):
+            return request.send_tagged(answer.csv().encode(), CSV, route.secret)
+        if wants_text(answer, ask.query):
+            return request.send_tagged(answer.as_text().encode(), TEXT, route.secret)
+        return request.send_tagged(encoded(answer), secret=route.secret)
 
     async def after_commit(self, route: Route, value: Any) -> Any:
         """Return the value to show, from the flow's value."""
         return value
 
-    def _locate(self, route: Route, said: Any) -> None:
+    def _locate(self, route: Route, answer: Any) -> None:
         """Set `Location` to the path of the thing that was made, or will be made."""
-        path = place(route, self.names, said) if route.status in (201, 202) else ""
+        path = place(route, self.names, answer) if route.status in (201, 202) else ""
         if path:
             self.request.headers["Location"] = PREFIX + path
 
@@ -198,7 +198,7 @@ class JsonBody(MemoryBody):
         the flow still gets one, because a flow whose commit has an unknown outcome is run again."""
         request = self.request
         key, match = request.getHeader("idempotency-key"), request.getHeader("if-match")
-        said = b"\n".join([request.method, request.uri, self.digested(), self.content])
+        content = b"\n".join([request.method, request.uri, self.digested(), self.content])
         own = (
             None
             if key is None or dry_run  # an answer that is kept would stand for the change
@@ -206,7 +206,7 @@ class JsonBody(MemoryBody):
         )
         return Conditions(
             own,
-            hashlib.sha256(said).hexdigest(),
+            hashlib.sha256(content).hexdigest(),
             None if match is None else tags(match),
             tells=not dry_run,
             dry_run=dry_run,

@@ -152,7 +152,7 @@ class Starts(Collector):
     `flows.scheduler.starts.gauges`."""
 
     def __init__(self, gauges: tuple[Mapping[str, float], Mapping[str, int]]) -> None:
-        self._errors, self._told = gauges
+        self._errors, self._counts = gauges
 
     def collect(self) -> Iterator[Any]:
         """Yield the metrics, for the registry."""
@@ -161,16 +161,16 @@ class Starts(Collector):
             "Between the start that a request was told first and its start, in the last 30 days",
             labels=["quantile"],
         )
-        told = GaugeMetricFamily(
+        counts = GaugeMetricFamily(
             "cod_started_requests",
             "Requests that started in the last 30 days, by whether they were told when",
             labels=["told"],
         )
         for quantile, seconds in self._errors.items():
             errors.add_metric([quantile], seconds)
-        for each, count in self._told.items():
-            told.add_metric([each], count)
-        return iter((errors, told))
+        for each, count in self._counts.items():
+            counts.add_metric([each], count)
+        return iter((errors, counts))
 
 
 Seen = tuple[

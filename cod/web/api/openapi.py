@@ -103,9 +103,9 @@ def _rights(route: Route) -> str:
     """Return the people who may ask, in the words of the docstring of the route's claims."""
     if route.open:
         return "For those who have not signed in, too."
-    said = cleandoc(route.claims.__doc__ or "").replace("\n", " ").removeprefix(CLAIMS)
+    rights = cleandoc(route.claims.__doc__ or "").replace("\n", " ").removeprefix(CLAIMS)
     local = " Only on the server's own UNIX socket." if route.local else ""
-    return f"Rights: {said[:1].upper()}{said[1:]}{local}"
+    return f"Rights: {rights[:1].upper()}{rights[1:]}{local}"
 
 
 def _success(route: Route) -> dict[str, Any]:
@@ -117,13 +117,13 @@ def _success(route: Route) -> dict[str, Any]:
     if hasattr(route.reply, "as_text"):
         success["content"]["text/plain"] = {"schema": _TEXT}
     if route.method != "GET":
-        told = (
+        headers = (
             {"ETag": "The tag of the thing as it is now, for `If-Match`"} if pattern(route) else {}
         )
-        told |= {"Location": "Where the thing is"} if route.status in (201, 202) else {}
-        if told:
+        headers |= {"Location": "Where the thing is"} if route.status in (201, 202) else {}
+        if headers:
             success["headers"] = {
-                name: {"description": about, "schema": _TEXT} for name, about in told.items()
+                name: {"description": about, "schema": _TEXT} for name, about in headers.items()
             }
         if route.status in (201, 202) and (found := links(route, operation_id)):
             success["links"] = found

@@ -41,7 +41,7 @@ class Simulator:
         try:
             self._reactor.spawnProcess(child, PROGRAM[0], list(PROGRAM), dict(os.environ))
             limit = self._reactor.callLater(SECONDS, child.kill)
-            status, said, trouble = await child.ended
+            status, output, trouble = await child.ended
         finally:
             self._child = None
             if limit is not None and limit.active():
@@ -51,7 +51,7 @@ class Simulator:
         if status != 0:
             log.error("a preview failed: %s", trouble[-2000:].decode(errors="replace"))
             raise HttpProblem(500, "internal", "the simulation failed; the server's log says why")
-        return json.loads(said)
+        return json.loads(output)
 
     def stop(self) -> None:
         """End what is under way."""

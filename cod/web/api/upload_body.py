@@ -57,8 +57,8 @@ class UploadBody(JsonBody):
         header = self.request.getHeader
         if route.body is None:
             body = None if route.upload else super().model(route)
-        elif route.method == "POST" and (said := tus.creation(header)) is not None:
-            body = checked(route.body, said)
+        elif route.method == "POST" and (creation := tus.creation(header)) is not None:
+            body = checked(route.body, creation)
         else:
             body = super().model(route)
         if route.upload:

@@ -32,11 +32,11 @@ def encoded(reply: BaseModel | None) -> bytes:
 
 def gzips(accept: str) -> bool:
     """Return whether an `Accept-Encoding` header takes gzip (RFC 9110, 12.5.3)."""
-    said = {}
+    weights = {}
     for each in accept.lower().split(","):
         coding, _, weight = each.replace(" ", "").partition(";q=")
-        said[coding] = weight.rstrip("0.") != "" if weight else True
-    return said.get("gzip", said.get("*", False))
+        weights[coding] = weight.rstrip("0.") != "" if weight else True
+    return weights.get("gzip", weights.get("*", False))
 
 
 def packed_tag(plain: str) -> str:

@@ -148,10 +148,10 @@ class WebRequest(http.Request):
         others are not asked.
         """
         peer = str(self.channel.transport.getPeer().host)
-        told = (self.getHeader("x-forwarded-for") or "").rpartition(",")[2].strip()
-        if self.port.proxied and told:
+        forwarded = (self.getHeader("x-forwarded-for") or "").rpartition(",")[2].strip()
+        if self.port.proxied and forwarded:
             with suppress(ValueError):
-                return str(ip_address(told)) if ip_address(peer).is_loopback else peer
+                return str(ip_address(forwarded)) if ip_address(peer).is_loopback else peer
         return peer
 
     @property

@@ -75,10 +75,10 @@ class FormBody(FileBody):
         request, context = self.request, self._context
         fields, who = self._form.fields, self._sender()
         permit(_ROUTE, who)
-        told = {name: fields.get(name, "").strip() for name in ("name", "group", "sha256")}
+        values = {name: fields.get(name, "").strip() for name in ("name", "group", "sha256")}
         body = checked(
             _ROUTE.body,
-            {name: text for name, text in told.items() if text}
+            {name: text for name, text in values.items() if text}
             | {
                 "size": self._form.size,
                 "plain": fields.get("plain") == "true",

@@ -222,5 +222,5 @@ def outcomes(items: Sequence[Any]) -> str:
     order = sorted(counts, key=lambda outcome: (outcome == "refused", outcome))
     refused = [f"{each.name} ({each.about})" for each in items if each.outcome == "refused"]
     more = [f"{len(refused) - NAMED} more"] if len(refused) > NAMED else []
-    said = ", ".join(f"{counts[outcome]} {outcome}" for outcome in order)
-    return f"{said}: {', '.join([*refused[:NAMED], *more])}" if refused else said
+    text = ", ".join(f"{counts[outcome]} {outcome}" for outcome in order)
+    return f"{text}: {', '.join([*refused[:NAMED], *more])}" if refused else text

@@ -378,8 +378,8 @@ class Portal:
         ask = replace(ask, names=named(action.path, names))
         if action.shows:
             return self.rendered(asked, action.shows, action.page, ask=ask, reply=reply)
-        said = action.said(ask, reply)
-        return redirect(action.then(ask, reply), *([sessions.flash(said)] if said else []))
+        message = action.message(ask, reply)
+        return redirect(action.then(ask, reply), *([sessions.flash(message)] if message else []))
 
     async def _again(
         self,
@@ -484,8 +484,8 @@ def _pairs(query: str) -> dict[str, str]:
 def _key(who: Who, path: str, fields: Fields) -> str:
     """Return the idempotency key of a form: sent twice with the same fields by the same user, it
     has the same key, and is carried out once."""
-    told = sorted((name, values) for name, values in fields.values.items() if name != "csrf")
-    return hashlib.sha256(f"{who.name}\0{path}\0{told}".encode(errors="replace")).hexdigest()
+    pairs = sorted((name, values) for name, values in fields.values.items() if name != "csrf")
+    return hashlib.sha256(f"{who.name}\0{path}\0{pairs}".encode(errors="replace")).hexdigest()
 
 
 def _before(route: Route, value: Repeated) -> Any:

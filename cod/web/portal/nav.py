@@ -78,16 +78,16 @@ COUNTS = "counts"
 def entries(served: Iterable[str], *, admin: bool) -> list[tuple[str, list[Entry]]]:
     """Return (heading, entries) of the navigation of administrators or of others: those whose pages
     are served. Owners have one group without a heading, administrators three."""
-    there = set(served)
+    paths = set(served)
     parts: list[tuple[str, tuple[Entry, ...]]] = [("", OWNERS)]
     if admin:
         parts = [("Use", OWNERS), ("Machines", MACHINES), ("Site", SITE)]
-    shown = [(heading, [*_served(part, there)]) for heading, part in parts]
+    shown = [(heading, [*_served(part, paths)]) for heading, part in parts]
     return [(heading, part) for heading, part in shown if part]
 
 
-def _served(part: Iterable[Entry], there: set[str]) -> Iterable[Entry]:
+def _served(part: Iterable[Entry], paths: set[str]) -> Iterable[Entry]:
     for each in part:
-        below = tuple(one for one in each.below if one.path in there)
-        if each.path in there:
+        below = tuple(one for one in each.below if one.path in paths)
+        if each.path in paths:
             yield replace(each, below=below)

@@ -57,7 +57,7 @@ class Action:
              was typed
     then     where the browser goes afterwards; from the question, with the names of the form's own
              path, and the route's reply
-    said     the message that it finds there, from the same; '' for none
+    message  the message that it finds there, from the same; '' for none
     convert  by field: what makes a value of the text, raising ValueError with a sentence (beside
              what the model's types make of it: numbers, check boxes, lists from lines)
     body     makes the whole body of the fields instead, where they do not correspond one to one
@@ -76,7 +76,7 @@ class Action:
     route: Route
     page: str
     then: Callable[[Call[Any, Any, Any], Any], str]
-    said: Callable[[Call[Any, Any, Any], Any], str] = lambda ask, reply: ""
+    message: Callable[[Call[Any, Any, Any], Any], str] = lambda ask, reply: ""
     convert: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)
     body: Callable[[Fields], Any] | None = None
     names: Callable[[Mapping[str, str], Fields], Mapping[str, str]] = lambda names, fields: names
@@ -122,7 +122,7 @@ def act(
     path: str,
     asks: str,
     page: str,
-    said: str | Callable[[Call[Any, Any, Any], Any], str] = "",
+    message: str | Callable[[Call[Any, Any, Any], Any], str] = "",
     *,
     then: Callable[[Call[Any, Any, Any], Any], str] | None = None,
     **more: Any,
@@ -130,11 +130,13 @@ def act(
     """Return what a form of a page does, which is shown again afterwards unless `then` leads
     elsewhere.
 
-    asks  the route: 'POST /match'; without a path, that of the same path
-    said  may be a sentence, such as 'Volume {reply.name} is restored.'
+    asks     the route: 'POST /match'; without a path, that of the same path
+    message  may be a sentence, such as 'Volume {reply.name} is restored.'
     """
     method, _, route = asks.partition(" ")
     words = (
-        (lambda ask, reply: said.format(ask=ask, reply=reply)) if isinstance(said, str) else said
+        (lambda ask, reply: message.format(ask=ask, reply=reply))
+        if isinstance(message, str)
+        else message
     )
     return Action(path, api(f"{method} {route or path}"), page, then or to(page), words, **more)

@@ -142,8 +142,8 @@ def _setting(
     field: RecordField, value: Any, words: Mapping[str, str] | None, none: Mapping[str, str]
 ) -> Setting:
     about = field.about
-    said = about.about[:1].upper() + about.about[1:].replace("vcluster", "virtual cluster")
-    said += f", such as {about.example}" if about.example else ""
+    help_text = about.about[:1].upper() + about.about[1:].replace("vcluster", "virtual cluster")
+    help_text += f", such as {about.example}" if about.example else ""
     means = none.get(field.name, about.none)
     nothing = {"": means or "none"} if field.clears and field.choices else {}
     known = words or nothing | {each: each for each in field.choices}
@@ -151,7 +151,7 @@ def _setting(
         field.name,
         "Name" if field.name == "name" else about.label,  # a column is headed by the noun
         _typed(field, value),
-        f"{said}." + (f" Empty: {means}." if means else ""),
+        f"{help_text}." + (f" Empty: {means}." if means else ""),
         tuple(known.items()),
         field.several and bool(field.choices),
         field.type is bool,

@@ -81,8 +81,8 @@ class SharedLoads:
         self._loads = {}
 
     def _is_stale(self, load: _Load, who: Who, heard: int) -> bool:
-        told = self._context.hub.told(who.groups)
-        return load.began < told or load.values.get("last_event", 0) < heard
+        changed_at = self._context.hub.told(who.groups)
+        return load.began < changed_at or load.values.get("last_event", 0) < heard
 
     def _serves(self, load: _Load, who: Who, heard: int) -> bool:
         hub = self._context.hub

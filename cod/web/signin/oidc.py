@@ -108,10 +108,10 @@ class Provider:
         signed = self._checked(session, str(answer["id_token"]), visit["nonce"])
         if "userinfo_endpoint" not in about:
             return signed
-        said = session.get(about["userinfo_endpoint"]).json()
-        if said.get("sub") != signed["sub"]:  # OpenID Connect Core, 5.3.2
+        claims = session.get(about["userinfo_endpoint"]).json()
+        if claims.get("sub") != signed["sub"]:  # OpenID Connect Core, 5.3.2
             raise ValueError("the user info is somebody else's")
-        return {**said, **signed}
+        return {**claims, **signed}
 
     def _checked(self, session: Any, token: str, nonce: str) -> Mapping[str, Any]:
         """Return the claims of an ID token (OpenID Connect Core, 3.1.3.7). Raises ValueError or

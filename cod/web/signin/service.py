@@ -242,10 +242,10 @@ class SignIn:
         """Return the purpose of a link. Raises `Refused`."""
         return await self._pool.read(invitations.look, digest=digest(secret), now=self._clock())
 
-    async def accept(self, secret: str, *, address: str, browser: str = "", **told: str) -> str:
+    async def accept(self, secret: str, *, address: str, browser: str = "", **fields: str) -> str:
         """Do what a link is for, as `accepted`; the secret of a session's cookie. Raises
         `Refused`."""
-        user = await self.accepted(secret, address=address, **told)
+        user = await self.accepted(secret, address=address, **fields)
         return await self.vouched(user.id, address=address, browser=browser)
 
     async def accepted(

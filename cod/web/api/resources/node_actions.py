@@ -153,12 +153,12 @@ def _many(ask: Asked) -> actions.ManyNodes:
 def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) -> Result[Node]:
     """Do to one node what is asked, and put that down for those whose it is. Raises `Refused`."""
     body = ask.body
-    said: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "desired": body.desired,
         "reason": body.reason,
         "until": body.until,
-        "burnin": body.burnin and body.burnin.said,
-        "changes": body.changes and body.changes.said,
+        "burnin": body.burnin and body.burnin.given,
+        "changes": body.changes and body.changes.given,
         "to": body.to,
         "tags": body.tags,
     }
@@ -167,7 +167,7 @@ def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) ->
         name,
         RequiredRight(Right.ANY, "node", name),
         None,
-        {field: value for field, value in said.items() if value},
+        {field: value for field, value in arguments.items() if value},
         lambda node: {"name": node.name} if node.name != name else {},
     )
     flow = partial(_done, ask, new_names, name=name, place=place)
@@ -176,40 +176,40 @@ def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) ->
 
 def _done(ask: Asked, new_names: Sequence[str], tx: Tx, *, name: str, place: int) -> Result[Node]:
     body = ask.body
-    said: dict[str, Any] = {"name": name, "site": ask.site, "now": ask.now, "actor": ask.actor}
+    arguments: dict[str, Any] = {"name": name, "site": ask.site, "now": ask.now, "actor": ask.actor}
     match body.action:
         case NodeAction.APPROVE:
-            approved = nodes.approve(tx, **said)
-            more = body.changes.said if body.changes else {}
+            approved = nodes.approve(tx, **arguments)
+            more = body.changes.given if body.changes else {}
             more |= {"name": new_names[place]} if new_names else {}
             if not more:
                 return approved
-            changed = nodes.change(tx, changes=more, **said)
+            changed = nodes.change(tx, changes=more, **arguments)
             return Result(changed.value, (*approved.effects, *changed.effects))
         case NodeAction.POWER:
             check(tx, ask.who, RequiredRight(Right.USE, "node", name))
-            return nodes.power(tx, desired=str(body.desired), **said)
+            return nodes.power(tx, desired=str(body.desired), **arguments)
         case NodeAction.QUARANTINE:
-            return nodes.quarantine(tx, reason=body.reason or "", until=body.until, **said)
+            return nodes.quarantine(tx, reason=body.reason or "", until=body.until, **arguments)
         case NodeAction.RESTORE:
-            return nodes.restore(tx, **said)
+            return nodes.restore(tx, **arguments)
         case NodeAction.BURNIN:
-            asked = {} if body.burnin is None else body.burnin.said
+            asked = {} if body.burnin is None else body.burnin.given
             wanted = burnins.want(tx, ask.context, name=name, **asked)
             return Result(views.node(tx, name).node, wanted.effects)
         case NodeAction.MOVED:
             return nodes.moved(tx, name=name, site=ask.site, now=ask.now)
         case NodeAction.RETIRE:
-            return nodes.retire(tx, **said)
+            return nodes.retire(tx, **arguments)
         case NodeAction.CHANGE:
             assert body.changes is not None
-            return nodes.change(tx, changes=body.changes.said, **said)
+            return nodes.change(tx, changes=body.changes.given, **arguments)
         case NodeAction.RENAME:
-            return nodes.change(tx, changes={"name": new_names[place]}, **said)
+            return nodes.change(tx, changes={"name": new_names[place]}, **arguments)
         case NodeAction.TAG:
-            return nodes.tag(tx, add=body.tags, **said)
+            return nodes.tag(tx, add=body.tags, **arguments)
         case NodeAction.UNTAG:
-            return nodes.tag(tx, remove=body.tags, **said)
+            return nodes.tag(tx, remove=body.tags, **arguments)
 
 
 NODE_ACTIONS = (

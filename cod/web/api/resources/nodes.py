@@ -124,7 +124,7 @@ class NodePatch(PatchOf[model.NodeView]):
     )
 
     @property
-    def said(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """Return the fields that the patch names, with their values."""
         return self.model_dump(exclude_unset=True)
 

@@ -175,7 +175,7 @@ class VclusterPatch(Body):
     )
 
     @property
-    def said(self) -> dict[str, str]:
+    def given(self) -> dict[str, str]:
         """Return the fields that the patch names, with their values, without spaces around them."""
         named = {"name": self.name, "description": self.description, "tags": self.tags}
         return {name: " ".join(text.split()) for name, text in named.items() if text is not None}
@@ -437,7 +437,7 @@ VCLUSTERS = (
         use("vcluster"),
         "Rename, describe and tag a vcluster",
         lambda a: partial(
-            vclusters.describe, context=a.context, name=a.names.name, changes=a.body.said
+            vclusters.describe, context=a.context, name=a.names.name, changes=a.body.given
         ),
         reply=_IN_FULL,
         body=VclusterPatch,

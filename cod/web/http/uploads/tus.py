@@ -26,8 +26,12 @@ T = TypeVar("T")
 
 def verb(method: bytes, header: Header) -> bytes:
     """Return the method that is meant: clients that cannot send PATCH say it in a header."""
-    said = (header("x-http-method-override") or "").upper()
-    return said.encode() if method == b"POST" and said in ("PATCH", "DELETE", "HEAD") else method
+    override = (header("x-http-method-override") or "").upper()
+    return (
+        override.encode()
+        if method == b"POST" and override in ("PATCH", "DELETE", "HEAD")
+        else method
+    )
 
 
 def is_here(path: str) -> bool:
@@ -61,8 +65,8 @@ def check_version(header: Header) -> None:
 def creation(header: Header) -> dict[str, Any] | None:
     """Return the body of a creation, if it is made by headers as the protocol has it. Raises
     `HttpProblem`."""
-    length, told = (header(name) for name in CREATION)
-    if length is None and told is None:
+    length, metadata = (header(name) for name in CREATION)
+    if length is None and metadata is None:
         return None
     if length is None:
         raise HttpProblem(
@@ -70,7 +74,7 @@ def creation(header: Header) -> dict[str, Any] | None:
             "bad_header",
             "Upload-Length is missing: the length has to be known at the beginning",
         )
-    values = _read(tus.metadata, told or "")
+    values = _read(tus.metadata, metadata or "")
     body: dict[str, Any] = {
         key: values[key] for key in ("name", "group", "sha256") if key in values
     }

@@ -67,8 +67,8 @@ def _fault(machine: ListedMachine) -> NotTaken | None:
     return None
 
 
-def _wrong(said: str) -> HttpProblem:
-    return HttpProblem(422, "invalid", said, "list", {"list": said})
+def _wrong(sentence: str) -> HttpProblem:
+    return HttpProblem(422, "invalid", sentence, "list", {"list": sentence})
 
 
 def _load(tx: Tx, ask: PageCall[Names]) -> dict[str, Any]:

@@ -158,7 +158,7 @@ _DEFECTS = (
 """What disks count of their own defects (trampoline/burnin/health.py)."""
 
 
-def _nics(told: Sequence[Mapping[str, str]], ports: Sequence[SwitchPortView]) -> list[Row]:
+def _nics(nics: Sequence[Mapping[str, str]], ports: Sequence[SwitchPortView]) -> list[Row]:
     """Return the rows of the NICs; of the switch port the one that COD knows goes before the one
     that was reported."""
     known = {each.port.mac: f"{each.port.switch} {each.port.port}" for each in ports}
@@ -173,7 +173,7 @@ def _nics(told: Sequence[Mapping[str, str]], ports: Sequence[SwitchPortView]) ->
                 nic[each] for each in ("neighbour/switch", "neighbour/port") if each in nic
             ),
         )
-        for nic in told
+        for nic in nics
     ]
 
 
@@ -183,21 +183,21 @@ def _speed(mbits: str) -> str:
     return f"{int(mbits) / 1000:g} Gb/s" if int(mbits) >= 1000 else f"{mbits} Mb/s"
 
 
-def _disk(told: Mapping[str, str]) -> Row:
-    kind = told.get("transport", "")
-    spins = {"yes": "spinning", "no": "SSD"}.get(told.get("rotational", ""), "")
+def _disk(disk: Mapping[str, str]) -> Row:
+    kind = disk.get("transport", "")
+    spins = {"yes": "spinning", "no": "SSD"}.get(disk.get("rotational", ""), "")
     marks = {
         spins: bool(spins) and kind != "nvme",
-        "kept": told.get("keep") == "yes",
-        "not local": told.get("local") == "no",
-        "removable": told.get("removable") == "yes",
-        "not offered by the BIOS": told.get("bootable") == "no",
+        "kept": disk.get("keep") == "yes",
+        "not local": disk.get("local") == "no",
+        "removable": disk.get("removable") == "yes",
+        "not offered by the BIOS": disk.get("bootable") == "no",
     }
-    model, serial = told.get("model", ""), told.get("serial", "")
+    model, serial = disk.get("model", ""), disk.get("serial", "")
     return (
-        told.get("name", ""),
+        disk.get("name", ""),
         ", ".join(filter(None, (model, serial and f"serial {serial}"))),
-        quantity.size(int(told.get("size", "0"))),
+        quantity.size(int(disk.get("size", "0"))),
         ", ".join([kind, *(mark for mark, holds in marks.items() if holds)]).removeprefix(", "),
     )
 
@@ -210,18 +210,20 @@ def _part(disk: Mapping[str, str]) -> str:
 
 def _smart(figures: Mapping[str, float]) -> Row:
     """Return the cells of what a disk said of itself."""
-    told = {
+    values = {
         name.removeprefix("smart_"): number
         for name, number in figures.items()
         if name.startswith("smart_")
     }
-    wear = [f"{told['used_percent']:.0f} % used"] if "used_percent" in told else []
-    hours = f"{told['power_on_hours']:,.0f} h" if "power_on_hours" in told else ""
-    defects = [f"{told[each]:,.0f} {each.replace('_', ' ')}" for each in _DEFECTS if told.get(each)]
+    wear = [f"{values['used_percent']:.0f} % used"] if "used_percent" in values else []
+    hours = f"{values['power_on_hours']:,.0f} h" if "power_on_hours" in values else ""
+    defects = [
+        f"{values[each]:,.0f} {each.replace('_', ' ')}" for each in _DEFECTS if values.get(each)
+    ]
     return (
-        ", ".join([*wear, *(["failing"] if told.get("failing") else [])]),
+        ", ".join([*wear, *(["failing"] if values.get("failing") else [])]),
         hours,
-        ", ".join(defects) or ("none" if told else ""),
+        ", ".join(defects) or ("none" if values else ""),
     )
 
 

@@ -68,8 +68,8 @@ def _squares(some: Sequence[Square]) -> Markup:
 
 def _square(one: Square) -> str:
     word, tone = formatting.node_word(one.state)
-    said = f"{one.name} {word} {one.vcluster}".rstrip()
-    return f"<a{_CLASSES[tone]} href=nodes/{quote(one.name)}><b>{escape(said)}</b></a>"
+    title = f"{one.name} {word} {one.vcluster}".rstrip()
+    return f"<a{_CLASSES[tone]} href=nodes/{quote(one.name)}><b>{escape(title)}</b></a>"
 
 
 PAGES = (Page("/map", "map.html", _map, ADMINS, MapQuery, shared=True),)

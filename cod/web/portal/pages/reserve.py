@@ -16,7 +16,7 @@ from cod.pool import Tx
 from cod.web.api.resources.energy import EnergyReport
 from cod.web.api.routes import ADMINS, Call
 from cod.web.portal.page import Page
-from cod.web.portal.pages.timeline import told
+from cod.web.portal.pages.timeline import time_label
 
 TICKS = 8  # dates below the chart, about
 AWAKE, ASLEEP = "inactive", "off"
@@ -57,7 +57,7 @@ def chart(days: EnergyReport) -> Markup | None:
     drawn = svg.areas(
         "",
         [("used", used), ("saved by sleep", saved)],
-        svg.Axis("", ticks, told=told),
+        svg.Axis("", ticks, label_of=time_label),
         svg.Axis("kWh a day"),
     )
     return Markup(

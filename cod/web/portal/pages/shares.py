@@ -14,7 +14,7 @@ from cod.pool import Tx
 from cod.web.api.routes import ANYBODY, Call, Named, see
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Page, PageCall, act
-from cod.web.portal.pages.timeline import DAY, SHOWN, chart, dated, told
+from cod.web.portal.pages.timeline import DAY, SHOWN, chart, dated, time_label
 
 ONE = "/shares/{name}"
 PARTS = {
@@ -73,7 +73,9 @@ def _chart(use: GroupUse) -> Markup | None:
     ]
     length = use.days[-1].at - use.days[0].at
     ticks = [(day.at, dated(day.at, length)) for day in use.days[3::6]]
-    drawn = svg.areas("", stacked, svg.Axis("UTC", ticks, told=told), svg.Axis("nodes", least=1))
+    drawn = svg.areas(
+        "", stacked, svg.Axis("UTC", ticks, label_of=time_label), svg.Axis("nodes", least=1)
+    )
     return Markup(svg.inline(drawn, f"Nodes of {use.group}, of others, and free"))
 
 

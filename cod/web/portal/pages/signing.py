@@ -132,13 +132,13 @@ def _browser(asked: PageRequest) -> str:
     return (asked.header("user-agent") or "")[:200]
 
 
-def _begun(cookie: str, path: str, said: str) -> Answer:
+def _begun(cookie: str, path: str, message: str) -> Answer:
     """Return a new session: its cookie is never one that the browser had before."""
     answer = redirect(
         path, sessions.cookie(sessions.SESSION, cookie), sessions.cookie(sessions.VISIT, "", 0)
     )
-    if said:
-        answer.cookies.append(sessions.flash(said))
+    if message:
+        answer.cookies.append(sessions.flash(message))
     return answer
 
 

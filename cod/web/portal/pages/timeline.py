@@ -97,14 +97,14 @@ def chart(shown: Chart, about: str, classes: Mapping[str, str] = svg.NO_CLASSES)
     drawn = svg.areas(
         "",
         stacked,
-        svg.Axis("UTC", ticks, moments=True, told=told),
+        svg.Axis("UTC", ticks, moments=True, label_of=time_label),
         svg.Axis("nodes", least=1),
         classes,
     )
     return Markup(svg.inline(drawn, about))
 
 
-def told(at: float) -> str:
+def time_label(at: float) -> str:
     """Return a moment as charts tell it beside their numbers."""
     return strftime("%d %b %Y %H:%M UTC", gmtime(at))
 

@@ -74,24 +74,24 @@ def _new(tx: Tx, ask: PageCall[Names, NewVolume]) -> dict[str, Any]:
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     view = volumes.show(tx, name=ask.names.name, now=ask.now)
-    there = {one.vcluster for one in view.attachments if not one.leaving}
+    attached = {one.vcluster for one in view.attachments if not one.leaving}
     found = views.vcluster_list(tx, page=EVERY, groups=ask.who.groups, ended=False)
     open_ = [
         one.vcluster.name
         for one in found
-        if one.vcluster.name not in there
+        if one.vcluster.name not in attached
         and one.vcluster.state in ("pending", "active")
         and offered(ask.who, Right.MANAGE, one.vcluster.group_id)
     ]
     words = {"enforced": HELD.get(view.volume.enforced), "sec": SECURITIES[view.volume.sec]}
-    told = facts_of(view, ask.now, without=SHOWN_ABOVE, words=words)
+    facts = facts_of(view, ask.now, without=SHOWN_ABOVE, words=words)
     return {
         "view": view,
         "v": view.volume,
         "open": open_,
         "securities": securities(ask),
         "grace": ask.site.volumes.grace,
-        "told": told,
+        "told": facts,
     }
 
 

@@ -193,7 +193,7 @@ class _Step:
         )
 
     @property
-    def told(self) -> tuple[Any, ...]:
+    def content(self) -> tuple[Any, ...]:
         """Return all that is to be done, and what it was seen to be before."""
         before = self.before
         if before is not None and self.changes is not None:
@@ -220,8 +220,10 @@ class _Plan:
     @property
     def tag(self) -> str:
         """Return a digest of all that is to be done."""
-        told = json.dumps([[each.told for each in self.steps], sorted(self.new)], sort_keys=True)
-        return hashlib.sha256(told.encode(errors="replace")).hexdigest()
+        content = json.dumps(
+            [[each.content for each in self.steps], sorted(self.new)], sort_keys=True
+        )
+        return hashlib.sha256(content.encode(errors="replace")).hexdigest()
 
     @property
     def reply(self) -> DocumentsReply:
@@ -311,8 +313,8 @@ def _refuse(faults: Mapping[str, str]) -> None:
 # ------------------------------------------------ planning, and carrying out
 
 
-def _there(tx: Tx, ask: Call, kind: DocumentKind) -> Things:
-    return {name: _plain(fields) for name, fields in kind.there(tx, ask).items()}
+def _existing(tx: Tx, ask: Call, kind: DocumentKind) -> Things:
+    return {name: _plain(fields) for name, fields in kind.things(tx, ask).items()}
 
 
 def _plan(tx: Tx, ask: Call[Names, DocumentSet]) -> _Plan:
@@ -320,18 +322,18 @@ def _plan(tx: Tx, ask: Call[Names, DocumentSet]) -> _Plan:
     documents: list[_Document] = ask.prepared
     managed = site_documents.managed(tx)
     named = {(each.kind.name, each.name) for each in documents}
-    there = {
-        kind: _there(tx, ask, KINDS[kind])
+    existing = {
+        kind: _existing(tx, ask, KINDS[kind])
         for kind in KINDS.keys() & {kind for kind, _ in named | managed}
     }
     left = {
         (kind, name)
         for kind, name in managed - named
-        if name in there.get(kind, {}) and KINDS[kind].deletes(name)
+        if name in existing.get(kind, {}) and KINDS[kind].deletes(name)
     }
     steps = []
     for document in sorted(documents, key=lambda each: list(KINDS).index(each.kind.name)):
-        before = there[document.kind.name].get(document.name)
+        before = existing[document.kind.name].get(document.name)
         changes = {
             field: value
             for field, value in document.fields.items()
@@ -340,18 +342,18 @@ def _plan(tx: Tx, ask: Call[Names, DocumentSet]) -> _Plan:
         if before is None or changes:
             steps.append(_Step(document.kind, document.name, before, changes, document))
     if ask.body.prune:
-        steps += _deletions(there, left)
+        steps += _deletions(existing, left)
     new = frozenset(one for one in named - managed if KINDS[one[0]].deletes(one[1]))
     return _Plan(tuple(steps), frozenset(() if ask.body.prune else left), new)
 
 
-def _deletions(there: Mapping[str, Things], left: set[tuple[str, str]]) -> Iterator[_Step]:
+def _deletions(existing: Mapping[str, Things], left: set[tuple[str, str]]) -> Iterator[_Step]:
     """Yield the steps that delete things, in the order of their kinds upside down. A group's
     members go with the group."""
     for kind in reversed(KINDS.values()):
         for name in sorted(name for each, name in left if each == kind.name):
             if kind.name != "member" or ("group", name.partition("/")[0]) not in left:
-                yield _Step(kind, name, there[kind.name][name], None)
+                yield _Step(kind, name, existing[kind.name][name], None)
 
 
 def _check(ask: Call[Names, DocumentSet], tx: Tx) -> DocumentsReply:
@@ -388,8 +390,8 @@ def _carry_out(ask: Call[Names, DocumentSet], plan: _Plan, tx: Tx) -> Result[Doc
             faults[step.fault(refused.field)] = refused.sentence
             refused_steps.append(step)
         except ValidationError as error:
-            said = faults_of(error)
-            faults |= {step.fault(field.partition(".")[0]): said[field] for field in said}
+            found = faults_of(error)
+            faults |= {step.fault(field.partition(".")[0]): found[field] for field in found}
             refused_steps.append(step)
         else:
             effects += value.effects if isinstance(value, Result) else ()
@@ -437,9 +439,9 @@ def _agrees(tx: Tx, ask: Call[Names, DocumentSet]) -> None:
     """Refuse documents that would differ from what is there again, once they are applied."""
     faults = {}
     for step in _plan(tx, ask).steps:
-        there = _there(tx, ask, step.kind).get(step.name, {})
+        current = _existing(tx, ask, step.kind).get(step.name, {})
         for field in step.changes or {"name": None}:
-            kept = step.kind.shown(field, there.get(field)) if field in there else None
+            kept = step.kind.shown(field, current.get(field)) if field in current else None
             faults[step.fault(field)] = (
                 f"COD makes {kept!r} of it: write that, and see that no other document says "
                 "something else"
@@ -457,7 +459,7 @@ def _documents(ask: Call[Names, BaseModel, DocumentQuery], tx: Tx) -> list[Docum
         _document(kind, each, fields)
         for kind in KINDS.values()
         if kind.name in wanted or not ask.query.kind
-        for each, fields in _there(tx, ask, kind).items()
+        for each, fields in _existing(tx, ask, kind).items()
         if name in (None, each)
     ]
     if name is not None and not found:

@@ -95,7 +95,7 @@ class DocumentKind:
     """A kind of documents.
 
     fields   the model of a document's fields, beside its kind and its name
-    there    returns the fields of all things of the kind, by name
+    things    returns the fields of all things of the kind, by name
     acts     returns what turns the thing of a name from the first values (None: it is not there)
              into one with the second, which are those that differ (None: it is to be deleted)
     secret   whether a field's value is, or has in it, a secret
@@ -104,7 +104,7 @@ class DocumentKind:
 
     name: str
     fields: type[BaseModel]
-    there: Callable[[Tx, Call], Things]
+    things: Callable[[Tx, Call], Things]
     acts: Callable[[str, Values | None, Values | None], list[DocumentAct]]
     secret: Callable[[str, Any], bool] = lambda field, value: False
     deletes: Callable[[str], bool] = lambda name: True
@@ -232,10 +232,10 @@ def _volume(name: str, before: Values | None, changes: Values | None) -> list[Do
 
 
 def _volumes(tx: Tx, ask: Call) -> Things:
-    there = [each for each in volumes.every(tx, now=ask.now) if each.volume.kind == "data"]
+    existing = [each for each in volumes.every(tx, now=ask.now) if each.volume.kind == "data"]
     return {
         each.volume.name: _of(each.volume, VolumeFields)
-        for each in there
+        for each in existing
         if each.volume.deleted_at is None
     }
 

@@ -40,7 +40,7 @@ class BurninWish(Body):
     )
 
     @property
-    def said(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """Return what is said, as the flow takes it."""
         asked = {"tests": self.tests, "seconds": self.seconds, "erase": self.erase}
         return {name: value for name, value in asked.items() if value}

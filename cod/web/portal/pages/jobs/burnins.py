@@ -17,7 +17,7 @@ from cod.states import BurninState, NodeState
 from cod.web.api.routes import Named, see
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Page, PageCall, act
-from cod.web.portal.pages.timeline import dated, told
+from cod.web.portal.pages.timeline import dated, time_label
 
 SHOWN = "/nodes/{name}/burnin"
 _OPEN = (BurninState.WANTED, BurninState.RUNNING)
@@ -77,7 +77,12 @@ def chart(past: Sequence[BurninView]) -> Markup | None:
     ticks = [(at, dated(at, length)) for at in moments[:: max(1, len(moments) // MOST_DATES)]]
     return Markup(
         svg.inline(
-            svg.lines("", drawn, svg.Axis("UTC", ticks, moments=True, told=told), svg.Axis("MB/s")),
+            svg.lines(
+                "",
+                drawn,
+                svg.Axis("UTC", ticks, moments=True, label_of=time_label),
+                svg.Axis("MB/s"),
+            ),
             "Speeds over time",
         )
     )
