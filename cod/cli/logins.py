@@ -56,9 +56,9 @@ def forget_login() -> None:
 
 def named_server(ctx: click.Context) -> dict[str, str | None]:
     """Return what the root's options and variables say of the server."""
-    said: dict[str, str | None] = {
+    given: dict[str, str | None] = {
         name: ctx.params.get(name) for name in ("site", "server", "token", "ca_file", "pin")
     }
     # $COD_SERVER goes before $COD_SITE
     named = ctx.get_parameter_source("site") is ParameterSource.COMMANDLINE
-    return said | {"named": said["site"] if named else None}
+    return given | {"named": given["site"] if named else None}

@@ -224,8 +224,8 @@ def _known(name: str, known: Mapping[str, Any]) -> Any:
         return known[_plain_name(name)]
     except KeyError:
         firsts = {each: one for one, each in reversed([*known.items()])}  # a name for each
-        there = ", ".join(reversed(firsts.values()))
-        raise click.UsageError(f"There is no column {name.strip()!r}; there are {there}.") from None
+        names = ", ".join(reversed(firsts.values()))
+        raise click.UsageError(f"There is no column {name.strip()!r}; there are {names}.") from None
 
 
 def in_order(rows: list[Any], value: Callable[[Any], object], down: bool) -> list[Any]:
@@ -241,18 +241,18 @@ def in_order(rows: list[Any], value: Callable[[Any], object], down: bool) -> lis
             return 0, found, []
         return 1, 0, natural_key(str(found))
 
-    there = [row for row in rows if value(row) not in (None, "")]
+    filled = [row for row in rows if value(row) not in (None, "")]
     missing = [row for row in rows if value(row) in (None, "")]
-    return sorted(there, key=key, reverse=down) + missing
+    return sorted(filled, key=key, reverse=down) + missing
 
 
-def _harmless(told: object) -> object:
+def _harmless(value: object) -> object:
     """Return a cell that a spreadsheet takes for no formula and a terminal for no command."""
-    if isinstance(told, datetime):
-        return told.isoformat(timespec="seconds")
-    if told is None or isinstance(told, int | float):
-        return told
-    text = printable(str(told))
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    if value is None or isinstance(value, int | float):
+        return value
+    text = printable(str(value))
     return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 

@@ -110,9 +110,9 @@ def _value_in(field: RecordField, value: Any) -> Any:
 def _said(field: RecordField, value: Any) -> object:
     """Return the words of a field, or what null means; null of one that is closed may mean that
     who asks is not told."""
-    told = _word_in(field, value)
+    word = _word_in(field, value)
     means = None if field.about.closed else field.about.none or None
-    return means if told is None else told
+    return means if word is None else word
 
 
 # ---------------------------------------------------------------- lists
@@ -140,10 +140,10 @@ def lists(record: type, *, watch: bool = False) -> Callable[[Callable[..., None]
 
 
 def _exact_in(field: RecordField, value: Any) -> object:
-    told = _value_in(field, value)
-    if field.about.kind is FieldKind.MOMENT and told is not None:
-        return datetime.fromtimestamp(told, UTC)
-    return ", ".join(told) if isinstance(told, list) else told
+    text = _value_in(field, value)
+    if field.about.kind is FieldKind.MOMENT and text is not None:
+        return datetime.fromtimestamp(text, UTC)
+    return ", ".join(text) if isinstance(text, list) else text
 
 
 # ---------------------------------------------------------------- options that set fields

@@ -226,10 +226,10 @@ def _wants_json(words: Sequence[str]) -> bool:
 def _problem(error: click.ClickException) -> dict[str, Any]:
     """Return a refusal as JSON values: those of the API's problem document, or what the command
     line itself says."""
-    told: dict[str, Any] = {"exit_code": error.exit_code, "detail": error.format_message()}
+    problem: dict[str, Any] = {"exit_code": error.exit_code, "detail": error.format_message()}
     if isinstance(error, RefusedByServer):
         found = error.error
-        return told | {
+        return problem | {
             "code": found.code,
             "status": found.status,
             "detail": found.detail,
@@ -237,7 +237,7 @@ def _problem(error: click.ClickException) -> dict[str, Any]:
             "errors": found.errors,
         }
     kinds = {2: "usage", 3: "unreachable", 4: "timed_out"}
-    return told | {"code": kinds.get(error.exit_code, "failed")}
+    return problem | {"code": kinds.get(error.exit_code, "failed")}
 
 
 @click.command(

@@ -104,35 +104,35 @@ def with_dry_run(command: Callable[..., R]) -> Callable[..., R]:
         help="Change nothing; say what would change, and whose work would stop.",
     )
     @wraps(command)
-    def run(ctx: click.Context, /, *args: Any, dry_run: bool, **said: Any) -> Any:
+    def run(ctx: click.Context, /, *args: Any, dry_run: bool, **options: Any) -> Any:
         if not dry_run:
-            return command(ctx, *args, **said)
+            return command(ctx, *args, **options)
         root = ctx.find_root()
         root.obj = {**root.obj, "dry_run": "yes"}
         try:
-            return command(ctx, *args, **said | ({"yes": True} if "yes" in said else {}))
+            return command(ctx, *args, **options | ({"yes": True} if "yes" in options else {}))
         except WouldChange as found:
-            return shown(found.told, _would_change, said["as_json"])
+            return shown(found.reply, _would_change, options["as_json"])
 
     return run
 
 
-def _would_change(told: Any) -> Table:
+def _would_change(reply: Any) -> Table:
     """Return what a change would do, for people."""
-    before, after = told["before"] or {}, told["after"] or {}
+    before, after = reply["before"] or {}, reply["after"] or {}
     rows = [
         (name, _as_text(before.get(name)), _as_text(after.get(name)))
         for name in {**before, **after}
         if before.get(name) not in (None, "", []) or after.get(name) not in (None, "", [])
     ]
-    gone = [("all of it", "there", "gone")] if told["before"] and told["after"] is None else []
+    gone = [("all of it", "there", "gone")] if reply["before"] and reply["after"] is None else []
     stops = [
         (
             f"work of {one['vcluster']} ({one['group']})",
             f"runs on {', '.join(one['nodes'])}",
             "stops",
         )
-        for one in told["stops"]
+        for one in reply["stops"]
     ]
     return table(("WHAT", "IS", "WOULD BE"), [*stops, *(gone or rows)])
 
@@ -157,8 +157,8 @@ def _with_output(command: Callable[..., Any], *options: Callable[[Any], Any]) ->
         output_plain: bool = False,
         **asked: Any,
     ) -> Any:
-        said = Output(output_format, output_columns, output_sort, not output_plain)
-        chosen = choose(ctx, said, as_json)
+        given = Output(output_format, output_columns, output_sort, not output_plain)
+        chosen = choose(ctx, given, as_json)
         return command(ctx, *args, as_json=chosen.for_programs, **asked)
 
     made: Any = run
@@ -221,12 +221,12 @@ def created(
         if not if_missing or error.code != "conflict":
             raise
         try:
-            there = api.get(path(kind, name))
+            existing = api.get(path(kind, name))
         except ApiError:  # taken by what this user may not see; or another conflict
             raise error from None
-        if there.get("group", "") != body.get("group", there.get("group", "")):
+        if existing.get("group", "") != body.get("group", existing.get("group", "")):
             raise
-        return there
+        return existing
 
 
 def client(ctx: click.Context) -> Client:
@@ -237,19 +237,19 @@ def client(ctx: click.Context) -> Client:
     return made
 
 
-def client_of(said: Mapping[str, str | None], timeout: float = 60.0) -> Client:
+def client_of(options: Mapping[str, str | None], timeout: float = 60.0) -> Client:
     """Return a client of the server that the root's options name. Raises `Unreachable`."""
-    kept, server = kept_login(), said["server"]
-    if not server and kept and not said["site"] and not os.environ.get("COD_SERVER"):
+    kept, server = kept_login(), options["server"]
+    if not server and kept and not options["site"] and not os.environ.get("COD_SERVER"):
         server = kept.server
-    server = server or find_server(said["named"])
-    token, ca_file, pin = said["token"], said["ca_file"], said["pin"]
+    server = server or find_server(options["named"])
+    token, ca_file, pin = options["token"], options["ca_file"], options["pin"]
     if kept and kept.server == server:
         token = token or kept.token
         if not ca_file and not pin:
             ca_file, pin = kept.ca_file, kept.pin
     made = Client(server, token, timeout, ca_file=ca_file, pin=pin or "")
-    made.dry_run = bool(said.get("dry_run"))
+    made.dry_run = bool(options.get("dry_run"))
     return made
 
 
@@ -474,14 +474,14 @@ def styled(word: str, state: str) -> Cell:
     return Cell(word, state, STYLES.get(word, ""))
 
 
-def machine_states(said: str | None, words: Mapping[str, str] = WORDS) -> str | None:
+def machine_states(text: str | None, words: Mapping[str, str] = WORDS) -> str | None:
     """Return states with commas between as the API has them; people's words may be among them:
     'free,starting' -> 'inactive,trampoline,boot'."""
-    if said is None:
+    if text is None:
         return None
     return ",".join(
         state
-        for one in map(str.strip, said.split(","))
+        for one in map(str.strip, text.split(","))
         for state in [str(s) for s, word in words.items() if word == one] or [one]
     )
 

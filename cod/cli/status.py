@@ -90,8 +90,8 @@ def counted_nodes(states: Mapping[str, int]) -> str:
     """Return how many nodes there are, and how many in each of people's states: '12: 8 in use, 4
     free'."""
     words = words_of(states)
-    told = ", ".join(f"{number} {word}" for word, number in words.items())
-    return f"{sum(words.values())}: {told}" if words else "none"
+    text = ", ".join(f"{number} {word}" for word, number in words.items())
+    return f"{sum(words.values())}: {text}" if words else "none"
 
 
 def words_of(states: Mapping[str, int]) -> dict[str, int]:

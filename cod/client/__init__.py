@@ -72,9 +72,9 @@ class WouldChange(Exception):
     """The answer to a change under `Client.dry_run`: what would change, and whose work would
     stop."""
 
-    def __init__(self, told: Any) -> None:
+    def __init__(self, reply: Any) -> None:
         super().__init__("nothing was changed")
-        self.told = told
+        self.reply = reply
 
 
 class Unreachable(Exception):
@@ -112,12 +112,12 @@ class _Unix(http.client.HTTPConnection):
 
 
 def _query(query: dict[str, Any]) -> str:
-    said = {
+    texts = {
         key: str(value).lower() if isinstance(value, bool) else value
         for key, value in query.items()
         if value is not None
     }
-    return f"?{urlencode(said)}" if said else ""
+    return f"?{urlencode(texts)}" if texts else ""
 
 
 def path(*parts: str | int) -> str:
@@ -280,12 +280,12 @@ class Client:
             headers["Idempotency-Key"] = key or secrets.token_hex(16)
         if match:
             headers["If-Match"] = match
-        told = self._read(
+        reply = self._read(
             self._send(method, path, None if body is None else json.dumps(body), headers)
         )
         if self.dry_run and method != "GET":
-            raise WouldChange(told)
-        return told
+            raise WouldChange(reply)
+        return reply
 
     def send(
         self, method: str, path: str, body: Iterable[bytes], headers: dict[str, str]

@@ -68,17 +68,17 @@ def send(url: str, spans: Mapping[str, Any], headers: str = "") -> None:
     asked = urllib.request.Request(place, json.dumps(spans).encode(), _headers(headers))
     try:
         with urllib.request.build_opener(_NoRedirects).open(asked, timeout=TIMEOUT) as answer:
-            said = _object(answer.read(LONGEST))
+            reply = _object(answer.read(LONGEST))
     except HTTPError as error:
-        said = _object(error.read(LONGEST))
+        reply = _object(error.read(LONGEST))
         raise CollectorRefused(
-            f"{place} answers {error.code}: {said.get('message', error.reason)}"
+            f"{place} answers {error.code}: {reply.get('message', error.reason)}"
         ) from None
     except (OSError, HTTPException) as error:
         raise CollectorRefused(
             f"{place} does not answer: {getattr(error, 'reason', error)}"
         ) from None
-    partly = said.get("partialSuccess")
+    partly = reply.get("partialSuccess")
     if isinstance(partly, dict) and partly.get("rejectedSpans") not in (None, 0, "0"):
         about = partly.get("errorMessage", "it does not say why")
         raise CollectorRefused(f"{place} refuses {partly['rejectedSpans']} spans: {about}")

@@ -171,10 +171,10 @@ class Sender:
             "Tus-Resumable": "1.0.0",
             "Upload-Offset": str(offset),
         }
-        told = self._client.send(
+        answer = self._client.send(
             "PATCH", path("uploads", upload), self._blocks(file, offset, length, size), headers
         )
-        end = int(told.get("Upload-Offset", offset))
+        end = int(answer.get("Upload-Offset", offset))
         return None if end == size else end
 
     def _blocks(self, file: BinaryIO, offset: int, length: int, size: int) -> Iterator[bytes]:

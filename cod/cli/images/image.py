@@ -155,7 +155,7 @@ def add(
     """
     api = client(ctx)
     group = owner(api, group)
-    there = there_is(api, path_of("images", full_name(name, group))) if if_missing else None
+    existing = there_is(api, path_of("images", full_name(name, group))) if if_missing else None
     if plain and (isinstance(source, str) or source.is_dir()):
         raise click.UsageError("--plain is for a file, not for an OCI image.")
     fields: dict[str, Any] = {
@@ -165,8 +165,8 @@ def add(
         "plain": plain,
         "raw": raw,
     }
-    if there is not None and there["state"] != "failed":
-        value = there
+    if existing is not None and existing["state"] != "failed":
+        value = existing
     elif not plain and is_oci(source):
         if sha256:
             raise click.UsageError("--sha256 is of a file; an OCI image has digests of its own.")

@@ -85,12 +85,12 @@ def burnin(
         "seconds": seconds,
         "erase": erase or None,
     }
-    wish = {key: said for key, said in asked.items() if said is not None}
+    fields = {key: given for key, given in asked.items() if given is not None}
     if dry_run or not nodes.lone:
         if show or history or cancel or wait:
             raise click.UsageError("--show, --history, --cancel and --wait are for one node")
         how = NodeActing("Burn in")
-        act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.BURNIN, burnin=wish)
+        act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.BURNIN, burnin=fields)
         return
     api = client(ctx)
     name = name_of(api, nodes.lone)
@@ -103,7 +103,7 @@ def burnin(
     elif show:
         value = api.get(place)
     else:
-        value = api.post(place, wish)
+        value = api.post(place, fields)
     if wait and not cancel:
         value = follow(api, place, "burn-in", OVER, timeout, quiet=as_json)
     shown(value, _facts, as_json)
@@ -115,8 +115,8 @@ def _facts(value: Any) -> Any:
     from rich.console import Group
 
     facts = [
-        (key, said)
-        for key, said in (
+        (key, text)
+        for key, text in (
             ("node", f"{value['node']} ({node_word(value['node_state'])})"),
             ("state", _state(value)),
             ("cause", value["cause"]),
@@ -126,7 +126,7 @@ def _facts(value: Any) -> Any:
             ("ended", when(value["ended_at"])),
             ("reason", value["reason"]),
         )
-        if said
+        if text
     ]
     return Group(
         table(("", ""), facts),
@@ -151,7 +151,9 @@ def _history(values: list[Any]) -> Any:
                 _state(v),
                 when(v["ended_at"]),
                 "; ".join(
-                    f"{each['part']}: {said}" for each in v["results"] if (said := measured(each))
+                    f"{each['part']}: {figures}"
+                    for each in v["results"]
+                    if (figures := measured(each))
                 ),
                 v["reason"],
             )

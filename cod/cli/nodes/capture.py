@@ -83,7 +83,7 @@ def capture(
             "partition": partition,
             "map": of_map or None,
         }
-        value = api.post(place, {key: said for key, said in asked.items() if said is not None})
+        value = api.post(place, {key: given for key, given in asked.items() if given is not None})
     if wait and not cancel:
         value = follow(api, place, "capture", OVER, timeout, quiet=as_json)
     shown(value, facts, as_json)
@@ -123,8 +123,8 @@ def facts(value: Any) -> Any:
 
     return Text(
         "\n".join(
-            f"{key:<9} {said}"
-            for key, said in (
+            f"{key:<9} {text}"
+            for key, text in (
                 ("node", f"{value['node']} ({node_word(value['node_state'])})"),
                 ("image", value["image"]),
                 ("of", part(value["what"])),
@@ -135,7 +135,7 @@ def facts(value: Any) -> Any:
                 ("ended", when(value["ended_at"])),
                 ("reason", value["reason"]),
             )
-            if said
+            if text
         )
     )
 

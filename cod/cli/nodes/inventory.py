@@ -125,8 +125,8 @@ def import_(
     outcomes = _enter(ctx, entries, "/inventory/check" if dry_run else "/inventory")
     places = [machine.where for machine in machines]
     if as_json:
-        told = [{"where": place, **one} for place, one in zip(places, outcomes, strict=True)]
-        print_json({"machines": told, "not_taken": [asdict(one) for one in left]})
+        replies = [{"where": place, **one} for place, one in zip(places, outcomes, strict=True)]
+        print_json({"machines": replies, "not_taken": [asdict(one) for one in left]})
     else:
         _print(places, outcomes, left, dry_run)
     if any(one["outcome"] == "refused" for one in outcomes):

@@ -175,10 +175,12 @@ def show(ctx: click.Context, nodes: ChosenNodes, as_json: bool) -> None:
 def _show(value: Any) -> None:
     """Print all that is known of a node."""
     print_table(("", ""), facts(NodeView, value, FACTS))
-    told = [("BMC reported", _proposal(value["name"], each)) for each in value["bmcs"]]
-    told += [("Host key", f"{key['algorithm']} {key['fingerprint']}") for key in value["host_keys"]]
-    if told:
-        print_table(("", ""), told)
+    details = [("BMC reported", _proposal(value["name"], each)) for each in value["bmcs"]]
+    details += [
+        ("Host key", f"{key['algorithm']} {key['fingerprint']}") for key in value["host_keys"]
+    ]
+    if details:
+        print_table(("", ""), details)
     print_table(
         ("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),
         [
@@ -245,11 +247,11 @@ FACTS = (
 
 def _proposal(name: str, bmc: dict[str, Any]) -> str:
     """Return the lines about a BMC that the node reported, with how to use it."""
-    told = f"{bmc['address']} ({bmc['driver']}{', MAC ' + bmc['mac'] if bmc['mac'] else ''})"
+    text = f"{bmc['address']} ({bmc['driver']}{', MAC ' + bmc['mac'] if bmc['mac'] else ''})"
     if bmc["nodes"]:
-        return f"{told}, switches {', '.join(bmc['nodes'])}"
+        return f"{text}, switches {', '.join(bmc['nodes'])}"
     return (
-        f"{told}; use it: cod node set {name} --power-driver {bmc['driver']} --power-address"
+        f"{text}; use it: cod node set {name} --power-driver {bmc['driver']} --power-address"
         f" {bmc['power_address']}"
     )
 

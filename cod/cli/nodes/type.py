@@ -61,13 +61,13 @@ def _mark(value: float | None) -> str:
 def _hardware(facts: list[Any]) -> str:
     """Return the few facts that tell most: product, memory, CPU, how many disks and NICs."""
     values = {fact["attribute"]: fact["value"] for fact in facts}
-    told = [values.get(key) for key in ("system/product", "memory/mib")]
-    told.append(f"{values['cpu/count']} CPUs" if "cpu/count" in values else None)
+    texts = [values.get(key) for key in ("system/product", "memory/mib")]
+    texts.append(f"{values['cpu/count']} CPUs" if "cpu/count" in values else None)
     parts = Counter(key.partition("/")[0] for key in values)
     for name in ("nic", "disk"):
         count = sum(each == name or each.startswith(f"{name} ") for each in parts)
-        told.append(counted(count, name))
-    return ", ".join(filter(None, told))
+        texts.append(counted(count, name))
+    return ", ".join(filter(None, texts))
 
 
 COLUMNS = (
@@ -106,8 +106,8 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         print_json(value)
         return
-    told = facts(TypeView, value, ("name", "cost", "created_at"))
-    print_table(("", ""), [*told, ("Nodes", _counts(value["states"]))])
+    details = facts(TypeView, value, ("name", "cost", "created_at"))
+    print_table(("", ""), [*details, ("Nodes", _counts(value["states"]))])
     print_table(
         ("ATTRIBUTE", "VALUE"), [(fact["attribute"], fact["value"]) for fact in value["facts"]]
     )

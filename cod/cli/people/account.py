@@ -105,8 +105,8 @@ def add_key(
       cod key add ~/.ssh/id_ed25519.pub --name laptop
     """
     api, line = client(ctx), file.read_text(errors="replace").strip()[:8000]
-    there = api.get(_path(user))["items"] if if_missing else []
-    same = [one for one in there if one["key"] in line.split()]
+    existing = api.get(_path(user))["items"] if if_missing else []
+    same = [one for one in existing if one["key"] in line.split()]
     value = same[0] if same else api.post(_path(user), {"key": line, "name": name})
     shown(value, lambda value: _keys([value]), as_json)
 

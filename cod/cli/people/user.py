@@ -90,7 +90,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--uid", type=int, help="Number on nodes. [default: the next of the site's range]")
 @if_missing_option
 @with_json
-def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **told: Any) -> None:
+def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **fields: Any) -> None:
     """Create a user, and print the link for setting a password. On the server itself the command
     needs no token, so it creates a site's first administrator.
 
@@ -98,7 +98,7 @@ def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **tol
     Example:
       cod user add ann --admin
     """
-    value = created(client(ctx), "users", name, {"name": name, **told}, if_missing)
+    value = created(client(ctx), "users", name, {"name": name, **fields}, if_missing)
     if "link" in value:
         print_link(value, as_json)
     else:

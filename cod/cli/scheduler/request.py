@@ -235,8 +235,8 @@ def watch(ctx: click.Context, number: int, off: bool, as_json: bool) -> None:
     """
     api, where = client(ctx), path("requests", number, "watch")
     value = api.delete(where) if off else api.call("PUT", where)
-    told = "you get no e-mail" if off else "you get an e-mail when it is decided"
-    said(value, f"{number}: {told}", as_json)
+    sentence = "you get no e-mail" if off else "you get an e-mail when it is decided"
+    said(value, f"{number}: {sentence}", as_json)
 
 
 @request.command()

@@ -99,7 +99,7 @@ def _use_table(value: Any) -> Any:
     rows = [(day(one["at"]), *(f"{one[part]:.1f}" for part in PARTS)) for one in value["days"]]
     return Group(
         value["sentence"],
-        *(f"- {said}" for said in value["changes"]),
+        *(f"- {change}" for change in value["changes"]),
         "",
         table(("DAY", *(part.upper() for part in PARTS)), rows),
     )

@@ -384,8 +384,8 @@ def set_(
     Example:
       cod vcluster set web --description "load tests" --tags "paper-2 urgent"
     """
-    said_ = {"description": description, "tags": tags}
-    body = {key: text for key, text in said_.items() if text is not None}
+    values = {"description": description, "tags": tags}
+    body = {key: text for key, text in values.items() if text is not None}
     if not body:
         raise click.UsageError("name --description or --tags")
     value = client(ctx).patch(path("vclusters", name), body)

@@ -116,11 +116,11 @@ def restore(
                 )
             click.echo(f"{folder}: set {wanted.name} is good")
             return
-        said = ctx.find_root().obj["site"]
+        site_path = ctx.find_root().obj["site"]
         done = site.restore(
             folder,
             wanted,
-            Path(said or wanted.site_file),
+            Path(site_path or wanted.site_file),
             time.time(),
             replace=replace,
             hold=not no_hold,

@@ -222,14 +222,14 @@ def _swept(
         return await sweeps[0].look(host)
 
     with click.progressbar(length=len(hosts), label="Addresses", file=sys.stderr) as bar:
-        told = answers(
+        answered = answers(
             [partial(look, host) for host in hosts],
             at_once=at_once,
             patience=PATIENCE,
-            told=partial(bar.update, 1),
+            step=partial(bar.update, 1),
         )
     swept: list[Swept] = []
-    for host, answer in zip(hosts, told, strict=True):
+    for host, answer in zip(hosts, answered, strict=True):
         if isinstance(answer, Swept):
             swept.append(answer)
         elif isinstance(answer, TimeoutError):

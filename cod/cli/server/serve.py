@@ -99,20 +99,20 @@ def init(
     from cod.site.load import ConfigError
 
     data = Path(folder or DATA)
-    said = ctx.find_root().obj  # --dir goes before $COD_SITE
-    site = said["named"] if folder else said["site"]
+    parameters = ctx.find_root().obj  # --dir goes before $COD_SITE
+    site = parameters["named"] if folder else parameters["site"]
     site_file = Path(site) if site else data / "site.toml" if folder else Path(SITE_FILE)
     options = {key: value for key, value in subnet.items() if value}
     try:
         if not (no_check or site_file.exists()):
-            there = host.interfaces()
+            interfaces = host.interfaces()
             if not options:
-                has = host.listed(list(there.values()))
+                has = host.listed(list(interfaces.values()))
                 click.echo(
                     f"[[subnet]] is an example, to be edited: this host has {has}", err=as_json
                 )
-            options = proposal.subnet(options, there)
-            proposal.check_listen(listen, there)
+            options = proposal.subnet(options, interfaces)
+            proposal.check_listen(listen, interfaces)
         done = []
         for line in found(data, site_file, proposal.named(options), time.time(), listen):
             done.append(line)

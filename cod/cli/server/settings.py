@@ -38,7 +38,7 @@ def setting_in_full(one: Mapping[str, Any]) -> Any:
     """Return a setting and its changes, for people."""
     from rich.console import Group
 
-    said = [one["about"], one["problem"], one["fixed"]]
+    sentences = [one["about"], one["problem"], one["fixed"]]
     changes = table_of(
         one["changes"],
         ("ID", lambda v: str(v["id"])),
@@ -46,7 +46,7 @@ def setting_in_full(one: Mapping[str, Any]) -> Any:
         ("WHO", "actor"),
         ("VALUE", "text"),
     )
-    return Group(settings_table([one]), *filter(None, said), changes)
+    return Group(settings_table([one]), *filter(None, sentences), changes)
 
 
 @settings.command("list")

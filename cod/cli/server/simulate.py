@@ -163,16 +163,16 @@ def _simulate(
         raise click.UsageError("--sweep should be KEY=VALUE,VALUE,…")
     figures = _curve(curve, curve_of(key))
     runs: list[tuple[str, Simulation, dict[str, Any]]] = []
-    told: set[str] = set()
+    reported: set[str] = set()
     for value in values:
         mine = copy.deepcopy(tables)
         for one, own in _pairs(key, value):
             files.change(mine, one, own)
         made = files.read(mine, folder)
         simulation = _run(made, check, f"{key}={value}" if sweep else made.name)
-        for remark in [one for one in simulation.remarks if one not in told]:
+        for remark in [one for one in simulation.remarks if one not in reported]:
             click.echo(remark, err=True)
-            told.add(remark)
+            reported.add(remark)
         runs.append((value, simulation, simulation.result()))
     results = [(value, result) for value, _, result in runs]
     charts = (
@@ -273,10 +273,10 @@ def _rules_of(site_file: str) -> dict[str, Any]:
     }
 
 
-def _curve(said: str | None, default: tuple[str, str]) -> tuple[str, str]:
-    if said is None:
+def _curve(text: str | None, default: tuple[str, str]) -> tuple[str, str]:
+    if text is None:
         return default
-    left, comma, right = (part.strip() for part in said.partition(","))
+    left, comma, right = (part.strip() for part in text.partition(","))
     if not (left and comma and right):
         raise click.UsageError("--curve should name two figures: LEFT,RIGHT")
     return left, right
