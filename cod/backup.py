@@ -174,18 +174,18 @@ def sets(folder: Path) -> list[Set]:
 
 def _set(path: Path) -> Set:
     try:
-        said = json.loads(path.read_bytes())
-        if said["format"] != _FORMAT:
+        content = json.loads(path.read_bytes())
+        if content["format"] != _FORMAT:
             raise BackupRefused(
-                f"{path} has the format {said['format']}, this program reads {_FORMAT}: use a newer"
-                " version"
+                f"{path} has the format {content['format']}, this program reads {_FORMAT}: use a"
+                " newer version"
             )
         return Set(
-            **said
+            **content
             | {
-                "files": tuple(Kept(**each) for each in said["files"]),
-                "images": tuple(said["images"]),
-                "missing": tuple(said["missing"]),
+                "files": tuple(Kept(**each) for each in content["files"]),
+                "images": tuple(content["images"]),
+                "missing": tuple(content["missing"]),
             }
         )
     except (OSError, ValueError, KeyError, TypeError) as error:

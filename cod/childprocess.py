@@ -24,13 +24,15 @@ class ChildProcess(ProcessProtocol):
 
     transport: Any
 
-    def __init__(self, said: bytes = b"", most: int | None = None, *, leads: bool = False) -> None:
-        self._said, self._most, self._leads = said, most, leads
+    def __init__(
+        self, input_: bytes = b"", most: int | None = None, *, leads: bool = False
+    ) -> None:
+        self._input, self._most, self._leads = input_, most, leads
         self._output, self._errors = bytearray(), bytearray()
         self.ended: Deferred[tuple[int | None, bytes, bytes]] = Deferred(lambda _: self.kill())
 
     def connectionMade(self) -> None:
-        self.transport.write(self._said)
+        self.transport.write(self._input)
         self.transport.closeStdin()
 
     def outReceived(self, data: bytes) -> None:

@@ -180,9 +180,9 @@ def reference() -> str:
         for key in keys(table):
             if key.table is None:
                 default = "not set" if key.default is None else f"`{toml(key.default)}`"
-                said = "required" if key.required else default
+                note = "required" if key.required else default
                 live = "yes" if f"{name}.{key.name}" in open_keys() else ""
-                lines.append(f"| `{key.name}` | {said} | {key.about} | {live} |")
+                lines.append(f"| `{key.name}` | {note} | {key.about} | {live} |")
         lines.append("")
     return "\n".join(lines)
 

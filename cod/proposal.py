@@ -30,42 +30,44 @@ class Unfit(Exception):
     do."""
 
 
-def subnet(said: Mapping[str, Any], there: Mapping[str, Interface]) -> dict[str, Any]:
-    """Return the keys of the subnet that the options `said` (keys of [[subnet]]) describe, on the
-    interfaces `there`.
+def subnet(options: Mapping[str, Any], interfaces: Mapping[str, Interface]) -> dict[str, Any]:
+    """Return the keys of the subnet that `options` (keys of [[subnet]]) describe, on one of
+    `interfaces`.
 
-    A network behind a relay has no interface: `said` then holds `relay` and `network`. Raises
+    A network behind a relay has no interface: `options` then holds `relay` and `network`. Raises
     `Unfit`.
     """
-    if not any(said.get(key) for key in ("interface", "server", "relay", "network")):
-        return named(said)
-    if said.get("relay"):
-        return named(_relayed(said, list(there.values())))
-    interface = _interface(said, there)
-    own = _own_address(said, interface, list(there.values()))
-    network = said.get("network") or str(own.network)
+    if not any(options.get(key) for key in ("interface", "server", "relay", "network")):
+        return named(options)
+    if options.get("relay"):
+        return named(_relayed(options, list(interfaces.values())))
+    interface = _interface(options, interfaces)
+    own = _own_address(options, interface, list(interfaces.values()))
+    network = options.get("network") or str(own.network)
     if IPv4Network(own.network) != _network(network):
         raise Unfit(
             f"{interface} is on the network {own.network}, not {network}: nodes of another network"
             " could not reach it. Change --network, or the interface's prefix length"
         )
-    return named({**said, "interface": interface.name, "server": str(own.ip), "network": network})
+    return named(
+        {**options, "interface": interface.name, "server": str(own.ip), "network": network}
+    )
 
 
-def named(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `said` with a name for the subnet, where it has none: the interface's as a DNS label,
-    else the network's.
+def named(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `options` with a name for the subnet, where it has none: the interface's as a DNS
+    label, else the network's.
     """
-    words = str(said.get("interface") or "") or (
-        f"net-{said['network']}".split("/")[0] if said.get("network") else ""
+    words = str(options.get("interface") or "") or (
+        f"net-{options['network']}".split("/")[0] if options.get("network") else ""
     )
     proposed = re.sub("[^a-z0-9]+", "-", words.lower()).strip("-")
-    return {**({"name": proposed} if proposed else {}), **said}
+    return {**({"name": proposed} if proposed else {}), **options}
 
 
-def check_listen(pairs: Sequence[str], there: Mapping[str, Interface]) -> None:
+def check_listen(pairs: Sequence[str], interfaces: Mapping[str, Interface]) -> None:
     """Raise `Unfit` unless every address of the ADDRESS:PORT `pairs` is this host's."""
-    own = {each.ip for interface in there.values() for each in interface.addresses}
+    own = {each.ip for interface in interfaces.values() for each in interface.addresses}
     for pair in pairs:
         try:
             address = ip_address(address_and_port(pair)[0])
@@ -76,7 +78,7 @@ def check_listen(pairs: Sequence[str], there: Mapping[str, Interface]) -> None:
         ):
             raise Unfit(
                 f"--listen {pair}: no interface of this host has that address; it has "
-                f"{listed(list(there.values()))}. 0.0.0.0 stands for all of them"
+                f"{listed(list(interfaces.values()))}. 0.0.0.0 stands for all of them"
             )
 
 
@@ -108,75 +110,80 @@ def _network(text: str) -> IPv4Network:
         ) from None
 
 
-def _interface(said: Mapping[str, Any], there: Mapping[str, Interface]) -> Interface:
+def _interface(options: Mapping[str, Any], interfaces: Mapping[str, Interface]) -> Interface:
     """Return the interface that is named, else the one that has the server's address or is on the
     network."""
-    if name := said.get("interface"):
-        if name not in there:
+    if name := options.get("interface"):
+        if name not in interfaces:
             raise Unfit(
-                f"this host has no interface {name!r}; it has {listed(list(there.values()))}"
+                f"this host has no interface {name!r}; it has {listed(list(interfaces.values()))}"
             )
-        return there[name]
-    for interface in there.values():
-        if any(_is_meant(said, each) for each in interface.addresses):
+        return interfaces[name]
+    for interface in interfaces.values():
+        if any(_is_meant(options, each) for each in interface.addresses):
             return interface
     raise Unfit(
         "no interface of this host has an address that fits; it has"
-        f" {listed(list(there.values()))}. Give the interface its address first (ip addr add"
+        f" {listed(list(interfaces.values()))}. Give the interface its address first (ip addr add"
         " ADDRESS/BITS dev INTERFACE, and in the host's network configuration, so that it stays),"
         " or say --relay for a network behind a DHCP relay"
     )
 
 
 def _own_address(
-    said: Mapping[str, Any], interface: Interface, there: Sequence[Interface]
+    options: Mapping[str, Any], interface: Interface, interfaces: Sequence[Interface]
 ) -> IPv4Interface:
     """Return the server's address on the interface: the one that is named, or the first on the
     network."""
     for each in interface.addresses:
-        if _is_meant(said, each):
+        if _is_meant(options, each):
             return each
     if not interface.addresses:
-        wanted = said.get("server") or "ADDRESS"
+        wanted = options.get("server") or "ADDRESS"
         raise Unfit(
             f"{interface.name} has no IPv4 address: ip addr add {wanted}/BITS dev {interface.name}"
             " gives it one until the next boot, the host's network configuration for good. This"
-            f" host has {listed(there)}"
+            f" host has {listed(interfaces)}"
         )
-    if server := said.get("server"):
+    if server := options.get("server"):
         raise Unfit(
-            f"{interface.name} does not have the address {server}; this host has {listed(there)}"
+            f"{interface.name} does not have the address {server}; this host has"
+            f" {listed(interfaces)}"
         )
-    raise Unfit(f"{interface} has no address on the network {said.get('network')}")
+    raise Unfit(f"{interface} has no address on the network {options.get('network')}")
 
 
-def _is_meant(said: Mapping[str, Any], address: IPv4Interface) -> bool:
-    if server := said.get("server"):
+def _is_meant(options: Mapping[str, Any], address: IPv4Interface) -> bool:
+    if server := options.get("server"):
         return bool(str(address.ip) == server)
-    return not said.get("network") or address.ip in _network(said["network"])
+    return not options.get("network") or address.ip in _network(options["network"])
 
 
-def _relayed(said: Mapping[str, Any], there: Sequence[Interface]) -> dict[str, Any]:
-    if not said.get("network"):
+def _relayed(options: Mapping[str, Any], interfaces: Sequence[Interface]) -> dict[str, Any]:
+    if not options.get("network"):
         raise Unfit(
             "--network is missing: a network behind a relay cannot be told from this host's"
             " interfaces"
         )
-    if said.get("interface"):
+    if options.get("interface"):
         raise Unfit(
             "--interface and --relay exclude each other: a network behind a relay has no interface"
             " here"
         )
-    own = [str(each.ip) for interface in there for each in interface.addresses]
-    server = said.get("server") or (own[0] if len(own) == 1 else "")
+    own = [str(each.ip) for interface in interfaces for each in interface.addresses]
+    server = options.get("server") or (own[0] if len(own) == 1 else "")
     if not server:
         raise Unfit(
             "--address is missing: which of this host's addresses do nodes reach? It has"
-            f" {listed(there)}"
+            f" {listed(interfaces)}"
         )
     if server not in own:
-        raise Unfit(f"no interface of this host has the address {server}; it has {listed(there)}")
+        raise Unfit(
+            f"no interface of this host has the address {server}; it has {listed(interfaces)}"
+        )
     router = (
-        {"router": said["relay"]} if IPv4Address(said["relay"]) in _network(said["network"]) else {}
+        {"router": options["relay"]}
+        if IPv4Address(options["relay"]) in _network(options["network"])
+        else {}
     )
-    return {**router, **said, "server": server, "interface": None}
+    return {**router, **options, "server": server, "interface": None}

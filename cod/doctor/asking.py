@@ -28,16 +28,16 @@ def answers(
     *,
     at_once: int = AT_ONCE,
     patience: float = PATIENCE,
-    told: Callable[[], object] = lambda: None,
+    step: Callable[[], object] = lambda: None,
 ) -> list[T | Exception]:
     """Ask all questions, at most `at_once` at a time; return the answer of each, or why there is
-    none. Each question gets the reactor. `told` is called after each answer."""
+    none. Each question gets the reactor. `step` is called after each answer."""
     reactor = _running()
     turns = DeferredSemaphore(at_once)
 
     def one(question: Callable[[Any], Coroutine[Any, Any, T]]) -> Deferred[T]:
         asked = Deferred.fromCoroutine(question(reactor)).addTimeout(patience, reactor)
-        return asked.addBoth(_after, told)
+        return asked.addBoth(_after, step)
 
     def all_of_them() -> Deferred[Any]:
         return DeferredList(
@@ -48,8 +48,8 @@ def answers(
     return [value if good else value.value for good, value in results]
 
 
-def _after(answer: T, told: Callable[[], object]) -> T:
-    told()
+def _after(answer: T, step: Callable[[], object]) -> T:
+    step()
     return answer
 
 

@@ -39,32 +39,32 @@ PATTERNS = {  # a pattern -> what it asks for
     r"^@": "should begin with @",
 }
 _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "missing": lambda told: "is missing",
-    "extra_forbidden": lambda told: "is not known here",
-    "string_pattern_mismatch": lambda told: PATTERNS[told["pattern"]],
-    "string_too_short": lambda told: (
+    "missing": lambda limits: "is missing",
+    "extra_forbidden": lambda limits: "is not known here",
+    "string_pattern_mismatch": lambda limits: PATTERNS[limits["pattern"]],
+    "string_too_short": lambda limits: (
         "is missing"
-        if told["min_length"] == 1
-        else (f"should be at least {told['min_length']} characters long")
+        if limits["min_length"] == 1
+        else (f"should be at least {limits['min_length']} characters long")
     ),
-    "string_too_long": lambda told: f"should be at most {told['max_length']} characters long",
-    "greater_than": lambda told: f"should be more than {told['gt']:.12g}",
-    "greater_than_equal": lambda told: f"should be at least {told['ge']:.12g}",
-    "less_than": lambda told: f"should be less than {told['lt']:.12g}",
-    "less_than_equal": lambda told: f"should be at most {told['le']:.12g}",
-    "literal_error": lambda told: f"should be {told['expected']}",
-    "enum": lambda told: f"should be {told['expected']}",
+    "string_too_long": lambda limits: f"should be at most {limits['max_length']} characters long",
+    "greater_than": lambda limits: f"should be more than {limits['gt']:.12g}",
+    "greater_than_equal": lambda limits: f"should be at least {limits['ge']:.12g}",
+    "less_than": lambda limits: f"should be less than {limits['lt']:.12g}",
+    "less_than_equal": lambda limits: f"should be at most {limits['le']:.12g}",
+    "literal_error": lambda limits: f"should be {limits['expected']}",
+    "enum": lambda limits: f"should be {limits['expected']}",
 }
 
 
 def field_error(error: Mapping[str, Any]) -> str:
     """Return the sentence for one of a ValidationError's `errors`, with its context; the field is
     the subject."""
-    said = _SENTENCES.get(error["type"])
+    sentence_of = _SENTENCES.get(error["type"])
     try:
         return (
-            said(error.get("ctx", {}))
-            if said
+            sentence_of(error.get("ctx", {}))
+            if sentence_of
             else error["msg"].removeprefix("Value error, ").removeprefix("Input ")
         )
     except KeyError:  # a pattern that is not above

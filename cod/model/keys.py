@@ -40,11 +40,11 @@ def key_about(description: str, **limits: Any) -> dict[str, Any]:
 
 def site_key(default: T, description: str, **limits: Any) -> T:
     """Return the field of a key that may be left out."""
-    said = key_about(description, **limits)
+    about = key_about(description, **limits)
     if isinstance(default, dict):
-        made: Any = field(default_factory=default.copy, metadata=said)
+        made: Any = field(default_factory=default.copy, metadata=about)
         return cast(T, made)
-    return field(default=default, metadata=said)
+    return field(default=default, metadata=about)
 
 
 def needed(description: str, **limits: Any) -> str:
@@ -56,11 +56,11 @@ def needed(description: str, **limits: Any) -> str:
 class Limits:
     """The bounds of a type's values, in pydantic's words."""
 
-    said: dict[str, Any]
+    limits: dict[str, Any]
 
     def __get_pydantic_core_schema__(self, source: Any, accepted: Callable[[Any], Any]) -> Any:
         """Return the schema of what is accepted."""
-        return {**accepted(source), **self.said}
+        return {**accepted(source), **self.limits}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

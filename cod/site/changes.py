@@ -100,8 +100,8 @@ class SiteChanges:
         try:
             load.checked(_over(self._tables, {**standing, name: value}), self._path)
         except ConfigError as error:
-            said = error.problems[0]
-            raise Refused("invalid", said.removeprefix(f"{name}: "), "value") from None
+            problem = error.problems[0]
+            raise Refused("invalid", problem.removeprefix(f"{name}: "), "value") from None
         return value
 
     def text(self, change: SettingChange) -> str:
@@ -152,18 +152,18 @@ class SiteChanges:
     def _setting(
         self, name: str, key: Key, table: str, change: SettingChange | None, refused: str
     ) -> SiteSetting:
-        said = _said(self._tables, name)
+        in_file = _said(self._tables, name)
         default = None if key.required else _plain(key.default)
-        own = said if said is not None else default
+        own = in_file if in_file is not None else default
         changed = change is not None and change.value is not None and not refused
         value = change.read() if change is not None and changed else own
         problem = ""
         if refused:
             problem = f"The change is not in effect: {refused}."
-        elif changed and said is not None and said != value:
+        elif changed and in_file is not None and in_file != value:
             problem = (
-                f"The site file says {_text(said, key.unit)}. The change counts; take the key out"
-                " of the site file, or take the change back."
+                f"The site file says {_text(in_file, key.unit)}. The change counts; take the key"
+                " out of the site file, or take the change back."
             )
         kind, choices = _kind(key.hint)
         secret = key.secret and value not in (None, "")
@@ -178,9 +178,9 @@ class SiteChanges:
             text=HIDDEN if secret else _text(value, key.unit),
             default=default,
             default_text=_text(default, key.unit),
-            source="change" if changed else "default" if said is None else "file",
-            file=None if key.secret else said,
-            file_text=HIDDEN if key.secret and said else _text(said, key.unit),
+            source="change" if changed else "default" if in_file is None else "file",
+            file=None if key.secret else in_file,
+            file_text=HIDDEN if key.secret and in_file else _text(in_file, key.unit),
             fixed=_fixed(name, key, table),
             problem=problem,
             change=change,
@@ -190,13 +190,13 @@ class SiteChanges:
 def _all(tables: Mapping[str, Any]) -> Iterator[tuple[str, Key, str]]:
     """Yield (name, key, what its table is about) of every setting; of tables that are repeated,
     those that the file has."""
-    for outer, said, inner in _tables():
+    for outer, name, inner in _tables():
         places = [f"{outer.name}."]
         if outer.repeated:
             places = [f"{outer.name}.{n}." for n in range(len(tables.get(outer.name, ())))]
         elif outer.table is None:
             places = [""]
-        yield from ((place + key.name, key, said) for place in places for key in inner)
+        yield from ((place + key.name, key, name) for place in places for key in inner)
 
 
 @cache

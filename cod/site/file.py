@@ -272,11 +272,11 @@ def _single_keys(file: SiteFile) -> Iterator[str]:
                 f"types.ignore: {path} cannot be left out: it says which disk a template can be"
                 " written to; name what shall not count, such as disk/model or disk/size"
             )
-    told = [
+    keys = [
         ("sender", file.smtp.sender),
         *((f"admins.{n}", each) for n, each in enumerate(file.smtp.admins)),
     ]
-    for key, address in told:
+    for key, address in keys:
         try:
             one = not address or len(addresses(address)) == 1
         except ValueError as error:

@@ -34,6 +34,6 @@ class CertificateWatch(Periodic):
         self._ends_at, self._clock = authority_ends_at, clock
 
     async def look(self) -> None:
-        told = await self._pool.run(certificates.look, self._ends_at(), self._clock())
-        if told:
-            log.warning("%d certificates end, or have ended: see the notices", told)
+        warned = await self._pool.run(certificates.look, self._ends_at(), self._clock())
+        if warned:
+            log.warning("%d certificates end, or have ended: see the notices", warned)

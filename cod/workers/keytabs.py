@@ -110,13 +110,13 @@ class KeytabMaker(Claimer):
             self._reactor.spawnProcess(
                 child, SETSID, ["setsid", program, verb, task.host, rules.realm], ENVIRONMENT
             )
-            status, output, said = await child.ended.addTimeout(ATTEMPT, self._reactor)
+            status, output, complaint = await child.ended.addTimeout(ATTEMPT, self._reactor)
         except TookTooLong:
             return b"", f"{program} {verb} did not end within {ATTEMPT:.0f} s"
         except OSError as error:
             return b"", f"{program} cannot be run: {error.strerror}"
         if status == 0:
             return output, ""
-        lines = said.decode(errors="replace").strip().splitlines()
+        lines = complaint.decode(errors="replace").strip().splitlines()
         why = lines[-1] if lines else f"status {status}"
         return b"", f"{program} {verb} failed: {why}"

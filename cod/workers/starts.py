@@ -87,7 +87,7 @@ class StartForecasts(Periodic):
         child, program = ChildProcess(question), self._program[0]
         self._reactor.spawnProcess(child, program, list(self._program), dict(os.environ))
         self._child = child
-        status, said, trouble = await child.ended
+        status, output, trouble = await child.ended
         self._child = None
         if not self.running or not await self._hold(self._clock()):
             return
@@ -97,6 +97,6 @@ class StartForecasts(Periodic):
                 trouble[-500:].decode(errors="replace"),
             )
             return
-        told = await self._pool.read(starts.changed, starts.answer(said))
-        for first in range(0, len(told), BATCH):
-            await self._pool.run(starts.tell, told[first : first + BATCH], self._clock())
+        changed = await self._pool.read(starts.changed, starts.answer(output))
+        for first in range(0, len(changed), BATCH):
+            await self._pool.run(starts.tell, changed[first : first + BATCH], self._clock())

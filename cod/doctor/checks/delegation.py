@@ -63,14 +63,14 @@ def findings(
             UNSEEN, f"{asked} does not answer", "is the resolver up, and does it reach COD?"
         )
     elif isinstance(found, Exception):
-        said = (
+        text = (
             "does not know it"
             if isinstance(found, error.DNSNameError)
             else f"fails ({type(found).__name__})"
         )
         yield Finding(
             WARNING,
-            f"{site.domain}: {asked} {said}: names of nodes are known to clients of "
+            f"{site.domain}: {asked} {text}: names of nodes are known to clients of "
             "COD's own name server only",
             remedy,
         )

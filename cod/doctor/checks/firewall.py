@@ -93,8 +93,8 @@ def _verdict(
                     return None if word == "return" else word
             for word in ("jump", "goto"):
                 if word in each:
-                    there = (*place[:2], each[word]["target"])
-                    verdict = _verdict(by_chain, there, port, interfaces, depth + 1)
+                    target = (*place[:2], each[word]["target"])
+                    verdict = _verdict(by_chain, target, port, interfaces, depth + 1)
                     if verdict or word == "goto":
                         return verdict
     return None

@@ -44,12 +44,12 @@ def isolation(forwarding: Path) -> Iterator[Finding]:
 
 
 def _local(interfaces: Mapping[str, Interface], subnet: Subnet) -> Finding:
-    there = listed(list(interfaces.values()))
+    local = listed(list(interfaces.values()))
     interface = interfaces.get(subnet.interface or "")
     if interface is None:
         return _bad(
             subnet,
-            f"this host has no interface {subnet.interface}; it has {there}",
+            f"this host has no interface {subnet.interface}; it has {local}",
             "correct `interface` in [[subnet]] of the site file",
         )
     own = addresses({interface.name: interface})

@@ -29,8 +29,8 @@ class SettingChange:
         try:
             return None if self.value is None else json.loads(self.value)
         except ValueError:
-            said = "what the database has of it cannot be read"
-            raise Refused("invalid", said, "change") from None
+            note = "what the database has of it cannot be read"
+            raise Refused("invalid", note, "change") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
