@@ -198,6 +198,20 @@ OLD_WORDS = {
 }
 # a change of a switch port or of a node's power is a wish
 WISHES = {"cod/core/networks", "cod/core/nodes/transitions.py"}
+# Words that say nothing of a value: a reply, a notice, a known row … has its own noun.
+EMPTY_WORDS = {"said", "there", "told"}
+# Names of columns and of fields of the API, which others read.
+COLUMNS = {
+    "cod/model/machines.py": {"said", "wished_at"},
+    "cod/model/switches.py": {"wished_at"},
+    "cod/model/views.py": {"owed"},
+    "cod/model/volumes.py": {"told"},
+    "cod/web/api/resources/nodes.py": {"wished_at"},
+    "cod/web/api/resources/vcms.py": {"owed"},
+}
+QUESTION_WORDS = re.compile(
+    r"(?:How|What|Whatever|When|Where|Whether|Which|Whichever|While|Who|Whoever|Whom|Whose|Why)\b"
+)
 # Classes of one name that are yet to say whose they are. The list only shrinks.
 DOUBLES = """
 Ack Agent Answer Body Busy CalendarQuery Change Changed Connection Context DecodeError Deposit
@@ -227,7 +241,7 @@ def definitions(folder: str) -> list[tuple[Path, str, str, bool | None]]:
     for path in sorted((ROOT / folder).rglob("*.py")):
         for node in statements(path.read_text()):
             if isinstance(node, ast.ClassDef):
-                found.append((path, node.name, "", None))
+                found.append((path, node.name, ast.get_docstring(node) or "", None))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 values = (
                     node.returns is not None
@@ -282,6 +296,69 @@ def test_old_words_stay_out_of_names() -> None:
         if token.type == NAME and not OLD_WORDS.isdisjoint(token.string.lower().split("_"))
     }
     assert found == set()
+
+
+def bound(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of parameters, variables and attributes that a module binds."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def is_old(name: str) -> bool:
+    """Return whether a name is an empty word, or has an old word in it."""
+    return name.strip("_") in EMPTY_WORDS or not OLD_WORDS.isdisjoint(name.lower().split("_"))
+
+
+@pytest.mark.slow
+def test_values_have_nouns() -> None:
+    """The names of locals, parameters and attributes are what a reader meets on every line."""
+    hints = re.compile("|".join(EMPTY_WORDS | OLD_WORDS), re.IGNORECASE)
+    found = [
+        f"{where}: {name}"
+        for folder in ("cod", "trampoline")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if hints.search(text := path.read_text())  # parsing is what costs
+        for where in [str(path.relative_to(ROOT))]
+        for name in bound(ast.parse(text))
+        if is_old(name) and name not in COLUMNS.get(where, ())
+    ]
+    assert found == []
+
+
+def test_names_without_a_noun_are_found() -> None:
+    planted = ast.parse(
+        """
+class Row:
+    told: bool
+
+    def read(self, wish, *, said=""):
+        self._there = [lot for lot in wish]
+        for told_at in wish:
+            self.read(said=said)
+"""
+    )
+    assert {name for name in bound(planted) if is_old(name)} == {
+        "told",
+        "wish",
+        "said",
+        "_there",
+        "lot",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", CODE)
+def test_no_docstring_begins_with_a_question_word(folder: str) -> None:
+    assert not [
+        f"{path.relative_to(ROOT)}: {name}: {text.splitlines()[0]}"
+        for path, name, text, _ in definitions(folder)
+        if QUESTION_WORDS.match(text)
+    ]
 
 
 @pytest.mark.slow
