@@ -1,4 +1,4 @@
-"""What is on a disk image, before a node boots it: `python -m images.inspection FILE`, as JSON.
+"""Contents of a disk image, before a node boots it: `python -m images.inspection FILE`, as JSON.
 
 Partitions and what is in them are read here. Files inside file systems and logical volumes are read
 by grub-fstest (Debian's package grub-common): GRUB reads what a BIOS boots from, ext4, XFS, Btrfs

@@ -1,4 +1,4 @@
-"""Which of a machine's disks its BIOS can start a system from, as the BIOS itself said before Linux
+"""Disks from which a machine's BIOS can start a system, as the BIOS itself said before Linux
 started (EDD).
 
 /sys/firmware/edd/int13_dev80 and so on: one folder for each disk that the BIOS has, with its size

@@ -1,4 +1,4 @@
-"""Where this machine's BMC is, as the machine itself can find out: by IPMI over the system
+"""The address of this machine's BMC, as the machine itself can find out: by IPMI over the system
 interface, and from SMBIOS.
 
 What is found is a proposal: COD switches no machine by an address that only the machine has told.

@@ -1,5 +1,5 @@
-"""What makes the disk of a layout start on a BIOS machine: boot code in the first sector, for one
-of its partitions.
+"""Boot code by which the disk of a layout starts on a BIOS machine: in the first sector, for one of
+its partitions.
 
 Three kinds, all written here:
 

@@ -1,5 +1,4 @@
-"""Where the chunks of an image come from: nodes that receive the same image, and the image server
-last.
+"""Sources of an image's chunks: nodes that receive the same image, and the image server last.
 
 A node that is asked is the order's first choice as long as it works. One that is dead, that lies
 (its chunk has another digest), that falls behind or no longer keeps what is wanted costs a step to

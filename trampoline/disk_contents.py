@@ -1,5 +1,5 @@
-"""What a machine's disks hold, as far as COD can tell: the mark of the newest installation, nothing
-at all, or something else. Disks are only read.
+"""Contents of a machine's disks, as far as COD can tell: the mark of the newest installation,
+nothing at all, or something else. Disks are only read.
 
 The mark is in the NoCloud seed that `cprime` wrote: the instance id, which is the order's, and the
 host name.

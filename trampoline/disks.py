@@ -1,4 +1,4 @@
-"""Which disks may be erased, and which one is primed."""
+"""Disks that may be erased, and the one that is primed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong while a node is primed, said for people."""
+"""Errors of priming, worded for people."""
 
 from __future__ import annotations
 

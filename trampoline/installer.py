@@ -1,5 +1,5 @@
-"""How an image gets to its place: copied, unpacked from qcow2, or by a program of its own (see
-`orders.ImageSource`).
+"""Installation of an image in its place: copied, unpacked from qcow2, or by a program of its own
+(see `orders.ImageSource`).
 
 A program is a static executable, fetched into memory and checked; it is run with the device's path
 as its argument and the unpacked image on standard input. It succeeds by exit status 0; the last

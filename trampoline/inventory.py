@@ -1,4 +1,4 @@
-"""What this machine is made of: /proc and /sys in, the report's `<node>` element out (see
+"""This machine's inventory: /proc and /sys in, the report's `<node>` element out (see
 schema/report.rng).
 
 Nothing is opened for writing and no disk is read: partitions are those that the kernel found. The

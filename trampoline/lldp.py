@@ -1,5 +1,4 @@
-"""Which switch, and which port of it, is at the other end of each cable: what LLDP says (IEEE
-802.1AB).
+"""The switch and port at the other end of each cable, by LLDP (IEEE 802.1AB).
 
 Switches tell it every half a minute. So a socket listens from the agent's start, the first report
 goes out without it, and the agent, which looks at the machine again at every heartbeat, reports

@@ -1,5 +1,5 @@
-"""What there is to capture on a disk: its partition map, the bytes in use, and what the copy's map
-is to look like.
+"""Parts of a disk that there are to capture: its partition map, the bytes in use, and the map of
+the copy.
 
 Left out are the NoCloud seeds (partitions whose volume is labelled CIDATA, cprime's or anybody's):
 they hold the names, keys and passwords that this one node was given. The copy's partition table

@@ -1,5 +1,5 @@
-"""What a disk says of its own health (SMART), asked by the kernel's pass-through: no program is
-needed for it.
+"""A disk's own health report (SMART), asked by the kernel's pass-through: no program is needed for
+it.
 
 NVMe disks are asked for the SMART log page (NVM Express Base Specification 2.0, 5.16.1.3), ATA
 disks for SMART RETURN STATUS and SMART READ DATA (ACS-3) by ATA PASS-THROUGH (SAT-3), and where

@@ -1,4 +1,4 @@
-"""What the kernel noticed during a test: warnings of its log, and counters of memory errors."""
+"""The kernel's observations during a test: warnings of its log, and counters of memory errors."""
 
 from __future__ import annotations
 

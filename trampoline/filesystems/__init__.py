@@ -1,1 +1,1 @@
-"""Which bytes of a partition are in use: by its file system's own tables where these are known."""
+"""Bytes of a partition that are in use: by its file system's own tables where these are known."""

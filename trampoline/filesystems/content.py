@@ -1,4 +1,4 @@
-"""What readers of file systems tell about a partition."""
+"""Findings of readers of file systems about a partition."""
 
 from __future__ import annotations
 

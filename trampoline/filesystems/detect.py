@@ -1,4 +1,4 @@
-"""What is in a partition, and which of its bytes are in use.
+"""Detection of a partition's contents, and of its bytes in use.
 
 Known are ext2, ext3 and ext4, FAT, and swap. Of everything else (and of a file system that is not
 quite what its reader knows) all is in use: what is empty there is found out by reading it.

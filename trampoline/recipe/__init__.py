@@ -1,1 +1,1 @@
-"""How the ramdisk is made, on the build machine. Nothing in here travels to a node."""
+"""The ramdisk's recipe, on the build machine. Nothing in here travels to a node."""

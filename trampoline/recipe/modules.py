@@ -1,4 +1,4 @@
-"""Which of the kernel's modules go into the ramdisk, and the lists that modprobe reads.
+"""The kernel's modules in the ramdisk, and the lists that modprobe reads.
 
 depmod is not used: what it would say stands in each module's `.modinfo` section, and reading that
 here needs no root and gives the same bytes everywhere.
