@@ -1,4 +1,4 @@
-"""What groups and the site's administrators are told: one function for each event, which says what
+"""Notices to groups and to the site's administrators: one function for each event, which says what
 happened and what to do about it. Pure.
 
 Each function returns the arguments that `store.notices.notices.add` takes beside the recipient, so

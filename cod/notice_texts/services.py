@@ -1,4 +1,5 @@
-"""What many nodes wait for: switches, power control, images; and the site itself."""
+"""Notices about services that many nodes wait for: switches, power control, images; and about the
+site itself."""
 
 from __future__ import annotations
 

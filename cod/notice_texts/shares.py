@@ -1,4 +1,4 @@
-"""What a group has used of the site, and whether the site can keep its promises."""
+"""Notices about a group's use of the site, and about promises that the site cannot keep."""
 
 from __future__ import annotations
 

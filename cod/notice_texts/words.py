@@ -1,4 +1,4 @@
-"""What a notice is, and the words and links that several notices share."""
+"""The text of a notice, and the words and links that several notices share."""
 
 from __future__ import annotations
 

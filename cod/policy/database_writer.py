@@ -1,4 +1,5 @@
-"""Which host of a database cluster COD writes to: one at a time, for all servers of a site.
+"""Choice of the host of a database cluster that COD writes to: one at a time, for all servers of a
+site.
 
 A row of the database, the lease, names the host. Each process of each server renews the lease at
 that host once a second, by a write: a host that accepts the write is part of the cluster, and has

@@ -1,4 +1,4 @@
-"""Which DNS names are the site's, and what each means. Pure; who has which address is
+"""The site's DNS names, and the meaning of each. Pure; who has which address is
 `store.nodes.dns_names`' matter.
 
 The site's domain is a zone, each vcluster below it another, and so are the reverse names of each

@@ -1,4 +1,4 @@
-"""What nodes' histories show: who held each node, and what may never be. Pure.
+"""Checks of nodes' histories: the holders of each node, and states that must never be. Pure.
 
 A node's history is its transitions (`node_history`). `Histories` reads them, a node's in the order
 of their generations and nodes in any order, and tells of each node its owners over time and its

@@ -1,4 +1,4 @@
-"""Which nodes pass an image on to which, while they are primed with it. Pure.
+"""Chains of nodes that pass an image on, while they are primed with it. Pure.
 
 Nodes form a chain in the order in which their priming began, those that began together by block and
 switch port; each asks the node before it, and those before that one where it fails. A chain uses

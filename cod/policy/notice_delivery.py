@@ -1,5 +1,5 @@
-"""Where notices may be sent, which of the due ones go now, and when a delivery that failed is tried
-again. Pure."""
+"""Delivery of notices: allowed destinations, the due ones that go now, and the time at which a
+failed delivery is tried again. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How often something may be done: so often in a span of time, all at once or one after the other.
-Pure.
+"""Rate limits: so often in a span of time, all at once or one after the other. Pure.
 
 One number remembers it (the generic cell rate algorithm, ITU-T I.371): the time at which all that
 was done would be forgotten. Each deed moves it on by the time in which one is forgotten; further

@@ -1,4 +1,4 @@
-"""Whether a machine and the database tell the same of a node. Pure.
+"""Comparison of a machine's and the database's account of a node. Pure.
 
 A node's disk is marked when it is installed: the NoCloud seed's instance id is the id of the order,
 `NODE.GENERATION`, and its host name ends in the vcluster's. A mark that is newer than any

@@ -1,4 +1,4 @@
-"""Which names (CNAME) an owner may add to a vcluster, and where each leads. Pure."""
+"""Names (CNAME) that an owner may add to a vcluster, and the target of each. Pure."""
 
 from __future__ import annotations
 

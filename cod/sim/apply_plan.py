@@ -1,5 +1,5 @@
-"""What a plan changes in the simulated site: the counterpart of `flows.scheduler.apply_plan`, in
-the same order.
+"""A plan's changes to the simulated site: the counterpart of `flows.scheduler.apply_plan`, in the
+same order.
 
 Nothing comes between a snapshot and its plan here, so what a plan names must be there: an act that
 finds it otherwise raises `ImpossiblePlan`.

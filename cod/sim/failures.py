@@ -1,4 +1,4 @@
-"""What fails in a simulated site by the fault of a template or of a machine, and whom it is taken
+"""Failures in a simulated site by the fault of a template or of a machine, and whom each is taken
 for: the counterpart of `core.nodes.blame`, with the same rules (`policy.nodes.blame`).
 
 A wrong template is one that no system becomes ready with; a failing machine one on which none

@@ -1,4 +1,4 @@
-"""What becomes of a machine, and how long it takes: the simulated counterpart of an agent, its
+"""A machine's transitions, and the time that each takes: the simulated counterpart of an agent, its
 firmware and its power.
 
 `take` and `release` are the manager's orders, `wake` and `sleep` the reserve pool's; the rest

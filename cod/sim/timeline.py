@@ -1,5 +1,5 @@
-"""What nodes were held over time, as a server counts it: by type and hour, which reserve marks are
-forecast by, and by group in a month."""
+"""Held nodes over time, as a server counts them: by type and hour, which reserve marks are forecast
+by, and by group in a month."""
 
 from __future__ import annotations
 

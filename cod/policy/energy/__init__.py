@@ -1,1 +1,1 @@
-"""What energy costs and emits by the hour, and what is placed by it."""
+"""Cost and emissions of energy by the hour, and placement by them."""

@@ -1,4 +1,4 @@
-"""Which node is the computer that a BMC tells of? Pure.
+"""Matching of a BMC's system with a node. Pure.
 
 A BMC's word may be wrong, and a BMC may lie. So a system is matched only where everything that it
 tells points to one node, and no other system points to that node by anything: the machines of a

@@ -1,5 +1,4 @@
-"""Whose hardware is it? Decides what a report means for the identity of the node that sent it.
-Pure.
+"""Identity of hardware: the meaning of a report for the identity of the node that sent it. Pure.
 
 MACs key nodes. A machine has proven one MAC (the boot secret minted for it); the others, and the
 DMI UUID, are its own word. So a report may add a NIC to its node, but never take one from a machine

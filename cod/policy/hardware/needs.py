@@ -1,5 +1,4 @@
-"""What a template wants of a node beside its `<requires>`: an image for each target, and a disk for
-them. Pure.
+"""A template's needs beside its `<requires>`: an image for each target, and a disk for them. Pure.
 
 Allocation, explanation, preview and priming ask here, so that a node that could not be primed is
 not chosen, and the reason is told where people look for it.

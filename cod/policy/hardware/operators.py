@@ -1,5 +1,5 @@
-"""What may be wanted of an attribute: each operator's test, its phrase, and what it cannot be asked
-of.
+"""Operators of requirements on an attribute: each one's test, its phrase, and the kinds that it
+does not apply to.
 
 Several operators on one element must all hold. A test that cannot be made (a number wanted of a
 text) does not hold.

@@ -1,4 +1,4 @@
-"""What a machine is, in a phrase: '96 CPUs, 2 TiB, 4 x A100 PCIe 40GB, 25 Gb/s'. Pure."""
+"""A machine's description in a phrase: '96 CPUs, 2 TiB, 4 x A100 PCIe 40GB, 25 Gb/s'. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Which nodes are near each other on the network? A proposal of blocks, made from what the network
-says. Pure.
+"""Proximity of nodes on the network: a proposal of blocks, made from what the network says. Pure.
 
 What tells most comes first:
 

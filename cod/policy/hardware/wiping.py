@@ -1,4 +1,5 @@
-"""How a node's disks are erased, and which group may have disks whose tables alone were. Pure.
+"""Ways of erasing a node's disks, and the group that may have disks whose tables alone were erased.
+Pure.
 
 tables  partition tables and signatures are zeroed: what lies between stays, and only the group that
         had the node may be given it as it is

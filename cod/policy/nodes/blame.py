@@ -1,4 +1,4 @@
-"""Whose fault it is that a node did not get where its holder wants it, and what follows. Pure.
+"""The cause for which a node did not get where its holder wants it, and the consequences. Pure.
 
 =======  ================================  =========================================================
 fault    examples                          what follows

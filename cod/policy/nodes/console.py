@@ -1,5 +1,5 @@
-"""Whose a stretch of a console is, which nodes' consoles are followed, and when one that was lost
-is tried again.
+"""The owner of a stretch of a console, the nodes whose consoles are followed, and the time at which
+a lost console is tried again.
 
 A console may show anything: keys at a first boot, passwords that somebody types. So what is
 recorded is cut where a node changes hands, and each stretch is called by its tenure: which vcluster

@@ -1,4 +1,4 @@
-"""Where a node goes next. Pure: rows and rules in, an event with its cause out.
+"""A node's next step. Pure: rows and rules in, an event with its cause out.
 `core.nodes.transitions.apply` carries it out.
 
 `settle` is asked whenever a node is in state *trampoline* and its agent reports: after a report, a

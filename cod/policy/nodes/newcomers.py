@@ -1,5 +1,5 @@
-"""Which machines never seen before are registered, when more ask than a site can have: a flood of
-invented MACs.
+"""Admission of machines never seen before, when more ask than a site can have: a flood of invented
+MACs.
 
 A machine that is in the database is no newcomer and never comes here. For a newcomer there are
 three limits, each a rate with a burst (`policy.rate_limit`): of its subnet, of its relay or wire,

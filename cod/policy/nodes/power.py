@@ -1,5 +1,5 @@
-"""How a node's power wish is carried out: by which driver, with which command, and when a failed
-one is tried again.
+"""Execution of a node's power action: by which driver, with which command, and when a failed one is
+tried again.
 
 Escalation. A wish has a `stage`: how many commands its machine has accepted without doing them. A
 machine is asked to shut down before it is switched off, where there is time for that; one that does

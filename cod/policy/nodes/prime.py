@@ -1,4 +1,4 @@
-"""What a configuration template means for one node: its part of the order, boot files. Pure.
+"""A configuration template's meaning for one node: its part of the order, boot files. Pure.
 
 Asked when a node is to be primed or booted: chooses among the template's images by the node's
 hardware and turns names into places to fetch from.

@@ -1,4 +1,4 @@
-"""Which subnet a DHCP client is on. Pure."""
+"""The subnet of a DHCP client. Pure."""
 
 from __future__ import annotations
 

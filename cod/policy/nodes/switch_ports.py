@@ -1,5 +1,5 @@
-"""How a report's neighbours name switches and ports of the site file, and when a failed change is
-tried again. Pure."""
+"""Mapping of a report's neighbours to switches and ports of the site file, and the time at which a
+failed change is tried again. Pure."""
 
 from __future__ import annotations
 

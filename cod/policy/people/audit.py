@@ -1,4 +1,4 @@
-"""What an audit row says of a change: which values were others before, without secrets. Pure."""
+"""An audit row's account of a change: the values that differ, without secrets. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""When certificates end: when somebody is told, and which are worth renewing. Pure.
+"""Expiry of certificates: the time at which somebody is told, and the certificates worth renewing.
+Pure.
 
 Times are seconds since the epoch. A VCM renews its certificate by itself long before
 (`cod.vcm.renewal`); so one that is near its end belongs to a VCM that has been away for months, or

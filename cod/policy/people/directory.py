@@ -1,4 +1,4 @@
-"""What a directory gives to people: which roles change, and when that is too much to believe.
+"""Roles that a directory gives: the changes, and the number of changes that is too much to believe.
 Pure."""
 
 from __future__ import annotations

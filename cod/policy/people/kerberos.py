@@ -1,4 +1,4 @@
-"""What nodes are told of the site's Kerberos, and which volumes can use it. Pure.
+"""The site's Kerberos on nodes, and the volumes that can use it. Pure.
 
 Two parts of a seed: what everybody may know (/etc/krb5.conf, and that NFS and OpenSSH use it), and
 the node's keytab, which is for that node alone.

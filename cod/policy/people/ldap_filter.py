@@ -1,5 +1,5 @@
-"""What a search filter matches (RFC 4511 section 4.5.1.7), and what of it narrows the rows to look
-at. Pure.
+"""Evaluation of search filters (RFC 4511 section 4.5.1.7), and the part of a filter that narrows
+the rows to look at. Pure.
 
 A filter is true, false or undefined of an entry; only what is true matches. Before rows are read,
 it tells which kinds of entries cannot match, and the names and numbers that alone can: what it says

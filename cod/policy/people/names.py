@@ -1,4 +1,4 @@
-"""What nodes, vclusters, images and templates may be called, and what is said of nodes. Pure."""
+"""Rules for the names of nodes, vclusters, images and templates, and for remarks on nodes. Pure."""
 
 from __future__ import annotations
 

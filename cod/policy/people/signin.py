@@ -1,4 +1,4 @@
-"""How fast somebody may try passwords, what a password must be, what people may be called. Pure.
+"""Rules for sign-in: the rate of attempts, passwords, names of people. Pure.
 
 Every attempt is counted before it is verified, under up to three names, and a success takes its own
 count back:

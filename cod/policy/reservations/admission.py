@@ -1,5 +1,5 @@
-"""Whether a reservation in advance can be accepted, and a lease extended beside those that were.
-Pure."""
+"""Admission of a reservation in advance, and of a lease's extension beside those that were
+accepted. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What maintenance windows mean for leases. Pure.
+"""The meaning of maintenance windows for leases. Pure.
 
 A lease may begin on nodes of a window if it ends, with its grace, before the window begins, or
 begins after its end. A window that drains gives its nodes to nobody. Nodes that are still held when

@@ -1,5 +1,5 @@
-"""When each waiting request will start, and what would make it sooner: the plan, rolled forward
-until each has its nodes (`policy.reservations.future`). Pure.
+"""Forecast of each waiting request's start, and the changes that would make it sooner: the plan,
+rolled forward until each has its nodes (`policy.reservations.future`). Pure.
 
 A start is as good as what it is made of: who gives nodes back early makes it sooner, who extends a
 lease or comes before it makes it later. What is told is compared with what happens

@@ -1,5 +1,5 @@
-"""What each vcluster holds of the kinds of nodes that would do for a request, and what of it could
-be had. Pure."""
+"""Each vcluster's nodes of the kinds that match a request, and those of them that could be had.
+Pure."""
 
 from __future__ import annotations
 

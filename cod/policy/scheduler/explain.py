@@ -1,5 +1,5 @@
-"""Why a request waits: what each type lacks, who is ahead, who holds what it needs, and what would
-free it when. Pure.
+"""Explanation of a waiting request: what each type lacks, who is ahead, who holds what the request
+needs, and what would free it when. Pure.
 
 Times are seconds since the epoch; None where nobody can know.
 """

@@ -1,4 +1,4 @@
-"""Which nodes would do for a request: types by what they have, blocks by their size. Pure.
+"""Nodes that match a request: types by what they have, blocks by their size. Pure.
 
 A type is eligible for a tuple of a request when its canonical attributes satisfy both the tuple's
 requirements and its template's, what the template's images need included (`policy.hardware.needs`).

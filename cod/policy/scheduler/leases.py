@@ -1,4 +1,5 @@
-"""How long a vcluster keeps its nodes, which it loses first, and what is due. Pure."""
+"""The time for which a vcluster keeps its nodes, the nodes that it loses first, and the leases that
+are due. Pure."""
 
 from __future__ import annotations
 

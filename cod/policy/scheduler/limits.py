@@ -1,5 +1,5 @@
-"""How many nodes groups may hold: requests beyond that wait, or are rejected where they could never
-be met. Pure.
+"""Limits of the nodes that groups may hold: requests beyond them wait, or are rejected where they
+could never be met. Pure.
 
 All that a group's vclusters hold counts, and what its requests got or wait for with nodes of their
 own in the same plan; but for preemptible vclusters, whose nodes are in nobody's way. Reservations

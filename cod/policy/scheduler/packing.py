@@ -1,5 +1,5 @@
-"""Which requests of one priority and one age are granted out of what is free, so that as many as
-possible are. Pure.
+"""Packing: the requests of one priority and one age that are granted out of the free nodes, as many
+as possible. Pure.
 
 Among such requests nobody has a claim to be first. They are packed with the more constraining
 first; where that leaves any without, also in other orders: those first that want most of what

@@ -1,5 +1,5 @@
-"""Where a request's tuples can be served: the tries that `policy.scheduler.allocate` makes, one
-after the other. Pure.
+"""Placement of a request's tuples: the tries that `policy.scheduler.allocate` makes, one after the
+other. Pure.
 
 Each tuple is served from one kind of nodes, unless the request may be spread; a request of one
 tuple, as most are, is looked at without search. Where tuples compete, `policy.scheduler.spread`

@@ -1,4 +1,4 @@
-"""Why a request is not granted, in a sentence for its owner. Pure.
+"""Reasons why a request is not granted, in a sentence for its owner. Pure.
 
 The sentence of a request that waits for others names nothing that changes from hour to hour (how
 many nodes are free, who holds them): thousands of waits would be told anew whenever a node moves.

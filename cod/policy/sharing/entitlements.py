@@ -1,5 +1,4 @@
-"""What each group may hold and is sure of, out of its row, the site's rules and what it has used.
-Pure.
+"""Limits and guarantees of each group, out of its row, the site's rules and its usage. Pure.
 
 The planner, the flows that carry a plan out and the simulator reckon it here, so that a group has
 one limit, one guarantee and one share.

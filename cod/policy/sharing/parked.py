@@ -1,4 +1,4 @@
-"""Which of a pool's parked nodes waiting requests need. Pure.
+"""A pool's parked nodes that waiting requests need. Pure.
 
 A parked node is idle, and its VCM keeps it booted only until a request could use it. A request
 needs parked nodes as far as it lacks nodes: those that nobody holds, or that are on their way back,

@@ -1,4 +1,4 @@
-"""What each group may have of the site among those that hold or want nodes. Pure.
+"""Each group's portion of the site among those that hold or want nodes. Pure.
 
 Weighted max-min fairness ("water-filling"): the nodes are dealt out in proportion to the groups'
 shares; a group gets no more than it holds and wants, and what it leaves is dealt out among the

@@ -1,4 +1,4 @@
-"""What other shares would have made of some days, in a sentence. Pure."""
+"""The effect that other shares would have had on some days, in a sentence. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What each group may expect of the site: usage that fades, and who of equal priority goes first.
-Pure.
+"""Fair shares of groups: usage that fades, and who of equal priority goes first. Pure.
 
 Usage is node-seconds, each weighted by the cost of the node's type. It fades with a half-life::
 

@@ -1,4 +1,4 @@
-"""Which user's requests go first inside a group that has users' shares (`Group.user_shares`). Pure.
+"""Order of users' requests inside a group that has users' shares (`Group.user_shares`). Pure.
 
 Users of a group are ranked as groups without subgroups are: by the ratio of their share to their
 usage, which fades like groups'. A request is its vcluster's creator's. Where groups stand among

@@ -1,5 +1,4 @@
-"""What groups are promised, looked at from outside: their guarantees, limits and shares. It shares
-no code with the policy.
+"""Check of groups' guarantees, limits and shares from outside. It shares no code with the policy.
 
 The plan's steps are not known in their order, so each bound is one that holds in every order: what
 a group loses in the plan may be gone, and what it gets may be there, when a request is decided.

@@ -1,4 +1,4 @@
-"""Whose requests go before whose, looked at from outside. It shares no code with the policy."""
+"""Check of the order of requests from outside. It shares no code with the policy."""
 
 from __future__ import annotations
 

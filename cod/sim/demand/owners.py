@@ -1,4 +1,4 @@
-"""What all owners of virtual clusters do unless they have a way of their own."""
+"""Default behaviour of owners of virtual clusters."""
 
 from __future__ import annotations
 

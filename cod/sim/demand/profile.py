@@ -1,4 +1,4 @@
-"""How many nodes are free when, by the run times that are asked for: for reservations."""
+"""Free nodes over time, by the run times that are asked for: for reservations."""
 
 from __future__ import annotations
 

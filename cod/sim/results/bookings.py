@@ -1,4 +1,4 @@
-"""What becomes of reservations in advance and of moves, by the demand that asks for them."""
+"""Outcomes of reservations in advance and of moves, by the demand that asks for them."""
 
 from __future__ import annotations
 

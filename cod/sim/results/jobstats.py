@@ -1,4 +1,4 @@
-"""What becomes of jobs, counted by priority, group, queue and user."""
+"""Outcomes of jobs, counted by priority, group, queue and user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What simulations show, as charts: each function returns SVG text by file name."""
+"""Charts of simulations: each function returns SVG text by file name."""
 
 from __future__ import annotations
 

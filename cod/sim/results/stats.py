@@ -1,4 +1,4 @@
-"""What is counted while a simulation runs, and the figures that are made of it."""
+"""Counters of a running simulation, and the figures that are made of them."""
 
 from __future__ import annotations
 
