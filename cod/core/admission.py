@@ -1,5 +1,5 @@
-"""What a request for nodes has to be to be accepted: each of its tuples can be asked for, and all
-machines of the site together could meet it; and no more wait already than may wait."""
+"""Admission of requests for nodes: each tuple can be asked for, all machines of the site together
+could meet the request, and no more requests wait than may."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What groups may hold and are sure of, by the rows of the moment; `policy.sharing.entitlements`
-has the rules."""
+"""Limits and guarantees of groups, by the rows of the moment; `policy.sharing.entitlements` has the
+rules."""
 
 from __future__ import annotations
 

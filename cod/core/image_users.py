@@ -1,4 +1,5 @@
-"""Whether the templates that name an image can be installed with a new one of its name."""
+"""The templates that name an image: a check that they can be installed with a new image of its
+name."""
 
 from __future__ import annotations
 

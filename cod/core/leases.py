@@ -1,4 +1,4 @@
-"""What becomes of a vcluster whose lease runs out: warned, drained, and its nodes taken back.
+"""The end of a vcluster's lease: it is warned, drained, and its nodes are taken back.
 
 Each looks at the row again, locked: a lease may have been extended, or the vcluster deleted, since
 somebody decided that its time had come. Then nothing is done, and the answer is False or None.

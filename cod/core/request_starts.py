@@ -1,4 +1,4 @@
-"""What people are told of the starts of waiting requests, and how right it usually is."""
+"""Expected starts of waiting requests, as people see them, and their usual error."""
 
 from __future__ import annotations
 

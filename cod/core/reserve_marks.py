@@ -1,4 +1,4 @@
-"""How many spare nodes are forecast to be needed, by the site's timeline."""
+"""Forecast of the spare nodes that will be needed, by the site's timeline."""
 
 from __future__ import annotations
 

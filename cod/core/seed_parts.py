@@ -1,5 +1,4 @@
-"""What each subject of COD adds to the seed of a node, and to what the metadata service tells that
-node."""
+"""Each subject's part of a node's seed, and of the node's metadata."""
 
 from __future__ import annotations
 

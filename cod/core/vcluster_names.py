@@ -1,4 +1,4 @@
-"""What a vcluster may be called."""
+"""Rules for the names of vclusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a vcluster's manager (VCM) is owed when rows change: messages for its outbox, by their verbs
+"""Messages for the outbox of a vcluster's manager (VCM) when rows change, by their verbs
 (docs/nmp).
 
 Called in the transaction of the change. Where a vcluster has no VCM, nothing is written. The fields

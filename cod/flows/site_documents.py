@@ -1,5 +1,4 @@
-"""What applying the site's documents needs of the database beside the acts of other flows, which it
-is handed."""
+"""Database work of applying the site's documents, beside the flows that it is handed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one host of the database says of its settings and of its cluster."""
+"""Settings and cluster of one host of the database, by its own word."""
 
 from __future__ import annotations
 

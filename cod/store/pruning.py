@@ -1,4 +1,4 @@
-"""What is old and done is deleted, a batch at a time, so that no table grows for ever. The energy
+"""Deletion of old and finished rows, a batch at a time, so that no table grows for ever. The energy
 accounts are kept.
 
 A batch is chosen first and deleted by its ids: MariaDB knows no LIMIT in a subquery of DELETE. The

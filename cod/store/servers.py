@@ -1,4 +1,4 @@
-"""Which parts of the server run on which host, as each part says of itself."""
+"""Parts of the server by host, as each part says of itself."""
 
 from __future__ import annotations
 

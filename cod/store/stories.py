@@ -1,4 +1,4 @@
-"""What machines said since their site was held: a row for each node that is held.
+"""Machines' accounts of themselves since their site was held: a row for each node that is held.
 
 A node is held while its row says that its machine was silent or differs: nothing is written to its
 disks, and its deadline does not pass. The rows outlast the hold of the site.

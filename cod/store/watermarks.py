@@ -1,4 +1,4 @@
-"""How far work that goes on in time has come: a mark each, which one server moves at a time.
+"""Progress of work that goes on in time: a mark each, which one server moves at a time.
 
 A mark is a time, the id of a history's row (see `store.notices.webhook_feed`), or a number of
 changes.

@@ -1,5 +1,5 @@
-"""What one transaction answers DHCP messages with, and the boot addresses that their clients may
-get."""
+"""Rows from which one transaction answers DHCP messages, and the boot addresses that their clients
+may get."""
 
 from __future__ import annotations
 

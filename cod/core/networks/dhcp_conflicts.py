@@ -1,4 +1,4 @@
-"""What administrators are told of DHCP clients: conflicts, and notices of the first of a kind."""
+"""Reports to administrators about DHCP clients: conflicts, and notices of the first of a kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What COD sees of a node itself, against the word of an agent that claims to have booted it.
+"""COD's own evidence of a node's boot, against the word of an agent that claims to have booted it.
 
 A boot's secret goes to whichever machine has the node's MAC and address, and both can be forged on
 the nodes' network. So an agent that comes with one is refused while the agent of the node's

@@ -1,4 +1,4 @@
-"""What orders to prime say of nodes that pass images on to each other (docs/images)."""
+"""The part of orders to prime by which nodes pass images on to each other (docs/images)."""
 
 from __future__ import annotations
 

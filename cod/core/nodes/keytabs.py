@@ -1,4 +1,4 @@
-"""Which nodes get keytabs, and which of them wait for theirs."""
+"""Nodes that get keytabs, and those of them that wait for theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an administrator says of a node: its name, place and tags, and how it is switched."""
+"""An administrator's settings of a node: its name, place and tags, and its power control."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes somebody means: by names and ranges, by a filter, or by both."""
+"""Selection of nodes by names and ranges, by a filter, or by both."""
 
 from __future__ import annotations
 

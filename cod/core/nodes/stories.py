@@ -1,4 +1,4 @@
-"""What a machine says of itself while its node is held, and what follows.
+"""A machine's own account of its system while its node is held, and the consequences.
 
 An agent has proven the secret of its machine's boot: its word sets its own node aside, and no
 other. Anybody on the network can send a DHCP message in a machine's name: it holds the node, which

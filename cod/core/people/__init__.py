@@ -1,1 +1,1 @@
-"""What several flows do with people: POSIX numbers, and what a directory tells of them."""
+"""Parts that several flows about people share: POSIX numbers, and a directory's answers."""

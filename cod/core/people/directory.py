@@ -1,5 +1,5 @@
-"""What the site's directory tells of a user, taken over: name and address, numbers, keys, the
-account on nodes, and the roles that its groups give."""
+"""A user's entry in the site's directory, taken over: name and address, numbers, keys, the account
+on nodes, and the roles that its groups give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which order a node has now. Derived from its row each time, so nothing is queued, lost or out of
+"""A node's present order. Derived from its row each time, so nothing is queued, lost or out of
 date.
 
 =============  ========

@@ -1,4 +1,4 @@
-"""What an agent says about an order: how far it is, that it is done, that it cannot be done.
+"""An agent's messages about an order: its progress, its end, its failure.
 
 An order's id is '<node id>.<generation>'. The generation grows with each transition, so an order
 that is not the current one any more is recognised by its id: whatever is said about it changes

@@ -1,4 +1,4 @@
-"""Which host of the site has which files of images, so that the others fetch them."""
+"""Copies of image files by host of the site, so that other hosts fetch them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What happens when something does not happen. Run every second or so by the manager."""
+"""Deadlines: the consequences when an expected event does not come. Run every second or so by the
+manager."""
 
 from __future__ import annotations
 

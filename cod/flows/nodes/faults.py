@@ -1,6 +1,6 @@
-"""What outside of COD does not do its part: switches, file servers, BMCs, other DHCP servers, the
-source of the energy curve, the directory, secondary name servers. Put together from what their
-edges have written; nothing is asked here."""
+"""Faults outside of COD: switches, file servers, BMCs, other DHCP servers, the source of the energy
+curve, the directory, secondary name servers. Put together from the rows that their edges have
+written; nothing is asked here."""
 
 from __future__ import annotations
 

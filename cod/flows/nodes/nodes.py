@@ -1,4 +1,4 @@
-"""What an administrator does to a node. A flow's value is the node's row after it; `shown` makes of
+"""An administrator's actions on a node. A flow's value is the node's row after it; `shown` makes of
 it what `flows.views.node` shows."""
 
 from __future__ import annotations

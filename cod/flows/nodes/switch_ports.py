@@ -1,4 +1,4 @@
-"""What an administrator sees and does of switches and their ports."""
+"""An administrator's views of switches and their ports, and actions on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kinds of notices come to a person by mail, and the daily mails."""
+"""A person's choices of mail by kind of notices, and the daily mails."""
 
 from __future__ import annotations
 

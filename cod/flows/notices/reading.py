@@ -1,4 +1,4 @@
-"""What a person has read of the notices to the person's groups, and, of an administrator's, to the
+"""Read marks of a person, for notices to the person's groups and, of an administrator's, to the
 site's administrators."""
 
 from __future__ import annotations

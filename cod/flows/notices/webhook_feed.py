@@ -1,5 +1,5 @@
-"""What happened to nodes and vclusters, put together into posts for the webhooks of the groups that
-want it so.
+"""Events of nodes and vclusters, put together into posts for the webhooks of the groups that want
+them.
 
 `due` only looks; `gather` writes. What a post has in it is delivered, tried again and shown like a
 notice.

@@ -1,4 +1,4 @@
-"""Who changed what, for those who may know."""
+"""The audit: changes and their authors, for those who may know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What carries out the manager's plan: one short transaction for each of its parts.
+"""Execution of the manager's plan: one short transaction for each of its parts.
 
 Between the snapshot and an act anything may have happened, so each act confirms the manager's claim
 and looks at its rows again, one by one: an act whose rows have changed does nothing (`Stale`), and

@@ -1,4 +1,4 @@
-"""Why a request waits; and what would come of one that nobody has made yet.
+"""Explanations of a waiting request; and prospects of one that nobody has made yet.
 
 Both are told by the manager's own policy, from the snapshot that a pass begins with, with nothing
 written. Those who may not see a vcluster are not told its name.

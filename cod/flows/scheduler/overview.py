@@ -1,4 +1,4 @@
-"""What is to be seen at a glance, for people and for administrators of the site."""
+"""The overview, for people and for administrators of the site."""
 
 from __future__ import annotations
 

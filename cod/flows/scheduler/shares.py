@@ -1,5 +1,4 @@
-"""What groups may hold and are sure of: set by administrators, and shown with where each group
-stands.
+"""Limits and guarantees of groups: set by administrators, and shown with each group's use.
 
 The planner, the acts and what is shown here all reckon by `policy.sharing.entitlements`.
 """

@@ -1,5 +1,5 @@
-"""When waiting requests are expected to start: what is told of it is stored, and compared with what
-happens.
+"""Expected starts of waiting requests: they are stored as they are shown, and compared with the
+real starts.
 
 The starts are reckoned in a process of their own (`cod.workers.starts`), which gets a `question`
 and gives back what `policy.reservations.starts.predicted` returns.

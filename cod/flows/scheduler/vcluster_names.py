@@ -1,4 +1,4 @@
-"""What owners do with the names (CNAME) of their vclusters. DNS follows from the commit on."""
+"""Owners' changes to the names (CNAME) of their vclusters. DNS follows from the commit on."""
 
 from __future__ import annotations
 

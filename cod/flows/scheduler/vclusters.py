@@ -1,4 +1,4 @@
-"""What owners do with their virtual clusters: create, resize, extend, release, delete.
+"""Owners' actions on their virtual clusters: create, resize, extend, release, delete.
 
 Each changes rows and returns; nodes follow in the manager's pass and by their own lives. A flow's
 value is the vcluster as `flows.views.vcluster` shows it: a view and its nodes' views.

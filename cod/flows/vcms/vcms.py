@@ -1,4 +1,4 @@
-"""What passes between COD and a vcluster's manager: who it is, what it is owed, how things are."""
+"""Messages between COD and a vcluster's manager: its identity, its outbox, its requests."""
 
 from __future__ import annotations
 

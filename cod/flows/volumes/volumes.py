@@ -1,4 +1,4 @@
-"""What owners do with their volumes: create, attach, resize, take snapshots, delete, restore.
+"""Owners' actions on their volumes: create, attach, resize, take snapshots, delete, restore.
 
 Each changes rows and returns the volume as people see it; the file server follows
 (`flows.volumes.exports`).

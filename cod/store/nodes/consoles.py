@@ -1,4 +1,4 @@
-"""Which nodes have a console that could be followed, and where."""
+"""Nodes that have a console that could be followed, and its address."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Who holds a node: taking it for a vcluster and giving it back, each with all the rows that follow
-the holder.
+"""Holders of nodes: taking a node for a vcluster and giving it back, each with all the rows that
+follow the holder.
 
 Neither is a transition: the caller moves the node on in the same transaction. What follows the
 holder: the node's own columns, its address in the vcluster's block (`bindings`), its holder's right

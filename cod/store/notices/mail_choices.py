@@ -1,4 +1,4 @@
-"""Which kinds of notices people want by mail, and notices that wait for a daily mail."""
+"""Kinds of notices that people want by mail, and notices that wait for a daily mail."""
 
 from __future__ import annotations
 

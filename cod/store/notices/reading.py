@@ -1,4 +1,4 @@
-"""Which notices a person has read: all up to one, and single ones after it."""
+"""Notices that a person has read: all up to one, and single ones after it."""
 
 from __future__ import annotations
 

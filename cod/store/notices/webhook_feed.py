@@ -1,4 +1,4 @@
-"""What happened to nodes and vclusters, for the groups that have it posted to their webhooks.
+"""Events of nodes and vclusters, for the groups that have them posted to their webhooks.
 
 A mark says up to which row of a history it was posted: `marks.at` holds the row's id. Rows younger
 than `SETTLED` are left for the next time, because MariaDB may commit them out of order.

@@ -1,4 +1,4 @@
-"""Whose a thing is: by its kind and the name or number that a question gives for it."""
+"""Owners of things: by a thing's kind and the name or number that a question gives for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who changed what: rows are written and read; of what they say nothing is changed."""
+"""The audit: rows are written and read, and never changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far people have come since they got their accounts."""
+"""Progress of people since they got their accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was answered to questions that carried a key of their asker's: repeated, they get the same
+"""Answers to requests that carried a key of their sender's: a repeated request gets the same
 answer."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which things the site's documents have named, as (kind, name)."""
+"""Things that the site's documents have named, as (kind, name)."""
 
 from __future__ import annotations
 

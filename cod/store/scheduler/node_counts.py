@@ -1,4 +1,4 @@
-"""What the resource manager counts: nodes that are alike, never single ones.
+"""Counts for the resource manager: of nodes that are alike, never of single ones.
 
 Whatever is counted is grouped by columns of the index ix_nodes_counts alone, in its order, so that
 a hundred thousand nodes are counted without reading one of their wide rows. Nodes with reservations

@@ -1,4 +1,5 @@
-"""What makes nodes interchangeable for the resource manager, as keys and as conditions of SQL.
+"""Attributes by which nodes are interchangeable for the resource manager, as keys and as conditions
+of SQL.
 
 In all functions `many` says whether the site has more than one subnet. If not, the subnet of every
 node is '', whatever its row says: they are all on the one. A block of 0 is no block. `apart` says

@@ -1,4 +1,4 @@
-"""Which nodes a count of `node_counts` means: rows that are chosen, and locked."""
+"""Nodes behind a count of `node_counts`: rows are chosen, and locked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be seen at a glance: how the pool stands, what is under way, who manages."""
+"""Rows of the overview: the pool, the work under way, the server that manages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Whether rows are what they were, asked of the database without fetching them: ten thousand rows
-are read to be told that nothing has changed, and a server on the network has to send, and its
-driver to unpack, each of them.
-"""
+"""Digests of rows, by which the database tells whether they have changed without sending them. Else
+ten thousand rows are read to learn that nothing has changed, and a server on the network has to
+send, and its driver to unpack, each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of the starts of waiting requests, and when these began."""
+"""Expected starts of waiting requests, and their real starts."""
 
 from __future__ import annotations
 

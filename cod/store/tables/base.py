@@ -1,4 +1,4 @@
-"""What all tables have in common: types of columns, names of constraints, the metadata."""
+"""Common parts of all tables: types of columns, names of constraints, the metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What groups and VCMs are told."""
+"""Tables of notices to groups, and of messages to VCMs."""
 
 from __future__ import annotations
 
