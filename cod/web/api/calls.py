@@ -1,6 +1,5 @@
-"""What the REST API and the portal do with a checked question: one code for both, so that the
-portal can do nothing that the API cannot.
-"""
+"""Execution of a checked request, for the REST API and the portal: one code for both, so that the
+portal can do nothing that the API cannot."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What surrounds a change: the conditions that a request puts on it (`Idempotency-Key`, `If-Match`;
+"""The frame of a change: the conditions that a request puts on it (`Idempotency-Key`, `If-Match`;
 RFC 9110), the thing that it is about (`Location`, its tag after the change, the document's links),
-and what the audit says of it.
+and its row in the audit.
 
 A route that makes something says where (`Route.makes`); the others change what their own path
 names. A thing's tag is a digest of the reply that shows it: two replies with the same tag are equal

@@ -1,4 +1,4 @@
-"""What requests on one listening port of the web server are answered with."""
+"""The objects with which requests on one listening port of the web server are answered."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What is told of what happens: texts of the events' streams, for whom they are; and how far a look
-has come."""
+"""Texts of the events' streams, and their recipients; and the position of a reader in a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bodies are made of."""
+"""Base classes and field types of bodies."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a route of the REST API is, and how one is found. The routes themselves are in
-`web.api.resources`.
+"""Routes of the REST API, and the search for one. The routes themselves are in `web.api.resources`.
 
 A route is typed from the question to the reply: mypy refuses one that reads what its path, its body
 or its query string has not, or whose reply is not made of what its flow returns. Body, query string

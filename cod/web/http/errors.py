@@ -1,5 +1,4 @@
-"""What a request to the web server is answered with where it cannot be answered: an HTTP status and
-a sentence."""
+"""Errors of requests to the web server: an HTTP status and a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What HTTP knows of one listening port of the web server."""
+"""HTTP's view of one listening port of the web server."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How many of the questions that cost the server much each person may ask, and how many changes
-they may make."""
+"""Rate limits of each person's costly questions, and of changes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Who looks at a page, and whether a request is meant for this server and comes from a page of it:
-cookies, tokens of forms, and the headers Host and Origin.
+"""The visitor of a page, and the check that a request is meant for this server and comes from a
+page of it: cookies, tokens of forms, and the headers Host and Origin.
 
 A browser that is signed in has the cookie `__Host-cod`; one that is not gets `__Host-cod-visit`
 with the first form. A form's token is an HMAC of the cookie, masked with fresh random bytes on each

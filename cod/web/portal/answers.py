@@ -1,5 +1,4 @@
-"""What the portal is asked and what it answers, free of sockets; and the headers that all pages
-have."""
+"""The portal's requests and answers, free of sockets; and the headers that all pages have."""
 
 from __future__ import annotations
 

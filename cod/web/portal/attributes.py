@@ -1,7 +1,6 @@
-"""What is wanted of nodes, in a form: a choice for each attribute that sets the site's types apart,
-and a field for requirements as XML (schema/requires.rng). Together they become one document; what
-is wrong with the XML is told with the lines as they were typed.
-"""
+"""Requirements on nodes, in a form: a choice for each attribute that sets the site's types apart,
+and a field for requirements as XML (schema/requires.rng). Together they become one document; errors
+in the XML are told with the lines as they were typed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a template's document says, for people who choose among templates. What is stored has been
-checked."""
+"""Summaries of templates' documents, for people who choose among templates. Stored documents have
+been checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How values look on pages: times, lengths of time, sizes, counts. Filters of the templates."""
+"""Formats of values on pages: times, lengths of time, sizes, counts. Filters of the templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the terms of pages mean, for people who meet them first; the manual has the same list."""
+"""Terms of pages, for people who meet them first; the manual has the same list."""
 
 TERMS = {
     "autoscaler": "A program of a group that requests and returns the nodes of a virtual cluster by"

@@ -1,5 +1,5 @@
-"""What a page and a form's action are. Their tables are in the modules by noun; `web.portal` puts
-them together."""
+"""Pages and forms' actions. Their tables are in the modules by noun; `web.portal` puts them
+together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What live parts of pages show, read once for all who watch the same page with the same rights.
+"""Values of live parts of pages, read once for all who watch the same page with the same rights.
 
 Hundreds may watch a cluster whose nodes change all the time. Each of them is asked for their rights
 in a transaction of its own (`flows.people.access.guarded`); what the page shows is read by the

@@ -1,5 +1,4 @@
-"""How people come in: passwords, links and the cookies of browsers. What the portal and the API ask
-about it.
+"""Sign-in of people: passwords, links and the cookies of browsers; the portal and the API call it.
 
 Passwords are verified in threads, few at once: each takes 64 MiB. Who comes when too many wait is
 asked to come again.

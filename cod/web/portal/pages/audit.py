@@ -1,5 +1,5 @@
-"""Who changed what: for the site's administrators all of it, for a group's owners what is their
-group's."""
+"""The audit's page: for the site's administrators all changes, for a group's owners those of their
+group."""
 
 from __future__ import annotations
 

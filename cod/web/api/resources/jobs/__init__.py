@@ -1,1 +1,1 @@
-"""What an agent does on demand while its node is out of use: captures and burn-ins."""
+"""An agent's work on demand while its node is out of use: captures and burn-ins."""

@@ -1,1 +1,1 @@
-"""What concerns the network: names of nodes, switches and their ports."""
+"""Resources of the network: names of nodes, switches and their ports."""
