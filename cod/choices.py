@@ -1,4 +1,4 @@
-"""What people choose by name: drivers of power, switches and file servers, power verbs, tests of a
+"""Named choices of people: drivers of power, switches and file servers, power verbs, tests of a
 burn-in, ways of erasing, roles, single rights, states of deliveries. Standard library only.
 
 The options of the command line, the enums of the API, the forms of the portal, the site file's

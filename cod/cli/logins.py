@@ -1,5 +1,4 @@
-"""Which server the command line names; where a person logged in with `cod login`, and the token for
-it."""
+"""The server that the command line names; a person's logins by `cod login`, with their tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands print: `-o`, `--columns`, `--sort` and `--no-headers`, for tables and for the API's
+"""Output of commands: `-o`, `--columns`, `--sort` and `--no-headers`, for tables and for the API's
 values alike."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whose something shall be that is made: `--group`; else the site's where an administrator asks,
+"""The group that a new thing belongs to: `--group`; else the site's where an administrator asks,
 and for everybody else the one group that they work in."""
 
 from __future__ import annotations

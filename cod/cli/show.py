@@ -1,4 +1,4 @@
-"""What all nouns share: the client, `--json`, `-o`, tables, live views, times and sizes for
+"""Parts that all nouns share: the client, `--json`, `-o`, tables, live views, times and sizes for
 people."""
 
 from __future__ import annotations

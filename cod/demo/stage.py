@@ -1,5 +1,4 @@
-"""What the demo plays on: a lab of virtual machines and a COD server in the lab's network
-namespace.
+"""The demo's stage: a lab of virtual machines and a COD server in the lab's network namespace.
 
 Tests and benchmarks on whole machines stand on the same stage, with machines of their own.
 """

@@ -1,4 +1,4 @@
-"""What those who help a site want to see, as files of one archive, without secrets.
+"""Files for a site's helpers, in one archive, without secrets.
 
 The site file names the files that hold passwords, and they are not read. What may hold a secret all
 the same (the database's URL, a token in a log) is taken out of every text.

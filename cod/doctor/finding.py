@@ -1,4 +1,4 @@
-"""What a check says, and what it is told."""
+"""Findings of a check, and the arguments of a check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What every file server's driver does: make of a volume what is wanted, and say what is exported.
+"""The base of file servers' drivers: a driver makes of a volume what is wanted, and lists the
+exports.
 
 Both drivers run a script on the file server by `sh`, through the program ssh or, on this very host,
 directly. The program ssh rather than a library: it knows every key, algorithm and configuration

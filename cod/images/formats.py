@@ -1,4 +1,4 @@
-"""What kind of file is this image? Recognised by content; opened as a stream of raw bytes that
+"""Formats of image files, recognised by content. A file is opened as a stream of raw bytes that
 cannot surprise.
 
 Images come from users. A qcow2 file can name other files of the server (backing file, external data

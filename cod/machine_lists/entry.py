@@ -1,4 +1,4 @@
-"""What a reader of a list of machines finds, and how its texts become what COD takes."""
+"""Entries of a list of machines, and the conversion of their texts into COD's values."""
 
 from __future__ import annotations
 

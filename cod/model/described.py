@@ -1,4 +1,4 @@
-"""What people are told of a record's fields, written at the field itself; every door reads it here.
+"""Descriptions of a record's fields, written at the field itself; every door reads them here.
 
     grace: Annotated[float | None, About("Grace", FieldKind.SPAN, set_by=Right.MANAGE)] = None
 

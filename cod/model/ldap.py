@@ -1,4 +1,5 @@
-"""What travels between the LDAP server's floors: searches, filters, entries, answers (RFC 4511)."""
+"""Records that the LDAP server's layers exchange: searches, filters, entries, answers (RFC
+4511)."""
 
 from __future__ import annotations
 

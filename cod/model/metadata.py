@@ -1,4 +1,4 @@
-"""What the metadata service tells a node of itself and of its vcluster."""
+"""A node's metadata: of itself and of its vcluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks, what a thing's owners are, and the rows about people."""
+"""The caller, a thing's owners, and the rows about people."""
 
 from __future__ import annotations
 

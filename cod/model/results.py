@@ -1,4 +1,4 @@
-"""What flows give back."""
+"""Results of flows."""
 
 from __future__ import annotations
 

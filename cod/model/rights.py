@@ -1,4 +1,4 @@
-"""What people may do."""
+"""Rights of people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the edges that read from one socket of their own do alike: open it, have the reactor watch
+"""The common part of edges that read from one socket of their own: open it, have the reactor watch
 it, close it, and say why it cannot be opened."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What every console does, whatever it is followed by: a BMC's Serial-over-LAN, a lab's file."""
+"""The common part of consoles, whatever they are followed by: a BMC's Serial-over-LAN, a lab's
+file."""
 
 from __future__ import annotations
 

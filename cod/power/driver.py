@@ -1,5 +1,5 @@
-"""What every power driver does, whatever it speaks to: a lab's daemon, a BMC, a switched outlet, a
-sleeping NIC."""
+"""The common part of power drivers, whatever they speak to: a lab's daemon, a BMC, a switched
+outlet, a sleeping NIC."""
 
 from __future__ import annotations
 

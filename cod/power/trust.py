@@ -1,7 +1,6 @@
-"""Which certificate a BMC may show: one that an authority of the system's, or of a given file, has
+"""Trust in a BMC's certificate: one that an authority of the system's, or of a given file, has
 signed for its name; one with a given fingerprint, whatever else it says; or any at all, where the
-administrator wants it so.
-"""
+administrator wants it so."""
 
 from __future__ import annotations
 

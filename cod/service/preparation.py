@@ -1,4 +1,4 @@
-"""What the server has on its host before it runs: locks, folders, keys, certificates, counters."""
+"""Preparation of the server's host before it runs: locks, folders, keys, certificates, counters."""
 
 from __future__ import annotations
 

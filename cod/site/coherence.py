@@ -1,4 +1,4 @@
-"""What of a table of the site file does not go together: of each that has such rules, a function
+"""Contradictions inside a table of the site file: for each table that has such rules, a function
 that yields sentences."""
 
 from __future__ import annotations

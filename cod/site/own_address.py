@@ -1,4 +1,4 @@
-"""Which of the addresses of a subnet's servers is this host's."""
+"""This host's address among the addresses of a subnet's servers."""
 
 from __future__ import annotations
 

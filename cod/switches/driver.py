@@ -1,5 +1,4 @@
-"""What every switch driver does, whatever it speaks: a session in which access ports are read and
-changed."""
+"""The common part of switch drivers: a session in which access ports are read and changed."""
 
 from __future__ import annotations
 

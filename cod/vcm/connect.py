@@ -1,4 +1,5 @@
-"""How a VCM reaches COD: TLS with its certificate, to one after the other of the site's servers."""
+"""A VCM's connection to COD: TLS with its certificate, to one after the other of the site's
+servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the author of a virtual cluster manager writes: four functions, called by `cod.vcm.service`.
+"""The interface that an author of a virtual cluster manager implements: four functions, called by
+`cod.vcm.service`.
 
 They are plain functions that may block; they are called in threads, never two at a time for one
 node. Each may be called again for what it has done already (after a crash, or when its outcome is

@@ -1,4 +1,4 @@
-"""What a VCM does about its state, in rounds: each round takes every step that is due.
+"""A VCM's work on its state, in rounds: each round takes every step that is due.
 
 A node that is active and not added is added; one that is lost is struck from the pool's books; one
 that is to leave is removed, then released; a reclaim that has no answer is answered; a request that

@@ -1,5 +1,5 @@
-"""How a VCM takes a step: in a thread where it may block, and so that what goes wrong with it keeps
-no other."""
+"""Retries of a VCM's steps: each runs in a thread where it may block, and a failure of one keeps no
+other."""
 
 from __future__ import annotations
 

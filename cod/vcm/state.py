@@ -1,5 +1,5 @@
-"""What a VCM must not forget, in one file, which is replaced as a whole: a crash leaves the old one
-or the new one."""
+"""A VCM's durable state, in one file, which is replaced as a whole: a crash leaves the old one or
+the new one."""
 
 from __future__ import annotations
 

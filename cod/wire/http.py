@@ -1,5 +1,5 @@
-"""What a request for a file means, without sockets: paths, conditions and ranges of HTTP/1.1 (RFC
-9110, RFC 3986).
+"""Requests for a file, without sockets: paths, conditions and ranges of HTTP/1.1 (RFC 9110, RFC
+3986).
 
 Framing of messages (RFC 9112) is h11's; this says which bytes of a file are the answer.
 """

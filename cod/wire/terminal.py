@@ -1,5 +1,5 @@
-"""What a serial console sends, as text that can be shown: bytes from a machine that may be hostile
--> str.
+"""A serial console's output, as text that can be shown: bytes from a machine that may be hostile ->
+str.
 
 A terminal would obey control sequences (ECMA-48): move about, hide, answer back. Here they are
 taken out. Where the cursor is put somewhere else, as firmware does to draw its screens, a new line

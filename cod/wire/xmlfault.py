@@ -1,5 +1,5 @@
-"""What is wrong with a document that a RELAX NG grammar refuses: the value that is not allowed, and
-its line.
+"""The fault in a document that a RELAX NG grammar refuses: the value that is not allowed, and its
+line.
 
 libxml2 names an element at best. So a refused document is walked along its grammar, in the
 document's order, until an attribute, an element or a text is found that the grammar has no place

@@ -1,5 +1,5 @@
-"""What machines load at a boot: first-stage loaders, and the trampoline; and the programs that the
-server calls."""
+"""Check of the files that machines load at a boot: first-stage loaders, and the trampoline; and of
+the programs that the server calls."""
 
 from __future__ import annotations
 

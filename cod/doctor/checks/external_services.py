@@ -1,7 +1,7 @@
-"""What the site leans on outside this host: file servers, the directory, the OpenID Connect
-provider, the mail server, webhooks, KDCs and secondary name servers, each by one TCP connection,
-over TLS where the site file says so; whether browsers elsewhere can look up the name in links; and
-the command for keytabs.
+"""Check of services outside this host: file servers, the directory, the OpenID Connect provider,
+the mail server, webhooks, KDCs and secondary name servers, each by one TCP connection, over TLS
+where the site file says so; whether browsers elsewhere can look up the name in links; and the
+command for keytabs.
 
 Nothing is sent but a TLS handshake: no account is tried, no mail or notice leaves. What the running
 server has met itself, and what lasts of it, is another check.

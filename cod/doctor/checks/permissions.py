@@ -1,4 +1,4 @@
-"""Who can read the site's secrets, and how many files the server may have open."""
+"""Check of the readers of the site's secrets, and of the server's limit of open files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the site file says and what was changed while the servers ran: where they are at odds."""
+"""Check for settings in which the site file and a change made while the servers ran are at odds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What tenants can do to each other's machines on the network that they share: docs/security.md."""
+"""Check of what tenants can do to each other's machines on the network that they share:
+docs/security.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the server's parts run as users of their own, with the files that they need."""
+"""Check that the server's parts run as users of their own, with the files that they need."""
 
 from __future__ import annotations
 

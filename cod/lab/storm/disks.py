@@ -1,5 +1,5 @@
-"""What a storm's site is made to believe between two storms: the machines' disks are to be erased,
-or the machines hold clusters. Rows are written as the server would have written them one by one."""
+"""State of a storm's site between two storms: the machines' disks are to be erased, or the machines
+hold clusters. Rows are written as the server would have written them one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a storm takes place: a lab without machines, a fresh site in it, and that site's server.
+"""A storm's surroundings: a lab without machines, a fresh site in it, and that site's server.
 
 The machines are in namespaces of their own, one for each process and network, behind a relay. The
 site registers machines as fast as its settings allow, and approves them.

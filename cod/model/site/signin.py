@@ -1,4 +1,4 @@
-"""How people sign in, and the groups that they may create."""
+"""Settings of sign-in, and of the groups that people may create."""
 
 from __future__ import annotations
 

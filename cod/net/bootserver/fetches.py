@@ -1,4 +1,4 @@
-"""Who may have which image, remembered for a while: one node asks for one image in hundreds of
+"""Permissions to fetch images, remembered for a while: one node asks for one image in hundreds of
 pieces, many at once.
 
 What was allowed stays so for `ALLOWED` seconds, so that a node that loses its place in the middle

@@ -1,5 +1,4 @@
-"""What the server runs in the networks of isolated vclusters: services that come and go with the
-networks."""
+"""Services in the networks of isolated vclusters; they come and go with the networks."""
 
 from __future__ import annotations
 

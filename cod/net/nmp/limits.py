@@ -1,4 +1,4 @@
-"""What VCMs may cost: connections and buckets of tokens."""
+"""Limits of VCMs: connections and buckets of tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each verb of NMP does, in a transaction, and the body of the answer. No sockets; `server`
+"""The work of each verb of NMP, in a transaction, and the body of the answer. No sockets; `server`
 has those."""
 
 from __future__ import annotations

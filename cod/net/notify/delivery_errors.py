@@ -1,4 +1,4 @@
-"""Why a notice could not be delivered, in words for its group."""
+"""Reasons why a notice could not be delivered, in words for its group."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""When a batch pool grows, shrinks, and what it gives up: the paper's policy (section 6) with its
-knobs. Pure.
+"""Growth and shrinkage of a batch pool, and the nodes that it gives up: the paper's policy (section
+6) with its knobs. Pure.
 
 **Growing.** By what the waiting jobs are worth (`Wants`), up to `maximum`. Nodes on their way are
 subtracted: a queue asks once. What was asked for and is not needed any more is withdrawn.

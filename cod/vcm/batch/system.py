@@ -1,4 +1,4 @@
-"""What a batch system does for its pool: it is looked at, lets hosts in, and gives them up.
+"""A batch system as its pool sees it: it is looked at, lets hosts in, and gives them up.
 
 Each function may block, and says what shall be: done twice, it does no harm. They raise
 `CommandFailed` where a command fails, and `NotUnderstood` where its output cannot be read: who

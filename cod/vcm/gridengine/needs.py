@@ -1,5 +1,5 @@
-"""What the jobs that wait in a Grid Engine queue are worth in nodes, and which no node of the pool
-could run. Pure.
+"""Nodes that the waiting jobs of a Grid Engine queue are worth, and the jobs that no node of the
+pool could run. Pure.
 
 One node for each `jobs_per_node` jobs that have not started (tasks of arrays count one by one); a
 parallel job counts as many nodes as its slots fill. Not counted: jobs that would not start anyway

@@ -1,4 +1,4 @@
-"""What Grid Engine says of a pool: its hosts and its jobs, read from ``qstat -f -r -u '*' -xml``.
+"""Grid Engine's view of a pool: its hosts and its jobs, read from ``qstat -f -r -u '*' -xml``.
 
 The document has an element `Queue-List` for each queue instance, with the jobs that run there, and
 behind them the jobs that wait. Whatever is not as it should be raises `NotUnderstood`: who cannot

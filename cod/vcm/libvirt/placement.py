@@ -1,5 +1,5 @@
-"""Where virtual machines run: on virtual hosts with a declared capacity, which is never overbooked.
-Pure.
+"""Placement of virtual machines on virtual hosts with a declared capacity, which is never
+overbooked. Pure.
 
 A machine that runs stays where it is. A machine that should run and does not is put onto the open
 host with the least room in which it fits, the largest machine first; what fits nowhere waits for

@@ -1,5 +1,5 @@
-"""What the jobs that wait in a partition are worth in nodes, and which of them no node of the pool
-could run. Pure.
+"""Nodes that the waiting jobs of a partition are worth, and the jobs that no node of the pool could
+run. Pure.
 
 **Which count.** Jobs that wait for room: `COUNTING` are Slurm's reasons for that. Jobs that would
 not start if there were room do not: held, dependent, of the future, limited by QOS or association,

@@ -1,5 +1,5 @@
-"""Which layout a Slurm has: `squeue --json=list` names its parsers, and 22.05, which has one only,
-knows no such question."""
+"""Choice of the layout of a Slurm: `squeue --json=list` names its parsers, and 22.05, which has one
+only, knows no such question."""
 
 from __future__ import annotations
 

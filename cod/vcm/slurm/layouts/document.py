@@ -1,4 +1,4 @@
-"""What the layouts of all releases have in common: a document is JSON of a shape, checked
+"""The common part of the layouts of all releases: a document is JSON of a shape, checked
 strictly."""
 
 from __future__ import annotations
