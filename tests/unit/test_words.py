@@ -359,6 +359,11 @@ def test_no_docstring_begins_with_a_question_word(folder: str) -> None:
         for path, name, text, _ in definitions(folder)
         if QUESTION_WORDS.match(text)
     ]
+    assert not [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if QUESTION_WORDS.match(path.read_text().removeprefix('"""'))
+    ]
 
 
 @pytest.mark.slow
