@@ -30,7 +30,7 @@ class Cell(str):
     style: str
 
     def __new__(cls, words: str, exact: object, style: str = "") -> Cell:
-        """Return the words; `exact`: a moment as a `datetime`."""
+        """Make a cell of `words`; `exact`: the value behind them, a moment as a `datetime`."""
         made = super().__new__(cls, words)
         made.exact, made.style = exact, style
         return made

@@ -84,7 +84,7 @@ def _locked(folder: Path) -> Iterator[Path]:
 
 
 def _fill(folder: Path, digest: str, peer: ImagePeer, go_on: Callable[[], None]) -> None:
-    """Fetch what is missing of an image, and check all of it. Raises `Damaged` and `PullFailed`."""
+    """Fetch an image's missing files, and check all of it. Raises `Damaged` and `PullFailed`."""
     if _fetch(peer, digest, folder / "manifest.json", go_on, manifest.LIMIT):
         stored = verify.read_manifest(folder, digest).stored
         _fetch(peer, digest, folder / "data.zst", go_on, stored)

@@ -123,8 +123,8 @@ class SolLine(ProcessProtocol):
 
 
 def escaped(data: bytes, at_start: bool) -> bytes:
-    """Return what ipmitool passes on as `data`: at the start of a line it takes `~` as its own and
-    passes on one of two."""
+    """Return the bytes for which ipmitool passes on `data`: each `~` at the start of a line is
+    doubled, since ipmitool takes a single one as its own."""
     return re.sub(rb"(?<![^\r\n])~" if at_start else rb"(?<=[\r\n])~", b"~~", data)
 
 

@@ -66,7 +66,7 @@ def only_one(settings: Settings, names: Iterable[str]) -> Iterator[ExitStack]:
 
 
 def _no_link(path: str, flags: int) -> int:
-    """Open a file of the run folder, where each part may put a link to another's file."""
+    """Open a file of the run folder, but no link: a part could put one to another part's file."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o660)
 
 

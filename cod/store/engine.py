@@ -152,8 +152,8 @@ def _connection(dialect: Any, args: Any, options: dict[str, Any]) -> Any:
 
 @cache
 def _watched(driver: Any) -> Any:
-    """Return the driver's class of connections, which notice silence from the host's greeting
-    on."""
+    """Return the driver's class of connections, extended to notice silence from the host's
+    greeting on."""
 
     class Watched(driver):  # type: ignore[misc]
         def _get_server_information(self) -> None:

@@ -238,7 +238,7 @@ class Manager(Service):
             self._next_pass = 0.0
 
     async def _act(self, act: apply_plan.Act, claim: plan.Claim) -> tuple[apply_plan.Act, ...]:
-        """Carry out an act; return those that are to run in place of what it has left."""
+        """Carry out an act; return the acts that take over the part that it could not do."""
         done = None
         try:
             done = await self._pool.run(act.flow, claim=claim, now=self._clock())

@@ -41,7 +41,7 @@ COLUMNS = ("name", "revision", "created_at", "retired_at", ("digest", lambda v: 
 
 
 def template_table(values: list[Any]) -> Any:
-    """Return templates for people."""
+    """Return a table of templates, for people."""
     return fields_table(Template, values, COLUMNS)
 
 

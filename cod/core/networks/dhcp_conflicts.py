@@ -82,8 +82,8 @@ def record_unfit(batch: Batch, query: DhcpQuery, net: Net, why: str) -> None:
 
 
 def record_moved(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, where: str) -> None:
-    """Tell that a node's MAC was heard elsewhere: a conflict an hour, and a notice of the first of
-    all."""
+    """Record that a node's MAC was heard elsewhere: one conflict an hour for the node, and one
+    notice an hour for the site."""
     node_places.heard(
         batch.tx,
         client.id,

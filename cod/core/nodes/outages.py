@@ -22,8 +22,8 @@ AGAIN = 600.0  # seconds before nodes that began to wait since are told of, all 
 
 
 def look(tx: Tx, now: float) -> bool:
-    """Tell of parts that nodes have waited for long enough, and of those that none waits for any
-    more; return whether there was one. Switches are told of by their sessions."""
+    """Add notices of parts that nodes have waited for long enough, and of parts that no node waits
+    for any more. Return whether there was one. Outages of switches are noted by their sessions."""
     has_notified = False
     for part, away, back in (
         (POWER_CONTROL, _power_control, notice_texts.power_control_back),

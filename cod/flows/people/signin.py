@@ -199,8 +199,8 @@ def _put(tx: Tx, counts: Mapping[str, signin.FailureCount | None]) -> None:
 def session(
     tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float
 ) -> SignedIn | None:
-    """Return the session whose cookie has the digest `cookie`, with what its user may now; None
-    where it is over. Reads."""
+    """Return the session whose cookie has the digest `cookie`, with its user's present
+    rights; None if it is over. Writes nothing."""
     found = signins.by_digest(tx, cookie)
     if found is None or found.expires_at <= now or found.last_seen <= now - rules.idle:
         return None

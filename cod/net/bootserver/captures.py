@@ -255,7 +255,7 @@ class Captures(Service):
     # ------------------------------------------------------------ sweeping
 
     def sweep(self) -> Deferred[None]:
-        """Forget captures that are over, and remove what came of them."""
+        """Forget captures that are over, and discard their deposits."""
         return ensureDeferred(self._sweep())
 
     async def _sweep(self) -> None:

@@ -69,7 +69,7 @@ class AgentConnection(Protocol):
         self._turn: Any = None  # when that will be
 
     def connectionMade(self) -> None:
-        """Count the stranger, or refuse it where there is no room."""
+        """Count the new connection as unproven, or drop it where there is no room."""
         self.address = self.name = self.transport.getPeer().host
         if not self.server.has_room(self.address):
             self.drop("too many connections")

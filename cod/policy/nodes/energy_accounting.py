@@ -161,7 +161,7 @@ def days(since: float, until: float) -> Iterator[tuple[int, float]]:
 
 
 def months(since: float, until: float) -> Iterator[tuple[int, float]]:
-    """Yield the first days of the months between two moments, each with the month's seconds between
+    """Yield the first day of each month between two moments, with the month's seconds between
     them."""
     while since < until:
         end = min(until, month_end(since))

@@ -79,8 +79,8 @@ def _webhook(url: Any) -> Any:
 
 
 def for_owners(values: Any, inside: str = "") -> Any:
-    """Return what the owners of a thing are shown of it: not where a node's switch is, nor by which
-    account it is reached, nor what its driver said. `inside`: the name that `values` have."""
+    """Return the part of `values` that a thing's owners may see: without a node's switch port, the
+    account of its power driver and the driver's words. `inside`: the name that `values` have."""
     if isinstance(values, list):
         return [for_owners(each) for each in values]
     if not isinstance(values, Mapping):

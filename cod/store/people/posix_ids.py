@@ -36,7 +36,7 @@ def give(tx: Tx, kinds: tuple[str, ...], first: int, last: int, holder: str, now
 
 
 def _gap(tx: Tx, first: int, last: int) -> int:
-    """Return the first number of a range that is free; `last` + 1: none."""
+    """Return the first free number of a range; `last` + 1 if there is none."""
     if tx.scalar(select(_i.number).where(_i.number == first).limit(1)) is None:
         return first
     after = t.posix_ids.alias().c

@@ -223,8 +223,8 @@ def end_all(
 def turn(
     tx: Tx, request_id: int, before: RequestState, after: RequestState, reason: str = ""
 ) -> bool:
-    """Bring a request from the state `before`, in which it is not over, to another one. False when
-    it was in none such: nothing was changed."""
+    """Change a request's state from `before`, in which it is not over, to `after`. Return False,
+    and change nothing, if the request is in another state."""
     r = t.node_requests
     done = tx.execute(
         update(r)

@@ -136,7 +136,7 @@ class Slurm:
             raise NotUnderstood(f"{self.version()}: {error}") from None
 
     def version(self) -> str:
-        """Return what Slurm's commands call themselves: 'slurm 24.11.5'."""
+        """Return the version that Slurm's commands print: 'slurm 24.11.5'."""
         if not self._version:
             self._version = self._output("squeue", "--version").decode(errors="replace").strip()
         return self._version

@@ -64,7 +64,7 @@ class FileBody(Body):
             self.request.swallow(data)
 
     def drop(self) -> int:
-        """Forget what came before there was an upload for it."""
+        """Forget the bytes that came before there was an upload for them; return their number."""
         early, self._early = self._early, []
         return sum(map(len, early))
 

@@ -155,9 +155,9 @@ class Intake:
         )
 
     async def check_format(self, upload: Upload, file: Incoming) -> tuple[str, int]:
-        """Format and size of the image, as the file's first bytes show them. Raises `Refused`, and
-        gives the upload up, for a file that is not taken in: nobody shall send the rest of it in
-        vain."""
+        """Return format and size of the image, as the file's first bytes show them. For a file that
+        is not taken in, give the upload up, so that the rest is not sent in vain, and raise
+        `Refused`."""
         if upload.plain:
             return "plain", upload.size
         try:
