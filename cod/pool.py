@@ -10,8 +10,7 @@ is run again only if the database does not have its work; any other flow has to 
 run does no harm.
 
 ``pool.run_together`` is for many small messages: those that wait at the same time share one
-transaction and its commit. The server's pools let them gather for `GATHERS` seconds between two
-such transactions.
+transaction and its commit.
 
 SQLite has one writer thread a process, MariaDB several. Jobs wait in a priority queue: DHCP (0)
 before agents (1) before everything else (5).
@@ -48,10 +47,6 @@ RACES = 4
 # flows in one shared transaction, and the seconds after which it takes no further one: DHCP waits
 # for its end, and on SQLite so do the writers of other processes
 SHARING, SHARING_FOR = 64, 0.1
-# seconds in which many small messages gather after a transaction, unless it was full: when machines
-# boot by the hundred, what each costs is mostly what a transaction costs; one that boots alone is
-# a few tens of milliseconds later
-GATHERS = 0.02
 
 log = logging.getLogger("cod.pool")
 
@@ -87,8 +82,7 @@ _AGAIN = object()  # in place of an outcome: the call has to run again, alone
 
 
 class Pool:
-    """A queue of flows and the threads that run them. `reactor` needs only `callFromThread`, and
-    `callLater` where shared transactions gather."""
+    """A queue of flows and the threads that run them. `reactor` needs only `callFromThread`."""
 
     def __init__(
         self,
@@ -96,15 +90,10 @@ class Pool:
         reactor: Any,
         threads: int | None = None,
         observe: Callable[[str, float, bool], object] | None = None,
-        gathers: float = 0.0,
     ) -> None:
-        """Start the threads.
-
-        observe  `observe(flow's name, seconds from queue to commit, did it succeed)` is called in
-                 the database thread
-        gathers  seconds between a shared transaction that was not full and the next
-        """
-        self.engine, self._reading = engine, engine.execution_options(reading=True)
+        """`observe(flow's name, seconds from queue to commit, did it succeed)` is called in the
+        database thread."""
+        self.engine = engine
         self._observe = observe
         self._reactor = reactor
         self._jobs: queue.PriorityQueue[tuple[int, int, Callable[[], None] | None]] = (
@@ -113,9 +102,7 @@ class Pool:
         self._order = itertools.count()
         self._gathered: deque[_Call[Any]] = deque()  # they wait for the next shared transaction
         self._gathering = threading.Lock()
-        self._gathers = gathers
-        # a shared transaction is queued or under way, or what will share the next one gathers
-        self._sharing = self._resting = False
+        self._sharing = False  # a shared transaction is queued or under way
         self._closing = threading.Event()
         count = threads or (1 if engine.dialect.name == "sqlite" else 4)
         self._threads = [
@@ -183,7 +170,8 @@ class Pool:
         **kwargs: P.kwargs,
     ) -> Deferred[T]:
         """Run a `flow` like `read`, with a `priority` (0 goes first)."""
-        return self._put(priority, self._reading, _Call(flow, args, kwargs))
+        reading = self.engine.execution_options(reading=True)
+        return self._put(priority, reading, _Call(flow, args, kwargs))
 
     def snapshot(
         self, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
@@ -239,7 +227,6 @@ class Pool:
     def close(self) -> None:
         """Finish what is queued, then end the threads. Blocks for at most ten seconds."""
         self._closing.set()
-        self._rested()
         for _ in self._threads:
             self._jobs.put((99, next(self._order), None))
         for thread in self._threads:
@@ -278,8 +265,7 @@ class Pool:
         raise AssertionError("unreachable")
 
     def _share(self) -> None:
-        """Run what waits for a shared transaction in one, and queue the next if more has come, now
-        or when that had time to gather.
+        """Run what waits for a shared transaction in one, and queue the next if more has come.
 
         If the transaction as a whole fails, each runs again alone: then it is retried like any
         other flow.
@@ -298,12 +284,9 @@ class Pool:
             log.warning("database: %s; trying again one by one", type(error).__name__)
             outcomes = [_AGAIN] * len(calls)
         with self._gathering:
-            self._resting = True
-            full = len(calls) >= SHARING or self._closing.is_set()
-        if full or not self._gathers:
-            self._rested()
-        else:
-            self._reactor.callFromThread(self._reactor.callLater, self._gathers, self._rested)
+            more = self._sharing = bool(self._gathered)
+        if more:
+            self._jobs.put((NODES, next(self._order), self._share))
         ended = []
         for call, outcome in zip(calls, outcomes, strict=True):
             if outcome is _AGAIN:
@@ -312,16 +295,6 @@ class Pool:
                 self._observed(call, not isinstance(outcome, Failure))
                 ended.append((call.done, outcome))
         self._reactor.callFromThread(_tell, ended)
-
-    def _rested(self) -> None:
-        """Queue the next shared transaction if something has gathered for it."""
-        with self._gathering:
-            if not self._resting:
-                return  # the pool was closed meanwhile
-            self._resting = False
-            more = self._sharing = bool(self._gathered)
-        if more:
-            self._jobs.put((NODES, next(self._order), self._share))
 
     def _run_all(
         self, tx: Tx, calls: list[_Call[Any]], run: Callable[[_Call[Any], Tx], Any]

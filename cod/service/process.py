@@ -41,7 +41,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
 
     from cod.net.wake import Wake
     from cod.periodic import Timer
-    from cod.pool import GATHERS, Pool
+    from cod.pool import Pool
     from cod.web.api import metrics
     from cod.workers.presence import Presence
     from cod.workers.settings import SettingsWatch, newest
@@ -52,7 +52,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     # select(2) alone.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     engine = connect(settings.database)
-    pool = Pool(engine, reactor, observe=metrics.observe, gathers=GATHERS)
+    pool = Pool(engine, reactor, observe=metrics.observe)
     # nodes get it by the seed
     site = replace(site, authority=ca.certificate(settings.authority).decode())
     changes = SiteChanges(settings.path, load.tables(settings.path))

@@ -14,7 +14,6 @@ from sqlalchemy.exc import IntegrityError
 
 from cod.flows.boot import dhcp as flow
 from cod.model import DhcpQuery, Site, SiteRef, Subnet
-from cod.net.dhcp import server
 from cod.net.dhcp.server import DhcpServer
 from cod.pool import Pool
 from cod.wire import dhcp as wire
@@ -158,29 +157,6 @@ def test_what_waits_in_the_socket_is_one_transaction(
     addresses = {stand.receive().yiaddr for _ in range(51)}
     assert len(addresses) == 51
     assert sizes == [1, 50]
-
-
-def test_after_a_batch_that_was_not_full_messages_gather(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch, in_reactor: InReactor
-) -> None:
-    batches: list[list[str]] = []
-    real = flow.answer
-
-    def noted(tx: Any, queries: list[DhcpQuery], *rest: Any) -> Any:
-        batches.append([query.mac[-2:] for query in queries])
-        return real(tx, queries, *rest)
-
-    monkeypatch.setattr(flow, "answer", noted)
-    monkeypatch.setattr(server, "GATHERS", 600.0)
-    monkeypatch.setattr(server, "BATCH", 3)
-    stand.send(discover(1))
-    assert stand.receive().xid == 1
-    stand.send(*(discover(n) for n in range(2, 7)))
-    timer = in_reactor(lambda: stand.server._gathering)
-    assert timer.active()
-    in_reactor(timer.reset, 0)
-    assert {stand.receive().xid for _ in range(5)} == {2, 3, 4, 5, 6}
-    assert [len(batch) for batch in batches] == [1, 3, 2]
 
 
 def test_a_message_that_trips_a_bug_harms_itself_alone(

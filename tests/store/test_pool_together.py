@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -184,64 +184,6 @@ def test_a_long_queue_lets_urgent_flows_through(held: Held) -> None:
     ]
     held.go(*asked)
     assert order == ["first", *map(str, range(SHARING - 1)), "urgent", str(SHARING - 1)]
-
-
-class Later(Calls):
-    """Calls whose timers go off when the test says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.timers: list[tuple[float, Callable[[], None]]] = []
-
-    def callLater(self, seconds: float, function: Callable[[], None]) -> None:
-        self.timers.append((seconds, function))
-
-    def ring(self) -> None:
-        """Let the only timer go off."""
-        [(seconds, function)] = self.timers
-        assert seconds == 0.02
-        self.timers.clear()
-        function()
-
-
-def test_after_a_transaction_what_comes_gathers_for_the_next(engine: Engine) -> None:
-    calls, commits = Later(), list[object]()
-
-    def count(connection: object) -> None:
-        commits.append(connection)
-
-    pool = Pool(engine, calls, threads=1, gathers=0.02)
-    assert calls.result(pool.run_together(add_node, "a")) == "a"
-    event.listen(engine, "commit", count)
-    asked = [pool.run_together(add_node, name) for name in ("bb", "ccc")]
-    calls.result(pool.read(names))  # the thread has had nothing else to do
-    assert len(commits) == 1
-    assert not any(each.called for each in asked)
-    calls.ring()
-    assert calls.result(gatherResults(asked)) == ["bb", "ccc"]
-    assert len(commits) == 2, "of what has read, and of both that have gathered"
-    calls.ring()
-    assert calls.result(pool.run_together(add_node, "dddd")) == "dddd", "it came alone"
-    event.remove(engine, "commit", count)
-    pool.close()
-
-
-def test_after_a_full_transaction_the_next_begins_at_once(held: Held) -> None:
-    held.pool._gathers = 600.0
-    asked = [held.pool.run_together(lambda tx, n: n, n) for n in range(SHARING + 1)]
-    held.calls.callLater = lambda *_: None  # type: ignore[attr-defined]
-    assert held.go(*asked) == list(range(SHARING + 1))
-    assert held.commits == 2
-
-
-def test_what_gathers_when_the_pool_is_closed_is_done(engine: Engine) -> None:
-    calls = Later()
-    pool = Pool(engine, calls, threads=1, gathers=0.02)
-    calls.result(pool.run_together(add_node, "a"))
-    pool.run_together(add_node, "bb")
-    pool.close()
-    calls.ring()  # too late
-    assert added(engine) == ["a", "bb"]
 
 
 @pytest.mark.mariadb

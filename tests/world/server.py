@@ -36,7 +36,7 @@ from cod.model import FileServer, Policy, Site, SiteRef, Subnet, VolumeRules
 from cod.model.site.network import Boot, Dns, Nmp
 from cod.net.bootserver.sendfile import SendFile
 from cod.net.dhcp.server import DhcpServer
-from cod.pool import GATHERS, Pool
+from cod.pool import Pool
 from cod.service.parts import PARTS, PartContext
 from cod.site.load import Settings
 from cod.site.tables import ApiTable, ServerTable
@@ -200,9 +200,7 @@ class Part:
         host = world.servers[server]
         self.reactor = SimReactor(world.clock, world.network, host, f"{name} {server}")
         world.clock.running = self.reactor
-        self.pool = Pool(
-            SimEngine(world, self.reactor, world.engine), self.reactor, threads, gathers=GATHERS
-        )
+        self.pool = Pool(SimEngine(world, self.reactor, world.engine), self.reactor, threads)
         self.wake = SimWake(world, self.reactor)
         context = PartContext(
             self.reactor,

@@ -2,10 +2,10 @@
 relays.
 
 All that waits in the socket is drained at once and answered as one batch, in one transaction; while
-the database thread is busy with it, the next batch gathers in the kernel (group commit), and for
-`GATHERS` seconds more unless the batch was full. Replies leave after the commit. A batch whose flow
-raises is run again one message at a time, so that a packet which trips a bug harms itself alone,
-and a message that another server was quicker to enter is answered from what that has entered.
+the database thread is busy with it, the next batch gathers in the kernel (group commit). Replies
+leave after the commit. A batch whose flow raises is run again one message at a time, so that a
+packet which trips a bug harms itself alone, and a message that another server was quicker to enter
+is answered from what that has entered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 from cod.flows.boot import dhcp as flow
 from cod.model import DhcpAnswer, DhcpQuery, SiteRef, Subnet
 from cod.net.socketservice import SocketService
-from cod.pool import GATHERS, URGENT, Pool
+from cod.pool import URGENT, Pool
 from cod.wire import dhcp as wire
 
 # messages in one transaction; the burst of their replies fits a relay's usual socket buffer (208
@@ -52,7 +52,7 @@ class DhcpServer(SocketService):
     Without an interface it answers what is sent to `subnet`'s server address: relayed messages and
     renewals.
 
-    reactor   needs addReader, removeReader and callLater
+    reactor   needs addReader and removeReader
     clock     seconds since the epoch
     port      where to listen; replies to clients and relays go where RFC 2131 says, unless
               `reply_ports` maps those ports to others (tests, which may not use 67 and 68)
@@ -81,7 +81,6 @@ class DhcpServer(SocketService):
         self._port = port
         self._reply_ports = reply_ports or {}
         self._newcomers = flow.Newcomers()
-        self._gathering: Any = None  # when the next batch will be taken
         self._subnets = {each.name: each for each in site.current.subnets}
 
     # for an interface it needs CAP_NET_RAW and CAP_NET_BIND_SERVICE
@@ -105,12 +104,6 @@ class DhcpServer(SocketService):
         else:
             listener.bind((self.subnet.server, self._port))
         return listener
-
-    def stopService(self) -> None:
-        """Close the socket; nothing more is read."""
-        super().stopService()
-        if self._gathering is not None and self._gathering.active():
-            self._gathering.cancel()
 
     def doRead(self) -> None:
         """Read what waits. While a batch is in the database, the reactor does not ask."""
@@ -162,10 +155,8 @@ class DhcpServer(SocketService):
         )
 
     def _committed(self, answers: Sequence[DhcpAnswer | None], batch: Sequence[Exchange]) -> None:
-        if len(batch) < BATCH:
-            self._gathering = self._reactor.callLater(GATHERS, self._next)
-        else:  # first: the database thread works on the next batch while replies are sent
-            self._next()
+        # first: the database thread works on the next batch while this one's replies are sent
+        self._next()
         self._send(answers, batch)
 
     def _failed(self, failure: Failure, batch: Sequence[Exchange]) -> None:
