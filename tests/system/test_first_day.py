@@ -188,7 +188,7 @@ class FirstDay(Rack):
 
 
 class DebianDay(FirstDay):
-    """A first day on a Debian 12 in a folder, in which the package was installed. The administrator's
+    """A first day on a Debian 12 in a folder, with the package installed. The administrator's
     home has what is in `folder`."""
 
     root: Path
@@ -229,8 +229,8 @@ class DebianDay(FirstDay):
 
 
 class MakersDay(DebianDay):
-    """A first day on that Debian, with disks laid out as Ubuntu's and Rocky's, whose nodes are logged in to by
-    the owner's key."""
+    """A first day on that Debian, with disks laid out as Ubuntu's and Rocky's: their owner logs in
+    by key."""
 
     images = ("ubuntu", "rocky")
 

@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(6 * 3600
 
 DISK = 3 << 30
 QUIET = 900.0  # seconds without a sign of life of a machine, after which it is given up
+# A starved machine is silent for longer than the usual three times five seconds.
 TABLES = f"""
+heartbeat = 30.0
 [api]
 listen = ["{API}"]
 plain = true
