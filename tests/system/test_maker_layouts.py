@@ -109,7 +109,8 @@ def test_a_makers_layout_boots_grows_and_boots_again_from_a_capture(
     runs(stand, ann, key, name, ROOTS[layout], machine, tmp_path)
 
     taken = f"{name}-taken"
-    stand.cod("node", "capture", stand.node(machine.name)["name"], "--image", taken, "--wait")
+    node = stand.node(machine.name)["name"]
+    stand.cod("node", "capture", node, "--image", taken, "--wait", "--timeout", "4h")
     size = stand.cod("image", "show", f"physics/{taken}")
     assert size["used"] < 1700 << 20 < size["size"], "what was not used is not in the image"
     ann.cod("vcluster", "delete", name)
