@@ -1,7 +1,7 @@
-"""What people do most, in a real browser on sites of 600 and 5,000 nodes: an administrator approves,
-names and racks 200 new machines, five racks of forty, and finds one of all by its labels with the
-search in the header; an owner reserves a new cluster for a time in three weeks. Each begins at the
-overview. ``python -m tests.bench.bench_rollout``
+"""What people do most, in a real browser on sites of 600 and 5,000 nodes: an administrator
+approves, names and racks 200 new machines, five racks of forty, and finds one of all by its labels
+with the search in the header; an owner reserves a new cluster for a time in three weeks. Each
+begins at the overview. ``python -m tests.bench.bench_rollout``
 
 The server is the product's own, on SQLite over TLS; the browser is Debian's Chromium. Clicks are
 those of the mouse; typed is what is sought, the new cluster's name, and its start. The table of

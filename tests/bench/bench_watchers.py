@@ -4,10 +4,10 @@ the overview, and on a page with the navigation's numbers alone, while nodes cha
 
 The server is the product's own, on SQLite over TLS, pinned to one core; who watches is on the
 other. Of the fifty at each cluster five are administrators, who hear of all nodes, and the others
-owners of its group, who hear of theirs; each is a person with a session, and the same look at the other
-pages. A browser does what `live.js` and `events.js` do: it loads the page, keeps one stream of
-events, and fetches the live parts that an event concerns, on one connection, as often as the server
-says. What counts is the CPU time of the server's process.
+owners of its group, who hear of theirs; each is a person with a session, and the same look at the
+other pages. A browser does what `live.js` and `events.js` do: it loads the page, keeps one stream
+of events, and fetches the live parts that an event concerns, on one connection, as often as the
+server says. What counts is the CPU time of the server's process.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def test_forms_are_the_viewers_own(there: Served, follow: Callable[[Browser], An
 def test_the_navigation_s_numbers_come_with_other_parts_and_alone(
     there: Served, follow: Callable[[Browser], Any], reads: list[Who]
 ) -> None:
-    """They are read once for all who watch, alone too: then for whatever page."""
+    """Show that the numbers are read once for all who watch, alone too: then for whatever page."""
     ann, root = browse(there, name="ann"), signed_in(there, Who("user:root", admin=True))
     follow(ann)
     alone = ann.get("/vclusters/new", part="counts")

@@ -445,7 +445,7 @@ def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
 
 
 def _own(page: Page, ask: Call, tx: Tx) -> Mapping[str, Any]:
-    return page.own(tx, ask) if page.own else {}
+    return {} if page.own is None else page.own(tx, ask)
 
 
 def _can(who: Who | None, right: str, group_id: int | None = None, single: str = "") -> bool:
