@@ -94,6 +94,10 @@ def node_list(
 
 
 watched = views.watched
+vcluster_list = lists.vclusters
+vcluster_alone = views.vcluster
+request_list = lists.requests
+conflict_list = lists.conflicts
 
 
 def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
@@ -159,20 +163,6 @@ def vcluster_history(
     return lists.history(tx, page, groups, vcluster=name)
 
 
-def vcluster_list(
-    tx: Tx,
-    *,
-    page: Page = ALL,
-    ended: bool = False,
-    groups: frozenset[int] | None = None,
-    state: str | None = None,
-    group: str | None = None,
-) -> Listed[VclusterView]:
-    """Return vclusters by name, of these groups (None: all); those that have ended too if
-    `ended`."""
-    return lists.vclusters(tx, page, groups, ended=ended, state=state, group=group)
-
-
 def vcluster(
     tx: Tx, name: str, policy: Policy | None = None
 ) -> tuple[VclusterView, list[NodeView]]:
@@ -182,26 +172,6 @@ def vcluster(
     if found.vcluster.ended_at is not None:
         return found, []
     return found, protected(views.members(tx, found.vcluster.name), policy)
-
-
-def vcluster_alone(tx: Tx, name: str) -> VclusterView:
-    """Return, without its nodes, the vcluster that has the name now, else the last one that had it.
-    'name@id' names an older one."""
-    return views.vcluster(tx, name)
-
-
-def request_list(
-    tx: Tx,
-    *,
-    page: Page = ALL,
-    groups: frozenset[int] | None = None,
-    vcluster: str | None = None,
-    state: str | None = None,
-    group: str | None = None,
-    kind: str | None = None,
-) -> Listed[RequestView]:
-    """Return requests of these groups (None: all), the newest first."""
-    return lists.requests(tx, page, groups, vcluster=vcluster, state=state, group=group, kind=kind)
 
 
 def request(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> RequestView:
@@ -218,11 +188,6 @@ Square = lists.Square
 def squares(tx: Tx) -> list[Square]:
     """Return all nodes that are not retired, in the natural order of their names."""
     return sorted(lists.squares(tx), key=lambda one: natural_key(one.name))
-
-
-def conflict_list(tx: Tx, *, page: Page = ALL, kind: str | None = None) -> Listed[dict[str, Any]]:
-    """Return address and identity conflicts, newest first."""
-    return lists.conflicts(tx, page, kind=kind)
 
 
 def told_until(tx: Tx, after: int | None) -> int:

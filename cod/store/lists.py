@@ -14,11 +14,13 @@ from sqlalchemy import ColumnElement, String, cast, func, literal, select
 from cod.choices import DeliveryState
 from cod.filters.language import Filter
 from cod.model import (
+    ALL,
     SITE,
     KnownMachine,
     Listed,
     NodeView,
     Notice,
+    NoticeView,
     Page,
     ReclaimView,
     RequestView,
@@ -184,8 +186,8 @@ def squares(tx: Tx) -> list[Square]:
 
 def vclusters(
     tx: Tx,
-    page: Page,
-    groups: Groups,
+    page: Page = ALL,
+    groups: Groups = None,
     *,
     ended: bool = False,
     state: str | None = None,
@@ -211,8 +213,8 @@ def vclusters(
 
 def requests(
     tx: Tx,
-    page: Page,
-    groups: Groups,
+    page: Page = ALL,
+    groups: Groups = None,
     *,
     vcluster: str | None = None,
     state: str | None = None,
@@ -230,7 +232,12 @@ def requests(
 
 
 def reclaims(
-    tx: Tx, page: Page, groups: Groups, *, vcluster: str | None = None, state: str | None = None
+    tx: Tx,
+    page: Page = ALL,
+    groups: Groups = None,
+    *,
+    vcluster: str | None = None,
+    state: str | None = None,
 ) -> Listed[ReclaimView]:
     """Return reclaims from their vclusters, the newest first."""
     r = t.reclaims.c
@@ -247,15 +254,15 @@ def _of_group(column: ColumnElement[Any], group: str | None) -> list[ColumnEleme
 
 def notices(
     tx: Tx,
-    page: Page,
-    groups: Groups,
+    page: Page = ALL,
+    groups: Groups = None,
     *,
     group: str | None = None,
     vcluster: str | None = None,
     kind: str | None = None,
     above: int | None = None,
-) -> Listed[Any]:
-    """Return notices for people (`NoticeView`), the newest first; `above`: those with ids after
+) -> Listed[NoticeView]:
+    """Return notices for people, the newest first; `above`: those with ids after
     that one."""
     n = t.notices.c
     query = notice_rows.query(groups).where(
@@ -270,7 +277,7 @@ def notices(
     return Listed(notice_rows.seen(tx, rows), rows.next, rows.total)
 
 
-def conflicts(tx: Tx, page: Page, *, kind: str | None = None) -> Listed[dict[str, Any]]:
+def conflicts(tx: Tx, page: Page = ALL, *, kind: str | None = None) -> Listed[dict[str, Any]]:
     """Return address and identity trouble, the newest first: dictionaries of the table's
     columns."""
     c = t.conflicts.c

@@ -210,8 +210,8 @@ def vclusters(tx: Tx, *, name: str | None = None, ended: bool = False) -> list[V
 
 
 def vcluster(tx: Tx, name: str) -> VclusterView:
-    """Return the vcluster that has that name now, or else the last one that had it. Raises
-    `Refused`."""
+    """Return the vcluster that has that name now, or else the last one that had it; 'name@id' names
+    an older one. Raises `Refused`."""
     found = vclusters(tx, name=name, ended=True)
     if not found:
         raise Refused("not_found", f"there is no vcluster {name!r}", "name")

@@ -134,19 +134,7 @@ def failed(
 # ---------------------------------------------------------------- reading and testing
 
 
-def every(
-    tx: Tx,
-    *,
-    page: Page = ALL,
-    groups: frozenset[int] | None = None,
-    group: str | None = None,
-    vcluster: str | None = None,
-    kind: str | None = None,
-    above: int | None = None,
-) -> Listed[NoticeView]:
-    """Return notices to these groups (None: all), the newest first. For filters see
-    `store.lists.notices`."""
-    return lists.notices(tx, page, groups, group=group, vcluster=vcluster, kind=kind, above=above)
+every = lists.notices
 
 
 def one(tx: Tx, notice_id: int) -> NoticeView:

@@ -54,6 +54,8 @@ WAKES = (Effect("wake", "manager"),)
 _OPEN = frozenset(rows.OPEN)
 _Said = Callable[[Vcluster, Sequence[str], MaintenanceWindow], NoticeText]
 
+node_names = rows.node_names
+
 
 # ---------------------------------------------------------------- looking
 
@@ -76,11 +78,6 @@ def show(
 ) -> WindowView:
     """Return one window; as `every`. Raises `Refused`."""
     return _views(tx, [_window(tx, window_id)], site.policy, now, groups)[0]
-
-
-def node_names(tx: Tx, *, window_id: int) -> list[str]:
-    """Return the names of the nodes of a window that is not over."""
-    return rows.node_names(tx, window_id)
 
 
 def _window(tx: Tx, window_id: int, *, lock: bool = False) -> MaintenanceWindow:

@@ -11,12 +11,9 @@ from collections.abc import Mapping, Sequence
 from cod.core import preemption
 from cod.core.nodes import assignment
 from cod.model import (
-    ALL,
     Effect,
     FlowContext,
-    Listed,
     Node,
-    Page,
     Reclaim,
     ReclaimView,
     Refused,
@@ -30,17 +27,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.scheduler import reclaims, reservations, vclusters
 
-
-def every(
-    tx: Tx,
-    *,
-    page: Page = ALL,
-    groups: frozenset[int] | None = None,
-    vcluster: str | None = None,
-    state: str | None = None,
-) -> Listed[ReclaimView]:
-    """Return reclaims from vclusters of these groups (None: all), the newest first."""
-    return lists.reclaims(tx, page, groups, vcluster=vcluster, state=state)
+every = lists.reclaims
 
 
 def show(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> ReclaimView:
