@@ -17,7 +17,7 @@ class ChildProcess(ProcessProtocol):
     """A running program. `ended` fires with (exit status, output, errors), the status None where a
     signal ended it. Cancelling `ended` kills the program.
 
-    said  bytes for the program's standard input, which ends after them
+    input_  bytes for the program's standard input, which ends after them
     leads the program is started by setsid(1), and what it has begun is killed with it
     most  bytes that are kept of the output, and of the errors; None: all
     """

@@ -22,7 +22,7 @@ def judge(node_id: int, known: int, marks: str) -> tuple[StoryVerdict, str]:
     sentence for people.
 
     known  the newest generation in which the database can have had the node installed
-    said   'blank', 'other', or the mark of the newest installation: NODE.GENERATION HOSTNAME
+    marks  'blank', 'other', or the mark of the newest installation: NODE.GENERATION HOSTNAME
     """
     if marks == BLANK:
         return StoryVerdict.AGREES, "its disks are blank"

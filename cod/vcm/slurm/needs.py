@@ -167,7 +167,7 @@ def plan(
 ) -> Plan:
     """Place every waiting job that counts.
 
-    there    nodes that take jobs
+    nodes    nodes that take jobs
     coming   nodes requested, or granted and not yet joined, by the nodeset's name
     fixed    those of `nodes` that COD did not give
     untried  associations of a job that get `FIRST_NODES` at first, or what one job needs, because a
