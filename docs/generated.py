@@ -17,7 +17,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
 from cod import data, init, states
-from cod.cli.root import COMMANDS
+from cod.cli.root import cod
 from cod.quantity import span
 from cod.web.api import metrics as counted
 from cod.web.api import openapi
@@ -52,9 +52,10 @@ def _code(text: object) -> str:
 def commands() -> str:
     """Return the help of every command, by noun."""
     parts = []
-    for name, (module, attribute, _about) in COMMANDS.items():
-        root = click.Context(click.Group("cod"), info_name="cod")
-        command = getattr(importlib.import_module(module), attribute)
+    root = click.Context(cod, info_name="cod")
+    for name in cod.list_commands(root):
+        command = cod.get_command(root, name)
+        assert command is not None, name
         parts += [f"## cod {name}", *_helps(command, click.Context(command, root, name))]
     return "\n\n".join(parts)
 

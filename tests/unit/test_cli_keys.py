@@ -19,7 +19,7 @@ LOCAL = "server"  # the folder of commands that work without the API
 NOT_REPLIES = {
     "events.py line: value",  # an event: of one of three kinds
     "nodes/type.py _hardware: values",  # a report's attributes, by their paths
-    "show.py client_of: said",  # the options that a person gave
+    "show.py client_of: options",  # the options that a person gave
     "people/login.py login: root",  # so are these
     "status.py status: found",  # several replies together, as in the next two
     "status.py _lines: found",

@@ -3,7 +3,6 @@ shells complete."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -30,18 +29,17 @@ WITHOUT = {
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
     """Every command below this one, by its words."""
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None, name
             yield from commands(below, (*words, name))
     else:
         yield " ".join(words), command
 
 
 def every() -> dict[str, click.Command]:
-    return {
-        words: command
-        for name, (module, attribute, _) in COMMANDS.items()
-        for words, command in commands(getattr(importlib.import_module(module), attribute), (name,))
-    }
+    return dict(commands(cod, ()))
 
 
 def test_every_command_takes_json_but_those_the_page_names() -> None:

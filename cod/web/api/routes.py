@@ -356,7 +356,7 @@ class Worked(Generic[N_contra, B_contra, Q_contra, V_contra, R]):
 
 @dataclass(frozen=True, slots=True)
 class RouteMaker(Generic[N]):
-    """What makes routes whose paths name the same: see `route` and those after it."""
+    """A maker of routes whose paths name the same: see `route` and those after it."""
 
     names: type[N]
 
